@@ -136,17 +136,21 @@ class MemoryFit:
     def joins(self, device: str, newcomers: Iterable[Job]) -> bool:
         """Whether a device has memory for the newcomers beside its present jobs, in any of its lanes."""
         lane = self._lane_index.devices[device][0]
-        return self._has_room(device, {lane.number: [self.demand(job, lane) for job in newcomers]})
+        demands = [*self._demands(lane), *(self.demand(job, lane) for job in newcomers)]
+        return self._in_any_lanes(device, demands) <= lane.device.memory_bytes
 
     def joining(self, device: str, newcomers: Iterable[Job]) -> list[Job]:
         """Newcomers for which `joins` holds, each taken alone. Jobs of equal needs are looked at once."""
+        lane = self._lane_index.devices[device][0]
+        here = self._demands(lane)
         joins: dict[tuple[object, ...], bool] = {}
         found = []
         for job in newcomers:
             needs = _needs(job)
             joined = joins.get(needs)
             if joined is None:
-                joined = joins[needs] = self.joins(device, [job])
+                needed_bytes = self._in_any_lanes(device, [*here, self.demand(job, lane)])
+                joined = joins[needs] = needed_bytes <= lane.device.memory_bytes
             if joined:
                 found.append(job)
         return found
@@ -154,8 +158,7 @@ class MemoryFit:
     def fits_joined(self, job: Job, device: str) -> bool:
         """Whether the job would have room on a device if all jobs of the device took turns in one lane."""
         lane = self._lane_index.devices[device][0]
-        demands = [*(each.demand for each in self._beside(lane)), self.demand(job, lane)]
-        return lane_bytes(demands) <= lane.device.memory_bytes
+        return lane_bytes([*self._demands(lane), self.demand(job, lane)]) <= lane.device.memory_bytes
 
     def keeps_caches(self, device: str) -> bool:
         """Whether the jobs of a device may keep the caches of their allocators while they wait for their turn.
@@ -163,7 +166,7 @@ class MemoryFit:
         The memory suffices for all that they may ever reserve. Otherwise each job empties its cache at a hand-over.
         """
         lane = self._lane_index.devices[device][0]
-        return cached_bytes(job.demand for job in self._beside(lane)) <= lane.device.memory_bytes
+        return cached_bytes(self._demands(lane)) <= lane.device.memory_bytes
 
     def needed_bytes(
         self,
@@ -180,17 +183,29 @@ class MemoryFit:
             newcomers: Demands of further jobs, by the number of their lane.
             only: Present jobs that count; None for all.
         """
-        persistent_bytes, ephemeral, lanes = 0, [0], self._lane_index.devices[device]
-        everything = [0]
-        for lane in lanes:
-            here = [job.demand for job in lane.jobs.values() if only is None or job in only]
-            here += newcomers.get(lane.number, ())
-            persistent_bytes += sum(each.persistent_bytes for each in here)
-            several = [each.ephemeral_bytes for each in here]
-            everything += several
-            several += [job.demand.ephemeral_bytes for job in lane.coming.values()]
-            ephemeral.append(max(several, default=0))
-        return persistent_bytes + sum(nlargest(len(lanes), everything) if self._moves_freely else ephemeral)
+        lanes = self._lane_index.devices[device]
+        present = [
+            [job.demand for job in lane.jobs.values() if only is None or job in only]
+            + list(newcomers.get(lane.number, ()))
+            for lane in lanes
+        ]
+        if self._moves_freely:
+            return self._in_any_lanes(device, [demand for demands in present for demand in demands])
+        needed_bytes = 0
+        for lane, demands in zip(lanes, present, strict=True):
+            ephemeral = [each.ephemeral_bytes for each in demands]
+            ephemeral += [job.demand.ephemeral_bytes for job in lane.coming.values()]
+            needed_bytes += sum(each.persistent_bytes for each in demands) + max(ephemeral, default=0)
+        return needed_bytes
+
+    def _in_any_lanes(self, device: str, demands: Sequence[MemoryDemand]) -> int:
+        """Memory (bytes) for these demands, however their jobs are distributed over the lanes of the device."""
+        ephemeral = nlargest(len(self._lane_index.devices[device]), (each.ephemeral_bytes for each in demands))
+        return sum(each.persistent_bytes for each in demands) + sum(ephemeral)
+
+    def _demands(self, lane: Lane) -> list[MemoryDemand]:
+        """Demands of the jobs on the device of a lane."""
+        return [job.demand for job in self._beside(lane)]
 
     def _has_room(self, device: str, newcomers: Mapping[int, Sequence[MemoryDemand]]) -> bool:
         return self.needed_bytes(device, newcomers) <= self._lane_index.devices[device][0].device.memory_bytes
