@@ -58,7 +58,6 @@ from ecoshare.core.events import (
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.states import JobState
 from ecoshare.errors import UnfitEnvironment, UsageError
-from ecoshare.lane.lane_table import BoundaryRequest
 from ecoshare.lane.messages import GRACE_S, Ended, Launched, Message, NotLaunched, NotMoved, Ready, StopAttempt
 from ecoshare.record.event_log import EventLog
 from ecoshare.record.run_documents import read_records
@@ -68,11 +67,11 @@ from ecoshare.runtime import reaping
 from ecoshare.runtime.attempts import Attempts
 from ecoshare.runtime.cache_release import CacheRelease
 from ecoshare.runtime.children_watch import ChildrenWatch
-from ecoshare.runtime.class_knowledge import context_bytes
 from ecoshare.runtime.device_session import ClaimedDevice, DeviceSession, LiveRun
 from ecoshare.runtime.guard_client import Guard
 from ecoshare.runtime.live_questions import LiveQuestions
 from ecoshare.runtime.live_sweeps import LISTEN_S, Sweeping
+from ecoshare.runtime.memory_limits import MemoryLimits
 from ecoshare.runtime.on_end import OnEnd
 from ecoshare.runtime.plan import Plan
 from ecoshare.runtime.planned_job import PlannedJob
@@ -100,7 +99,6 @@ _ANSWERS_WITHIN_S = 5.0
 _OTHERS_WITHIN_S = 30.0
 """Extra time (s) to stop jobs that share a process: each ends only in its own turn."""
 
-_ANSWER_LOOK_S = 0.02
 _METER_WITHIN_S = 5.0
 _SHOW_S = 0.25
 
@@ -145,6 +143,7 @@ class Driver:
         core: Scheduler, which makes all decisions.
         attempts: Attempts in progress, and the lanes' tables.
         caches: Caches of the jobs' allocators, and the starts that wait until these are empty.
+        limits: Memory limits of the jobs' allocators.
         supervisor: Server of the lanes.
         sessions: Session of each device, by its name.
         sweeping: Sweeps of the run.
@@ -169,6 +168,7 @@ class Driver:
         self.attempts = Attempts(parts.shared, self._startable, self.supervisor.send, self._tell)
         self.caches = CacheRelease(self.attempts.tables_of, self.supervisor.send, self._tell, self._begin)
         self._children = ChildrenWatch(parts.folder, self.attempts, self.supervisor.send)
+        self.limits = MemoryLimits(parts.plan, parts.profiler.made, self.attempts, self._tell, self._begin)
         run = LiveRun(
             folder=parts.folder,
             token=parts.token,
@@ -411,14 +411,9 @@ class Driver:
             self._plan.environment,
             self._parts.began_s,
             lane_bytes=self.core.lanes[command.lanes[0]].device.memory_bytes,
-            context_bytes=0 if device.on_processors else self._context_bytes(job),
+            context_bytes=self.limits.context_bytes(job.spec.job_class),
         )
         self.caches.launch(launch, {self.core.lanes[lane].device.name for lane in command.lanes})
-
-    def _context_bytes(self, job: PlannedJob) -> int:
-        """Memory (bytes) of a job's process on a GPU outside its allocator, by the newest profile of its class."""
-        name = job.spec.job_class
-        return context_bytes(self._parts.profiler.made.get(name) or self._plan.known.get(name))
 
     def set_caching(self, command: SetCaching, now_s: float) -> None:
         """See `CommandHandler`."""
@@ -426,17 +421,7 @@ class Driver:
 
     def limit_memory(self, command: LimitMemory, now_s: float) -> None:
         """See `CommandHandler`."""
-        self._begin(self._limit(command))
-
-    async def _limit(self, command: LimitMemory) -> None:
-        """Ask a job for a lower limit, and report its answer."""
-        allocator_bytes = command.cap_bytes - self._context_bytes(self._jobs[command.job])
-        while (answer := self.attempts.limit(command, allocator_bytes)) is BoundaryRequest.LIMIT:
-            await asyncio.sleep(_ANSWER_LOOK_S)
-        if answer is BoundaryRequest.UNFIT:
-            self._tell(partial(Refused, command=command.id, error="the job keeps more memory than that"))
-        elif answer is not None:
-            self._tell(partial(Done, command=command.id))
+        self.limits.limit_memory(command)
 
     def _startable(self, lane: int) -> int:
         """Number of further jobs that the core may start in a lane."""
