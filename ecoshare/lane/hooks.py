@@ -2,7 +2,10 @@
 
 The hooks, all of them in this process alone, are on:
 
-* every optimizer's step (`register_optimizer_step_post_hook`);
+* every optimizer's step (`register_optimizer_step_post_hook`), and the making of an optimizer;
+* backward passes: a wrapper around the call of torch's engine looks, after the pass, whether it has reached a parameter
+  (`reached_parameters.py`). It looks only until the script has made an optimizer, and never yields: the boundary is at
+  the next forward or fetch;
 * the next root forward after a boundary: a global forward pre-hook that removes itself when it fires, so that it is
   never there while a module's children run, nor when Dynamo traces a model;
 * `torch.compile` and `Module.compile`: a wrapper calls their results, because Dynamo would trace a hook or warn of it;
@@ -15,7 +18,7 @@ lane come and go there, each with `Hooks` of its own.
 
 ::
 
-    optimizer step, forward, compiled call, fetch ──► _here ──► Hooks of job A │ B │ C
+    optimizer step, backward pass, forward, compiled call, fetch ──► _here ──► Hooks of job A │ B │ C
 """
 
 from __future__ import annotations
@@ -25,18 +28,20 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import torch
 from torch import nn
+from torch._C._dynamo.eval_frame import set_eval_frame
 from torch.nn.modules import module as module_hooks
-from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 from torch.utils.data import dataloader
 
 from ecoshare.lane import first_calls
 from ecoshare.lane.after_import import after_import
 from ecoshare.lane.iterations import Boundary, IterationPhase, IterationTracker
+from ecoshare.lane.reached_parameters import reaches_parameter
 
 _WORTH_LEAVING_S = 0.002
 """Shortest fetch (s) that is worth two hand-overs."""
@@ -199,6 +204,31 @@ class Hooks:
             if self._tracker.watches_forward:
                 self._arm()
 
+    # Backward passes
+
+    def differentiated(self, outputs: Sequence[Any], inputs: Sequence[Any]) -> None:
+        """Note that a backward pass is over.
+
+        Args:
+            outputs: Tensors, or edges of the graph, at which the pass began.
+            inputs: Tensors, or edges, for which alone gradients were computed; empty for all leaves.
+        """
+        if not self._alive:
+            return
+        # A pass inside another one may run in a thread of the engine. It belongs to the pass around it.
+        if torch._C._current_graph_task_id() == -1 and threading.get_ident() != self._thread:
+            return
+        if self._tracker.phase is IterationPhase.TRAINING and reaches_parameter(outputs, inputs):
+            self._tracker.differentiate()
+        if self._tracker.watches_forward and not self._busy():  # else the end of the enclosing pass or call arms it
+            self._arm()
+
+    def made_optimizer(self) -> None:
+        """Note that the script has made an optimizer, so that only steps mark iterations from now on."""
+        self._tracker.make_optimizer()
+        if not self._tracker.watches_forward:
+            self._disarm()
+
     # Steps and batches
 
     def stepped(self, optimizer: torch.optim.Optimizer) -> None:
@@ -270,6 +300,8 @@ def install() -> None:
         _is_installed = True
         first_calls.call_once()
         register_optimizer_step_post_hook(_stepped)
+        _wrap_optimizers()
+        _wrap_backward()
         after_import("torch._dynamo.eval_frame", _wrap_compile)
         _wrap_fetch()
         os.register_at_fork(after_in_child=_switch_off)
@@ -278,6 +310,60 @@ def install() -> None:
 def _stepped(optimizer: torch.optim.Optimizer, _args: Any, _options: Any) -> None:
     if _here is not None:
         _here.stepped(optimizer)
+
+
+def _wrap_optimizers() -> None:
+    """Wrap the two methods through which an optimizer is made: `__init__`, and `__setstate__` for copies."""
+
+    def noting(method: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(method)
+        def make_and_note(optimizer: Optimizer, *args: Any, **options: Any) -> None:
+            method(optimizer, *args, **options)
+            if _here is not None:
+                _here.made_optimizer()
+
+        _hide_from_dynamo(make_and_note)
+        return make_and_note
+
+    Optimizer.__init__ = noting(Optimizer.__init__)  # type: ignore[method-assign]
+    Optimizer.__setstate__ = noting(Optimizer.__setstate__)  # type: ignore[method-assign]
+
+
+def _wrap_backward() -> None:
+    """Wrap the function through which `backward` and `torch.autograd.grad` call the engine.
+
+    The public functions stay as they are: TorchScript and Dynamo know them by identity, and some warn with the line of
+    their caller. If torch has another function, backward passes mark no iterations.
+    """
+    run = getattr(torch.autograd, "_engine_run_backward", None)
+    if run is None:
+        return
+
+    @functools.wraps(run)
+    def run_and_note(outputs: Sequence[Any], *args: Any, **options: Any) -> Any:
+        result = run(outputs, *args, **options)
+        if _here is not None and _here._tracker.counts_backward:
+            # A compiled step may call `backward` outside its graphs. Dynamo would trace our functions there.
+            callback = set_eval_frame(None)
+            try:
+                _here.differentiated(outputs, inputs=args[3] if len(args) > 3 else ())
+            finally:
+                set_eval_frame(callback)
+        return result
+
+    _hide_from_dynamo(run_and_note)
+    torch.autograd._engine_run_backward = run_and_note  # type: ignore[attr-defined, assignment]
+
+
+def _hide_from_dynamo(function: Callable[..., Any]) -> None:
+    """Let Dynamo not trace the body of a function. Functions that the body calls are traced as without it."""
+
+    def hide() -> None:
+        from torch._dynamo.eval_frame import skip_code
+
+        skip_code(function.__code__)
+
+    after_import("torch._dynamo.eval_frame", hide)
 
 
 def _switch_off() -> None:

@@ -1,24 +1,30 @@
 """Finds the boundaries between the iterations of an unmodified script.
 
-A script does not announce them. They are inferred from four events that can be seen from outside: the call of a root
-module (`forward`), an optimizer's step, the fetch of a batch from a `DataLoader`, and the end of the script.
+A script does not announce them. They are inferred from five events that can be seen from outside: the call of a root
+module (`forward`), an optimizer's step, a backward pass that reaches parameters, the fetch of a batch from a
+`DataLoader`, and the end of the script.
 
 ::
 
-                    forward, grad                    step
-        BETWEEN ───────────────────► TRAINING ───────────────► STEPPED
-          ▲  │                          ▲                        │ │
-          │  │ forward, no grad         │ forward, grad          │ │ forward: boundary (train)
-          │  ▼                          │                        │ ▼
-          │ EVALUATING ─────────────────┘                        │ TRAINING or EVALUATING
-          │  │  ▲ │
-          │  │  └─┘ same forward, no grad: boundary (eval)
-          └──┴──────────────── fetch: boundary (train, eval) ◄───┘
+                    forward, grad             step, or backward pass
+        BETWEEN ───────────────────► TRAINING ───────────────────────► STEPPED or DIFFERENTIATED
+          ▲  │                          ▲                                │ │
+          │  │ forward, no grad         │ forward, grad                  │ │ forward: boundary (train)
+          │  ▼                          │                                │ ▼
+          │ EVALUATING ─────────────────┘                                │ TRAINING or EVALUATING
+          │  │  ▲ │                                                      │
+          │  │  └─┘ same forward, no grad: boundary (eval)               │
+          └──┴──────────────── fetch: boundary (train, eval) ◄───────────┘
 
 A step alone ends nothing: a second optimizer may step next, or the step may run inside the backward pass. If an
 optimizer steps twice without a forward between (functional models, compiled training steps), the step itself is the
 boundary. Inference without gradients right before a training forward (a target network, a rollout) belongs to that
 training iteration.
+
+A script without an optimizer changes its parameters by hand, which cannot be seen. There a backward pass that reaches
+parameters marks the iteration, as a step does elsewhere. A script with an optimizer may accumulate the gradients of
+several passes for one step. So passes mark nothing once the script has made an optimizer, and a mark that no boundary
+has followed is taken back then. Passes mark nothing either once the script itself says where an iteration ends.
 """
 
 from __future__ import annotations
@@ -32,7 +38,12 @@ class IterationPhase(Enum):
     BETWEEN = "between"
     TRAINING = "training"
     STEPPED = "stepped"
+    DIFFERENTIATED = "differentiated"
     EVALUATING = "evaluating"
+
+
+_MARKED = (IterationPhase.STEPPED, IterationPhase.DIFFERENTIATED)
+"""Phases in which the training iteration is done: the next forward or fetch ends it."""
 
 
 class Boundary(Enum):
@@ -47,10 +58,13 @@ class IterationTracker:
 
     Attributes:
         phase: Phase of the present iteration.
+        counts_backward: Whether backward passes mark iterations: the script has no optimizer, and does not say itself
+            where an iteration ends.
     """
 
     def __init__(self) -> None:
         self.phase = IterationPhase.BETWEEN
+        self.counts_backward = True
         self._steppers: set[int] = set()
         self._forward_seen = False
         self._evaluated: int | None = None
@@ -69,7 +83,7 @@ class IterationTracker:
                 inference; the next one begins when the first of them comes again.
         """
         ended = None
-        if self.phase is IterationPhase.STEPPED:
+        if self.phase in _MARKED:
             ended = Boundary.TRAIN
         elif self.phase is IterationPhase.EVALUATING and not gradients and root == self._evaluated:
             ended = Boundary.EVAL
@@ -86,6 +100,7 @@ class IterationTracker:
             optimizer: Identity of the optimizer.
             nested: Whether the step ran inside a backward pass or a compiled function, where no iteration can end.
         """
+        self.counts_backward = False
         again = optimizer in self._steppers and not self._forward_seen
         repeated = again and not nested and self.phase is IterationPhase.STEPPED
         if repeated or self._forward_seen:
@@ -95,18 +110,32 @@ class IterationTracker:
         self.phase = IterationPhase.STEPPED
         return Boundary.TRAIN if repeated else None
 
+    def differentiate(self) -> None:
+        """Note that a backward pass has reached a parameter. It ends nothing: the script uses the gradients next."""
+        if self.counts_backward and self.phase is IterationPhase.TRAINING:
+            self.phase = IterationPhase.DIFFERENTIATED
+
+    def make_optimizer(self) -> None:
+        """Note that the script has made an optimizer. Only steps mark iterations from now on."""
+        self.counts_backward = False
+        if self.phase is IterationPhase.DIFFERENTIATED:
+            self.phase = IterationPhase.TRAINING
+
     def fetch(self) -> Boundary | None:
         """Note that a batch is about to be fetched from a `DataLoader`, or that the script is over.
 
         Returns:
             Kind of the iteration that ended before it, or None.
         """
-        ended = {IterationPhase.STEPPED: Boundary.TRAIN, IterationPhase.EVALUATING: Boundary.EVAL}.get(self.phase)
+        ended = Boundary.EVAL if self.phase is IterationPhase.EVALUATING else None
+        if self.phase in _MARKED:
+            ended = Boundary.TRAIN
         if self.phase is not IterationPhase.TRAINING:
             self.phase = IterationPhase.BETWEEN
         return ended
 
     def declare(self) -> Boundary:
         """End an iteration, because the script itself says so."""
+        self.counts_backward = False
         self.phase = IterationPhase.BETWEEN
         return Boundary.TRAIN

@@ -132,7 +132,8 @@ def _why_not(script: Path, result: FinishedRun) -> JobFailed | Interrupted:
     if not done:
         return JobFailed(
             f"{script} ended, and no iteration was seen",
-            "an optimizer's step ends one, and so does inference with a module; else call ecoshare.iteration()",
+            "an optimizer's step ends one, so does a backward pass in a script without an optimizer, and so does "
+            "inference with a module; else call ecoshare.iteration()",
         )
     return JobFailed(
         f"{script} ended after {counted(done, 'iteration')}, before it was measured",

@@ -1,4 +1,6 @@
-"""Cost of taking turns: the hand-over itself, and N jobs in one lane against the sum of their times alone.
+"""Cost of taking turns: the hooks, the hand-over itself, and N jobs in one lane against the sum of their times alone.
+
+The hooks are measured in one process, which trains with them and without them in turn.
 
 Alone means in an ordinary process, in the user's own environment. A virtual machine may change its speed by a factor of
 1.7 from one minute to the next, so the jobs of the lane are stopped every few seconds to measure alone in between; the
@@ -24,6 +26,7 @@ from scripts.bench.benchmarking import JOBS, Figure, Options, median, percentile
 from scripts.bench.job_file import JobEntry, write_jobs
 
 JOB = JOBS / "turns_job.py"
+WATCHED = JOBS / "watched_job.py"
 WANTED = {("1", 5): "<= 1.02", ("1", 20): "<= 1.01", ("default", 5): "<= 1.05", ("default", 20): "<= 1.03"}
 
 
@@ -208,6 +211,20 @@ class Shared:
         self._folder.cleanup()
 
 
+def watching(layers: int, length_ms: int, by_hand: bool, blocks: int) -> Figure:
+    """Median time of an iteration with the hooks over the one without them, on one thread."""
+    iterations = 10  # a block is short: the machine may change its speed from one to the next
+    line = [sys.executable, str(WATCHED), "--layers", str(layers), "--blocks", str(blocks)]
+    line += ["--iterations", str(iterations), *(["--by-hand"] if by_hand else [])]
+    done = subprocess.run(line, capture_output=True, text=True, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    found = json.loads(done.stdout)
+    kind = "no optimizer" if by_hand else "an optimizer"
+    say(f"hooks, {kind}, {length_ms} ms: {found}")
+    note = f"without {1e3 * found['plain_s']:.3f} ms, {blocks} blocks of {iterations} each"
+    ratio = found["watched_s"] / found["plain_s"]
+    return Figure(f"time with hooks / without, {kind}, {length_ms} ms", ratio, "", WANTED["1", length_ms], note)
+
+
 def measure(options: Options) -> list[Figure]:
     """All figures."""
     figures = handover(2, 4000) + handover(8, 2000)
@@ -218,7 +235,10 @@ def measure(options: Options) -> list[Figure]:
         for jobs in (2, 4, 8)
         if not options.quick or (threads, length_ms, jobs) in {("1", 5, 4), ("default", 20, 4)}
     ]
-    alone: dict[str, Alone] = {}
+    alone: dict[str, Alone] = {"1": Alone("1")}
+    for length_ms in (5, 20) if not options.quick else (5,):
+        layers = alone["1"].layers_for(length_ms)
+        figures += [watching(layers, length_ms, by_hand, 10 if options.quick else 100) for by_hand in (True, False)]
     for threads, length_ms, jobs in cases:
         if threads not in alone:
             alone[threads] = Alone(threads)

@@ -34,6 +34,8 @@ MOVED_OUT = {
     "main_guard_spawn": "starts processes",
     "spawned": "starts processes",
     "workers": "starts processes",
+    "regression_compiled_eager": "compiles a model",
+    "regression_step_eager": "compiles a model",
     "compiled_eager": "compiles a model",
     "compiled_step_eager": "compiles a model",
     "compiled_step_apart_eager": "compiles a model",

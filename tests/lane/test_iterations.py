@@ -12,7 +12,8 @@ TRAIN, EVAL = Boundary.TRAIN, Boundary.EVAL
 def follow(story: str) -> list[Boundary | None]:
     """Boundaries in a story: f forward, n forward without gradients, s/t step of one or another optimizer, d fetch.
 
-    A digit after `n` names the root; capital S and T are steps inside a backward pass or a compiled function.
+    A digit after `n` names the root; capital S and T are steps inside a backward pass or a compiled function. The other
+    signs are b, a backward pass that reaches a parameter, and o, the making of an optimizer.
     """
     tracker = IterationTracker()
     seen: list[Boundary | None] = []
@@ -29,6 +30,10 @@ def follow(story: str) -> list[Boundary | None]:
                 seen.append(tracker.step(ord(sign), nested=True))
             case "d":
                 seen.append(tracker.fetch())
+            case "b":
+                tracker.differentiate()
+            case "o":
+                tracker.make_optimizer()
     return seen
 
 
@@ -53,6 +58,19 @@ def counts(story: str) -> tuple[int, int]:
         ("n1 n1 n1 d", 0, 3, "inference without a DataLoader"),
         ("n1n2 n1n2 n1n2 d", 0, 3, "an encoder and a decoder are one inference"),
         ("f d f d", 0, 0, "forwards with gradients and no step: open until a step comes"),
+        ("fb fb fb d", 3, 0, "no optimizer: a backward pass marks the iteration"),
+        ("dfb dfb d", 2, 0, "the same over a DataLoader"),
+        ("fffb fffb d", 2, 0, "a rollout of several forwards and one backward pass"),
+        ("fbb fbb d", 2, 0, "two losses of one forward are one iteration"),
+        ("b fb b fb d", 2, 0, "a pass without a forward before it marks nothing"),
+        ("fb fb n1n1n1 fb n1 d", 3, 3, "an evaluation; the last of the first belongs to the next training iteration"),
+        ("n1fb n1fb d", 2, 0, "a target network"),
+        ("o fbs fbs d", 2, 0, "with an optimizer, steps alone count"),
+        ("o fbfbfbs fbfbfbs d", 2, 0, "accumulation, also before the very first step"),
+        ("o fb fb fb d", 0, 0, "an optimizer that never steps"),
+        ("fb o fbfbs fbs d", 2, 0, "a pass right before the optimizer is made is no iteration"),
+        ("fb fb o fbfbs d", 2, 0, "an iteration that had ended before the optimizer was made stays counted"),
+        ("fbs fbfbs d", 2, 0, "an optimizer whose making was not seen counts from its first step"),
         ("d d d", 0, 0, "nothing but fetches"),
     ],
 )
@@ -72,6 +90,29 @@ def test_forwards_inside_an_open_iteration_need_no_watching() -> None:
     assert tracker.phase is IterationPhase.TRAINING and not tracker.watches_forward
     tracker.step(1)
     assert tracker.watches_forward
+
+
+def test_a_mark_by_a_backward_pass_is_watched_like_one_by_a_step() -> None:
+    """If it failed, the forward that ends the iteration would not be seen."""
+    tracker = IterationTracker()
+    tracker.forward(gradients=True)
+    tracker.differentiate()
+    assert tracker.watches_forward
+    tracker.make_optimizer()
+    assert not tracker.watches_forward
+
+
+def test_passes_count_no_more_where_the_script_says_it_itself() -> None:
+    """If it failed, a script that declares an iteration after several passes would have some twice."""
+    tracker = IterationTracker()
+    tracker.forward(gradients=True)
+    tracker.differentiate()
+    assert tracker.declare() is TRAIN
+    for _ in range(3):
+        assert tracker.forward(gradients=True) is None
+        tracker.differentiate()
+    assert tracker.declare() is TRAIN
+    assert tracker.fetch() is None
 
 
 def test_a_script_may_say_it_itself() -> None:

@@ -6,7 +6,8 @@ Run a case with a copy of this folder as the current folder and with stdin close
 How iterations are counted here: an optimizer's step marks the iteration as done, and it ends at the next root
 forward with gradients on, the next `DataLoader.__next__`, or the end of the script, by an exception too.
 Several steps with none of these between them are one iteration, unless an optimizer steps a second time: then
-each is one. A root forward under no_grad of a module with parameters is an eval iteration where no training
+each is one. In a script without an optimizer, a backward pass that reaches parameters marks the iteration
+instead. A root forward under no_grad of a module with parameters is an eval iteration where no training
 iteration is open, that is, begun by a forward with gradients or by a step and not ended yet.
 """
 
@@ -124,8 +125,16 @@ CASES: tuple[Case, ...] = (
         eval_iterations=None,
         note="two blocks of the first step run under no_grad with nothing open: 2 by the letter of the rule",
     ),
-    Case("never_steps", "never_steps.py", note="15 forwards with gradients"),
+    Case("never_steps", "never_steps.py", note="15 forwards with gradients, of which none reaches a parameter"),
     Case("no_module", "no_module.py", note="20 steps by hand, which nothing can see"),
+    Case("regression", "regression.py", iterations=24),
+    Case(
+        "language_model",
+        "language_model.py",
+        iterations=22,
+        eval_iterations=11,
+        note="evaluates 4 + 4 + 4 batches; the last of the first epoch belongs to the training iteration after it",
+    ),
     Case("no_module_optimizer", "no_module_optimizer.py", iterations=20),
     Case("no_module_two_optimizers", "no_module_optimizer.py", ("--two",), iterations=20),
     # Forwards without gradients.
@@ -153,6 +162,9 @@ CASES: tuple[Case, ...] = (
     Case("compiled_step_eager", "compiled_step.py", ("--backend", "eager"), iterations=10),
     Case("compiled_step_apart_eager", "compiled_step.py", ("--backend", "eager", "--apart"), iterations=10),
     Case("compiled_method_eager", "compiled_method.py", ("--backend", "eager"), iterations=10),
+    Case("regression_compiled_eager", "regression.py", ("--backend", "eager"), iterations=24),
+    Case("regression_step_eager", "regression.py", ("--backend", "eager", "--step"), iterations=24),
+    Case("regression_compiled", "regression.py", ("--backend", "inductor"), iterations=24, needs_compiler=True),
     Case("compiled", "compiled.py", iterations=10, needs_compiler=True),
     Case("compiled_step", "compiled_step.py", iterations=10, needs_compiler=True),
     Case("compiled_step_apart", "compiled_step.py", ("--apart",), iterations=10, needs_compiler=True),
@@ -181,6 +193,7 @@ QUICK = {
     "raises",
     "segfault",
     "gan",
+    "language_model",
     "validation",
     "inference",
     "compiled_eager",
