@@ -28,6 +28,8 @@ from ecoshare.lane.iterations import Boundary
 class Recorder:
     """Receiver of boundaries."""
 
+    absence_cost_s = 0.0
+
     def __init__(self) -> None:
         self.train = self.evaluated = 0
         self.inside = False

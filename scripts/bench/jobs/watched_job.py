@@ -29,6 +29,7 @@ class Counter:
     """Receiver of boundaries that counts them."""
 
     iterations = 0
+    absence_cost_s = 0.0
 
     def boundary(self, _kind: Boundary) -> None:
         self.iterations += 1
