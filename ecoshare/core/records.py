@@ -103,7 +103,8 @@ class Job:
     @property
     def exceeds_its_length(self) -> bool:
         """Whether the job has done more iterations than `JobSpec.iterations`. Then its length is unknown."""
-        return self.spec.iterations is not None and self.usage.iterations > self.spec.iterations
+        done = self.earlier_iterations + self.usage.iterations
+        return self.spec.iterations is not None and done > self.spec.iterations
 
     @property
     def device_names(self) -> tuple[str, ...]:

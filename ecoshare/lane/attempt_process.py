@@ -173,7 +173,7 @@ class AttemptProcess:
         # A job in a shared process checks its own cap at its boundaries; the supervisor checks the lane's.
         cap_bytes, limit = self.launch.cap_bytes, "its cap"
         if self.launch.fused:
-            cap_bytes, limit = self.launch.lane_bytes, "its lane"
+            cap_bytes, limit = self.launch.lane_bytes, "the limit of its process"
         pids = processes.family(self.pid)
         upper_bytes = processes.resident_bytes(pids)
         if upper_bytes <= max(self.peak_bytes, cap_bytes):

@@ -55,7 +55,8 @@ def empty_cache(device: str) -> None:
     if device == "cpu":
         _trim()
     elif torch is not None and torch.cuda.is_initialized():
-        torch.cuda.empty_cache()
+        with contextlib.suppress(RuntimeError):  # a device that has failed has no cache
+            torch.cuda.empty_cache()
 
 
 def _trim() -> None:
@@ -73,12 +74,20 @@ def limit_cuda(most_bytes: int) -> None:
 
 
 def lower_limit(most_bytes: int) -> bool:
-    """Lower the limit of torch's allocator to this. Return False, and change nothing, if it keeps more than that."""
-    import torch
+    """Lower the limit of torch's allocator to this. Return False, and change nothing, if the job needs more than that.
 
-    torch.cuda.synchronize()
-    torch.cuda.empty_cache()
-    if torch.cuda.memory_stats(torch.cuda.current_device())["reserved_bytes.all.current"] > most_bytes:
+    It needs more if it keeps more or has had more at its peak, or if nothing can be known.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return False
+    try:
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+        statistics = torch.cuda.memory_stats(torch.cuda.current_device())
+    except RuntimeError:  # a plugged-in allocator, or a device that has failed
+        return False
+    if max(statistics["reserved_bytes.all.current"], statistics["allocated_bytes.all.peak"]) > most_bytes:
         return False
     limit_cuda(most_bytes)
     return True

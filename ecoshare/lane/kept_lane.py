@@ -10,8 +10,8 @@ the turn for them, and offers it no more:
     forked child, or another thread ──KEEP_LANE───────► the main thread begins; the child waits meanwhile
     child that was seen on the GPU  ──KEEP_LANE───────► the main thread begins; the child has run for a second or more
 
-No two threads or processes may use the turn at once, so all others ask the main thread. A note in the folder of the job
-tells the controller.
+No two threads or processes may use the turn at once, so all other threads ask the main thread. A note in the folder of
+the job tells the controller.
 """
 
 from __future__ import annotations

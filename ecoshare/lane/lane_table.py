@@ -352,9 +352,11 @@ class LaneTable:
     def _has_idle_cache(self, index: int) -> bool:
         """Whether a job may have a cache while another job has the turn. The caller holds the lock."""
         slot, holder = self.slots[index], self.header.holder
-        if slot.seat in (SlotState.EMPTY, SlotState.HOLDING) or slot.emptied or not slot.handovers:
+        if slot.seat in (SlotState.EMPTY, SlotState.HOLDING) or slot.emptied or self.shares_process(index, holder):
             return False
-        return not self.shares_process(index, holder)
+        if not slot.fused:
+            return bool(slot.handovers)
+        return any(self.slots[each].handovers for each in range(self.header.used) if self.shares_process(index, each))
 
     def shares_process(self, index: int, other: int) -> bool:
         """Whether the jobs of two slots have one process, and so one allocator. A slot shares one with itself."""

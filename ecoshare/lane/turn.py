@@ -311,11 +311,11 @@ class LaneTurn:
         """Answer the request `LIMIT`: lower the memory limit with `lower`, which returns False if that cannot be."""
         slot = self._slot
         most_bytes = slot.cap_bytes
-        if lower(most_bytes):
+        is_lower = lower(most_bytes)
+        if is_lower:
             slot.limited_bytes = most_bytes
-            slot.ask = BoundaryRequest.NOTHING
-        else:
-            slot.ask = BoundaryRequest.UNFIT
+        if slot.ask == BoundaryRequest.LIMIT:  # else another request has come meanwhile, and this one comes again
+            slot.ask = BoundaryRequest.NOTHING if is_lower else BoundaryRequest.UNFIT
 
     def answer(self, answer: BoundaryRequest) -> None:
         """Answer the request of the controller."""
@@ -400,7 +400,8 @@ class LaneTurn:
                     return
                 continue
             if header.empties and not slot.emptied and not table.shares_process(self._index, header.holder):
-                self._empty_cache()
+                if slot.handovers or self._swap is not None:  # else the job has had no turn, and so no cache
+                    self._empty_cache()
                 with table.locked():
                     if not table.shares_process(self._index, header.holder):
                         self._note_emptied()

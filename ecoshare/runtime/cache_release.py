@@ -22,7 +22,7 @@ from ecoshare.core.events import Done, Event
 from ecoshare.lane.lane_table import LaneTable
 from ecoshare.lane.messages import LaunchAttempt
 
-_LOOK_S = 0.01
+_LOOK_S, _RARELY_S = 0.01, 0.25
 
 
 @dataclass(slots=True)
@@ -41,7 +41,7 @@ class CacheRelease:
     tell: Callable[[Callable[..., Event]], None]
     begin: Callable[[Coroutine[Any, Any, None]], None]
     _releasing: dict[str, list[int]] = field(default_factory=dict)  # commands without an answer, by device
-    _held: dict[str, list[LaunchAttempt]] = field(default_factory=dict)
+    _held: dict[str, list[tuple[LaunchAttempt, set[str]]]] = field(default_factory=dict)
 
     def set_caching(self, command: SetCaching) -> None:
         """Start to carry out a command. The answer comes when its rule is in force."""
@@ -60,26 +60,28 @@ class CacheRelease:
         if device is None:
             self.send(launch)
         else:
-            self._held.setdefault(device, []).append(launch)
+            self._held.setdefault(device, []).append((launch, devices))
 
     def give_up(self, job: str) -> LaunchAttempt | None:
         """Take back the launch of a job; None if it is not held."""
         for held in self._held.values():
-            for launch in held:
+            for launch, devices in held:
                 if launch.job == job:
-                    held.remove(launch)
+                    held.remove((launch, devices))
                     return launch
         return None
 
     async def _watch(self, device: str) -> None:
+        wait_s = _LOOK_S
         while device in self._releasing:
             if all(table.caches_are_emptied for table in self.tables_of(device).values()):
                 self._finish(device)
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(wait_s)
+            wait_s = min(_RARELY_S, 1.1 * wait_s)
 
     def _finish(self, device: str) -> None:
         """Answer the commands of a device, and send the launches that waited for it."""
         for command in self._releasing.pop(device):
             self.tell(partial(Done, command=command))
-        for launch in self._held.pop(device, []):
-            self.send(launch)
+        for launch, devices in self._held.pop(device, []):
+            self.launch(launch, devices)

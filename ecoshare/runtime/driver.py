@@ -310,9 +310,10 @@ class Driver:
             with contextlib.suppress(UsageError):  # a damaged record does not show that the attempt ended
                 ended = read_records(self._parts.folder.job(name))
                 recorded = [each for each in ended if each.attempt == own.attempt]
-            self.caches.give_up(name)
+            was_held = self.caches.give_up(name) is not None
             self.attempts.free(own)
-            lost = Ended(name, own.attempt, Outcome.LOST.value, None, "its supervisor died with it")
+            outcome = Outcome.MOVED_OUT if was_held else Outcome.LOST  # a start that was held has killed no process
+            lost = Ended(name, own.attempt, outcome.value, None, "its supervisor died with it")
             self._end(recorded[0] if recorded else lost)
 
     def _end(self, ended: Ended) -> None:

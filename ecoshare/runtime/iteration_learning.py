@@ -46,7 +46,7 @@ def learned(
         return {}
     kept = IterationStore(store.folder)
     unknown = [(job, job_class) for job, job_class in planned if job.iterations is None and job.sweep is None]
-    classes = {name: kept.find(name) for name in {job_class.name for _, job_class in unknown}}
+    classes = {name: kept.find(name) for name in dict.fromkeys(job_class.name for _, job_class in unknown)}
     found: dict[str, LearnedIterations] = {}
     for job, job_class in unknown:
         counts = classes[job_class.name]

@@ -54,7 +54,7 @@ class MemoryLimits:
         own = self.attempts.live.get(command.job)
         if own is None:
             return  # the end of the attempt is already on its way to the core
-        allocator_bytes = command.cap_bytes - self.context_bytes(own.job.spec.job_class)
+        allocator_bytes = max(0, command.cap_bytes - self.context_bytes(own.job.spec.job_class))
         while (answer := self.attempts.limit(command, allocator_bytes)) is BoundaryRequest.LIMIT:
             await asyncio.sleep(_LOOK_S)
         if answer is BoundaryRequest.UNFIT:

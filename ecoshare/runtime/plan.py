@@ -48,7 +48,7 @@ LEAST_BYTES = 256 << 20
 _MOST_REASONS = 3
 
 PLACES = 4
-"""Default number of jobs in a lane. Each job gets an equal share of the lane's memory until it has a profile."""
+"""Default number of jobs in a lane. On a GPU, each job gets an equal share of the memory until it has a profile."""
 
 
 @dataclass(frozen=True, slots=True)

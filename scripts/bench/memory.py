@@ -65,7 +65,7 @@ def schedules(count: int) -> list[Figure]:
     lacking = unfinished = jobs = hand_overs = emptied = 0
     for seed in range(count):
         device_bytes = (8 + seed % 9) * GIB
-        config = Config(POLICIES[seed % len(POLICIES)], 1 + seed // 6 % 3, 4, enforces_memory=True)
+        config = Config(POLICIES[seed % len(POLICIES)], 1 + seed // 6 % 3, 4 + seed % 5, enforces_memory=True)
         loads = drawn(seed, device_bytes, 2 + seed % 7)
         world = MemoryWorld(seed, config, device_bytes, loads, devices=1 + seed // 18 % 2).run()
         lacking += len(world.failures)

@@ -5,13 +5,14 @@ The figure over 10,000 schedules is in docs/figures.md (`scripts/bench_memory.py
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ecoshare.core.events import Config
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.states import JobState
-from tests.driver.memory_world import MemoryWorld, drawn
+from tests.driver.memory_world import Load, MemoryWorld, drawn
 
 GIB = 1 << 30
 
@@ -43,3 +44,18 @@ def test_without_emptied_caches_jobs_lack_memory() -> None:
         for seed in range(40)
     )
     assert any(world.failures for world in worlds)
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_jobs_on_their_way_to_another_lane_take_no_more_than_there_is(seed: int) -> None:
+    """Fails if jobs of a large T move beside jobs of a small one: two of them have a T each until both have arrived."""
+    mib = 1 << 20
+
+    def load(kept_gib: float, work_gib: float, iterations: int) -> Load:
+        kept, work = (int(each * 1024) // 2 * 2 * mib for each in (kept_gib, work_gib))
+        return Load(300 * mib, (kept - 300 * mib,), (work,) if work else (), iterations)
+
+    loads = {"a": load(2.0, 6.2, 150), "z1": load(1.0, 0.1, 150), "b": load(2.0, 6.2, 150), "z2": load(1.0, 0.1, 150)}
+    loads["j"] = load(1.6, 0.1, 20)
+    world = MemoryWorld(seed, Config("fair", 2, 8, enforces_memory=True), 16 * GIB, loads).run()
+    assert not world.failures and world.states() == {JobState.COMPLETED}

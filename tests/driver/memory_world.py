@@ -38,6 +38,7 @@ from ecoshare.core.events import (
     Done,
     Event,
     InterferencePredicted,
+    IterationsDone,
     JobArrived,
     JobExited,
     RunOpened,
@@ -326,6 +327,8 @@ class MemoryWorld:
             self._ends(process, Outcome.OUT_OF_MEMORY, at_s)
             return
         process.done += 1
+        if process.done == 1:
+            self._later(0.0, partial(IterationsDone, job=process.name, usage=Usage(iterations=1)))
         if process.done == process.load.killed_after and process.attempt == 1:
             self._ends(process, Outcome.LOST, at_s)
         elif process.done >= process.load.iterations:
@@ -420,12 +423,12 @@ def drawn(seed: int, device_bytes: int, jobs: int) -> dict[str, Load]:
 
 def _drawn(draw: random.Random, device_bytes: int) -> Load:
     context_bytes = draw.randrange(300, 501) * MIB
-    room_bytes = int((device_bytes - context_bytes) * draw.choice((0.1, 0.3, 0.6, 0.95)))
-    kept_bytes = int(room_bytes * draw.choice((0.1, 0.3, 0.6)))
+    room_bytes = int((device_bytes - context_bytes) * draw.choice((0.1, 0.15, 0.2, 0.4, 0.5, 0.95)))
+    kept_bytes = int(room_bytes * draw.choice((0.1, 0.3, 0.6, 0.97, 0.97)))
     kept = _pieces(draw, kept_bytes)
     work = _pieces(draw, room_bytes - kept_bytes - len(kept) * SEGMENT_BYTES)
     killed = draw.randrange(1, 5) if draw.random() < 0.2 else None
-    return Load(context_bytes, kept, work, draw.randrange(5, 40), killed)
+    return Load(context_bytes, kept, work, draw.randrange(10, 60), killed)
 
 
 def _pieces(draw: random.Random, total_bytes: int) -> tuple[int, ...]:

@@ -408,7 +408,7 @@ def test_the_largest_of_a_lane_that_is_full_is_moved_out(lane: ServedLane, tmp_p
     script = written(tmp_path, KEEPS)
     lane.start("largest", script, "12", lane_bytes=800 << 20)
     lane.start("smaller", script, "1", lane_bytes=800 << 20)
-    assert "it is the largest of a lane" in lane.ended("largest").reason
+    assert "it is the largest of a process" in lane.ended("largest").reason
     assert lane.ended("smaller").outcome == "completed"
 
 

@@ -14,7 +14,7 @@ Sharing Primitives for Deep Learning Applications", MLSys 2020, section 3.3.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import permutations
+from itertools import islice, permutations
 
 from ecoshare.core.commands import MoveJob
 from ecoshare.core.memory import lane_bytes
@@ -49,6 +49,7 @@ class LaneShaping:
         self._lane_index, self._fit, self._is_held = lane_index, fit, is_held
         self.moves = JobMoves(lane_index, next_id)
         self._changed: dict[str, None] = {}
+        self._joining: tuple[Job, str] | None = None
 
     def changed(self, devices: Iterable[str]) -> None:
         """Note that jobs have left these devices, or have moved there: their lanes may be split now."""
@@ -59,11 +60,14 @@ class LaneShaping:
         return any(lane.coming for lane in self._lane_index.devices[device])
 
     def join(self, job: Job) -> list[MoveJob]:
-        """Moves after which a waiting job of one device has room; none if moves do not help."""
+        """Moves after which a waiting job of one device has room; none if moves do not help, or are under way."""
         if job.spec.gpus > 1 or self._fit.apart(job):
             return []
-        for device in list(self._lane_index.devices)[:MOST_COMPARED]:
+        if self._joining is not None and self._joining[0] is job and self.is_shaping(self._joining[1]):
+            return []
+        for device in islice(self._lane_index.devices, MOST_COMPARED):
             if self._may_shape(device) and self._fit.fits_joined(job, device) and (moves := self._joined(job, device)):
+                self._joining = job, device
                 return moves
         return []
 
@@ -72,10 +76,18 @@ class LaneShaping:
         looked_at = [device for device in self._changed if not self._is_held(device) and not self.is_shaping(device)]
         moves = []
         for device in looked_at:
-            del self._changed[device]
-            if self._may_shape(device) and (move := self._split(device)) is not None:
+            emptiest, fullest = self._extremes(device)
+            if not self._may_shape(device) or emptiest is None or emptiest.jobs or len(fullest.jobs) < 2:
+                del self._changed[device]
+            elif (move := self._split(emptiest, fullest)) is not None:
                 moves.append(move)
         return moves
+
+    def _extremes(self, device: str) -> tuple[Lane | None, Lane]:
+        """Open lanes of a device with the fewest and with the most jobs; None and any lane if no lane is open."""
+        lanes = self._lane_index.devices[device]
+        opened = sorted((lane for lane in lanes if lane.state is LaneState.OPEN), key=lambda lane: len(lane.jobs))
+        return (opened[0], opened[-1]) if opened else (None, lanes[0])
 
     def _may_shape(self, device: str) -> bool:
         lanes = self._lane_index.devices[device]
@@ -83,30 +95,29 @@ class LaneShaping:
             return False
         return all(job.spec.gpus == 1 for lane in lanes for job in lane.jobs.values())
 
-    def _split(self, device: str) -> MoveJob | None:
-        lanes = [lane for lane in self._lane_index.devices[device] if lane.state is LaneState.OPEN]
-        empty = next((lane for lane in lanes if not lane.jobs), None)
-        fullest = max(lanes, key=lambda lane: len(lane.jobs), default=None)
-        if empty is None or fullest is None or len(fullest.jobs) < 2:
-            return None
-        free_bytes = fullest.device.memory_bytes - self._fit.needed_bytes(device)
-        movable = [job for job in fullest.jobs.values() if self.moves.may_move(job)]
+    def _split(self, empty: Lane, fullest: Lane) -> MoveJob | None:
+        """Move of a job from the fullest lane to an empty one; None if no job may move there now."""
+        free_bytes = fullest.device.memory_bytes - self._fit.needed_bytes(fullest.device.name)
+        movable = [job for job in fullest.jobs.values() if self._may_move(job)]
         job = min(movable, key=lambda job: (job.demand.ephemeral_bytes, job.number), default=None)
         if job is None or job.demand.ephemeral_bytes > free_bytes:
             return None
         return self.moves.begin(job, empty)
 
     def _joined(self, job: Job, device: str) -> list[MoveJob]:
-        """Moves of whole lanes into other lanes until `job` fits: each time the move that frees the most memory."""
+        """Moves of whole lanes into other lanes until `job` fits: each time the move that frees the most memory.
+
+        Jobs go to a lane with as large a T as theirs. So no lane needs more while they are on their way.
+        """
         lanes = {lane.number: lane for lane in self._lane_index.devices[device] if lane.state is LaneState.OPEN}
         drawing = {number: list(lane.jobs.values()) for number, lane in lanes.items()}
         while not self._has_room(job, lanes, drawing):
             pairs = [
                 (freed_bytes, -len(drawing[of]), -of, -to)
                 for of, to in permutations(lanes, 2)
-                if (freed_bytes := min(_largest(drawing[of]), _largest(drawing[to])))
+                if 0 < (freed_bytes := _largest(drawing[of])) <= _largest(drawing[to])
                 and len(drawing[of]) + len(drawing[to]) <= lanes[to].places
-                and all(map(self.moves.may_move, drawing[of]))
+                and all(map(self._may_move, drawing[of]))
             ]
             if not pairs:
                 return []
@@ -119,6 +130,10 @@ class LaneShaping:
             for each in jobs
             if each.lanes[0] is not lanes[number]
         ]
+
+    def _may_move(self, job: Job) -> bool:
+        """Whether a job may be moved, and will: it moves at a boundary between its iterations."""
+        return self.moves.may_move(job) and job.usage.done > 0
 
     def _has_room(self, job: Job, lanes: dict[int, Lane], drawing: _Drawing) -> bool:
         """Whether the job fits into one of the lanes if these are drawn so."""

@@ -20,7 +20,7 @@ from ecoshare.core.placement.lane_index import LaneIndex
 from ecoshare.core.profiling_windows import Profiling
 from ecoshare.core.records import Job, Lane
 from ecoshare.core.states import JobState
-from ecoshare.values.class_profile import MemoryDemand
+from ecoshare.values.class_profile import CONTEXT_BYTES, MemoryDemand
 
 SPARE = 1.5
 """Memory granted / largest memory seen of the job, its class or its script: jobs of one class differ in size."""
@@ -290,7 +290,10 @@ class MemoryFit:
     def _share_bytes(self, job: Job, lane: Lane) -> int:
         """Equal share of the device: for a gang, which has its lane to itself, a lane's; else the share of a place."""
         lanes = 1 if self._moves_freely else len(self._lane_index.devices[lane.device.name])
-        return lane.device.memory_bytes // (lanes if job.spec.gpus > 1 else lanes * lane.places)
+        share_bytes = lane.device.memory_bytes // (lanes if job.spec.gpus > 1 else lanes * lane.places)
+        if self._enforces and not lane.device.memory_is_watched:
+            share_bytes = max(share_bytes, CONTEXT_BYTES + UNSEEN_BYTES)  # with less, not even a context would fit
+        return share_bytes
 
     def known(self, job: Job) -> tuple[object, ...]:
         """Key of everything but the lane that decides whether a job fits. Waiting jobs with equal keys fit alike."""
@@ -316,8 +319,10 @@ class MemoryFit:
 
         If memory is watched and the class was not measured, the limit is all free memory.
         """
-        lane = lanes[0]
-        if self._measured(job) is not None or not lane.device.memory_is_watched:
+        lane, measured = lanes[0], self._measured(job)
+        if measured is not None and job.demand == measured:  # not enforced: the allowance is no part of the demand
+            return promised(measured, lane.device.memory_bytes).peak_bytes
+        if measured is not None or not lane.device.memory_is_watched:
             return job.demand.peak_bytes
         # One byte below the device: a job with all of it as its limit is not tried again when it runs out of memory.
         return max(job.demand.peak_bytes, min(self._free_bytes(job, lane), lane.device.memory_bytes - 1))

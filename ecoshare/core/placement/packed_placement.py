@@ -70,10 +70,8 @@ class PackedPlacement(PlacementStrategy):
 
     def progressed(self, job: Job, settled: bool, at_s: float) -> Iterator[Step]:
         """Steps after a job has told its progress: memory comes free, or a job behind the group becomes urgent."""
-        gives_back = False
-        if self._profiling.too_short(job, at_s):
-            gives_back = self._returns.at_once(job)
-            yield from self._returns.ask(job)
+        # A job that ends before it is measured keeps what it was granted on a GPU: a guess as its limit could end it.
+        gives_back = self._profiling.too_short(job, at_s) and self._returns.at_once(job)
         if gives_back or self._packer.holds_up(job):
             yield from self.fill(at_s)
 

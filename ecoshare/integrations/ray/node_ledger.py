@@ -156,11 +156,12 @@ class NodeLedger:
             if member is not None:
                 known = book.kinds.get(member.kind)
                 book.kinds[member.kind] = demand if known is None else _larger(known, demand)
-                if member.measured:
-                    member.demand = _larger(member.demand, demand)
-                else:
-                    member.demand = promised(demand, place.budget_bytes)
+                promise = promised(demand, place.budget_bytes)
+                member.demand = _larger(member.demand, promise) if member.measured else promise
                 member.measured = True
+                lane = book.devices[place.device]
+                if cached_bytes(each.demand for each in lane.members.values()) > lane.budget_bytes:
+                    place.table.set_caching(False)
 
     def leave(self, place: TrialPlace) -> None:
         """Give back the place of a finished trial."""
@@ -182,10 +183,12 @@ class NodeLedger:
     def _admit(self, book: _Book, wish: Wish, device: str, budget_bytes: int) -> TrialPlace | None:
         """Admit the first trial of the queue if it fits beside the trials in the lane."""
         lane = book.devices[device]
-        demand, seen = wish.demand, book.kinds.get(wish.kind)
-        measured = demand is not None or seen is not None
-        if demand is None:  # an unknown kind has the whole budget, so its trial runs alone
-            demand = MemoryDemand(budget_bytes) if seen is None else promised(seen, budget_bytes)
+        known = wish.demand or book.kinds.get(wish.kind)
+        measured = known is not None
+        if known is None or (wish.demand is not None and known.peak_bytes > budget_bytes):
+            demand = known or MemoryDemand(budget_bytes)  # an unknown kind has the whole budget: its trial runs alone
+        else:
+            demand = promised(known, budget_bytes)
         members = lane.members.values()
         if len(members) == SLOTS or not all(member.measured for member in members):
             return None

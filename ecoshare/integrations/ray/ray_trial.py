@@ -127,6 +127,8 @@ class RayTrial:
         if not self._measured:
             self._tell(MemoryDemand(int(_UNSEEN_SHARE * self._used_bytes())))
         self.leave()
+        if self._has_gpu:  # Ray may keep the process for another trial
+            empty_cache("cuda")
         self._ledger.leave(self._place)
 
     def look(self, sweep: bool) -> None:
@@ -155,7 +157,7 @@ class RayTrial:
         self._has_gpu = True
 
     def _tell(self, demand: MemoryDemand) -> None:
-        """Report an observed demand. On a GPU the trial is limited to it first, since others get the rest."""
+        """Report an observed demand. On a GPU the trial is limited to it first, since other trials get the rest."""
         self._measured = True
         if self._has_gpu and not self._place.measured:
             limit_cuda(promised(demand, self._place.budget_bytes).peak_bytes - CONTEXT_BYTES)

@@ -65,7 +65,7 @@ class Growth:
             return f"it has grown past its profile: {has:.2f} GiB of memory, more than its cap of {cap:.2f} GiB"
         if self._now_bytes > lane_bytes and here is max([*self._jobs.values()], key=lambda each: each.has_bytes):
             total, lane = self._now_bytes / _GIB, lane_bytes / _GIB
-            return f"it is the largest of a lane that has {total:.2f} GiB of memory and may have {lane:.2f} GiB"
+            return f"it is the largest of a process that has {total:.2f} GiB of memory and may have {lane:.2f} GiB"
         return ""
 
     def peak_bytes(self, job: object) -> int:
@@ -75,11 +75,11 @@ class Growth:
     def settle(self, job: object) -> None:
         """Let the process give back freed memory. The job is over and has its last turn."""
         self.look(job)
+        if self._on_device:  # the slot of the job is about to be free, and with it the memory of its cache
+            sys.modules["torch"].cuda.empty_cache()
         if self._jobs[job].has_bytes > _WORTH_TRIMMING_BYTES:
-            if self._on_device:
-                sys.modules["torch"].cuda.empty_cache()
             ctypes.CDLL(None).malloc_trim(0)
-            self.look(job)
+        self.look(job)
 
     def leave(self, job: object) -> bool:
         """Remove a finished job. Return whether it left too much memory or too many open files for another to come."""

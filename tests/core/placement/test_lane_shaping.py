@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from ecoshare.core.commands import Command, MoveJob, SetCaching, StartJob
-from ecoshare.core.events import SCHEMA, Config, Done, Event, JobArrived, JobExited, Refused, RunOpened
+from ecoshare.core.events import SCHEMA, Config, Done, Event, IterationsDone, JobArrived, JobExited, Refused, RunOpened
 from ecoshare.core.placement.admission import MOST_PASSED
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.states import JobState
@@ -54,6 +54,19 @@ class Lanes:
     def arrive(self, name: str, kept_gib: float, work_gib: float = 0.0, **spec: object) -> None:
         demand = MemoryDemand(int(kept_gib * GIB), int(work_gib * GIB))
         self.tell(JobArrived(0.0, replace(JobSpec(name, name, memory=demand, profiled=True), **spec)))  # type: ignore[arg-type]
+        self.iterate()
+        assert self.needed_bytes <= 16 * GIB, "more than the device has"
+
+    def iterate(self) -> None:
+        """Report iterations of all running jobs that have none yet."""
+        for name, job in self.scheduler.jobs.items():
+            if job.state is JobState.RUNNING and not job.usage.done:
+                self.tell(IterationsDone(0.5, name, Usage(iterations=1)))
+
+    @property
+    def needed_bytes(self) -> int:
+        """Memory that the jobs of the device may have now, also those that are on their way."""
+        return self.scheduler.view.fit.needed_bytes("cuda:0")
 
     def end(self, *names: str) -> None:
         for name in names:
@@ -114,6 +127,30 @@ def test_lanes_join_for_a_job_that_has_no_room_beside_two_ephemeral_regions() ->
     assert {"a", "b"} in [set(lane) for lane in core.drawing]
 
 
+def test_no_lane_needs_more_while_jobs_are_on_their_way() -> None:
+    """Fails if jobs of a large T move beside jobs of a small one: two of them would have a T each on the way."""
+    core = Lanes(answers_moves=False)
+    for name, kept, work in (("a", 2.0, 5.0), ("z1", 1.0, 0.1), ("b", 2.0, 5.0), ("z2", 1.0, 0.1)):
+        core.arrive(name, kept, work)
+    assert core.drawing == [["a", "b"], ["z1", "z2"]]
+    core.arrive("j", 3.1, 0.1)
+    assert {move.job for move in core.moves} == {"z1", "z2"}
+    for move in list(core.moves):
+        core.tell(Done(0.0, move.id))
+        assert core.needed_bytes <= 16 * GIB
+    assert not core.waits("j")
+
+
+def test_jobs_without_iterations_are_not_asked_to_move() -> None:
+    """Fails if the lanes of a device wait for the move of a job that never comes to a boundary."""
+    core = Lanes()
+    core.iterate = lambda: None  # type: ignore[method-assign]
+    core.arrive("a", 1.0, 4.5)
+    core.arrive("b", 1.0, 4.5)
+    core.arrive("large", 4.0, 2.0)
+    assert core.drawing == [["a"], ["b"]] and core.waits("large")
+
+
 def test_room_of_a_move_counts_only_once_the_job_has_moved() -> None:
     """Fails if a job starts in memory that another one still has."""
     core = Lanes(answers_moves=False)
@@ -137,7 +174,7 @@ def test_a_refused_move_leaves_the_job_where_it_is_and_is_not_asked_for_again() 
     core.tell(Refused(0.0, first.id, "it cannot go"))
     assert core.drawing == [["a"], ["b"]] and core.waits("large")
     (_, second) = core.moves
-    assert second.job != first.job, "the other job may go in its place"
+    assert second.job != first.job, "the other job, of equal T, may go in its place"
     core.tell(Refused(0.0, second.id, "nor can it"))
     assert len(core.moves) == 2
     core.end("a")
