@@ -128,7 +128,7 @@ from ecoshare.values.class_profile import MemoryDemand
 from ecoshare.integrations.ray.node_ledger import NodeLedger, Wish
 from ecoshare.lane.turn import LaneTurn
 ledger = NodeLedger(Path(sys.argv[1]))
-place = ledger.enter(ledger.queue(), Wish("train", {"cpu": lambda: 1000 << 24}, MemoryDemand(800 << 24)))
+place = ledger.enter(ledger.queue(), Wish("train", {"cpu": lambda: 1000 << 24}, MemoryDemand(700 << 24)))
 LaneTurn(place.table, place.slot).take()
 ledger.queue()
 print("holds", flush=True)
@@ -150,11 +150,11 @@ def test_the_dead_lose_turn_memory_and_their_place_in_the_queue(tmp_path: Path) 
     ledger.look(mine)
     assert table.header.holder not in (NO_SLOT, mine.slot), "it lives"
     later = ledger.queue()
-    assert ledger.enter(later, wish(800)) is None
+    assert ledger.enter(later, wish(700)) is None
     other.send_signal(signal.SIGKILL)
     os.waitid(os.P_PID, other.pid, os.WEXITED | os.WNOWAIT)  # dead, and not reaped: a zombie has nothing
     ledger.look(mine)
     assert table.header.holder == NO_SLOT
     LaneTurn(table, mine.slot).take()
-    assert ledger.enter(later, wish(800)) is not None
+    assert ledger.enter(later, wish(700)) is not None
     other.communicate()
