@@ -55,15 +55,19 @@ class CommandSignals:
     def heard(self, asked_to_stop: Callable[[], None]) -> Iterator[None]:
         """See `StopSignals`. A signal that is ignored already stays ignored: `nohup` relies on that."""
         loop = asyncio.get_running_loop()
-        numbers = [number for number in ENDING if signal.getsignal(number) is not signal.SIG_IGN]
-        for number in numbers:
+        handlers = {number: signal.getsignal(number) for number in ENDING}
+        heard = {number: handler for number, handler in handlers.items() if handler is not signal.SIG_IGN}
+        for number in heard:
             loop.add_signal_handler(number, asked_to_stop)
         try:
             yield
         finally:
-            for number in numbers:
-                loop.remove_signal_handler(number)
+            for number, handler in heard.items():
+                loop.remove_signal_handler(number)  # this leaves the kernel's default, which ends the process
+                if handler is not None:  # None: it was not set from Python, and cannot be
+                    signal.signal(number, handler)
 
     def over(self) -> None:
-        """Ignore Ctrl-C from now on. The rest takes no time, and a late Ctrl-C must not cost the result."""
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        """Ignore these signals from now on. The rest takes no time, and a late signal must not cost the result."""
+        for number in ENDING:
+            signal.signal(number, signal.SIG_IGN)
