@@ -13,8 +13,9 @@ from typing import Any
 from ecoshare.lane import exit_records, processes
 from ecoshare.lane.files import outputs
 from ecoshare.lane.kept_lane import KEEP_LANE, reason
-from ecoshare.lane.lane_table import LaneTable, Slot, SlotState
+from ecoshare.lane.lane_table import LaneTable
 from ecoshare.lane.messages import PRUNED, Ended, LaunchAttempt, Left, MoveAttempt, StopAttempt
+from ecoshare.lane.table_layout import Slot, SlotState
 
 _GIB = 1 << 30
 _SIGTERM_TO_SIGKILL_S = 3.0
@@ -170,10 +171,10 @@ class AttemptProcess:
         """Verdict on a CPU job that is over its cap: nothing else enforces a cap on the CPU."""
         if self.launch.device != "cpu" or (self.launch.fused and self.slot.seat != SlotState.HOLDING):
             return None
-        # A job in a shared process checks its own cap at its boundaries; the supervisor checks the lane's.
+        # A job in a shared process checks its own cap at its boundaries; the supervisor checks the process.
         cap_bytes, limit = self.launch.cap_bytes, "its cap"
         if self.launch.fused:
-            cap_bytes, limit = self.launch.lane_bytes, "the limit of its process"
+            cap_bytes, limit = self.launch.process_bytes, "the limit of its process"
         pids = processes.family(self.pid)
         upper_bytes = processes.resident_bytes(pids)
         if upper_bytes <= max(self.peak_bytes, cap_bytes):

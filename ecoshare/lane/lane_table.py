@@ -26,7 +26,6 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterator
-from enum import IntEnum
 from pathlib import Path
 
 from ecoshare.core.turns import (
@@ -41,170 +40,22 @@ from ecoshare.core.turns import (
 from ecoshare.lane import futex
 from ecoshare.lane.mapping import mapped
 from ecoshare.lane.own_file import OwnFile
-from ecoshare.lane.table_lock import TableLock
-
-SLOTS = 64
-"""Most jobs in one lane."""
-
-REFILL_AT_FIRST_S = 0.0025
-"""Assumed cost (s) of a hand-over until it has been measured: the first quanta are long rather than wasteful."""
-
-NO_SLOT = -1
-"""Holder of a turn that no job has; as a reservation, it lets no job take the turn."""
-
-ANY_SLOT = -2
-"""Reservation that lets every job take the turn."""
-
-NO_RANK = 2**31 - 1
-"""Rank that stands for no job: above every rank that the controller sends."""
-
-AT_ONCE = -(2**31)
-"""Rank for which every holder makes room at its next boundary."""
-
-NO_GOAL = 0
-UNREACHABLE = 1
-"""Goal of a job that was asked to move and cannot: the job stays."""
-
-_MAGIC = 0x45434F37  # changes with the layout
-
-_KEPT = (
-    "pid",
-    "rank",
-    "weight",
-    "out_of_memory",
-    "emptied",
-    "limited_bytes",
-    "held_s",
-    "waited_s",
-    "longest_wait_s",
-    "handovers",
-    "iterations",
-    "eval_iterations",
-    "first_s",
-    "last_s",
-    "waited_at_first_s",
-    "waited_at_last_s",
-    "warm_iterations",
-    "iteration_s",
-    "longest_iteration_s",
+from ecoshare.lane.table_layout import (
+    ANY_SLOT,
+    AT_ONCE,
+    KEPT,
+    MAGIC,
+    NO_RANK,
+    NO_SLOT,
+    REFILL_AT_FIRST_S,
+    SLOTS,
+    UNREACHABLE,
+    Header,
+    Slot,
+    SlotState,
+    TableLayout,
 )
-"""Fields that a job keeps when it moves to another lane: its claim, until the controller sends another, and its
-counters. Service is not kept: the job is a newcomer there. Requests to the job have been written to both slots."""
-
-
-class SlotState(IntEnum):
-    """State of the job in a slot, with respect to the turn."""
-
-    EMPTY = 0
-    """No job is here: the last one has ended, or has moved to its goal."""
-    AWAY = 1
-    """The job neither has nor wants the turn: it starts, loads data, or ends."""
-    WAITING = 2
-    HOLDING = 3
-
-
-class BoundaryRequest(IntEnum):
-    """Request of the controller to a job at its next boundary, or the job's answer."""
-
-    NOTHING = 0
-    OBSERVE = 1
-    """Observe the memory over the next iterations, and write the result."""
-    OBSERVED = 2
-    """The result is written. The job stays at its boundary until the controller has looked at it."""
-    FLUSH = 3
-    """Write the trace."""
-    LIMIT = 4
-    """Limit the allocator to `cap_bytes` of the slot, which then tells the limit in force as `limited_bytes`."""
-    UNFIT = 5
-    """The job keeps more than that, so it has the limit that it had."""
-
-
-class Header(ctypes.Structure):
-    """State of the lane as a whole. Times are seconds of CLOCK_MONOTONIC, which all processes share."""
-
-    _fields_ = (
-        ("magic", ctypes.c_uint32),
-        ("holder", ctypes.c_int32),
-        ("epoch", ctypes.c_uint64),
-        ("waiting_rank", ctypes.c_int32),
-        ("used", ctypes.c_int32),
-        ("only", ctypes.c_int32),
-        ("pinned", ctypes.c_uint32),
-        ("empties", ctypes.c_uint32),
-        ("unused", ctypes.c_uint32),
-        ("quantum_s", ctypes.c_double),
-        ("early_at_s", ctypes.c_double),
-        ("wait_per_job_s", ctypes.c_double),
-        ("bound_s", ctypes.c_double),
-        ("turn_s", ctypes.c_double),
-        ("handed_s", ctypes.c_double),
-        ("virtual_s", ctypes.c_double),
-        ("latency_s", ctypes.c_double),
-        ("refill_s", ctypes.c_double),
-        ("empty_s", ctypes.c_double),
-        ("handovers", ctypes.c_uint64),
-    )
-
-
-class Slot(ctypes.Structure):
-    """Claim, state and counters of one job.
-
-    While the job holds its turn, its held time is `balance_s` plus the present time; otherwise it is `held_s`. One
-    store of `seat` switches between the two. So no reader counts a turn twice, even if the job dies.
-
-    A fused job shares its process (`pid`) with others, so it counts the processor time of its turns (`cpu_s`) itself.
-
-    A job without the turn says whether it has emptied the cache of its allocator (`emptied`). If the header's `empties`
-    is set, such a job empties its cache before another job may allocate.
-    """
-
-    _fields_ = (
-        ("pid", ctypes.c_int32),
-        ("seat", ctypes.c_int32),
-        ("grant", ctypes.c_uint32),
-        ("stop", ctypes.c_uint32),
-        ("out_of_memory", ctypes.c_uint32),
-        ("rank", ctypes.c_int32),
-        ("ask", ctypes.c_uint32),
-        ("back", ctypes.c_uint32),
-        ("owner", ctypes.c_uint32),
-        ("goal", ctypes.c_uint32),
-        ("fused", ctypes.c_uint32),
-        ("emptied", ctypes.c_uint32),
-        ("cap_bytes", ctypes.c_uint64),
-        ("limited_bytes", ctypes.c_uint64),
-        ("weight", ctypes.c_double),
-        ("service_s", ctypes.c_double),
-        ("since_s", ctypes.c_double),
-        ("balance_s", ctypes.c_double),
-        ("held_s", ctypes.c_double),
-        ("waited_s", ctypes.c_double),
-        ("longest_wait_s", ctypes.c_double),
-        ("handovers", ctypes.c_uint64),
-        ("iterations", ctypes.c_uint64),
-        ("eval_iterations", ctypes.c_uint64),
-        ("first_s", ctypes.c_double),
-        ("last_s", ctypes.c_double),
-        ("waited_at_first_s", ctypes.c_double),
-        ("waited_at_last_s", ctypes.c_double),
-        ("warm_iterations", ctypes.c_uint64),
-        ("iteration_s", ctypes.c_double),
-        ("longest_iteration_s", ctypes.c_double),
-        ("cpu_s", ctypes.c_double),
-    )
-
-    def process(self) -> tuple[int, bool]:
-        """Process id of the job (0: none yet, or none any more), and whether the job shares the process with others.
-
-        Both values are of one moment. Otherwise a job that ends between two reads would seem to have its process alone,
-        and would get the processor time of all jobs that the process ever ran.
-        """
-        pid, fused = self.pid, bool(self.fused)
-        return (pid, fused) if self.pid == pid else (0, False)
-
-
-class _Layout(ctypes.Structure):
-    _fields_ = (("header", Header), ("slots", Slot * SLOTS))
+from ecoshare.lane.table_lock import TableLock
 
 
 def lane_path(folder: Path, lane: int) -> Path:
@@ -227,9 +78,9 @@ class LaneTable:
         """
         self.path = os.fspath(path)
         self._file = OwnFile(self.path, os.O_RDWR)
-        layout = _Layout.from_buffer(mapped(self._file.number(), ctypes.sizeof(_Layout)))
+        layout = TableLayout.from_buffer(mapped(self._file.number(), ctypes.sizeof(TableLayout)))
         self.header, self.slots = layout.header, list(layout.slots)  # made once: saves 0.3 us at each look
-        if self.header.magic != _MAGIC:
+        if self.header.magic != MAGIC:
             raise ValueError(f"{self.path} is not a lane table of this version of ecoshare")
         self._grants = [ctypes.addressof(slot) + Slot.grant.offset for slot in self.slots]
         self._lock = TableLock(self._file)
@@ -241,8 +92,8 @@ class LaneTable:
         Raises:
             OSError: If the file exists, or there is no room.
         """
-        layout = _Layout()
-        layout.header.magic = _MAGIC
+        layout = TableLayout()
+        layout.header.magic = MAGIC
         layout.header.holder = NO_SLOT
         layout.header.waiting_rank = NO_RANK
         layout.header.only = ANY_SLOT
@@ -493,7 +344,7 @@ class LaneTable:
     def copy(self, index: int, there: Slot) -> None:
         """Copy the fields that a moving job keeps to its slot in another lane, which no other process writes yet."""
         here = self.slots[index]
-        for name in _KEPT:
+        for name in KEPT:
             setattr(there, name, getattr(here, name))
 
     def refresh(self) -> None:

@@ -34,7 +34,7 @@ class LaunchAttempt:
         opened_s: Time (s) on the monotonic clock when the run was opened. Times in traces count from it.
         called: Argument for the function with which the server was forked, instead of a script or a module.
         fused: Whether to run the job, if possible, as a thread of the process that jobs of its script and lane share.
-        lane_bytes: Most memory of that process, if `fused`.
+        process_bytes: Most memory of that process, if `fused`.
         launcher: Name of the launcher that the job is: other processes use the device for it; empty if it is none.
     """
 
@@ -57,7 +57,7 @@ class LaunchAttempt:
     opened_s: float
     called: str | None = None
     fused: bool = False
-    lane_bytes: int = 0
+    process_bytes: int = 0
     context_bytes: int = 0
     launcher: str = ""
 

@@ -35,10 +35,11 @@ from ecoshare.lane.after_import import after_import
 from ecoshare.lane.device_sync import DeviceSync, drain, empty_cache, limit_cuda, lower_limit, spans_processes
 from ecoshare.lane.iterations import Boundary
 from ecoshare.lane.kept_lane import KeptLane, note_path, write_note
-from ecoshare.lane.lane_table import BoundaryRequest, LaneTable
+from ecoshare.lane.lane_table import LaneTable
 from ecoshare.lane.memory.observer import MemoryObserver, memory_path
 from ecoshare.lane.messages import LaunchAttempt
 from ecoshare.lane.reports import Reporter, reports_path
+from ecoshare.lane.table_layout import BoundaryRequest
 from ecoshare.lane.trace import Tracer, trace_path
 from ecoshare.lane.turn import LaneTurn, Leaving, ThreadState
 
@@ -205,7 +206,7 @@ class HookedJob:
 
     def _limit_cuda(self) -> None:
         """Limit the allocator to the memory that the context leaves of the memory of the job."""
-        most_bytes = self._launch.lane_bytes if self._launch.fused else self._launch.cap_bytes
+        most_bytes = self._launch.process_bytes if self._launch.fused else self._launch.cap_bytes
         limit_cuda(most_bytes - self._launch.context_bytes)
 
     def _drain(self) -> None:

@@ -31,16 +31,8 @@ from pathlib import Path
 from typing import Protocol
 
 from ecoshare.core.turns import Contender
-from ecoshare.lane.lane_table import (
-    NO_GOAL,
-    NO_RANK,
-    NO_SLOT,
-    UNREACHABLE,
-    BoundaryRequest,
-    LaneTable,
-    SlotState,
-    lane_path,
-)
+from ecoshare.lane.lane_table import LaneTable, lane_path
+from ecoshare.lane.table_layout import NO_GOAL, NO_RANK, NO_SLOT, UNREACHABLE, BoundaryRequest, SlotState
 from ecoshare.lane.trace import Kind, Tracer
 
 _LOOK_AGAIN_S = 1.0

@@ -19,8 +19,9 @@ from ecoshare.core.commands import LimitMemory, OpenLane, SetShares, StartJob
 from ecoshare.core.events import Event
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.lane import attempt_process, processes
-from ecoshare.lane.lane_table import BoundaryRequest, LaneTable, Slot, SlotState, lane_path
+from ecoshare.lane.lane_table import LaneTable, lane_path
 from ecoshare.lane.messages import Ended, MoveAttempt
+from ecoshare.lane.table_layout import BoundaryRequest, Slot, SlotState
 from ecoshare.record import samples
 from ecoshare.record.samples import AttemptProgress
 from ecoshare.runtime.lane_moves import Moving
@@ -28,6 +29,16 @@ from ecoshare.runtime.memory_watch import Footprints
 from ecoshare.runtime.planned_job import PlannedJob
 from ecoshare.values.attempt import Usage
 from ecoshare.values.device import DeviceInfo
+
+_PROGRESS_SHARE = 0.01
+_PROGRESS_AT_LEAST_S = 60.0
+"""Progress of a job is reported when the job has done a hundredth more than was known, or when a minute has passed.
+
+This is enough for any policy, and gives a log of a few megabytes a day.
+"""
+
+_GROWTH = 1.1
+"""Ratio of the memory of a job to its reported memory above which the memory is reported at once."""
 
 
 @dataclass(slots=True)
@@ -56,6 +67,14 @@ class LiveAttempt:
     def key(self) -> str:
         """Key of the attempt in the samples."""
         return samples.attempt_key(self.job.spec.name, self.attempt)
+
+    def is_news(self, usage: Usage, now_s: float) -> bool:
+        """Whether the core needs to know of this usage: progress, memory that has grown, or a lane that is kept."""
+        before = self.known
+        if usage.peak_bytes > _GROWTH * before.peak_bytes or usage.keeps_lane != before.keeps_lane:
+            return True
+        more, late = usage.done - before.done, now_s - self.told_s > _PROGRESS_AT_LEAST_S
+        return bool(more) and (more >= _PROGRESS_SHARE * before.done or late)
 
 
 class Attempts:

@@ -82,16 +82,7 @@ from ecoshare.runtime.view_builder import Viewing
 from ecoshare.values.attempt import Outcome
 
 _PROGRESS_S = 1.0
-_PROGRESS_SHARE = 0.01
-_PROGRESS_AT_LEAST_S = 60.0
-"""Progress of a job is reported at most once a second.
-
-It is reported when the job has done a hundredth more than was known, when a minute has passed, when its memory has
-grown, or when it begins to keep its lane. This is enough for any policy, and gives a log of a few megabytes a day.
-"""
-
-_GROWTH = 1.1
-"""Ratio of the memory of a job to its reported memory above which the memory is reported at once."""
+"""Time (s) between two looks at the progress of jobs."""
 
 _ANSWERS_WITHIN_S = 5.0
 """Longest time (s) for the server to carry out a stop and to report it."""
@@ -346,12 +337,7 @@ class Driver:
                 if self.core.jobs[name].state is not JobState.RUNNING:
                     continue
                 usage, now_s = replace(self.attempts.usage(name), peak_bytes=self._peak_bytes(name)), self.now_s()
-                known = own.known.done
-                more = usage.done - known
-                late = now_s - own.told_s > _PROGRESS_AT_LEAST_S
-                has_grown = usage.peak_bytes > _GROWTH * own.known.peak_bytes
-                is_news = has_grown or usage.keeps_lane != own.known.keeps_lane
-                if is_news or (more and (more >= _PROGRESS_SHARE * known or late)):
+                if own.is_news(usage, now_s):
                     own.known, own.told_s = usage, now_s
                     self._tell(partial(IterationsDone, job=name, usage=usage))
 
@@ -411,7 +397,7 @@ class Driver:
             device,
             self._plan.environment,
             self._parts.began_s,
-            lane_bytes=self.core.lanes[command.lanes[0]].device.memory_bytes,
+            process_bytes=self.core.lanes[command.lanes[0]].device.memory_bytes,
             context_bytes=self.limits.context_bytes(job.spec.job_class),
         )
         self.caches.launch(launch, {self.core.lanes[lane].device.name for lane in command.lanes})

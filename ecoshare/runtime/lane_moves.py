@@ -22,8 +22,9 @@ from typing import Protocol
 
 from ecoshare.core.commands import MoveJob
 from ecoshare.core.events import Done, Event, Refused
-from ecoshare.lane.lane_table import SLOTS, UNREACHABLE, LaneTable, SlotState
+from ecoshare.lane.lane_table import LaneTable
 from ecoshare.lane.messages import MoveAttempt
+from ecoshare.lane.table_layout import SLOTS, UNREACHABLE, SlotState
 
 _LOOK_S = 0.02
 

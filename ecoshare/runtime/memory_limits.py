@@ -10,7 +10,7 @@ from typing import Any
 
 from ecoshare.core.commands import LimitMemory
 from ecoshare.core.events import Done, Event, Refused
-from ecoshare.lane.lane_table import BoundaryRequest
+from ecoshare.lane.table_layout import BoundaryRequest
 from ecoshare.profiling.profile import Profile
 from ecoshare.runtime import class_knowledge
 from ecoshare.runtime.attempts import Attempts

@@ -16,7 +16,7 @@ from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.jobs.load import LoadedJobs
 from ecoshare.jobs.quantities import format_size
 from ecoshare.jobs.schema import JobConfig
-from ecoshare.lane.lane_table import SLOTS
+from ecoshare.lane.table_layout import SLOTS
 from ecoshare.policy_names import LANES_TO_PACK, check_objective, check_policy, packs, policy_options
 from ecoshare.profiling.colocation_store import ColocationStore
 from ecoshare.profiling.iteration_store import LearnedIterations

@@ -53,7 +53,7 @@ class PlannedJob:
         device: DeviceInfo,
         environment: dict[str, str | None],
         opened_s: float,
-        lane_bytes: int,
+        process_bytes: int,
         context_bytes: int,
     ) -> LaunchAttempt:
         """Message that starts an attempt.
@@ -65,7 +65,7 @@ class PlannedJob:
             device: The device that the job uses.
             environment: Changes to the environment of every job; None takes a variable out.
             opened_s: Monotonic time (s) at which the run was opened.
-            lane_bytes: Most memory (bytes) of a process that several jobs of the lane share.
+            process_bytes: Most memory (bytes) of a process that several jobs of the lane share.
             context_bytes: Memory (bytes) of the job's process outside its allocator.
         """
         job = self.source
@@ -95,7 +95,7 @@ class PlannedJob:
             opened_s=opened_s,
             called=job.name if self.called else None,
             fused=command.fused,
-            lane_bytes=lane_bytes,
+            process_bytes=process_bytes,
             context_bytes=context_bytes,
             launcher=self.launcher,
         )

@@ -23,8 +23,9 @@ from typing import Any
 
 from ecoshare.devices.meter import MeterFault
 from ecoshare.lane import trace
-from ecoshare.lane.lane_table import ANY_SLOT, NO_SLOT, BoundaryRequest, LaneTable, SlotState
+from ecoshare.lane.lane_table import LaneTable
 from ecoshare.lane.memory.observer import memory_path
+from ecoshare.lane.table_layout import ANY_SLOT, NO_SLOT, BoundaryRequest, SlotState
 from ecoshare.profiling.iteration_times import relative_error
 from ecoshare.record.energy_account import spent
 from ecoshare.record.samples import Idle, Sample

@@ -20,7 +20,8 @@ from ecoshare.devices.knob import NOTHING, Clocks
 from ecoshare.devices.meter import Meter, MeterFault
 from ecoshare.devices.power_profiles import POWER_PROFILE
 from ecoshare.lane import trace
-from ecoshare.lane.lane_table import BoundaryRequest, LaneTable
+from ecoshare.lane.lane_table import LaneTable
+from ecoshare.lane.table_layout import BoundaryRequest
 from ecoshare.record.energy_account import spent
 from ecoshare.record.samples import Sample
 from ecoshare.runtime.meter_sampler import MeterSampler

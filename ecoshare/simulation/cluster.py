@@ -6,7 +6,9 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from ecoshare.common.plural import counted
 from ecoshare.errors import UsageError
+from ecoshare.jobs.quantities import format_size
 from ecoshare.simulation.gpus import GpuModel
 from ecoshare.simulation.traces.job_trace import TraceJob
 from ecoshare.values.device import Device
@@ -55,6 +57,29 @@ class Cluster:
         if job.skew is None:
             return fewest if fewest == 1 else None
         return fewest if job.skew >= SKEWED else None
+
+    def check(self, job: TraceJob, place: str) -> None:
+        """Check that a job can run here.
+
+        Args:
+            job: Job of a trace.
+            place: Place of the job in its file.
+
+        Raises:
+            UsageError: The job asks for more GPUs or memory than the cluster has.
+        """
+        name = f"{place}: job {job.name}"
+        if job.gpus > (size := self.size):
+            raise UsageError(
+                f"{name} asks for {counted(job.gpus, 'GPU')}, and there {'is' if size == 1 else 'are'} {size}",
+                "--gpus or --nodes says how many there are",
+            )
+        gpu_bytes = self.gpu.memory_bytes
+        if job.memory is not None and job.memory.peak_bytes > gpu_bytes:
+            raise UsageError(
+                f"{name} needs {format_size(job.memory.peak_bytes)}, and a GPU has {format_size(gpu_bytes)}",
+                "--gpu-model names a larger one",
+            )
 
     def devices(self) -> tuple[Device, ...]:
         """Devices in the form that the core takes."""

@@ -61,7 +61,6 @@ from ecoshare.core.policies import make
 from ecoshare.core.policies.base import ElasticPolicy, PackingPolicy
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.errors import UsageError
-from ecoshare.jobs.quantities import format_size
 from ecoshare.simulation.cluster import Cluster
 from ecoshare.simulation.costs import Costs
 from ecoshare.simulation.result import Finished, SimulationResult
@@ -135,21 +134,7 @@ class Simulator:
         self._varies = config.search or world.changes_s < math.inf
         self._measuring = SimulatedMeasurements(world, costs, tuner, foresee, self._alone_on, self._later)
         for job in trace.all_jobs:
-            self._refuse_what_cannot_run(job)
-
-    def _refuse_what_cannot_run(self, job: TraceJob) -> None:
-        name, size = f"{self._trace.file}:{job.line}: job {job.name}", self._cluster.size
-        if job.gpus > size:
-            raise UsageError(
-                f"{name} asks for {counted(job.gpus, 'GPU')}, and there {'is' if size == 1 else 'are'} {size}",
-                "--gpus or --nodes says how many there are",
-            )
-        gpu_bytes = self._cluster.gpu.memory_bytes
-        if job.memory is not None and job.memory.peak_bytes > gpu_bytes:
-            raise UsageError(
-                f"{name} needs {format_size(job.memory.peak_bytes)}, and a GPU has {format_size(gpu_bytes)}",
-                "--gpu-model names a larger one",
-            )
+            cluster.check(job, f"{trace.file}:{job.line}")
 
     def run(self, watch: Watch | None = None, progress: Callable[[int], None] | None = None) -> SimulationResult:
         """Run until every job has ended.

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from ecoshare.lane import messages
-from ecoshare.lane.lane_table import ANY_SLOT, NO_SLOT, SLOTS, LaneTable, SlotState
+from ecoshare.lane.lane_table import LaneTable
 from ecoshare.lane.messages import Ended, LaunchAttempt, Launched, Message, NotLaunched, StopAttempt
+from ecoshare.lane.table_layout import ANY_SLOT, NO_SLOT, SLOTS, SlotState
 from tests import warm
 
 _LONGEST_S = 90.0
@@ -77,7 +78,7 @@ class ServedLane:
             "timeout_s": None,
             "startup_timeout_s": None,
             "fused": True,
-            "lane_bytes": 16 << 30,
+            "process_bytes": 16 << 30,
         }
         launch = LaunchAttempt(
             command=self._commands,

@@ -11,10 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from ecoshare.lane.lane_table import LaneTable, SlotState, lane_path
+from ecoshare.lane.lane_table import LaneTable, lane_path
+from ecoshare.lane.table_layout import SlotState
 from ecoshare.lane.turn import LaneTurn
 from tests.driver.caching import CachingAllocator
 from tests.driver.device_memory import DeviceMemory
+from tests.lane.forked import ForkedJobs, succeed
 from tests.warm import wait_for
 
 MIB = 1 << 20
@@ -31,45 +33,31 @@ class Processes:
     """
 
     def __init__(self, folder: Path, total_bytes: int) -> None:
-        self._folder, self._pids = folder, list[int]()
+        self._folder, self._jobs = folder, ForkedJobs()
         self.memory = DeviceMemory(folder / "memory", total_bytes)
         self.lanes = [LaneTable.create(lane_path(folder, number)) for number in range(2)]
 
     def start(self, lane: int, slot: int, body: Body) -> int:
         """Start a job in a slot of a lane; its allocator asks the device for all that it reserves."""
         self.lanes[lane].seat(slot)
-        pid = os.fork()
-        if pid == 0:
-            code = 1
-            try:
-                memory = DeviceMemory(self._folder / "memory")
-                allocator = CachingAllocator(memory.resize, MemoryError, 1 << 40)
-                table = LaneTable(lane_path(self._folder, lane))
-                body(LaneTurn(table, slot, empty=allocator.empty_cache), allocator)
-                code = 0
-            finally:
-                os._exit(code)
-        self._pids.append(pid)
-        return pid
 
-    def wait(self, *pids: int) -> None:
-        """Wait for processes, which must have ended well."""
-        for pid in pids:
-            self._pids.remove(pid)
-            assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        def run() -> None:
+            memory = DeviceMemory(self._folder / "memory")
+            allocator = CachingAllocator(memory.resize, MemoryError, 1 << 40)
+            table = LaneTable(lane_path(self._folder, lane))
+            body(LaneTurn(table, slot, empty=allocator.empty_cache), allocator)
+
+        return self._jobs.start(run)
 
     def kill(self, lane: int, slot: int, pid: int) -> None:
         """Kill a process as its supervisor sees it."""
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
-        self._pids.remove(pid)
         self.lanes[lane].free(slot)
 
     def end(self) -> None:
         """Kill what is left."""
-        for pid in self._pids:
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
+        self._jobs.end()
 
 
 def processes(total_bytes: int) -> pytest.MarkDecorator:
@@ -116,7 +104,7 @@ def train(iterations: int, until: Callable[[], bool] = lambda: False, away_s: fl
 def test_one_ephemeral_region_serves_all_jobs_of_a_lane(jobs: Processes) -> None:
     """Fails if a job allocates before the one that had the turn has emptied its cache."""
     jobs.lanes[0].set_caching(False)
-    jobs.wait(*(jobs.start(0, slot, train(150)) for slot in range(3)))
+    succeed(*(jobs.start(0, slot, train(150)) for slot in range(3)))
     assert jobs.memory.refused == 0
     assert jobs.lanes[0].header.handovers > 30 and jobs.lanes[0].header.empty_s > 0.0
 
@@ -133,13 +121,13 @@ def test_caches_that_are_kept_do_not_fit(jobs: Processes) -> None:
 def test_one_that_is_away_has_no_cache(jobs: Processes) -> None:
     """Fails if a job that loads data keeps what the next holder of the turn needs."""
     jobs.lanes[0].set_caching(False)
-    jobs.wait(*(jobs.start(0, slot, train(60, away_s=0.001 * slot)) for slot in range(3)))
+    succeed(*(jobs.start(0, slot, train(60, away_s=0.001 * slot)) for slot in range(3)))
     assert jobs.memory.refused == 0
 
 
 @processes(10 * WORK)
 def test_where_caches_are_kept_no_job_empties_one(jobs: Processes) -> None:
-    jobs.wait(*(jobs.start(0, slot, train(50)) for slot in range(3)))
+    succeed(*(jobs.start(0, slot, train(50)) for slot in range(3)))
     assert jobs.lanes[0].header.handovers > 3
     assert jobs.lanes[0].header.empty_s == 0.0
 
@@ -162,7 +150,7 @@ def test_jobs_that_wait_with_a_cache_are_woken_to_empty_it(jobs: Processes) -> N
     table.reserve(-2)
     wait_for(lambda: min(jobs.memory.taken_bytes().values()) == KEPT + WORK)
     over.touch()
-    jobs.wait(*pids)
+    succeed(*pids)
 
 
 @processes(3 * KEPT + WORK)
@@ -181,9 +169,9 @@ def test_a_job_that_moves_leaves_no_cache_behind(jobs: Processes) -> None:
     assert jobs.memory.taken_bytes()[moves] == KEPT
     assert jobs.lanes[1].caches_are_emptied
     over.touch()
-    jobs.wait(*stays)
+    succeed(*stays)
     jobs.lanes[1].reserve(-2)
-    jobs.wait(moves)
+    succeed(moves)
     assert jobs.memory.refused == 0
 
 
@@ -199,5 +187,5 @@ def test_kills_at_any_moment_take_no_room_from_the_others(jobs: Processes, seed:
         victim = jobs.start(0, slot, train(10**6, together=2))
         time.sleep(0.03 * draw.random())
         jobs.kill(0, slot, victim)
-    jobs.wait(lasting)
+    succeed(lasting)
     assert jobs.memory.refused == 0

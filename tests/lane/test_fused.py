@@ -16,8 +16,8 @@ import pytest
 import torch
 
 from ecoshare.lane.fused.seeds import Seeds
-from ecoshare.lane.lane_table import SlotState
 from ecoshare.lane.messages import Ended
+from ecoshare.lane.table_layout import SlotState
 from tests.lane.serving import ServedLane
 from tests.rounds import nightly
 from tests.runtime.running import EXAMPLES, alone, copy_of_scripts, settled
@@ -406,8 +406,8 @@ def test_a_job_that_outgrows_its_profile_is_moved_out(lane: ServedLane, tmp_path
 @pytest.mark.slow
 def test_the_largest_of_a_lane_that_is_full_is_moved_out(lane: ServedLane, tmp_path: Path) -> None:
     script = written(tmp_path, KEEPS)
-    lane.start("largest", script, "12", lane_bytes=800 << 20)
-    lane.start("smaller", script, "1", lane_bytes=800 << 20)
+    lane.start("largest", script, "12", process_bytes=800 << 20)
+    lane.start("smaller", script, "1", process_bytes=800 << 20)
     assert "it is the largest of a process" in lane.ended("largest").reason
     assert lane.ended("smaller").outcome == "completed"
 

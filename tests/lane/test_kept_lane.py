@@ -13,8 +13,10 @@ import pytest
 
 from ecoshare.lane import kept_lane, processes
 from ecoshare.lane.kept_lane import KEEP_LANE, KeptLane, note_path, reason
-from ecoshare.lane.lane_table import LaneTable, SlotState
+from ecoshare.lane.lane_table import LaneTable
+from ecoshare.lane.table_layout import SlotState
 from ecoshare.lane.turn import LaneTurn
+from tests.lane.forked import ForkedJobs, succeed
 from tests.warm import wait_for
 
 Body = Callable[[KeptLane, LaneTurn], None]
@@ -30,38 +32,24 @@ def table(tmp_path: Path) -> LaneTable:
 @pytest.fixture
 def fork(table: LaneTable, tmp_path: Path) -> Iterator[Callable[[int, Body], int]]:
     """Function that starts a process as the job of a slot; attempts are numbered by slot, from 1."""
-    pids = []
+    jobs = ForkedJobs()
 
     def start(slot: int, body: Body) -> int:
         table.seat(slot)
-        pid = os.fork()
-        if pid == 0:
-            code = 1
-            try:
-                turn = LaneTurn(LaneTable(table.path), slot)
-                kept = KeptLane(note_path(tmp_path, slot + 1), turn.take)
-                kept.listen()
-                body(kept, turn)
-                code = 0
-            finally:
-                os._exit(code)
-        pids.append(pid)
-        return pid
+
+        def run() -> None:
+            turn = LaneTurn(LaneTable(table.path), slot)
+            kept = KeptLane(note_path(tmp_path, slot + 1), turn.take)
+            kept.listen()
+            body(kept, turn)
+
+        return jobs.start(run)
 
     yield start
-    for pid in pids:
-        try:
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
-        except (ProcessLookupError, ChildProcessError):
-            continue
+    jobs.end()
 
 
 Fork = Callable[[int, Body], int]
-
-
-def succeed(pid: int) -> None:
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
 def holds_until(path: Path) -> Body:

@@ -20,8 +20,9 @@ import pytest
 from ecoshare.core.commands import MoveJob
 from ecoshare.core.events import Done, Event, Refused
 from ecoshare.lane.attempt_process import AttemptProcess, PreparedSlot, usage
-from ecoshare.lane.lane_table import ANY_SLOT, NO_RANK, NO_SLOT, LaneTable, SlotState, lane_path
+from ecoshare.lane.lane_table import LaneTable, lane_path
 from ecoshare.lane.messages import LaunchAttempt, MoveAttempt, StopAttempt
+from ecoshare.lane.table_layout import ANY_SLOT, NO_RANK, NO_SLOT, SlotState
 from ecoshare.lane.turn import LaneTurn
 from ecoshare.runtime.lane_moves import Moving
 from tests.rounds import nightly, rounds

@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from ecoshare.lane.lane_table import ANY_SLOT, NO_RANK, NO_SLOT, BoundaryRequest, LaneTable, Slot, SlotState
+from ecoshare.lane.lane_table import LaneTable
+from ecoshare.lane.table_layout import ANY_SLOT, NO_RANK, NO_SLOT, BoundaryRequest, Slot, SlotState
 from ecoshare.lane.turn import LaneTurn
+from tests.lane.forked import ForkedJobs, succeed
 from tests.warm import wait_for
 
 
@@ -25,35 +27,20 @@ def table(tmp_path: Path) -> LaneTable:
 @pytest.fixture
 def fork(table: LaneTable) -> Iterator[Callable[..., int]]:
     """Function that starts a process with a body and its turn, in a slot that is prepared before."""
-    pids = []
+    jobs = ForkedJobs()
 
     def start(slot: int, body: Callable[[LaneTurn, LaneTable], None], rank: int = 0) -> int:
         table.seat(slot)
         table.claim({slot: (rank, 1.0)})
-        pid = os.fork()
-        if pid == 0:
-            code = 1
-            try:
-                own = LaneTable(table.path)
-                body(LaneTurn(own, slot), own)
-                code = 0
-            finally:
-                os._exit(code)
-        pids.append(pid)
-        return pid
+
+        def run() -> None:
+            own = LaneTable(table.path)
+            body(LaneTurn(own, slot), own)
+
+        return jobs.start(run)
 
     yield start
-    for pid in pids:
-        try:
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
-        except (ProcessLookupError, ChildProcessError):
-            continue
-
-
-def succeed(*pids: int) -> None:
-    for pid in pids:
-        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    jobs.end()
 
 
 Fork = Callable[..., int]

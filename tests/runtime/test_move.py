@@ -21,7 +21,7 @@ from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.states import JobState
 from ecoshare.devices import registry
 from ecoshare.jobs.load import load
-from ecoshare.lane.lane_table import SlotState
+from ecoshare.lane.table_layout import SlotState
 from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.record import event_log
 from ecoshare.record.log_entry import LogEntry

@@ -193,9 +193,8 @@ class MemoryFit:
             return self._in_any_lanes(device, [demand for demands in present for demand in demands])
         needed_bytes = 0
         for lane, demands in zip(lanes, present, strict=True):
-            ephemeral = [each.ephemeral_bytes for each in demands]
-            ephemeral += [job.demand.ephemeral_bytes for job in lane.coming.values()]
-            needed_bytes += sum(each.persistent_bytes for each in demands) + max(ephemeral, default=0)
+            coming = [MemoryDemand(0, job.demand.ephemeral_bytes) for job in lane.coming.values()]
+            needed_bytes += lane_bytes([*demands, *coming])
         return needed_bytes
 
     def _in_any_lanes(self, device: str, demands: Sequence[MemoryDemand]) -> int:

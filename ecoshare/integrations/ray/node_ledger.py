@@ -30,7 +30,8 @@ from ecoshare.common.folders import memory_folder
 from ecoshare.core.memory import cached_bytes, lane_bytes, promised
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.jobs.quantities import format_size
-from ecoshare.lane.lane_table import NO_SLOT, SLOTS, LaneTable
+from ecoshare.lane.lane_table import LaneTable
+from ecoshare.lane.table_layout import NO_SLOT, SLOTS
 from ecoshare.values.class_profile import MemoryDemand
 
 _VERSION = 1

@@ -6,10 +6,11 @@ memory that the first has freed before the process gives it back. So the figures
 
 from __future__ import annotations
 
-import ctypes
 import os
 import sys
 from pathlib import Path
+
+from ecoshare.lane.device_sync import empty_cache
 
 _PAGE_BYTES = os.sysconf("SC_PAGESIZE")
 _GIB = 1 << 30
@@ -50,22 +51,22 @@ class Growth:
         here.peak_bytes = max(here.peak_bytes, here.has_bytes)
         self._now_bytes = now_bytes
 
-    def too_large(self, job: object, cap_bytes: int, lane_bytes: int) -> str:
+    def too_large(self, job: object, cap_bytes: int, process_bytes: int) -> str:
         """Reason why the job with the turn may not stay in the process; empty if it may.
 
         Args:
             job: The job with the turn.
             cap_bytes: Most memory of the job, with the memory that all jobs have in common.
-            lane_bytes: Most memory of the process. Above it the largest job must go.
+            process_bytes: Most memory of the process. Above it the largest job must go.
         """
         self.look(job)
         here = self._jobs[job]
         if self._common_bytes + here.has_bytes > cap_bytes:
             has, cap = (self._common_bytes + here.has_bytes) / _GIB, cap_bytes / _GIB
             return f"it has grown past its profile: {has:.2f} GiB of memory, more than its cap of {cap:.2f} GiB"
-        if self._now_bytes > lane_bytes and here is max([*self._jobs.values()], key=lambda each: each.has_bytes):
-            total, lane = self._now_bytes / _GIB, lane_bytes / _GIB
-            return f"it is the largest of a process that has {total:.2f} GiB of memory and may have {lane:.2f} GiB"
+        if self._now_bytes > process_bytes and here is max([*self._jobs.values()], key=lambda each: each.has_bytes):
+            total, most = self._now_bytes / _GIB, process_bytes / _GIB
+            return f"it is the largest of a process that has {total:.2f} GiB of memory and may have {most:.2f} GiB"
         return ""
 
     def peak_bytes(self, job: object) -> int:
@@ -76,9 +77,9 @@ class Growth:
         """Let the process give back freed memory. The job is over and has its last turn."""
         self.look(job)
         if self._on_device:  # the slot of the job is about to be free, and with it the memory of its cache
-            sys.modules["torch"].cuda.empty_cache()
+            empty_cache("cuda")
         if self._jobs[job].has_bytes > _WORTH_TRIMMING_BYTES:
-            ctypes.CDLL(None).malloc_trim(0)
+            empty_cache("cpu")
         self.look(job)
 
     def leave(self, job: object) -> bool:
