@@ -33,6 +33,15 @@ def packs(policy: str) -> bool:
     return issubclass(named(policy), PackingPolicy)
 
 
+def displaces(policy: str) -> bool:
+    """Whether running jobs give up their places under a policy, if they can be parked or stopped.
+
+    A policy that packs or sets the number of devices of each job has rules of its own.
+    """
+    is_elastic = hasattr(named(policy), "pour")  # the protocol has an attribute that only an object has
+    return not packs(policy) and not is_elastic
+
+
 def check_policy(name: str) -> None:
     """Check the name of a policy.
 

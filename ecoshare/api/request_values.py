@@ -70,6 +70,27 @@ def check_least(name: str, value: float | None, least: float, most: float = math
         raise UsageError(f"{name}={value}: expected {up_to}")
 
 
+def size_bytes(option: str, size: str | int | None) -> int | None:
+    """Size in bytes from a number or from text such as `8 GiB`; None for None.
+
+    Args:
+        option: Name of the option, for the error.
+
+    Raises:
+        UsageError: It is no size.
+    """
+    from ecoshare.jobs.quantities import parse_size_bytes
+
+    if not isinstance(size, str):
+        if size is not None and size < 0:
+            raise UsageError(f"{option} {size}: expected a size of at least 0")
+        return size
+    try:
+        return parse_size_bytes(size)
+    except ValueError as error:
+        raise UsageError(f"{option} {size}: {error}") from error
+
+
 def path_or_none(path: AnyPath | None) -> Path | None:
     """The path as a `Path`; None for None."""
     return None if path is None else Path(path)

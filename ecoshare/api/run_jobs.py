@@ -10,7 +10,16 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from ecoshare.advisers.advice import TUNING_LIMIT
-from ecoshare.api.request_values import Control, check_control, goal, no_progress, profile_store, silent, with_fields
+from ecoshare.api.request_values import (
+    Control,
+    check_control,
+    goal,
+    no_progress,
+    profile_store,
+    silent,
+    size_bytes,
+    with_fields,
+)
 from ecoshare.api.run_result import RunResult
 from ecoshare.common.folders import RUNS
 from ecoshare.errors import UsageError
@@ -40,6 +49,7 @@ class RunRequest:
             chooses which jobs run side by side, else 1.
         jobs_per_lane: Most jobs that hold memory in one lane at once; None for 4.
         memory: Most memory for all jobs, in bytes or as text such as `8 GiB`; None for all memory of the device.
+        host_memory: Most host memory for parked jobs, in bytes or as text such as `16 GiB`; None to park none.
         control: Whether the run may set clocks and power: `auto`, `known` or `off`.
         tuning_limit: Upper bound of an iteration's time at a setting / its time at the default setting.
         wait: Whether to wait for the end of a run that uses the device. Otherwise such a run is an error.
@@ -61,6 +71,7 @@ class RunRequest:
     lanes: int | None = None
     jobs_per_lane: int | None = None
     memory: str | int | None = None
+    host_memory: str | int | None = None
     control: Control = "auto"
     tuning_limit: float = TUNING_LIMIT
     wait: bool = False
@@ -200,7 +211,8 @@ def _planner(request: RunRequest) -> tuple[LoadedJobs, Callable[[DeviceInfo], Pl
     from ecoshare.jobs.from_values import given_jobs
     from ecoshare.runtime import plan as planning
 
-    memory_bytes = _memory_bytes(request.memory)
+    memory_bytes = size_bytes("--memory", request.memory)
+    host_bytes = size_bytes("--host-memory", request.host_memory) or 0
     if request.options and request.policy is None:
         raise UsageError("--option is a policy's: name it with --policy")
     loaded = given_jobs(request.jobs, request.args)
@@ -219,20 +231,10 @@ def _planner(request: RunRequest) -> tuple[LoadedJobs, Callable[[DeviceInfo], Pl
             store=profile_store(request.profiles) if request.use_profiles else None,
             control=request.control != "off",
             goal=goal(request.objective, request.tuning_limit, planning.MOST_TRIALS) if searched else None,
+            host_bytes=host_bytes,
         )
         for line in made.notes:
             request.note(line)
         return made
 
     return loaded, planned
-
-
-def _memory_bytes(memory: str | int | None) -> int | None:
-    from ecoshare.jobs.quantities import parse_size_bytes
-
-    if not isinstance(memory, str):
-        return memory
-    try:
-        return parse_size_bytes(memory)
-    except ValueError as error:
-        raise UsageError(f"--memory {memory}: {error}") from error

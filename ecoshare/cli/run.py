@@ -63,6 +63,13 @@ def run(
         int | None, typer.Option(help="Largest number of jobs that hold memory in one lane at once.")
     ] = None,
     memory: Annotated[str | None, typer.Option(help="Memory limit for all jobs together, such as '8 GiB'.")] = None,
+    host_memory: Annotated[
+        str | None,
+        typer.Option(
+            help="Host memory for parked jobs, such as '16 GiB': a running job gives its place and its memory to a job "
+            "that the policy puts before it. Default: no job is parked."
+        ),
+    ] = None,
     control: Annotated[
         str,
         typer.Option(
@@ -102,7 +109,7 @@ def run(
     if resume is not None:
         if jobs or words_after(context):
             raise UsageError("--resume takes the jobs from the run; give one or the other")
-        given = (policy, option, device, jobs_per_lane, memory, profiles) != (None,) * 6
+        given = (policy, option, device, jobs_per_lane, memory, host_memory, profiles) != (None,) * 7
         given = given or lanes is not None or objective != "energy" or tuning_limit != TUNING_LIMIT
         if given or dry_run or no_profiles:
             raise UsageError(
@@ -136,6 +143,7 @@ def run(
             lanes=lanes,
             jobs_per_lane=jobs_per_lane,
             memory=memory,
+            host_memory=host_memory,
             control=cast(Control, control),
             tuning_limit=tuning_limit,
             wait=wait,

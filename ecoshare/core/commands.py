@@ -5,6 +5,8 @@ Every command has an id, unique in the run. The driver answers most of them with
     OpenLane, StartJob, MoveJob, ApplySetting    Done or Refused
     SetCaching                                   Done
     LimitMemory                                  Done or Refused
+    ParkJob                                      Parked or Refused
+    ResumeJob                                    Resumed
     WakeAt                                       Done
     KillJob                                      JobExited of its job
     ProfileJob                                   Profiled
@@ -104,6 +106,34 @@ class LimitMemory:
     job: str
     attempt: int
     cap_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ParkJob:
+    """Move the device memory of a running job to the host, from its next boundary on.
+
+    The process then waits, and the job has no place. If the job ends first, its `JobExited` is the answer.
+    """
+
+    id: int
+    job: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeJob:
+    """Move the memory of a parked job back to its device, and let the job take turns in its lane again.
+
+    If that fails, the attempt ends, and its `JobExited` is the answer.
+
+    Attributes:
+        lane: Number of the lane in which the job was parked.
+    """
+
+    id: int
+    job: str
+    attempt: int
+    lane: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,6 +317,8 @@ Command = (
     | StartJob
     | SetCaching
     | LimitMemory
+    | ParkJob
+    | ResumeJob
     | MoveJob
     | SetShares
     | KillJob

@@ -25,7 +25,9 @@ from ecoshare.core.commands import (
     MeasureSetting,
     MoveJob,
     OpenLane,
+    ParkJob,
     ProfileJob,
+    ResumeJob,
     SetCaching,
     SetShares,
     StartJob,
@@ -55,6 +57,14 @@ class CommandHandler(Protocol):
 
     def limit_memory(self, command: LimitMemory, now_s: float) -> None:
         """Lower the memory limit of a running job; the answer is `Done` or `Refused`."""
+        ...
+
+    def park_job(self, command: ParkJob, now_s: float) -> None:
+        """Move the memory of a job to the host; the answer is `Parked` or `Refused`."""
+        ...
+
+    def resume_job(self, command: ResumeJob, now_s: float) -> None:
+        """Move the memory of a parked job back; the answer is `Resumed`."""
         ...
 
     def move_job(self, command: MoveJob, now_s: float) -> None:
@@ -129,6 +139,8 @@ class CoreDriver:
             StartJob: handler.start_job,
             SetCaching: handler.set_caching,
             LimitMemory: handler.limit_memory,
+            ParkJob: handler.park_job,
+            ResumeJob: handler.resume_job,
             MoveJob: handler.move_job,
             SetShares: handler.set_shares,
             KillJob: handler.kill_job,

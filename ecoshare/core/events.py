@@ -39,6 +39,8 @@ class Config:
         enforces_memory: Whether memory is enforced on the devices, as in live runs. Jobs are then promised an allowance
             above the demand of their class. Memory that a job gives back is free once its allocator is limited.
             Simulated jobs take exactly what they state.
+        host_bytes: Host memory of each node for the memory of parked jobs; 0 if no job is parked.
+        displaces: Whether movable jobs give up their places in lanes of several places, too.
     """
 
     policy: str
@@ -51,6 +53,8 @@ class Config:
     options: tuple[tuple[str, float], ...] = ()
     past_gpu_s: tuple[float, ...] = ()
     enforces_memory: bool = False
+    host_bytes: int = 0
+    displaces: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +176,34 @@ class JobExited:
 
 
 @dataclass(frozen=True, slots=True)
+class Parked:
+    """The device memory of a job is on the host, and its place is free. It answers a `ParkJob`.
+
+    Attributes:
+        usage: Resources that the attempt has used.
+        took_s: Time (s) that the transfer took, without the time until the job reached a boundary.
+    """
+
+    at_s: float
+    command: int
+    usage: Usage
+    took_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """The memory of a job is on its device again, and the job wants its turn. It answers a `ResumeJob`.
+
+    Attributes:
+        took_s: Time (s) that the transfer took.
+    """
+
+    at_s: float
+    command: int
+    took_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Profiled:
     """The window of a `ProfileJob` command is over, and all jobs of the device run again.
 
@@ -267,6 +299,8 @@ Event = (
     | Refused
     | IterationsDone
     | JobExited
+    | Parked
+    | Resumed
     | Profiled
     | SettingAdvised
     | Planned

@@ -11,8 +11,8 @@ from ecoshare.core.policies.base import LevelPolicy
 from ecoshare.core.records import Job
 from ecoshare.core.timers import Timers
 
-_ROUND = ""
-"""Name of the timer of the round. It differs from every job's name, which is never empty."""
+_ROUND, _LOOK = "", " "
+"""Names of the timers of the round and of the next look at running jobs. They differ from the name of every job."""
 
 
 class PolicyTimers:
@@ -55,6 +55,10 @@ class PolicyTimers:
         """Set the timer of the next round (s); infinity for none."""
         self._timers.set(_ROUND, at_s)
 
+    def set_look(self, at_s: float) -> None:
+        """Set the time (s) at which the places are looked at again; infinity for none."""
+        self._timers.set(_LOOK, at_s)
+
     def owns(self, command: int) -> bool:
         """Whether the command is an unanswered `WakeAt` of these timers."""
         return command in self._asked
@@ -64,6 +68,4 @@ class PolicyTimers:
         at_s = max(event.at_s, self._asked.pop(event.command))
         names = self._timers.due(at_s)
         round_begins = _ROUND in names
-        if round_begins:
-            names.remove(_ROUND)
-        return names, round_begins
+        return [name for name in names if name not in (_ROUND, _LOOK)], round_begins

@@ -79,7 +79,7 @@ class Profiling:
         A job that has none for long may never have any, and does not put windows off.
         """
         has_begun = job.state is JobState.RUNNING and job.usage.done > 0
-        return not has_begun and job.state is not JobState.STOPPING and at_s - job.history[-1].at_s < PAUSE_S
+        return not has_begun and not job.state.is_leaving and at_s - job.history[-1].at_s < PAUSE_S
 
     def too_short(self, job: Job, at_s: float) -> bool:
         """Whether a running job will end before its class can be measured."""

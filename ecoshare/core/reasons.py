@@ -49,6 +49,12 @@ class Doing(Enum):
     MEASURED = "measured"
     PAUSED = "paused"
     """Another job is measured alone on the device."""
+    PARKED = "parked"
+    """The job waits for a place with its memory on the host."""
+    PARKS = "parks"
+    """The job moves its memory to the host."""
+    RESUMES = "resumes"
+    """The job moves its memory back to its device."""
     STOPS = "stops"
 
 
@@ -109,12 +115,18 @@ class Reasons:
         match job.state:
             case JobState.QUEUED:
                 return self._waits(job)
+            case JobState.PARKED:
+                return replace(self._waits(job), doing=Doing.PARKED)
             case JobState.STARTING:
                 return Reason(Doing.STARTS, job.lanes[0].device.name)
             case JobState.RUNNING:
                 return self._runs(job)
+            case JobState.PARKING:
+                return Reason(Doing.PARKS, job.lanes[0].device.name)
+            case JobState.RESUMING:
+                return Reason(Doing.RESUMES, job.lanes[0].device.name)
             case JobState.STOPPING:
-                return Reason(Doing.STOPS, job.lanes[0].device.name)
+                return Reason(Doing.STOPS, job.lanes[0].device.name) if job.lanes else None
         return None
 
     def measured(self, device: str) -> Job | None:

@@ -22,8 +22,9 @@ class Job:
         arrival_s: Time (s) of its arrival.
         number: Number of the job in the order of arrival, from 0.
         attempt: Number of the present or last attempt; 0 before the first.
-        command: Id of the `StartJob` that is not acknowledged yet; None if there is none.
+        command: Id of the `StartJob`, `ParkJob` or `ResumeJob` that has no answer yet; None if there is none.
         lanes: Lanes in which the job has a place, one for each of its devices.
+        parked_in: Lane in which the job was parked, and will be resumed; None if it is not parked.
         demand: Memory demand that the job is granted.
         cap_bytes: Memory limit of the present or last attempt.
         whole_device: Whether the job ran out of memory and now gets all memory of its device.
@@ -60,6 +61,7 @@ class Job:
     attempt: int = 0
     command: int | None = None
     lanes: tuple[Lane, ...] = ()
+    parked_in: Lane | None = None
     demand: MemoryDemand = field(default_factory=lambda: MemoryDemand(0))
     cap_bytes: int = 0
     whole_device: bool = False

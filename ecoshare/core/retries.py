@@ -11,6 +11,10 @@ MOST_LOSSES = 3
 _FAILURES = frozenset({Outcome.FAILED, Outcome.CRASHED, Outcome.OUT_OF_MEMORY, Outcome.TIMED_OUT})
 
 
+NO_FAULT_OF_ITS_OWN = frozenset({Outcome.STOPPED, Outcome.LOST, Outcome.MOVED_OUT, Outcome.NOT_RESUMED})
+"""Outcomes with which an attempt ends because of other jobs, of ecoshare or of the machine."""
+
+
 def again(job: Job, outcome: Outcome, largest_bytes: int) -> bool:
     """Whether another attempt follows an attempt with this outcome. The counts of the job are updated.
 
@@ -23,7 +27,7 @@ def again(job: Job, outcome: Outcome, largest_bytes: int) -> bool:
     """
     if outcome is Outcome.STOPPED:
         return job.again
-    if outcome in (Outcome.LOST, Outcome.MOVED_OUT):
+    if outcome in (Outcome.LOST, Outcome.MOVED_OUT, Outcome.NOT_RESUMED):
         job.losses += 1
         job.deaths += outcome is Outcome.LOST
         return job.losses <= MOST_LOSSES

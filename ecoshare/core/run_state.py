@@ -14,7 +14,8 @@ class RunState:
     Attributes:
         jobs: All jobs that have arrived, by name.
         opening: Lanes that are being opened, by the id of the command.
-        starting: Starting jobs, by the id of the command that has no answer yet.
+        starting: Starting and resuming jobs, by the id of the command that has no answer yet.
+        parking: Jobs that are being parked, by the id of the command that has no answer yet.
         live: Number of jobs that have arrived and not ended.
         placed: Number of jobs that have a place.
         stopping: Whether a `StopRequested` event has come.
@@ -23,6 +24,7 @@ class RunState:
     jobs: dict[str, Job] = field(default_factory=dict)
     opening: dict[int, Lane] = field(default_factory=dict)
     starting: dict[int, Job] = field(default_factory=dict)
+    parking: dict[int, Job] = field(default_factory=dict)
     live: int = 0
     placed: int = 0
     stopping: bool = False

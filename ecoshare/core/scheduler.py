@@ -7,6 +7,7 @@
     JobArrived            ──►   queue, ordered by the policy    ──►   StartJob, KillJob (preemption)
     Done, Refused         ──►   resources taken or freed        ──►   StartJob
     JobExited             ──►   end, or another attempt         ──►   StartJob, SetShares
+    Parked, Resumed       ──►   places taken or freed           ──►   StartJob, ResumeJob
     IterationsDone        ──►   ranks inside the lane           ──►   SetShares, ProfileJob
     InterferencePredicted ──►   groups of co-located jobs       ──►   StartJob, MoveJob, SetShares
     Planned               ──►   jobs of the round               ──►   StartJob, KillJob
@@ -31,7 +32,6 @@ from ecoshare.core.commands import (
     KillJob,
     OpenLane,
     ProfileJob,
-    StartJob,
 )
 from ecoshare.core.events import (
     Done,
@@ -41,23 +41,27 @@ from ecoshare.core.events import (
     IterationsDone,
     JobArrived,
     JobExited,
+    Parked,
     Planned,
     Profiled,
     Refused,
     Reported,
+    Resumed,
     RunOpened,
     SettingAdvised,
     SettingMeasured,
     StopRequested,
     SweepOpened,
 )
+from ecoshare.core.parking import Parking
 from ecoshare.core.placement.caching import Caching
 from ecoshare.core.placement.lane_ranks import LaneRanks
-from ecoshare.core.placement.steps import GiveWay, RankLanes, ReviewSettings, Start, Step
+from ecoshare.core.placement.steps import GiveWay, Park, RankLanes, ReviewSettings, Start, Step
 from ecoshare.core.placement.strategy_choice import placement_strategy
+from ecoshare.core.places import Places
 from ecoshare.core.profiling_windows import Profiling
 from ecoshare.core.records import Job, Lane
-from ecoshare.core.retries import again
+from ecoshare.core.retries import NO_FAULT_OF_ITS_OWN, again
 from ecoshare.core.run_state import RunState
 from ecoshare.core.scheduler_view import SchedulerView
 from ecoshare.core.setting_review import SettingReview
@@ -155,6 +159,11 @@ class Scheduler:
                 return self._progressed(event)
             case JobExited():
                 return self._exited(event)
+            case Parked():
+                return self._parked(event)
+            case Resumed():
+                job = self._parking.resumed(event)
+                return [] if job is None else self._carry_out(self._placement.started(job, event.at_s), event.at_s)
             case Profiled():
                 return self._profiled(event)
             case Planned() | InterferencePredicted():
@@ -174,6 +183,8 @@ class Scheduler:
         self.lanes = self._lane_index.lanes
         self._ranks = LaneRanks(self._placement.policy, self._next_id)
         self._caching = Caching(self._fit, self._next_id)
+        self._parking = Parking(self._placement.host, self._state, self._next_id)
+        self._places = Places(self._placement, self._parking, self._caching, self._state, self._next_id)
         self._review = SettingReview(event, self._placement, self._profiling, self._next_id)
         self._settings = self._review.selector
         return [self._open_lane(device) for device in event.devices for _ in range(event.config.lanes_per_device)]
@@ -241,9 +252,11 @@ class Scheduler:
             return self._settings_answered(event)
         if self._placement.owns(event.command):
             return self._carry_out(self._placement.answered(event), event.at_s)
+        if event.command in self._state.parking:
+            return self._runs_on(self._parking.refused(event.command, event.at_s, event.error), event.at_s)
         job = self._starting.pop(event.command)
         job.command = None
-        self._leave(job)
+        self._places.leave(job)
         # A start usually fails for a lasting reason, such as a missing interpreter. It counts as a failure, so that
         # `retries` of the job decides about another attempt.
         job.failures += 1
@@ -254,6 +267,23 @@ class Scheduler:
         else:
             self._requeue(job, event.at_s, event.error)
         return self._fill(event.at_s)
+
+    def _parked(self, event: Parked) -> list[Command]:
+        """A job has given up its place with its process alive: it waits for a place again."""
+        job = self._parking.parked(event)
+        if job is None:
+            return []
+        devices = job.device_names
+        self._places.leave(job)
+        job.lanes = ()
+        self._placement.waits(job, event.at_s)
+        return self._fill(event.at_s) + self._look_at_settings(devices)
+
+    def _runs_on(self, job: Job, at_s: float) -> list[Command]:
+        """A job that could not be parked runs on."""
+        if job.state is JobState.RUNNING:
+            self._placement.runs(job, at_s)
+        return self._fill(at_s)
 
     def _profiled(self, event: Profiled) -> list[Command]:
         job_class = self._profiling.ended(event)
@@ -278,10 +308,12 @@ class Scheduler:
     def _may_profile(self, job: Job, at_s: float) -> bool:
         if self._state.stopping or not self._profiling.wants(job, at_s) or not self._placement.may_profile(job):
             return False
-        devices = {lane.device.name for lane in job.lanes}
+        devices = set(job.device_names)
         beside = [
             each for device in devices for lane in self._lane_index.devices[device] for each in lane.jobs.values()
         ]
+        if any(each.state is JobState.PARKING for each in beside):
+            return False
         return not any(self._profiling.comes_up(each, at_s) for each in beside if each.lanes != job.lanes)
 
     def _outgrown(self, job: Job, at_s: float) -> list[Command]:
@@ -326,10 +358,14 @@ class Scheduler:
         if event.outcome is Outcome.COMPLETED:
             self._fit.took(job, event.usage.peak_bytes)
             self._placement.completed(job)
-        if job.command is not None:  # the answer to `StartJob` was lost with the supervisor
-            del self._starting[job.command]
+        if job.state is JobState.PARKED:
+            self._placement.waiting.remove(job)
+            job.move(JobState.STOPPING, event.at_s, "it ended while it was parked")
+        self._parking.ended(job)
+        if job.command is not None:  # the answer to a start was lost with the supervisor
+            self._starting.pop(job.command, None)
             job.command = None
-        self._leave(job)
+        self._places.leave(job)
         cause = event.reason or event.outcome.value
         if event.outcome is Outcome.COMPLETED:
             self._end(job, JobState.COMPLETED, event.at_s, cause)
@@ -337,7 +373,7 @@ class Scheduler:
             self._end(job, JobState.PRUNED, event.at_s, cause)
         elif not self._state.stopping and self._goes_on(job, event.outcome):
             self._requeue(job, event.at_s, cause)
-        elif event.outcome in (Outcome.STOPPED, Outcome.LOST, Outcome.MOVED_OUT) and self._state.stopping:
+        elif event.outcome in NO_FAULT_OF_ITS_OWN and self._state.stopping:
             self._end(job, JobState.CANCELLED, event.at_s, cause)
         else:
             self._end(job, JobState.FAILED, event.at_s, cause)
@@ -377,9 +413,12 @@ class Scheduler:
 
     def _stop(self, event: StopRequested) -> list[Command]:
         self._state.stopping = True
-        for job in [*self._placement.waiting, *(self.jobs[name] for name in self._sweeps.paused)]:
-            self._end(job, JobState.CANCELLED, event.at_s, "the run was stopped")
-        commands: list[Command] = []
+        waiting = list(self._placement.waiting)
+        parked = [job for job in waiting if job.state is JobState.PARKED]
+        for job in [*waiting, *(self.jobs[name] for name in self._sweeps.paused)]:
+            if job.state is not JobState.PARKED:
+                self._end(job, JobState.CANCELLED, event.at_s, "the run was stopped")
+        commands: list[Command] = [self._end_parked(job, event.at_s) for job in parked]
         for job in self._lane_index.placed_jobs():
             job.again = False
             if job.state is not JobState.STOPPING:
@@ -389,6 +428,12 @@ class Scheduler:
                 continue
             commands.append(KillJob(self._next_id(), job.spec.name, job.attempt, event.at_once, "the run was stopped"))
         return commands
+
+    def _end_parked(self, job: Job, at_s: float) -> KillJob:
+        """Kill a parked job: it has no place in which it could end at a boundary."""
+        self._placement.waiting.remove(job)
+        job.move(JobState.STOPPING, at_s, "the run was stopped")
+        return KillJob(self._next_id(), job.spec.name, job.attempt, True, "the run was stopped")
 
     def _fill(self, at_s: float, newcomer: Job | None = None) -> list[Command]:
         """Use the free places; see `PlacementStrategy.fill`."""
@@ -400,10 +445,14 @@ class Scheduler:
         for step in steps:
             match step:
                 case Start(job, lanes):
-                    commands.append(self._start(job, lanes, at_s))
+                    commands.append(self._places.take(job, lanes, at_s))
                 case GiveWay(jobs, to, reason):
                     why = f"gives way to {to.spec.name}" if to is not None else reason or "its round is over"
                     commands += [self._stop_for_now(job, at_s, why, at_once=False) for job in jobs]
+                case Park(job, to, reason):
+                    self._placement.stops(job)
+                    why = f"gives its place to {to.spec.name}" if to is not None else reason
+                    commands.append(self._parking.park(job, at_s, why))
                 case RankLanes(lanes):
                     commands += self._ranks.changed(lanes)
                 case ReviewSettings(devices):
@@ -411,23 +460,6 @@ class Scheduler:
                 case _:
                     commands.append(step)
         return commands
-
-    def _start(self, job: Job, lanes: tuple[Lane, ...], at_s: float) -> StartJob:
-        job.lanes, job.demand = lanes, self._fit.granted(job, lanes[0])
-        job.attempt += 1
-        job.command = self._next_id()
-        if job.first_start_s is None:
-            job.first_start_s = at_s
-        self._starting[job.command] = job
-        job.move(JobState.STARTING, at_s, "there is room")
-        self._lane_index.take(job)
-        self._caching.look(job.lanes)
-        self._state.placed += 1
-        numbers = tuple(lane.number for lane in lanes)
-        fused = self._fit.fuses(job)
-        self._placement.takes(job, fused)
-        job.cap_bytes = self._fit.cap(job, lanes)
-        return StartJob(job.command, job.spec.name, job.attempt, numbers, job.cap_bytes, fused)
 
     def _settings_answered(self, event: Done | Refused | SettingMeasured | SettingAdvised) -> list[Command]:
         """Handle the answer to a command of the setting selection."""
@@ -439,13 +471,6 @@ class Scheduler:
     def _look_at_settings(self, devices: tuple[str, ...] = ()) -> list[Command]:
         """Commands that set or search the settings of these devices, or of all devices if none is named."""
         return [] if self._state.stopping else self._review.look(devices)
-
-    def _leave(self, job: Job) -> None:
-        """Free the places of a job. The claims of the remaining jobs keep their order, so nothing is sent."""
-        self._placement.left(job)
-        self._lane_index.give(job)
-        self._caching.look(job.lanes)
-        self._state.placed -= 1
 
     def _requeue(self, job: Job, at_s: float, cause: str) -> None:
         """Put a job back into the queue for its next attempt, or pause it at its rung."""

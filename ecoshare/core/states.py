@@ -9,10 +9,13 @@
              └─┼──────────┴─────────┴───┴────────────┘         a new attempt
                └───────────────────────────────► FAILED | CANCELLED   (never fits; stopped with the run)
 
+           RUNNING ──► PARKING ──► PARKED ──► RESUMING ──► RUNNING
+
     lane   OPENING ──► OPEN ──► CLOSED
 
-The drawing leaves out two rare moves. A STARTING job may end as COMPLETED, FAILED or PRUNED before its start is
-acknowledged. An OPENING lane that cannot be opened becomes CLOSED.
+The drawing leaves out rare moves. A STARTING job may end as COMPLETED, FAILED or PRUNED before its start is
+acknowledged. A job that is parked or about to be can stop, end or begin again like a running one. An OPENING lane that
+cannot be opened becomes CLOSED.
 """
 
 from __future__ import annotations
@@ -27,6 +30,12 @@ class JobState(Enum):
     QUEUED = "queued"
     STARTING = "starting"
     RUNNING = "running"
+    PARKING = "parking"
+    """The job moves its device memory to the host, and then gives up its place."""
+    PARKED = "parked"
+    """The job waits for a place with its process alive and its device memory on the host."""
+    RESUMING = "resuming"
+    """The job has a place again and moves its memory back."""
     STOPPING = "stopping"
     PAUSED = "paused"
     """The trial waits at a rung, without a place, for the decision about which trials go on."""
@@ -41,6 +50,16 @@ class JobState(Enum):
         """Whether the state is final."""
         return not JOB_MOVES[self]
 
+    @property
+    def waits(self) -> bool:
+        """Whether the job waits for a place."""
+        return self in (JobState.QUEUED, JobState.PARKED)
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether the job is about to give up its place."""
+        return self in (JobState.PARKING, JobState.STOPPING)
+
 
 class LaneState(Enum):
     """State of a lane."""
@@ -50,21 +69,17 @@ class LaneState(Enum):
     CLOSED = "closed"
 
 
+_BEGINS = frozenset(
+    {JobState.RUNNING, JobState.STOPPING, JobState.QUEUED, JobState.COMPLETED, JobState.FAILED, JobState.PRUNED}
+)
+
 JOB_MOVES: dict[JobState, frozenset[JobState]] = {
     JobState.QUEUED: frozenset({JobState.STARTING, JobState.FAILED, JobState.CANCELLED}),
-    JobState.STARTING: frozenset(
-        {
-            JobState.RUNNING,
-            JobState.STOPPING,
-            JobState.QUEUED,
-            JobState.COMPLETED,
-            JobState.FAILED,
-            JobState.PRUNED,
-        }
-    ),
-    JobState.RUNNING: frozenset(
-        {JobState.COMPLETED, JobState.FAILED, JobState.PRUNED, JobState.STOPPING, JobState.QUEUED}
-    ),
+    JobState.STARTING: _BEGINS,
+    JobState.RUNNING: _BEGINS - {JobState.RUNNING} | {JobState.PARKING},
+    JobState.PARKING: _BEGINS | {JobState.PARKED},
+    JobState.PARKED: _BEGINS - {JobState.RUNNING} | {JobState.RESUMING},
+    JobState.RESUMING: _BEGINS,
     JobState.STOPPING: frozenset(
         {JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED, JobState.PRUNED, JobState.PAUSED, JobState.QUEUED}
     ),

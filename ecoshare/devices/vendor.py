@@ -5,6 +5,7 @@
     registry ──► Vendor ──┬── visible()        identity, memory
                           ├── environment()    variables that show a job this device alone
                           ├── share_contexts() how processes use it at the same moment
+                          ├── memory_transfer() ──► MemoryTransfer: moves memory to the host and back
                           ├── power_model()    watts for a device without a meter
                           ├── open_knobs()     ──► Knobs: what can be set (devices/knob.py)
                           └── open()           ──► OpenDevice ──┬── open_meter() ──► Meter: joules (devices/meter.py)
@@ -23,6 +24,7 @@ from typing import Protocol
 
 from ecoshare.devices.context_sharing import ContextSharing
 from ecoshare.devices.knob import Knobs
+from ecoshare.devices.memory_transfer import MemoryTransfer
 from ecoshare.devices.meter import Meter
 from ecoshare.devices.power_model import PowerModel
 from ecoshare.values.device import DeviceInfo
@@ -116,6 +118,18 @@ class Vendor(Protocol):
 
         Raises:
             UnfitEnvironment: The device admits one process, and there is no service that shares it.
+        """
+        ...
+
+    def memory_transfer(self, device: DeviceInfo, environment: Mapping[str, str]) -> MemoryTransfer:
+        """Transfer that gives the device memory of a job that waits to the host, and back before its next turn.
+
+        Args:
+            device: The device.
+            environment: Environment of processes that are started for it.
+
+        Raises:
+            UnfitEnvironment: The memory of jobs on this device cannot be moved.
         """
         ...
 

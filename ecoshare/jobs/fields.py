@@ -130,6 +130,13 @@ def _read_duration_s(value: object) -> object:
     return parse_duration_s(value)
 
 
+def _read_yes_or_no(value: object) -> object:
+    word = {True: "true", False: "false"}.get(value) if isinstance(value, bool) else value
+    if word not in ("true", "false"):
+        raise ValueError(f"expected true or false, got {quoted(value)}")
+    return word == "true"
+
+
 def _read_isolation(value: object) -> object:
     if value not in list(Isolation):
         raise ValueError(f"expected 'process', 'fresh' or 'lane', got {quoted(value)}")
@@ -175,4 +182,5 @@ PositiveDuration = Annotated[
     BeforeValidator(_read_duration_s),
     WithJsonSchema({"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"type": "string"}]}),
 ]
+YesOrNo = Annotated[bool, BeforeValidator(_read_yes_or_no), WithJsonSchema({"type": "boolean"})]
 IsolationMode = Annotated[Isolation, BeforeValidator(_read_isolation)]

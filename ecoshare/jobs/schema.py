@@ -83,6 +83,13 @@ class JobOptions(_Model):
     resume_args: fields.Arguments = Field(
         default=(), description="Arguments that are added from the second attempt on."
     )
+    preemptible: fields.YesOrNo = Field(
+        default=False,
+        description=(
+            "Whether the job may be stopped for a job that the policy puts before it. It gets SIGTERM, saves its state "
+            "within 10 s, and goes on in its next attempt, with `resume_args`."
+        ),
+    )
     timeout_s: fields.PositiveDuration | None = Field(
         default=None,
         alias="timeout",

@@ -44,6 +44,7 @@ REFERENCE: Final = """\
 #     isolation: process      # fresh: an interpreter of its own, slower to start; lane: one process for many trials
 #     retries: 0              # how many times a failed job is started again; see ECOSHARE_ATTEMPT
 #     resume_args: []         # arguments that are added from the second attempt on, such as [--resume]
+#     preemptible: false      # true: may be stopped for a more urgent job, if it saves its state on SIGTERM
 #     timeout: null           # such as 10 min: longest time with the turn and without a step
 #     startup_timeout: null   # such as 10 min: longest time from its start to its first step
 #     on_end: []              # command to run at its end, without a shell: [notify-send, '{job} {state}', '{run}']

@@ -51,6 +51,7 @@ from ecoshare.lane.table_layout import (
     SLOTS,
     UNREACHABLE,
     Header,
+    ParkRequest,
     Slot,
     SlotState,
     TableLayout,
@@ -215,6 +216,37 @@ class LaneTable:
             return False
         return index == other or bool(self.slots[index].pid == self.slots[other].pid != 0)
 
+    def park(self, index: int, owner: int = 0) -> None:
+        """Let the job of a slot have no turn from its next boundary on, and get ready. `owner` works as in `free`."""
+        with self.locked():
+            if self.slots[index].owner == owner:
+                self.slots[index].parked = ParkRequest.ASKED
+                self.slots[index].grant += 1
+                self.refresh()
+        self.wake(index)
+
+    def unpark(self, index: int, owner: int = 0) -> None:
+        """Let the job of a slot have turns again. `owner` works as in `free`.
+
+        The time for which it was parked counts as waited, but not as one long wait. The job joins the jobs present with
+        as much service as they have.
+        """
+        chosen = None
+        with self.locked():
+            slot, now_s = self.slots[index], time.monotonic()
+            if slot.owner == owner and slot.parked:
+                slot.parked = ParkRequest.NOTHING
+                if slot.seat == SlotState.WAITING:
+                    slot.waited_s += now_s - slot.since_s
+                    slot.since_s = now_s
+                    self.level(index, now_s)
+                if self.header.holder == NO_SLOT:
+                    chosen = self.choose(now_s)
+                    self.grant(chosen)
+                else:
+                    self.refresh()
+        self.wake(chosen)
+
     # The turn: the jobs' and the supervisor's side
 
     def contenders(self) -> Iterator[Contender]:
@@ -226,8 +258,8 @@ class LaneTable:
                 yield Contender(index, slot.rank, slot.service_s, slot.since_s, bool(slot.back))
 
     def admits(self, index: int) -> bool:
-        """Whether a slot may have the turn: every slot may, unless the turn is reserved."""
-        return self.header.only in (ANY_SLOT, index)
+        """Whether a slot may have the turn: every slot may, unless the turn is reserved or its job is parked."""
+        return self.header.only in (ANY_SLOT, index) and not self.slots[index].parked
 
     def choose(self, now_s: float) -> int | None:
         """Slot that gets the turn next, among those that wait; None if none waits. The caller holds the lock."""
@@ -273,7 +305,7 @@ class LaneTable:
         present = [
             other
             for place, other in enumerate(self.slots[: self.header.used])
-            if place != index and other.seat in (SlotState.WAITING, SlotState.HOLDING)
+            if place != index and other.seat in (SlotState.WAITING, SlotState.HOLDING) and not other.parked
         ]
         present_s = [
             other.service_s + ((now_s - other.since_s) / other.weight if other.seat == SlotState.HOLDING else 0.0)
@@ -358,7 +390,7 @@ class LaneTable:
         for index in range(header.used):
             slot = self.slots[index]
             seat = slot.seat
-            if seat != SlotState.EMPTY:
+            if seat != SlotState.EMPTY and not slot.parked:
                 jobs += 1
                 longest_s = max(longest_s, slot.longest_iteration_s)
                 if seat == SlotState.WAITING and index != holder and self.admits(index):

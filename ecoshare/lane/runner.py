@@ -38,10 +38,12 @@ from ecoshare.lane.kept_lane import KeptLane, note_path, write_note
 from ecoshare.lane.lane_table import LaneTable
 from ecoshare.lane.memory.observer import MemoryObserver, memory_path
 from ecoshare.lane.messages import LaunchAttempt
+from ecoshare.lane.page_out import page_out
 from ecoshare.lane.reports import Reporter, reports_path
 from ecoshare.lane.table_layout import BoundaryRequest
+from ecoshare.lane.thread_state import Leaving, ThreadState
 from ecoshare.lane.trace import Tracer, trace_path
-from ecoshare.lane.turn import LaneTurn, Leaving, ThreadState
+from ecoshare.lane.turn import LaneTurn
 
 _LOOKED_AT_WITHIN_S = 1.0
 """Longest wait (s) of an observed job for the controller, which looks every few milliseconds unless busy or gone."""
@@ -71,6 +73,7 @@ class HookedJob:
                 None if place else self._trace,
                 swap,
                 partial(empty_cache, launch.device),
+                page_out if launch.device == "cpu" else lambda: None,
             )
             for place, (path, slot) in enumerate(launch.tables)
         ]

@@ -27,7 +27,7 @@ NO_GOAL = 0
 UNREACHABLE = 1
 """Goal of a job that was asked to move and cannot: the job stays."""
 
-MAGIC = 0x45434F37
+MAGIC = 0x45434F38
 """First word of a table. It changes with the layout."""
 
 KEPT = (
@@ -82,6 +82,16 @@ class BoundaryRequest(IntEnum):
     """The job keeps more than that, so it has the limit that it had."""
 
 
+class ParkRequest(IntEnum):
+    """Request of the controller to park a job, or the job's answer."""
+
+    NOTHING = 0
+    ASKED = 1
+    """The job shall wait without its turn, with its cache empty, and calls nothing of its device meanwhile."""
+    READY = 2
+    """The job does so."""
+
+
 class Header(ctypes.Structure):
     """State of the lane as a whole. Times are seconds of CLOCK_MONOTONIC, which all processes share."""
 
@@ -117,6 +127,8 @@ class Slot(ctypes.Structure):
 
     A fused job shares its process (`pid`) with others, so it counts the processor time of its turns (`cpu_s`) itself.
 
+    A job that is parked, or is about to be (`parked`), gets no turn.
+
     A job without the turn says whether it has emptied the cache of its allocator (`emptied`). If the header's `empties`
     is set, such a job empties its cache before another job may allocate.
     """
@@ -134,6 +146,8 @@ class Slot(ctypes.Structure):
         ("goal", ctypes.c_uint32),
         ("fused", ctypes.c_uint32),
         ("emptied", ctypes.c_uint32),
+        ("parked", ctypes.c_uint32),
+        ("unused", ctypes.c_uint32),
         ("cap_bytes", ctypes.c_uint64),
         ("limited_bytes", ctypes.c_uint64),
         ("weight", ctypes.c_double),

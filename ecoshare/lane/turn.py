@@ -28,11 +28,11 @@ import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
 
 from ecoshare.core.turns import Contender
 from ecoshare.lane.lane_table import LaneTable, lane_path
-from ecoshare.lane.table_layout import NO_GOAL, NO_RANK, NO_SLOT, UNREACHABLE, BoundaryRequest, SlotState
+from ecoshare.lane.table_layout import NO_GOAL, NO_RANK, NO_SLOT, UNREACHABLE, BoundaryRequest, ParkRequest, SlotState
+from ecoshare.lane.thread_state import ThreadState
 from ecoshare.lane.trace import Kind, Tracer
 
 _LOOK_AGAIN_S = 1.0
@@ -51,50 +51,6 @@ _SMOOTHING = 0.1
 """Weight of a new sample in the running means."""
 
 
-class Leaving(BaseException):
-    """Unwinds a job that is a thread of a shared process. The job was asked to end, or needs a process of its own."""
-
-
-class ThreadState(Protocol):
-    """State of a job in a shared process, which is put aside while other jobs of the process have the turn.
-
-    No code of such a job runs without the turn. So `out` is called right before the turn goes, and `back` right after
-    it has come.
-    """
-
-    def out(self) -> None:
-        """Put the state aside: the turn is about to be passed on."""
-        ...
-
-    def back(self) -> None:
-        """Restore the state: the job has the turn."""
-        ...
-
-    def before_wake(self, slot: int | None) -> None:
-        """Prepare for the wake-up of the job in a slot, which is about to be granted the turn."""
-        ...
-
-    def processor_s(self) -> float:
-        """Processor time (s) of the job's turns so far."""
-        ...
-
-    def boundary(self) -> None:
-        """Note that an iteration has ended.
-
-        Raises:
-            Leaving: If the job may not stay in the process.
-        """
-        ...
-
-    def stop(self) -> None:
-        """End the job, which was asked to end.
-
-        Raises:
-            Leaving: Always.
-        """
-        ...
-
-
 class LaneTurn:
     """One job's claim on the turn of one lane. Not for use by two threads at once.
 
@@ -109,6 +65,7 @@ class LaneTurn:
         trace: Tracer | None = None,
         swap: ThreadState | None = None,
         empty: Callable[[], None] = lambda: None,
+        page_out: Callable[[], object] = lambda: None,
     ) -> None:
         """Claim with slot `index`, which the controller has prepared.
 
@@ -118,10 +75,11 @@ class LaneTurn:
             trace: Trace in which turns and iterations are marked.
             swap: State of a job that shares its process with others; None for a job alone.
             empty: Gives the memory that the allocator of this process has in reserve back to the device.
+            page_out: Moves the memory of this process out of the main memory, as far as it can do so itself.
         """
         self._trace = trace
         self._swap = swap
-        self._empty = empty
+        self._empty, self._page_out = empty, page_out
         self._table = table
         self._index = index
         self._slot = table.slots[index]
@@ -219,7 +177,7 @@ class LaneTurn:
 
     def _must_empty(self, chosen: int | None) -> bool:
         """Whether the cache of this process must be emptied before a slot gets the turn. The caller holds the lock."""
-        if not self._table.header.empties:
+        if not (self._table.header.empties or self._slot.parked):
             return False
         return chosen is None or not self._table.shares_process(self._index, chosen)
 
@@ -398,6 +356,9 @@ class LaneTurn:
                     if not table.shares_process(self._index, header.holder):
                         self._note_emptied()
                 continue
+            if slot.parked == ParkRequest.ASKED:
+                self._rest()
+                continue
             table.sleep(self._index, seen, _LOOK_AGAIN_S)
         now_s = time.monotonic()
         waited_s = now_s - slot.since_s
@@ -406,6 +367,14 @@ class LaneTurn:
         slot.longest_wait_s = max(slot.longest_wait_s, self._waited_before_s + waited_s)
         self._place, self._lost_s = 0, 0.0
         self._begin(now_s)
+
+    def _rest(self) -> None:
+        """Get ready to be parked. From now on this thread calls nothing of the device until it has the turn again."""
+        self._empty()
+        self._note_emptied()
+        self._page_out()
+        if self._slot.parked == ParkRequest.ASKED:  # else the controller has changed its mind
+            self._slot.parked = ParkRequest.READY
 
     def _begin(self, now_s: float) -> None:
         slot = self._slot

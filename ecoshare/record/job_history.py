@@ -49,6 +49,19 @@ class AttemptHistory:
 
 
 @dataclass(slots=True)
+class ParkedSpan:
+    """Time for which an attempt was parked, without the time that its memory took to move there.
+
+    Attributes:
+        to_s: Time (s) at which its memory was back, or at which the attempt ended; None while it is parked.
+    """
+
+    attempt: int
+    from_s: float
+    to_s: float | None = None
+
+
+@dataclass(slots=True)
 class JobHistory:
     """History of one job. A resumed run has one history for each job, over all its sessions.
 
@@ -65,6 +78,7 @@ class JobHistory:
         finish_s: Time (s) at which the last attempt ended or was refused; None if it has not.
         usage: Usage of the last attempt, as last reported.
         reports: Time (s) and value of each report of the last attempt.
+        parked: Times for which its attempts were parked, in order.
     """
 
     name: str
@@ -80,6 +94,7 @@ class JobHistory:
     finish_s: float | None = None
     usage: Usage = field(default_factory=Usage)
     reports: list[tuple[float, float]] = field(default_factory=list)
+    parked: list[ParkedSpan] = field(default_factory=list)
 
     def arrived(self, spec: JobSpec, at_s: float) -> None:
         """Note an arrival; the job of a resumed run arrives again."""
@@ -103,4 +118,20 @@ class JobHistory:
     def exited(self, event: JobExited) -> None:
         """Note the end of an attempt."""
         self.exits[event.attempt] = event
+        self.resumed(event.at_s)
         self.exit, self.finish_s, self.usage = event, event.at_s, event.usage
+
+    def was_parked(self, attempt: int, usage: Usage, at_s: float) -> None:
+        """Note that an attempt is parked from now on."""
+        self.usage = usage
+        self.parked.append(ParkedSpan(attempt, at_s))
+
+    def resumed(self, at_s: float) -> None:
+        """Note that the job is not parked any more, if it was."""
+        if self.parked and self.parked[-1].to_s is None:
+            self.parked[-1].to_s = at_s
+
+    def parked_s(self, end_s: float) -> float:
+        """Time (s) for which the job was parked, over all attempts, up to `end_s`."""
+        spans_s = ((end_s if each.to_s is None else each.to_s) - each.from_s for each in self.parked)
+        return sum(spans_s, 0.0)

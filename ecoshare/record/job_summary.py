@@ -42,6 +42,8 @@ class JobSummary:
         preparation_s: Time (s) with the turn outside of iterations.
         handovers: Number of turns.
         longest_wait_s: Longest wait (s) for a turn.
+        parks: Number of times that the job was parked.
+        parked_s: Time (s) for which it was parked.
         keeps_lane: Reason why the job kept its lane to its end for its child processes. None if it did not.
         peak_memory_bytes: Largest memory (bytes) of its processes.
         energy: Energy beyond idle.
@@ -77,6 +79,8 @@ class JobSummary:
     preparation_s: float | None = None
     handovers: int | None = None
     longest_wait_s: float | None = None
+    parks: int = 0
+    parked_s: float = 0.0
     keeps_lane: str | None = None
     peak_memory_bytes: int | None = None
     energy: JobEnergy | None = None
@@ -106,6 +110,7 @@ def job_summary(
     state: str,
     profile: Profile | None,
     at_settings: bool,
+    end_s: float,
 ) -> JobSummary:
     """Result of a job.
 
@@ -117,6 +122,7 @@ def job_summary(
         state: State of the job.
         profile: Profile of its class; None if there is none.
         at_settings: Whether the run applied settings.
+        end_s: Time (s) of the last event of the run.
     """
     usage, last = history.usage, history.exit
     arrival_s, start_s, finish_s = history.arrival_s, history.start_s, history.finish_s
@@ -154,6 +160,8 @@ def job_summary(
         preparation_s=max(0.0, usage.held_s - (usage.span_s - usage.waited_s)) if last is not None else None,
         handovers=usage.handovers if last is not None else None,
         longest_wait_s=usage.longest_wait_s if last is not None else None,
+        parks=len(history.parked),
+        parked_s=history.parked_s(end_s),
         keeps_lane=usage.keeps_lane or None,
         peak_memory_bytes=usage.peak_bytes or account.peak_bytes.get(job["name"]),
         energy=own,

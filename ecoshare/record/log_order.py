@@ -13,7 +13,9 @@ from ecoshare.core.commands import (
     MeasureSetting,
     MoveJob,
     OpenLane,
+    ParkJob,
     ProfileJob,
+    ResumeJob,
     SetShares,
     StartJob,
 )
@@ -25,10 +27,12 @@ from ecoshare.core.events import (
     IterationsDone,
     JobArrived,
     JobExited,
+    Parked,
     Planned,
     Profiled,
     Refused,
     Reported,
+    Resumed,
     RunOpened,
     SettingAdvised,
     SettingMeasured,
@@ -38,7 +42,18 @@ from ecoshare.record.log_entry import LogEntry
 from ecoshare.record.packing_record import PackingChanged
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
-_Answer = Done | Refused | Profiled | SettingAdvised | Planned | InterferencePredicted | SettingMeasured | Exhausted
+_Answer = (
+    Done
+    | Refused
+    | Parked
+    | Resumed
+    | Profiled
+    | SettingAdvised
+    | Planned
+    | InterferencePredicted
+    | SettingMeasured
+    | Exhausted
+)
 
 
 class Order:
@@ -104,6 +119,8 @@ class Order:
             case (
                 Done()
                 | Refused()
+                | Parked()
+                | Resumed()
                 | Profiled()
                 | SettingAdvised()
                 | Planned()
@@ -115,6 +132,8 @@ class Order:
     def _answered(self, entry: _Answer) -> None:
         if (command := self._commands.get(entry.command)) is None:
             raise ValueError(f"no command has the number {entry.command}")
+        if isinstance(entry, Parked | Resumed) and not isinstance(command, ParkJob | ResumeJob):
+            raise ValueError(f"the command {entry.command} moves no memory")
         if isinstance(entry, Refused) and isinstance(command, StartJob):
             self._attempts.pop(command.job, None)
 
@@ -133,6 +152,9 @@ class Order:
                 if not entry.lanes or not set(entry.lanes) <= self._lanes:
                     raise ValueError(f"the lanes {list(entry.lanes)} are not open")
                 self._attempts[entry.job] = entry.attempt
+            case ParkJob() | ResumeJob():
+                if self._attempts.get(self._known(entry.job)) != entry.attempt:
+                    raise ValueError(f"attempt {entry.attempt} of {entry.job} is not under way")
             case MoveJob() | KillJob() | ProfileJob():
                 self._known(entry.job)
             case SetShares():

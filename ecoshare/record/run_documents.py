@@ -80,6 +80,7 @@ class _Plan(_Written):
     options: dict[str, float] = {}
     device: _Device
     memory_bytes: Count
+    host_bytes: Count = 0
     lanes: Whole
     places_per_lane: Whole
     profiles: str | None

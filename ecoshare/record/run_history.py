@@ -21,7 +21,9 @@ from ecoshare.core.commands import (
     MeasureSetting,
     MoveJob,
     OpenLane,
+    ParkJob,
     ProfileJob,
+    ResumeJob,
     StartJob,
 )
 from ecoshare.core.events import (
@@ -31,9 +33,11 @@ from ecoshare.core.events import (
     IterationsDone,
     JobArrived,
     JobExited,
+    Parked,
     Profiled,
     Refused,
     Reported,
+    Resumed,
     RunOpened,
     SettingMeasured,
     StopRequested,
@@ -192,6 +196,10 @@ class RunHistory:
                 self._job(event.job).reports.append((event.at_s, event.value))
             case JobExited():
                 self._exited(event)
+            case Parked() if isinstance(command := self._commands.pop(event.command, None), ParkJob):
+                self._job(command.job).was_parked(command.attempt, event.usage, event.at_s)
+            case Resumed() if isinstance(command := self._commands.pop(event.command, None), ResumeJob):
+                self._job(command.job).resumed(event.at_s)
             case Profiled() if (window := self._open_windows.pop(event.command, None)) is not None:
                 self._windows.append(replace(window, to_s=event.at_s, error=event.error))
             case SettingMeasured():
@@ -208,6 +216,7 @@ class RunHistory:
     def _begin_session(self, event: RunOpened) -> None:
         """Begin a session: commands are numbered anew. Attempts of the session before have no exits."""
         for attempt in self._going.values():
+            self._job(attempt.job).resumed(self.end_s)
             attempt.ended_s, attempt.outcome, attempt.reason = self.end_s, Outcome.LOST, "cut off with the run"
         self.devices.update({device.name: device for device in event.devices})
         self._windows += self._open_windows.values()

@@ -54,6 +54,7 @@ def summarise(
             job_state(own[name], history.is_stopped, live),
             profiles.get(job["class"]),
             bool(history.settings),
+            history.end_s,
         )
         for name, job in planned.items()
     ]

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from ecoshare.common.collector import collector_paused
-from ecoshare.core.commands import KillJob, ProfileJob, StartJob
+from ecoshare.core.commands import KillJob, ParkJob, ProfileJob, StartJob
 from ecoshare.core.events import IterationsDone, JobArrived, JobExited, Profiled, Refused, RunOpened
 from ecoshare.core.reasons import Reason, Reasons
 from ecoshare.core.records import Job
@@ -92,6 +92,7 @@ class _Listener:
         self._asked: dict[int, str] = {}
         self._keepers: set[str] = set()
         self._starting: dict[int, str] = {}
+        self._parking: dict[int, str] = {}
         self._since_s: float | None = None
 
     def hear(self, moment: ReplayMoment) -> None:
@@ -157,8 +158,8 @@ class _Listener:
             story.remarks.append((self.explained.end_s, "cut off with the run, which was resumed later"))
         self.explained.windows += self._windows.values()
         self._windows.clear()
-        self._asked.clear()
-        self._starting.clear()
+        for kept in (self._asked, self._starting, self._parking):
+            kept.clear()
 
     def _note(self, moment: ReplayMoment) -> None:
         assert self._queued is not None, "a session begins with RunOpened"
@@ -210,6 +211,8 @@ class _Listener:
                 self._asked[command.id] = command.job
             elif isinstance(command, StartJob):
                 self._starting[command.id] = command.job
+            elif isinstance(command, ParkJob):
+                self._parking[command.id] = command.job
             elif isinstance(command, KillJob) and command.reason:
                 self._say(command.job, at_s, f"was stopped: {command.reason}")
         if isinstance(event, IterationsDone | JobExited):
@@ -219,6 +222,8 @@ class _Listener:
                 self._exited(moment, event)
             case Profiled() if event.error and event.command in self._asked:
                 self._say(self._asked[event.command], at_s, f"its measurement came to nothing: {event.error}")
+            case Refused() if event.command in self._parking:
+                self._say(self._parking[event.command], at_s, f"was not parked: {event.error}")
             case Refused():
                 for job in touched:
                     if job.history and job.history[-1].at_s == at_s and job.history[-1].cause == event.error:

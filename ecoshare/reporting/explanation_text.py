@@ -30,6 +30,7 @@ from ecoshare.values.setting import AS_FOUND
 
 _TOLD = (
     (Doing.WAITS, "waited"),
+    (Doing.PARKED, "was parked for"),
     (Doing.SHARES, "shared"),
     (Doing.ALONE, "ran alone"),
     (Doing.BEHIND, "was behind a group for"),
@@ -135,7 +136,7 @@ def _heading(job: JobSummary, explained: RunExplanation) -> Iterator[str]:
 
 def _longest(story: Story, explained: RunExplanation) -> Iterator[str]:
     """Reasons for which the job waited, ran behind others, had no turn and ran alone for the longest time."""
-    for doing in (Doing.WAITS, Doing.BEHIND, Doing.BLOCKED, Doing.ALONE):
+    for doing in (Doing.WAITS, Doing.PARKED, Doing.BEHIND, Doing.BLOCKED, Doing.ALONE):
         longest = story.longest(doing, explained.end_s)
         if longest is not None and (length_s := longest.length_s(explained.end_s)) >= _WORTH_A_WORD_S:
             yield f"  {format_duration(length_s)} {reason_words(story.name, longest.reason, explained.policy)}"

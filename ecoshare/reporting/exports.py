@@ -39,6 +39,8 @@ COLUMNS: dict[str, type] = {
     "queue_s": float,
     "slowdown": float,
     "longest_wait_s": float,
+    "parks": int,
+    "parked_s": float,
     "peak_memory_bytes": int,
     "energy_j": float,
     "energy_source": str,

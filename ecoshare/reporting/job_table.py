@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ecoshare.common.plural import counted
 from ecoshare.jobs.quantities import format_duration, format_energy, format_size
 from ecoshare.record.energy_summary import DeviceEnergy, JobEnergy
 from ecoshare.record.job_summary import JobSummary
@@ -83,6 +84,7 @@ def details_of(job: JobSummary) -> Row:
         "hand-overs": _known(job.handovers),
         "longest wait": _duration(job.longest_wait_s),
         "kept its lane": job.keeps_lane or "no",
+        "parked": f"{counted(job.parks, 'time')}, {format_duration(job.parked_s)}" if job.parks else "never",
         "peak memory": NOT_KNOWN if job.peak_memory_bytes is None else format_size(job.peak_memory_bytes),
         "energy": energy_words(job.energy),
         "per iteration": NOT_KNOWN if per_iteration_j is None else f"{format_energy(per_iteration_j)} {source}",

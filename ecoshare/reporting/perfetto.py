@@ -34,7 +34,7 @@ from perfetto.trace_builder.proto_builder import StreamingTraceProtoBuilder
 from ecoshare.lane.trace import Kind
 from ecoshare.record.coarse_intervals import coarser
 from ecoshare.record.energy_account import EnergyInterval
-from ecoshare.record.job_history import AttemptHistory
+from ecoshare.record.job_history import AttemptHistory, ParkedSpan
 from ecoshare.record.job_summary import JobSummary
 from ecoshare.record.run_data import RunData, TurnSpan
 from ecoshare.record.samples import Sample, job_of, shortest_s
@@ -62,7 +62,8 @@ def perfetto(data: RunData) -> bytes:
         for attempt in attempts:
             own[attempt.job].append(attempt)
         for job in data.summary.jobs:
-            _life(trace, trace.track(job.name, group), job, own[job.name], turns, end_s)
+            parked = data.history.jobs[job.name].parked if job.name in data.history.jobs else []
+            _life(trace, trace.track(job.name, group), job, own[job.name], turns, parked, end_s)
         session = data.account.session
         _counters(trace, data, home if session is None else devices.get(session.device, home))
     return trace.content()
@@ -184,6 +185,7 @@ def _life(
     job: JobSummary,
     attempts: list[AttemptHistory],
     turns: dict[tuple[str, int], list[TurnSpan]],
+    parked: list[ParkedSpan],
     end_s: float,
 ) -> None:
     queued_s = job.arrival_s
@@ -203,14 +205,17 @@ def _life(
             peak_memory_bytes=attempt.peak_bytes,
             lanes=", ".join(map(str, attempt.lanes)),
         )
-        _turns_of_life(trace, track, turns[attempt.job, attempt.number], began_s, to_s)
+        own = [each for each in parked if each.attempt == attempt.number]
+        _turns_of_life(trace, track, turns[attempt.job, attempt.number], own, began_s, to_s)
         trace.end(track, to_s)
         queued_s = to_s
     if not attempts and queued_s is not None:
         trace.slice(track, queued_s, job.finish_s if job.finish_s is not None else end_s, "queued")
 
 
-def _turns_of_life(trace: _Trace, track: int, turns: list[TurnSpan], began_s: float, ended_s: float) -> None:
+def _turns_of_life(
+    trace: _Trace, track: int, turns: list[TurnSpan], parked: list[ParkedSpan], began_s: float, ended_s: float
+) -> None:
     if not turns:
         trace.slice(track, began_s, ended_s, "turns not known")
         return
@@ -218,9 +223,20 @@ def _turns_of_life(trace: _Trace, track: int, turns: list[TurnSpan], began_s: fl
     for turn in turns:
         from_s, to_s = (min(max(at_s, before_s), ended_s) for at_s in turn[:2])
         if from_s > before_s:
-            trace.slice(track, before_s, from_s, between)
+            _wait(trace, track, before_s, from_s, between, parked)
         trace.slice(track, from_s, to_s, "has the turn", iterations=len(turn.marks))
         before_s, between = to_s, "waits for the turn"
+
+
+def _wait(trace: _Trace, track: int, from_s: float, to_s: float, words: str, parked: Iterable[ParkedSpan]) -> None:
+    """Write the time between two turns, and the times in it for which the job was parked."""
+    for each in parked:
+        if from_s <= each.from_s < to_s:
+            trace.slice(track, from_s, each.from_s, words)
+            from_s = min(to_s, to_s if each.to_s is None else each.to_s)
+            trace.slice(track, each.from_s, from_s, "parked")
+    if from_s < to_s:
+        trace.slice(track, from_s, to_s, words)
 
 
 def _counters(trace: _Trace, data: RunData, device: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -11,14 +12,17 @@ from rich.live import Live
 from rich.text import Text
 
 from ecoshare.common.plural import counted
-from ecoshare.core.commands import Command, ProfileJob, StartJob
+from ecoshare.core.commands import Command, ParkJob, ProfileJob, ResumeJob, StartJob
 from ecoshare.core.events import (
     Event,
     Exhausted,
     IterationsDone,
     JobArrived,
     JobExited,
+    Parked,
     Profiled,
+    Refused,
+    Resumed,
     SettingAdvised,
     StopRequested,
 )
@@ -42,6 +46,7 @@ _AS_IT_SHOULD = (Outcome.COMPLETED, Outcome.PRUNED, Outcome.STOPPED)
 _MOST_ROWS = 30
 _MOST_REASONS = 3
 _PLAIN_EVERY_S = 10.0
+_WORTH_A_WORD_S = 0.05
 _STILL_S = 45.0
 
 
@@ -108,12 +113,15 @@ class _Lines:
 class PlainProgress(_Lines):
     """Prints a line for each start and end of a job, and the state of the run every ten seconds.
 
-    Trials of a sweep get a line of their own only if they fail.
+    Trials of a sweep get a line of their own only if they fail. A job that is parked often has one in ten seconds.
     """
 
     def __init__(self, console: Console) -> None:
         super().__init__(console)
         self._windows: dict[int, tuple[str, float]] = {}
+        self._transfers: dict[int, str] = {}
+        self._said: dict[str, float] = {}  # time (s) at which it was last said that a job is parked
+        self._hushed: set[str] = set()  # parked jobs of which that was not said
         self._trials: set[str] = set()
         self._keepers: set[str] = set()
 
@@ -136,17 +144,36 @@ class PlainProgress(_Lines):
             self._say(event.at_s, f"{event.job}{which}: {how} ({done})")
         if isinstance(event, StopRequested):
             self._say(event.at_s, stop_line(event.at_once))
+        if isinstance(event, Parked | Resumed | Refused) and event.command in self._transfers:
+            self._transferred(event, self._transfers.pop(event.command))
         if isinstance(event, Profiled):
             job, began_s = self._windows.pop(event.command)
             took = format_duration(event.at_s - began_s)
             self._say(event.at_s, f"{job}: {f'no profile: {event.error}' if event.error else f'profiled in {took}'}")
         for command in commands:
+            if isinstance(command, ParkJob | ResumeJob):
+                self._transfers[command.id] = command.job
             if isinstance(command, ProfileJob):
                 self._windows[command.id] = command.job, event.at_s
                 self._say(event.at_s, f"{command.job}: the first of its class, is measured alone for some seconds")
             if isinstance(command, StartJob) and command.job not in self._trials:
                 again = f", attempt {command.attempt}" if command.attempt > 1 else ""
                 self._say(event.at_s, f"{command.job}: starts in lane {_lanes(command.lanes)}{again}")
+
+    def _transferred(self, event: Parked | Resumed | Refused, job: str) -> None:
+        if isinstance(event, Refused):
+            self._say(event.at_s, f"{job}: is not parked: {event.error}")
+            return
+        is_parked = isinstance(event, Parked)
+        if is_parked and event.at_s - self._said.get(job, -math.inf) < _PLAIN_EVERY_S:
+            self._hushed.add(job)
+        elif is_parked or job not in self._hushed:
+            if is_parked:
+                self._said[job] = event.at_s
+            took = f" after {format_duration(event.took_s)}" if event.took_s >= _WORTH_A_WORD_S else ""
+            self._say(event.at_s, f"{job}: {'parked' if is_parked else 'goes on'}{took}")
+        else:
+            self._hushed.remove(job)
 
     def show(self, view: RunView) -> None:
         """Print the progress of running jobs and sweeps, if the last time was ten seconds ago."""
@@ -295,8 +322,9 @@ def _most_interesting(jobs: tuple[JobView, ...]) -> list[JobView]:
     """At most `_MOST_ROWS` jobs; if there are more, running jobs come before waiting and ended ones."""
     if len(jobs) <= _MOST_ROWS:
         return list(jobs)
-    order = {"running": 0, "stopping": 0, "starting": 1, "failed": 2, "queued": 3}
-    return sorted(jobs, key=lambda job: order.get(job.state, 4))[:_MOST_ROWS]
+    order = ("running", "stopping", "parking", "starting", "resuming", "failed", "parked", "queued")
+    places = {state: place for place, state in enumerate(order)}
+    return sorted(jobs, key=lambda job: places.get(job.state, len(order)))[:_MOST_ROWS]
 
 
 def _lanes(lanes: tuple[int, ...]) -> str:

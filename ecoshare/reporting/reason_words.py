@@ -33,6 +33,12 @@ def reason_words(job: str, reason: Reason, policy: str) -> str:
     match reason.doing:
         case Doing.WAITS:
             return f"waited: {why}"
+        case Doing.PARKED:
+            return f"parked, with its memory on the host: {why}"
+        case Doing.PARKS:
+            return "moved its memory to the host"
+        case Doing.RESUMES:
+            return "got its memory back from the host"
         case Doing.ALONE:
             return f"alone: {why}" if why else "alone: there was no other job"
         case Doing.BEHIND:

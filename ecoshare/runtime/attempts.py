@@ -131,6 +131,10 @@ class Attempts:
         table.tell_of_hung(tell_of_hung)
         self.tables[command.lane], self._device_of[command.lane] = table, command.device
 
+    def device_of(self, lane: int) -> str:
+        """Name of the device of a lane."""
+        return self._device_of[lane]
+
     def tables_of(self, device: str) -> dict[int, LaneTable]:
         """Tables of the lanes of a device, by number."""
         return {lane: table for lane, table in self.tables.items() if self._device_of[lane] == device}

@@ -54,6 +54,10 @@ class CacheRelease:
         elif len(commands) == 1:
             self.begin(self._watch(command.device))
 
+    def is_releasing(self, device: str) -> bool:
+        """Whether jobs of a device still have caches that they may not keep, so that no other job may take memory."""
+        return device in self._releasing
+
     def launch(self, launch: LaunchAttempt, devices: set[str]) -> None:
         """Launch an attempt on these devices, as soon as no idle job there has a cache that it may not keep."""
         device = next((device for device in devices if device in self._releasing), None)

@@ -19,7 +19,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,9 @@ from ecoshare.core.commands import (
     MeasureSetting,
     MoveJob,
     OpenLane,
+    ParkJob,
     ProfileJob,
+    ResumeJob,
     SetCaching,
     SetShares,
     StartJob,
@@ -47,7 +49,6 @@ from ecoshare.core.driving import CoreDriver
 from ecoshare.core.events import (
     Done,
     Event,
-    IterationsDone,
     JobArrived,
     JobExited,
     Refused,
@@ -69,6 +70,7 @@ from ecoshare.runtime.cache_release import CacheRelease
 from ecoshare.runtime.children_watch import ChildrenWatch
 from ecoshare.runtime.device_session import ClaimedDevice, DeviceSession, LiveRun
 from ecoshare.runtime.guard_client import Guard
+from ecoshare.runtime.live_parking import LiveParking, transfers
 from ecoshare.runtime.live_questions import LiveQuestions
 from ecoshare.runtime.live_sweeps import LISTEN_S, Sweeping
 from ecoshare.runtime.memory_limits import MemoryLimits
@@ -76,13 +78,11 @@ from ecoshare.runtime.on_end import OnEnd
 from ecoshare.runtime.plan import Plan
 from ecoshare.runtime.planned_job import PlannedJob
 from ecoshare.runtime.profiler import Profiler
+from ecoshare.runtime.progress_reports import ProgressReports
 from ecoshare.runtime.run_host import RunHost
 from ecoshare.runtime.supervisor import Supervisor
 from ecoshare.runtime.view_builder import Viewing
 from ecoshare.values.attempt import Outcome
-
-_PROGRESS_S = 1.0
-"""Time (s) between two looks at the progress of jobs."""
 
 _ANSWERS_WITHIN_S = 5.0
 """Longest time (s) for the server to carry out a stop and to report it."""
@@ -173,6 +173,16 @@ class Driver:
             stops_after_search=parts.plan.only_tune,
         )
         self.sessions = {each.device.name: DeviceSession(each, run) for each in parts.devices}
+        self._parking = LiveParking(
+            attempts=self.attempts,
+            sessions=self.sessions,
+            transfers=transfers(self.sessions.values(), parts.token) if parts.plan.host_bytes else {},
+            startable=self._startable,
+            is_releasing=self.caches.is_releasing,
+            send=self.supervisor.send,
+            tell=self._tell,
+            begin=self._begin,
+        )
         self._questions = LiveQuestions(parts.profiler, parts.plan.device.on_processors, self._tell, self._begin)
         self.sweeping = Sweeping(parts.folder, self._jobs, self._tell)
         for sweep in self._plan.sweeps:
@@ -182,6 +192,9 @@ class Driver:
                 self.sweeping.add(job)
         stops_on_purpose = parts.plan.only_tune or parts.profiler.stops_the_run
         self._on_end = None if stops_on_purpose else OnEnd(parts.folder, self._jobs, parts.profiler.notes)
+        self._progress = ProgressReports(
+            self.core.jobs, self.attempts, parts.plan.device.on_processors, self.now_s, self._tell
+        )
         self._viewing = Viewing(
             parts.plan, self.core, self.attempts.live, self.attempts.tables, self.sweeping, self.attempts.usage
         )
@@ -207,7 +220,7 @@ class Driver:
                         self._parts.guard.keep(),
                         self.supervisor.listen(self._hear, self._lost, lambda: self.core.live_jobs),
                         self._children.keep([(each.device, each.sampler.processes) for each in self.sessions.values()]),
-                        self._tell_progress(),
+                        self._progress.keep(),
                         self._show_progress(),
                         self._hear_trials(),
                     ):
@@ -314,7 +327,7 @@ class Driver:
         if usage is None:
             return
         self.sweeping.listen(ended.job, ended.attempt, over=True)
-        outcome = Outcome(ended.outcome)
+        outcome, reason = self._parking.verdict(ended)
         self._tell(
             partial(
                 JobExited,
@@ -322,28 +335,13 @@ class Driver:
                 attempt=ended.attempt,
                 outcome=outcome,
                 exit_code=ended.exit_code,
-                reason=ended.reason,
+                reason=reason,
                 usage=usage,
             )
         )
         self.attempts.moving.ended(ended.job)
         if self._plan.only_tune and not self.core.stopping:
             self._tell(partial(StopRequested, at_once=False))  # the packing to be tuned is gone
-
-    async def _tell_progress(self) -> None:
-        while True:
-            await asyncio.sleep(_PROGRESS_S)
-            for name, own in self.attempts.live.items():
-                if self.core.jobs[name].state is not JobState.RUNNING:
-                    continue
-                usage, now_s = replace(self.attempts.usage(name), peak_bytes=self._peak_bytes(name)), self.now_s()
-                if own.is_news(usage, now_s):
-                    own.known, own.told_s = usage, now_s
-                    self._tell(partial(IterationsDone, job=name, usage=usage))
-
-    def _peak_bytes(self, name: str) -> int:
-        """Largest memory (bytes) seen of a job, which is watched on processors only; 0 on a GPU."""
-        return self.attempts.peak_bytes(name) if self._plan.device.on_processors else 0
 
     async def _hear_trials(self) -> None:
         """Report to the core the values that running trials report."""
@@ -409,6 +407,14 @@ class Driver:
     def limit_memory(self, command: LimitMemory, now_s: float) -> None:
         """See `CommandHandler`."""
         self.limits.limit_memory(command)
+
+    def park_job(self, command: ParkJob, now_s: float) -> None:
+        """See `CommandHandler`."""
+        self._parking.park(command)
+
+    def resume_job(self, command: ResumeJob, now_s: float) -> None:
+        """See `CommandHandler`."""
+        self._parking.resume(command)
 
     def _startable(self, lane: int) -> int:
         """Number of further jobs that the core may start in a lane."""

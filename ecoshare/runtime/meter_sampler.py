@@ -148,6 +148,11 @@ class MeterSampler:
         """Memory (bytes) of each process on the device; empty for processors."""
         return self._opened.processes() if self._opened is not None else {}
 
+    def used_bytes(self) -> int | None:
+        """Memory (bytes) in use on the device, by all processes; None if the device does not report it."""
+        state = self._opened.state() if self._opened is not None else None
+        return None if state is None else state.memory_bytes
+
     def power_limit_w(self) -> float | None:
         """Power limit (W) in force on the device; None if it has none or does not report it."""
         return self._opened.power_limit_w() if self._opened is not None else None

@@ -25,7 +25,7 @@ from ecoshare.profiling.profile_difference import why_new
 from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.profiling.tuning_store import TuningStore
 from ecoshare.record.setting_history import values_words
-from ecoshare.runtime import planned_launchers, planned_sweeps
+from ecoshare.runtime import planned_launchers, planned_parking, planned_sweeps
 from ecoshare.runtime.class_knowledge import demand, solo
 from ecoshare.runtime.iteration_learning import learned
 from ecoshare.runtime.job_class import JobClass, JobClasses
@@ -79,6 +79,7 @@ class Plan:
         sweeps: Jobs of the file with a sweep.
         made_file: Whether the job file was made from scripts on the command line. The run folder holds it.
         on_end: Command for the end of the run, word by word; empty for none.
+        host_bytes: Host memory (bytes) for parked jobs; 0 if no job is parked.
     """
 
     job_file: Path
@@ -104,6 +105,7 @@ class Plan:
     sweeps: tuple[PlannedSweep, ...] = ()
     made_file: bool = False
     on_end: tuple[str, ...] = ()
+    host_bytes: int = 0
 
     def opening(self) -> dict[str, Any]:
         """Fields of the `RunOpened` event of the run."""
@@ -118,6 +120,8 @@ class Plan:
                 self.goal is not None,
                 options=self.options,
                 enforces_memory=True,
+                host_bytes=self.host_bytes,
+                displaces=any(job.spec.movable for job in self.jobs),
             ),
             "devices": (Device(self.device.name, "local", self.memory_bytes, threads=self._threads),),
             "known_settings": self.known_settings,
@@ -140,6 +144,7 @@ class Plan:
             "options": dict(self.options),
             "device": self.device.as_dict(),
             "memory_bytes": self.memory_bytes,
+            "host_bytes": self.host_bytes,
             "lanes": self.lanes,
             "places_per_lane": self.places,
             "mps": self.mps,
@@ -194,6 +199,7 @@ def make(
     goal: Goal | None = None,
     only_tune: bool = False,
     learn: bool = True,
+    host_bytes: int = 0,
 ) -> Plan:
     """Decide how to run the jobs of a file on a device.
 
@@ -208,11 +214,13 @@ def make(
         goal: Goal of searches for the best settings, under policies that pack; None for no search.
         only_tune: Whether the run is for one search only, under any policy.
         learn: Whether jobs without `iterations:` take the number that earlier runs took.
+        host_bytes: Host memory (bytes) for parked jobs; 0 to park none.
 
     Raises:
         UsageError: An objective, a policy or an option of it does not exist, a number is out of range, or a run for one
             search has a sweep.
-        UnfitEnvironment: A job needs more devices than there are, or a sweep needs Optuna, which is not installed.
+        UnfitEnvironment: A job needs more devices than there are, a sweep needs Optuna, which is not installed, or
+            jobs cannot be parked on this machine.
     """
     check_objective(objective)
     policy = policy or objective
@@ -223,7 +231,9 @@ def make(
         raise UsageError(f"--jobs-per-lane {places}: expected 1 to {SLOTS}")
     if not 1 <= lanes <= SLOTS:
         raise UsageError(f"--lanes {lanes}: expected 1 to {SLOTS}")
-    memory_bytes = memory_bytes or device.memory_bytes
+    if host_bytes:
+        planned_parking.check_host_memory(host_bytes, policy, device)
+    memory_bytes = planned_parking.left_for_device(host_bytes, device, memory_bytes)
     if memory_bytes < (need := 1 if packs(policy) else lanes) * LEAST_BYTES:
         where = f" in {counted(lanes, 'lane')}" if need > 1 else ""
         raise UsageError(
@@ -241,6 +251,7 @@ def make(
     if not device.on_processors:
         both = [planned_launchers.with_whole_device(job, min(memory_bytes, device.memory_bytes)) for job in both]
     notes += planned_launchers.notes(both, device.on_processors)
+    notes += planned_parking.notes(both, policy, host_bytes, lanes * places)
     jobs = tuple(job for job in both if job.source.sweep is None)
     at_once = lanes + 1 if packs(policy) else lanes * places
     swept = tuple(
@@ -293,6 +304,7 @@ def make(
         sweeps=swept,
         made_file=loaded.made,
         on_end=loaded.on_end,
+        host_bytes=host_bytes,
     )
 
 
@@ -378,6 +390,7 @@ def _plan(job: JobConfig, job_class: JobClass, profile: Profile | None, length: 
         memory=demand(profile) if profile is not None else None,
         solo=solo(profile) if profile is not None else Solo(job_class.origin.script),
         slowdown_limit=job.slowdown_limit,
+        movable=job.preemptible and job.sweep is None,
         fused=job.isolation == "lane" and job.gpus == 1 and job.python is None,
         profiled=profile is not None and profile.is_whole,
     )

@@ -120,5 +120,6 @@ class PlannedJob:
             "isolation": job.isolation,
             "launcher": self.launcher or None,
             "retries": job.retries,
+            "preemptible": job.preemptible,
             "on_end": list(job.on_end),
         }

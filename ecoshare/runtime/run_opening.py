@@ -27,7 +27,7 @@ from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.record import event_log, run_documents
 from ecoshare.record.run_folder import RunFolder, unwritable, write_json, write_text
 from ecoshare.runtime import plan as planning
-from ecoshare.runtime import reaping
+from ecoshare.runtime import planned_parking, reaping
 from ecoshare.runtime.iteration_learning import teach
 from ecoshare.runtime.plan import Plan
 from ecoshare.runtime.run_host import LocalHost, RunHost
@@ -128,6 +128,8 @@ def resume(
                 f"{run} ran on {before['device']['uuid']}, and {device.name} is {device.uuid} now",
                 "set CUDA_VISIBLE_DEVICES as it was",
             )
+        host_bytes = before.get("host_bytes", 0)
+        left_bytes = planned_parking.left_for_device(host_bytes, device, None) if host_bytes else device.memory_bytes
         plan = planning.make(
             loaded,
             device,
@@ -137,9 +139,10 @@ def resume(
             options=before.get("options", {}),
             lanes=before["lanes"],
             places=before["places_per_lane"],
-            memory_bytes=before["memory_bytes"],
+            memory_bytes=min(before["memory_bytes"], left_bytes),
             store=ProfileStore(Path(before["profiles"])) if before["profiles"] is not None else None,
             goal=run_documents.goal_of(before) if search else None,
+            host_bytes=host_bytes,
         )
         return _go_on(plan, folder, events, progress, signals)
 

@@ -18,6 +18,7 @@ class Costs:
         stop_s: Time from the command to stop a job until its devices are free.
         restart_s: Time added to `start_s` when a job resumes after it was stopped.
         handover_s: Time from the end of a turn to the beginning of the next.
+        transfer_s_per_gib: Time (s) in which a GiB of a parked job's memory moves to the host or back.
         empty_s: Time added to `handover_s` if the job that hands over empties the cache of its allocator.
         rest_s: Time for which an idle device is measured, once, before the first profiling window there.
         window_s: Length of a profiling window, in which one job is measured alone.
@@ -31,6 +32,7 @@ class Costs:
     restart_s: float = 0.0
     handover_s: float = 40e-6
     empty_s: float = 0.004
+    transfer_s_per_gib: float = 0.25
     rest_s: float = 3.0
     window_s: float = 4.0
     trial_s: float = 4.5
@@ -46,5 +48,5 @@ class Costs:
         return asdict(self)
 
 
-NO_COSTS = Costs(0.0, 0.0, 0.0, 0.0, 0.0, ask_s=0.0, apply_s=0.0)
-"""No overhead for starts, stops, hand-overs, advice and settings, as in simulators that leave it out."""
+NO_COSTS = Costs(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, ask_s=0.0, apply_s=0.0)
+"""No overhead for starts, stops, hand-overs, transfers, advice and settings, as in simulators that leave it out."""

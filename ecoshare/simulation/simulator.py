@@ -8,18 +8,16 @@
                             ├── ends and turns of the lanes ◄────────────┤
                             └── times to wake at ◄───────────────────────┘
 
-Live runs use the same core; the simulator makes no decision. Events at one moment come in the order of `_What`, with
-arrivals last. Events of one kind come in the order in which they were caused. So equal inputs give equal traces.
+Live runs use the same core; the simulator makes no decision. Events at one moment come in the order of their kinds
+(`coming_events.What`), with arrivals last. Events of one kind come in the order in which they were caused. So equal
+inputs give equal traces.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from enum import IntEnum
 from functools import partial
-from heapq import heappop, heappush
-from typing import Any
 
 from ecoshare.advisers.advice import Advice
 from ecoshare.common.plural import counted
@@ -36,7 +34,9 @@ from ecoshare.core.commands import (
     MeasureSetting,
     MoveJob,
     OpenLane,
+    ParkJob,
     ProfileJob,
+    ResumeJob,
     SetCaching,
     SetShares,
     StartJob,
@@ -62,10 +62,12 @@ from ecoshare.core.policies.base import ElasticPolicy, PackingPolicy
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.errors import UsageError
 from ecoshare.simulation.cluster import Cluster
+from ecoshare.simulation.coming_events import ComingEvents, What
 from ecoshare.simulation.costs import Costs
 from ecoshare.simulation.result import Finished, SimulationResult
 from ecoshare.simulation.simulated_job import SimulatedJob, spec_of
 from ecoshare.simulation.simulated_measurements import Foresee, SimulatedMeasurements
+from ecoshare.simulation.simulated_parking import SimulatedParking
 from ecoshare.simulation.traces.job_trace import Trace, TraceJob, TraceSweep
 from ecoshare.simulation.usage_integrals import UsageIntegrals
 from ecoshare.simulation.virtual_device import VirtualDevice
@@ -80,16 +82,6 @@ _MOST_IDLE_WAKES = 10_000
 
 Watch = Callable[[Event, list[Command]], None]
 """Function that gets each event and the commands that followed from it."""
-
-
-class _What(IntEnum):
-    """Kinds of coming events, in their order at one moment."""
-
-    DONE = 0
-    STOPPED = 1
-    LANE = 2
-    MEASURED = 3
-    WAKE = 4
 
 
 class Simulator:
@@ -121,8 +113,8 @@ class Simulator:
         self._device_of: dict[int, VirtualDevice] = {}
         self._devices: dict[str, VirtualDevice] = {}
         self._jobs: dict[str, SimulatedJob] = {}
-        self._heap: list[tuple[float, _What, int, Any]] = []
-        self._order = 0
+        self._coming = ComingEvents()
+        self._push = self._coming.push
         self._finished: list[Finished] = []
         self._account = UsageIntegrals(cluster.size, cluster.gpu.idle_w)
         self._idle_wakes = 0
@@ -133,6 +125,9 @@ class Simulator:
         self._unfinished = {sweep.name: len(sweep.trials) for sweep in trace.sweeps}
         self._varies = config.search or world.changes_s < math.inf
         self._measuring = SimulatedMeasurements(world, costs, tuner, foresee, self._alone_on, self._later)
+        self._parking = SimulatedParking(
+            costs.transfer_s_per_gib, self._jobs, self._core.jobs, self._leave, self._begin, self._later
+        )
         for job in trace.all_jobs:
             cluster.check(job, f"{trace.file}:{job.line}")
 
@@ -147,14 +142,14 @@ class Simulator:
         self._tell(RunOpened(0.0, SCHEMA, self._config, self._cluster.devices()))
         self._watches = self._core.watches_neighbours
         if self._world.changes_s < math.inf:
-            self._push(self._world.changes_s, _What.MEASURED, None)
+            self._push(self._world.changes_s, What.MEASURED, None)
         for sweep in self._trace.sweeps:
             if not sweep.after:
                 self._later(sweep.opens_s, partial(self._open, sweep))
         arrivals = iter(self._trace.jobs)
         coming = next(arrivals, None)
         while coming is not None or self._jobs or any(self._unfinished.values()):
-            if coming is not None and (not self._heap or coming.arrival_s < self._heap[0][0]):
+            if coming is not None and coming.arrival_s < self._coming.next_s:
                 self._arrive(coming)
                 coming = next(arrivals, None)
             else:
@@ -169,18 +164,18 @@ class Simulator:
         Raises:
             UsageError: No event will come, because the policy lets jobs wait for ever.
         """
-        if not self._heap or (all_came and self._idle_wakes > _MOST_IDLE_WAKES):
+        if self._coming.next_s == math.inf or (all_came and self._idle_wakes > _MOST_IDLE_WAKES):
             names = ", ".join(list(self._jobs)[:3])
             raise UsageError(
                 f"policy {self._config.policy} lets {counted(len(self._jobs), 'job')} wait for ever: {names}"
             )
-        at_s, what, _, subject = heappop(self._heap)
+        at_s, what, subject = self._coming.pop()
         match what:
-            case _What.LANE:
+            case What.LANE:
                 lane, version = subject
                 if version == lane.version:
                     self._lane_event(lane, at_s)
-            case _What.DONE:
+            case What.DONE:
                 command, more = subject
                 if isinstance(more, SimulatedAttempt):
                     self._idle_wakes = 0
@@ -189,15 +184,15 @@ class Simulator:
                         return
                     self._begin(more, at_s)
                 self._tell(more if isinstance(more, Planned) else Done(at_s, command))
-            case _What.STOPPED:
+            case What.STOPPED:
                 seat, outcome = subject
                 self._exit(seat, outcome, at_s)
-            case _What.MEASURED:
+            case What.MEASURED:
                 if subject is None:
                     self._change(at_s)
                 elif (event := subject(at_s)) is not None:
                     self._tell(event)
-            case _What.WAKE:
+            case What.WAKE:
                 self._idle_wakes += not self._account.busy
                 self._tell(Done(at_s, subject))
 
@@ -229,23 +224,23 @@ class Simulator:
 
     def open_lane(self, command: OpenLane, now_s: float) -> None:
         """See `CommandHandler`."""
-        closely = self._packs or self._is_elastic or self._config.profile
+        closely = self._packs or self._is_elastic or self._config.profile or self._config.host_bytes > 0
         self._lanes[command.lane] = VirtualLane(self._costs.handover_s, closely)
         device = self._devices.setdefault(command.device, VirtualDevice(command.device))
         device.lanes.append(command.lane)
         self._device_of[command.lane] = device
-        self._push(now_s, _What.DONE, (command.id, None))
+        self._push(now_s, What.DONE, (command.id, None))
 
     def set_caching(self, command: SetCaching, now_s: float) -> None:
         """See `CommandHandler`. A hand-over takes longer while caches are emptied."""
         cost_s = 0.0 if command.is_kept else self._costs.empty_s
         for number in self._devices[command.device].lanes:
             self._lanes[number].handover_s = self._costs.handover_s + cost_s
-        self._push(now_s + cost_s, _What.DONE, (command.id, None))
+        self._push(now_s + cost_s, What.DONE, (command.id, None))
 
     def limit_memory(self, command: LimitMemory, now_s: float) -> None:
         """See `CommandHandler`. A simulated job keeps what it states, from its start on."""
-        self._push(now_s, _What.DONE, (command.id, None))
+        self._push(now_s, What.DONE, (command.id, None))
 
     def set_shares(self, command: SetShares, now_s: float) -> None:
         """See `CommandHandler`."""
@@ -265,7 +260,7 @@ class Simulator:
 
     def apply_setting(self, command: ApplySetting, now_s: float) -> None:
         """See `CommandHandler`."""
-        self._push(now_s + self._costs.apply_s, _What.MEASURED, partial(self._apply, command))
+        self._push(now_s + self._costs.apply_s, What.MEASURED, partial(self._apply, command))
 
     def measure_setting(self, command: MeasureSetting, now_s: float) -> None:
         """See `CommandHandler`."""
@@ -284,7 +279,7 @@ class Simulator:
         """See `CommandHandler`."""
         from ecoshare.advisers.planners import shares  # imports scipy, so only on demand
 
-        self._push(now_s, _What.DONE, (command.id, Planned(now_s, command.id, shares(command))))
+        self._push(now_s, What.DONE, (command.id, Planned(now_s, command.id, shares(command))))
 
     def ask_sampler(self, command: AskSampler, now_s: float) -> None:
         """See `CommandHandler`."""
@@ -292,11 +287,7 @@ class Simulator:
 
     def wake_at(self, command: WakeAt, now_s: float) -> None:
         """See `CommandHandler`."""
-        self._push(command.at_s, _What.WAKE, command.id)
-
-    def _push(self, at_s: float, what: _What, subject: Any) -> None:
-        self._order += 1
-        heappush(self._heap, (at_s, what, self._order, subject))
+        self._push(command.at_s, What.WAKE, command.id)
 
     def start_job(self, command: StartJob, now_s: float) -> None:
         """See `CommandHandler`."""
@@ -310,7 +301,7 @@ class Simulator:
         running.start_s = min(running.start_s, now_s)
         launch_s = self._costs.start_s if running.job.launch_s is None else running.job.launch_s
         cost_s = launch_s + (self._costs.restart_s if command.attempt > 1 else 0.0)
-        self._push(now_s + cost_s, _What.DONE, (command.id, seat))
+        self._push(now_s + cost_s, What.DONE, (command.id, seat))
 
     def _begin(self, seat: SimulatedAttempt, now_s: float) -> None:
         """Let a job that has started join its lane."""
@@ -321,7 +312,7 @@ class Simulator:
         self._after(lane, now_s, before)
 
     def _later(self, at_s: float, what: Callable[[float], Event | None]) -> None:
-        self._push(at_s, _What.MEASURED, what)
+        self._push(at_s, What.MEASURED, what)
 
     def _seat_of(self, job: str) -> SimulatedAttempt:
         seat = self._jobs[job].seat
@@ -337,7 +328,15 @@ class Simulator:
         before, seat.speed = lane.holder, self._speed(seat, now_s)
         lane.join(seat, now_s)
         self._after(lane, now_s, before)
-        self._push(now_s, _What.DONE, (command.id, None))
+        self._push(now_s, What.DONE, (command.id, None))
+
+    def park_job(self, command: ParkJob, now_s: float) -> None:
+        """See `CommandHandler`."""
+        self._parking.park(command, now_s)
+
+    def resume_job(self, command: ResumeJob, now_s: float) -> None:
+        """See `CommandHandler`."""
+        self._parking.resume(command, now_s)
 
     def _apply(self, command: ApplySetting, now_s: float) -> Done:
         device = self._devices[command.device]
@@ -349,7 +348,7 @@ class Simulator:
         """Apply a change of the world to all devices, and schedule the next change."""
         for device in self._devices.values():
             self._feel(device, now_s)
-        self._push(now_s + self._world.changes_s, _What.MEASURED, None)
+        self._push(now_s + self._world.changes_s, What.MEASURED, None)
 
     def _alone_on(self, seat: SimulatedAttempt, only: str | None, now_s: float) -> VirtualDevice:
         """Restrict turns on the device of an attempt to one job, to no job (empty), or to all jobs (None)."""
@@ -367,7 +366,7 @@ class Simulator:
         assert seat is not None and seat.job.name in self._lanes[seat.lanes[0]].seats, "only what runs gives way"
         self._leave(seat, now_s)
         outcome = Outcome.PRUNED if command.pruned else Outcome.STOPPED
-        self._push(now_s + self._costs.stop_s, _What.STOPPED, (seat, outcome))
+        self._push(now_s + self._costs.stop_s, What.STOPPED, (seat, outcome))
 
     def _lane_event(self, lane: VirtualLane, now_s: float) -> None:
         holder = lane.holder
@@ -490,4 +489,4 @@ class Simulator:
         if lane.version != lane.planned:
             lane.planned = lane.version
             if lane.next_s < math.inf:
-                self._push(lane.next_s, _What.LANE, (lane, lane.version))
+                self._push(lane.next_s, What.LANE, (lane, lane.version))

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from ecoshare.common.plural import counted
-from ecoshare.core.commands import Command, KillJob, MoveJob, OpenLane, StartJob
-from ecoshare.core.events import Done, Event, JobExited
+from ecoshare.core.commands import Command, KillJob, MoveJob, OpenLane, ParkJob, ResumeJob, StartJob
+from ecoshare.core.events import Done, Event, JobExited, Parked, Resumed
 from ecoshare.simulation.cluster import Cluster
 from ecoshare.simulation.traces.job_trace import Trace, TraceJob
 from ecoshare.simulation.world import World
@@ -49,6 +49,8 @@ class AllocationAudit:
         self._held: dict[str, tuple[int, ...]] = {}
         self._starts: dict[int, str] = {}
         self._moves: dict[int, MoveJob] = {}
+        self._transfers: dict[int, ParkJob | ResumeJob] = {}
+        self._parked: dict[str, MemoryDemand] = {}
         self._at_work: dict[str, None] = {}
         self._at_s = trace.jobs[0].arrival_s
         for event, commands in log:
@@ -60,6 +62,12 @@ class AllocationAudit:
             self._at_work[self._starts.pop(event.command)] = None
         elif isinstance(event, Done) and event.command in self._moves:
             self._move(self._moves.pop(event.command))
+        elif isinstance(event, Parked):
+            name = self._transfers.pop(event.command).job
+            (lane,) = self._held.pop(name)
+            self._parked[name] = self._inside[lane].pop(name)
+        elif isinstance(event, Resumed):
+            self._at_work[self._transfers.pop(event.command).job] = None
         elif isinstance(event, JobExited):
             self._at_work.pop(event.job, None)
             self.iterations[event.job] += event.usage.iterations
@@ -73,6 +81,12 @@ class AllocationAudit:
                     self._take(command)
                 case MoveJob():
                     self._moves[command.id] = command
+                case ParkJob():
+                    self._transfers[command.id] = command
+                    self._at_work.pop(command.job, None)
+                case ResumeJob():
+                    self._transfers[command.id] = command
+                    self._resume(command)
                 case KillJob():
                     self._at_work.pop(command.job, None)
 
@@ -88,6 +102,14 @@ class AllocationAudit:
         for name in self._at_work:
             self.worked_s[name] += passed_s
         self._at_s += passed_s
+
+    def _resume(self, command: ResumeJob) -> None:
+        if command.job not in self._parked:
+            self.faults.append(f"job {command.job} was resumed and is not parked")
+            return
+        self._inside[command.lane][command.job] = self._parked.pop(command.job)
+        self._held[command.job] = (command.lane,)
+        self._check(command.lane)
 
     def _move(self, command: MoveJob) -> None:
         (before,) = self._held[command.job]

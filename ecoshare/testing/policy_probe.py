@@ -64,7 +64,7 @@ class PolicyProbe:
             faults: Dictionary that the probe fills: for each rule, the first answer that breaks it, in words.
         """
         self.name, self.places, self.options = policy.name, policy.places, policy.options
-        self.backfill, self.preempts = policy.backfill, policy.preempts
+        self.backfill, self.preempts, self.rotates = policy.backfill, policy.preempts, policy.rotates
         self._policy, self._faults = policy, faults
         self._moves = preempt and policy.preempts and not isinstance(policy, RoundPolicy)
         self._said: dict[str, _Said] = {}
@@ -128,7 +128,7 @@ class PolicyProbe:
                 self._still(said, at_s)
 
     def _still(self, said: _Said, at_s: float) -> None:
-        waits = said.state is JobState.QUEUED
+        waits = said.state.waits
         if not waits and not (self._moves and said.job.has_turn_alone):
             return
         moved = 0.0 if waits else (at_s - said.at_s) * said.drift

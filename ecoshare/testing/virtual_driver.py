@@ -33,7 +33,9 @@ from ecoshare.core.commands import (
     MeasureSetting,
     MoveJob,
     OpenLane,
+    ParkJob,
     ProfileJob,
+    ResumeJob,
     SetCaching,
     SetShares,
     StartJob,
@@ -50,9 +52,11 @@ from ecoshare.core.events import (
     IterationsDone,
     JobArrived,
     JobExited,
+    Parked,
     Planned,
     Profiled,
     Refused,
+    Resumed,
     RunOpened,
     SettingAdvised,
     SettingMeasured,
@@ -71,7 +75,7 @@ from ecoshare.values.setting import KnownSetting, Setting
 PROGRESS_S, WINDOW_S = 0.5, 0.7
 """Time (s) between two reports of the progress of a job; time (s) that a profiling window takes."""
 
-_ANSWER_S, _ADVICE_S, _PLAN_S, _APPLY_S, _MEASURE_S = 0.01, 0.1, 0.2, 0.05, 0.4
+_ANSWER_S, _ADVICE_S, _PLAN_S, _APPLY_S, _MEASURE_S, _TRANSFER_S = 0.01, 0.1, 0.2, 0.05, 0.4, 0.15
 """Time (s) until a command is answered, by its kind."""
 
 _ITERATIONS_A_SECOND = 20
@@ -187,7 +191,7 @@ class VirtualDriver:
         assert not busy & {self.core.lanes[lane].device.name for lane in command.lanes}, "started into a window"
         self._later(_ANSWER_S, partial(Done, command=command.id))
         self._attempt[command.job] = command.attempt
-        if self.config.profile:
+        if self.config.profile or self.config.host_bytes:
             self._tell_progress(command.job, command.attempt, PROGRESS_S)
         length_s, outcome = script.attempts[min(command.attempt, len(script.attempts)) - 1]
         self._exit(command.job, command.attempt, 2 * _ANSWER_S + length_s, outcome)
@@ -199,6 +203,19 @@ class VirtualDriver:
     def limit_memory(self, command: LimitMemory, now_s: float) -> None:
         """See `CommandHandler`."""
         self._later(_ANSWER_S, partial(Done, command=command.id))
+
+    def park_job(self, command: ParkJob, now_s: float) -> None:
+        """See `CommandHandler`."""
+        usage = self.core.jobs[command.job].usage
+        self._answer_while(command, partial(Parked, command=command.id, usage=usage, took_s=_TRANSFER_S))
+
+    def resume_job(self, command: ResumeJob, now_s: float) -> None:
+        """See `CommandHandler`."""
+        self._answer_while(command, partial(Resumed, command=command.id, took_s=_TRANSFER_S))
+
+    def _answer_while(self, command: ParkJob | ResumeJob, make: Callable[..., Event]) -> None:
+        """Answer after a transfer, unless the attempt has ended by then."""
+        self._at(self.now_s + _TRANSFER_S, make, lambda: self._attempt.get(command.job) == command.attempt)
 
     def move_job(self, command: MoveJob, now_s: float) -> None:
         """See `CommandHandler`."""
@@ -331,7 +348,7 @@ class VirtualDriver:
             assert not gangs or len(lane.jobs) == 1
         for job in self.core.jobs.values():
             placed = [lane for lane in self.core.lanes.values() if job.spec.name in lane.jobs]
-            active = job.state in (JobState.STARTING, JobState.RUNNING, JobState.STOPPING)
+            active = not (job.state.ended or job.state.waits or job.state is JobState.PAUSED)
             assert len(placed) == (job.spec.gpus if active else 0), (job.spec.name, job.state)
             assert len({lane.device.name for lane in placed}) == len(placed)
             assert len({lane.device.node for lane in placed}) <= 1

@@ -24,6 +24,8 @@ class Outcome(Enum):
     """The job died with its supervisor, or with another job in the same process."""
     MOVED_OUT = "moved out"
     """The job left a shared process because it needs a process of its own."""
+    NOT_RESUMED = "not resumed"
+    """The memory of the parked job was lost on its way to the host or back."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,16 @@ The figure over 10,000 schedules is in docs/figures.md (`scripts/bench_memory.py
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest import mock
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ecoshare.core.events import Config
+from ecoshare.core.placement import displacement, host_memory
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.states import JobState
 from tests.driver.memory_world import Load, MemoryWorld, drawn
@@ -35,6 +40,43 @@ def test_no_job_lacks_memory_that_it_was_promised(
     assert world.most_bytes <= gib * GIB
     core = Scheduler()
     assert all(core.handle(event) == commands for event, commands in world.log), "it does not replay"
+
+
+@contextmanager
+def short_stays() -> Iterator[None]:
+    """Jobs keep their places for moments only, so that many are parked in the short life of these worlds."""
+    with (
+        mock.patch.multiple(host_memory, LEAST_STAY_S=0.05, BYTES_PER_S_AT_FIRST=1 << 50),
+        mock.patch.object(displacement, "LOOK_AGAIN_S", 0.05),
+    ):
+        yield
+
+
+@given(
+    seed=st.integers(0, 2**32),
+    policy=st.sampled_from(["srtf", "pack", "fair", "priority"]),
+    lanes=st.integers(1, 3),
+    places=st.integers(1, 3),
+    jobs=st.integers(4, 8),
+    gib=st.integers(8, 16),
+)
+def test_no_resumed_job_lacks_memory(seed: int, policy: str, lanes: int, places: int, jobs: int, gib: int) -> None:
+    config = Config(policy, lanes, places, enforces_memory=True, host_bytes=16 * GIB)
+    with short_stays():
+        world = MemoryWorld(seed, config, gib * GIB, drawn(seed, gib * GIB, jobs)).run()
+        core = Scheduler()
+        assert all(core.handle(event) == commands for event, commands in world.log), "it does not replay"
+    assert not world.failures
+    assert world.states() == {JobState.COMPLETED}
+    assert world.most_bytes <= gib * GIB
+
+
+def test_many_jobs_of_these_worlds_are_parked() -> None:
+    """If this failed, the test above would show little."""
+    config = Config("fair", 1, 2, enforces_memory=True, host_bytes=16 * GIB)
+    with short_stays():
+        worlds = [MemoryWorld(seed, config, 10 * GIB, drawn(seed, 10 * GIB, 6)).run() for seed in range(10)]
+    assert sum(world.parks for world in worlds) > 100
 
 
 def test_without_emptied_caches_jobs_lack_memory() -> None:

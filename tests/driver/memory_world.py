@@ -5,6 +5,8 @@
     core ──StartJob──► held until caches are empty ──► context ──► first turn: P ──► turns: T ──► exit, or a kill
          ──SetCaching─► lanes ──► each waiting job empties its cache some time later ──► Done
          ──MoveJob────► the job leaves its lane at a boundary some time later ──► Done
+         ──ParkJob────► the same, and all of its memory leaves the device some time later ──► Parked
+         ──ResumeJob──► its memory comes back some time later ──► Resumed
 
 Turns, caches and delays are drawn at random, in the order in which lanes of real processes may have them. The rules at
 a hand-over are written here a second time, in a few lines: `tests/lane/test_caches.py` checks them with real processes.
@@ -26,6 +28,8 @@ from ecoshare.core.commands import (
     KillJob,
     MoveJob,
     OpenLane,
+    ParkJob,
+    ResumeJob,
     SetCaching,
     SetShares,
     StartJob,
@@ -41,6 +45,8 @@ from ecoshare.core.events import (
     IterationsDone,
     JobArrived,
     JobExited,
+    Parked,
+    Resumed,
     RunOpened,
 )
 from ecoshare.core.scheduler import Scheduler
@@ -96,6 +102,7 @@ class Process:
         cap_bytes: Limit of the process, its context included.
         lane: Lane in which it takes turns.
         goal: Move that it was asked to make; None for none.
+        parks: Command to park it, until it rests; None for none.
         emptied: Whether its cache is empty while it waits.
     """
 
@@ -106,6 +113,7 @@ class Process:
     cap_bytes: int
     lane: int
     goal: MoveJob | None = None
+    parks: ParkJob | None = None
     emptied: bool = True
     began: bool = False
     done: int = 0
@@ -132,6 +140,7 @@ class MemoryWorld:
         most_bytes: Most memory of a device that was taken at once.
         hand_overs: Number of turns that went from one job to another.
         emptied: Number of hand-overs at which a cache was emptied.
+        parks: Number of times that a job was parked.
         failures: Jobs to which a device refused memory that they were promised, in words.
     """
 
@@ -171,8 +180,9 @@ class MemoryWorld:
         self._taken: dict[str, dict[str, int]] = {device.name: {} for device in self._devices}
         self._empties: set[str] = set()
         self._releasing: dict[str, list[int]] = {}
+        self._parked: dict[str, Process] = {}
         self._held: dict[str, list[StartJob]] = {device.name: [] for device in self._devices}
-        self.most_bytes = self.hand_overs = self.emptied = 0
+        self.most_bytes = self.hand_overs = self.emptied = self.parks = 0
         self.failures: list[str] = []
 
     def run(self) -> MemoryWorld:
@@ -243,6 +253,29 @@ class MemoryWorld:
         if process is not None:
             self._after(0.1, partial(self._ends, process, Outcome.STOPPED))
 
+    def park_job(self, command: ParkJob, now_s: float) -> None:
+        """Ask a process to rest; it does while it waits, or at a boundary."""
+        process = self._process(command.job)
+        if process is not None and process.attempt == command.attempt:
+            process.parks = command
+            self._after(0.3, partial(self._parks_now, process))
+
+    def resume_job(self, command: ResumeJob, now_s: float) -> None:
+        """Give a process its memory back, once no cache takes it any more."""
+        process = self._parked[command.job]
+
+        def back(at_s: float) -> Event | None:
+            if self._lanes[process.lane].device in self._releasing:
+                self._later(0.01, back)
+                return None
+            del self._parked[command.job]
+            assert self._resize(process, process.load.context_bytes + process.allocator.reserved.current)
+            self._lanes[process.lane].members.append(process)
+            self._after(0.05, partial(self._turn, process.lane))
+            return Resumed(at_s, command.id, 0.0)
+
+        self._later(0.05 * self._draw.random(), back)
+
     def ask_interference(self, command: AskInterference, now_s: float) -> None:
         """Nothing is known of any pair."""
         self._later(0.05, partial(InterferencePredicted, command=command.id, pairs=(), prices={}))
@@ -290,8 +323,9 @@ class MemoryWorld:
         """Let the turn of a lane change hands, and its new holder do an iteration."""
         lane = self._lanes[number]
         before = lane.holder if lane.holder in lane.members else None
-        if before is not None and before.goal is not None:
+        if before is not None and (before.goal is not None or before.parks is not None):
             self._moves_now(before, at_s)
+            self._parks_now(before, at_s)
             before = None
         if not lane.members:
             lane.holder = None
@@ -368,6 +402,27 @@ class MemoryWorld:
         self._lanes[move.lane].members.append(process)
         self._after(0.05, partial(self._turn, move.lane))
         self._answer(move)
+
+    def _parks_now(self, process: Process, at_s: float) -> None:
+        park, lane = process.parks, self._lanes[process.lane]
+        if park is None or process not in lane.members:
+            return
+        process.parks = None
+        process.allocator.empty_cache()
+        process.emptied = True
+        lane.members.remove(process)
+        if lane.holder is process:
+            lane.holder = None
+            self._after(0.05, partial(self._turn, process.lane))
+        self._look(lane.device)
+        self._parked[process.name] = process
+        self.parks += 1
+
+        def gone(at_s: float) -> Event:
+            del self._taken[lane.device][process.name]
+            return Parked(at_s, park.id, Usage(iterations=process.done), 0.0)
+
+        self._later(0.05 * self._draw.random(), gone)
 
     def _empties_now(self, process: Process, at_s: float) -> None:
         lane = self._lanes[process.lane]

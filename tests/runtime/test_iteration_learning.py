@@ -106,7 +106,7 @@ def test_many_learned_numbers_are_told_in_a_few_lines(tmp_path: Path) -> None:
     taught(planned(tmp_path, *jobs), {f"j{n}": (DONE, n) for n in range(1, 8)})
     plan = planned(tmp_path, *jobs)
     assert set(iterations(plan).values()) == set(range(1, 8))
-    assert plan.notes[-1] == "iterations of 4 more jobs are learned from completed jobs, too"
+    assert "iterations of 4 more jobs are learned from completed jobs, too" in plan.notes
     assert len([note for note in plan.notes if note.startswith("iterations of j")]) == 3
 
 

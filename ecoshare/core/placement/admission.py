@@ -1,4 +1,7 @@
-"""Admission: a walk through the queue, in which each waiting job that has a place now starts."""
+"""Admission: a walk through the queue, in which each waiting job that has a place now starts.
+
+Then running jobs may be displaced for a waiting job that is ahead of them in the order.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,11 @@ from collections.abc import Container, Iterator
 from functools import partial
 from typing import Protocol
 
+from ecoshare.core.placement.displacement import Displacement
 from ecoshare.core.placement.job_queue import WaitingJobs
 from ecoshare.core.placement.lane_index import Fits, LaneIndex
 from ecoshare.core.placement.memory_fit import MemoryFit
-from ecoshare.core.placement.steps import Start
+from ecoshare.core.placement.steps import GiveWay, Park, Start
 from ecoshare.core.policies.base import Policy
 from ecoshare.core.records import Job, Lane
 
@@ -46,7 +50,13 @@ class Admission:
     """Admission of waiting jobs, in the order of the queue."""
 
     def __init__(
-        self, policy: Policy, waiting: WaitingJobs, lane_index: LaneIndex, fit: MemoryFit, finder: Finder | None = None
+        self,
+        policy: Policy,
+        waiting: WaitingJobs,
+        lane_index: LaneIndex,
+        fit: MemoryFit,
+        finder: Finder | None = None,
+        displacement: Displacement | None = None,
     ) -> None:
         """Admission to the lanes of the index.
 
@@ -56,14 +66,23 @@ class Admission:
             lane_index: Index of the lanes.
             fit: Memory fit of jobs and lanes.
             finder: Finder of places, for a policy that co-locates jobs; None to search the index.
+            displacement: Choice of running jobs that give up their places; None if none does.
         """
         self._policy, self._waiting = policy, waiting
         self._lane_index, self._fit, self._finder = lane_index, fit, finder
+        self._displacement = displacement
 
-    def walk(self) -> Iterator[Start]:
-        """Starts of jobs. The caller carries out each before it asks for the next."""
+    def walk(self, at_s: float) -> Iterator[Start | GiveWay | Park]:
+        """Starts of jobs, and jobs that are displaced. The caller carries out each before it asks for the next."""
+        if self._displacement is not None:
+            for job in self._displacement.claimants():
+                if lanes := self._find(job, set()):
+                    yield Start(job, lanes)
         has_room = self._lane_index.has_places if self._finder is None else self._finder.has_room
-        return self._walk() if has_room else iter(())
+        if has_room:
+            yield from self._walk()
+        if self._displacement is not None:
+            yield from self._displacement.walk(self._waiting, at_s)
 
     def _walk(self) -> Iterator[Start]:
         walk = self._waiting.walk()
@@ -87,6 +106,8 @@ class Admission:
 
     def _find(self, job: Job, kept: set[int]) -> tuple[Lane, ...]:
         fits = partial(self._fit.fits, job)
+        if self._displacement is not None:
+            kept = kept | self._displacement.kept_from(job)
         if self._finder is not None:
             return self._finder.find(job, fits, kept)
         return self._lane_index.find(job, fits, kept, partial(self._fit.match, job))

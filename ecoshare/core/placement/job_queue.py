@@ -17,10 +17,11 @@ _place = attrgetter("place")
 def demand(job: Job) -> tuple[object, ...]:
     """Resource class: devices, nodes, memory, and whether the job must have a whole device or run alone.
 
-    If one job of a class does not fit, none does.
+    If one job of a class does not fit, none does. A parked job is a class of its own.
     """
     spec = job.spec
-    return (spec.gpus, spec.nodes, spec.memory, job.least_bytes, job.whole_device, job.is_suspect)
+    parked = None if job.parked_in is None else job.number  # each fits into its own lane only
+    return (spec.gpus, spec.nodes, spec.memory, job.least_bytes, job.whole_device, job.is_suspect, parked)
 
 
 def queue_key(policy: Policy, job: Job, at_s: float) -> Key:

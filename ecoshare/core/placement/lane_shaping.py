@@ -61,7 +61,7 @@ class LaneShaping:
 
     def join(self, job: Job) -> list[MoveJob]:
         """Moves after which a waiting job of one device has room; none if moves do not help, or are under way."""
-        if job.spec.gpus > 1 or self._fit.apart(job):
+        if job.spec.gpus > 1 or job.parked_in is not None or self._fit.apart(job):
             return []
         if self._joining is not None and self._joining[0] is job and self.is_shaping(self._joining[1]):
             return []

@@ -19,7 +19,6 @@ from ecoshare.core.memory import cached_bytes, lane_bytes, promised
 from ecoshare.core.placement.lane_index import LaneIndex
 from ecoshare.core.profiling_windows import Profiling
 from ecoshare.core.records import Job, Lane
-from ecoshare.core.states import JobState
 from ecoshare.values.class_profile import CONTEXT_BYTES, MemoryDemand
 
 SPARE = 1.5
@@ -106,7 +105,7 @@ class MemoryFit:
         The loser is the job of an unmeasured class that has held its turn for the shortest time. The result is None if
         the memory suffices, or if the job is alone: its memory limit ends it then.
         """
-        jobs = [job for job in self._beside(lane) if job.state is not JobState.STOPPING]
+        jobs = [job for job in self._beside(lane) if not job.state.is_leaving]
         if len(jobs) < 2 or self.needed_bytes(lane.device.name, only=jobs) <= lane.device.memory_bytes:
             return None
         guesses = [job for job in jobs if self._measured(job) is None and len(job.lanes) == 1]
@@ -117,10 +116,13 @@ class MemoryFit:
 
         A gang has its lanes to itself: its ranks must have their turns together, or their collectives would wait for
         each other. A suspect runs when no other job does, so that it is known whether it causes the deaths.
+        A parked job goes on in the lane where it was.
         """
         if not lane.has_place or self.apart(job):
             return False
         if self._profiling.occupies(lane) or any(len(other.lanes) > 1 for other in lane.jobs.values()):
+            return False
+        if job.parked_in is not None and job.parked_in is not lane:
             return False
         return self._has_room(lane.device.name, {lane.number: [self.demand(job, lane)]})
 
@@ -271,6 +273,8 @@ class MemoryFit:
     def demand(self, job: Job, lane: Lane) -> MemoryDemand:
         """Memory that the job must be granted in the lane: see the class."""
         device_bytes = lane.device.memory_bytes
+        if job.parked_in is not None:
+            return job.demand  # the process lives, with this limit of its allocator
         if job.whole_device:
             return MemoryDemand(device_bytes)
         measured = self._measured(job)

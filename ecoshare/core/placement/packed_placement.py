@@ -8,7 +8,7 @@ from ecoshare.core.events import Done, InterferencePredicted, Profiled, Refused,
 from ecoshare.core.placement.admission import Admission
 from ecoshare.core.placement.grant_returns import GrantReturns
 from ecoshare.core.placement.packer import Packer, packing_class
-from ecoshare.core.placement.steps import RankLanes, ReviewSettings, Start, Step
+from ecoshare.core.placement.steps import RankLanes, ReviewSettings, Step
 from ecoshare.core.placement.strategy import Answer, PlacementParts, PlacementStrategy
 from ecoshare.core.policies.base import PackingPolicy
 from ecoshare.core.records import Job, Lane
@@ -121,8 +121,8 @@ class PackedPlacement(PlacementStrategy):
             if is_new:
                 yield RankLanes(lanes)
 
-    def _walk(self, at_s: float, newcomer: Job | None) -> Iterator[Start]:
-        return self._admission.walk()
+    def _walk(self, at_s: float, newcomer: Job | None) -> Iterator[Step]:
+        return self._admission.walk(at_s)
 
     # Answers
 

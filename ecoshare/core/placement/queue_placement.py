@@ -1,6 +1,7 @@
-"""Queue: waiting jobs start in the order of the policy, and no running job gives up its place.
+"""Queue: waiting jobs start in the order of the policy.
 
-Running jobs may move to another lane of their device, which makes room for the first job of the queue.
+Running jobs may be parked for a job ahead of them, if there is host memory, or stopped if they are movable. They may
+also move to another lane of their device, which makes room for the first job of the queue.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ class QueuePlacement(PlacementStrategy):
             next_id: Function that returns the id of the next command.
         """
         super().__init__(parts)
-        self._admission = Admission(self.policy, self.waiting, self.lane_index, self.fit)
+        self._admission = Admission(
+            self.policy, self.waiting, self.lane_index, self.fit, displacement=parts.displacement
+        )
         self._shaping = LaneShaping(self.lane_index, self.fit, is_held, next_id)
 
     def takes(self, job: Job, fused: bool) -> None:
@@ -42,7 +45,7 @@ class QueuePlacement(PlacementStrategy):
         self._shaping.changed(job.device_names)
 
     def _walk(self, at_s: float, newcomer: Job | None) -> Iterator[Step]:
-        yield from self._admission.walk()
+        yield from self._admission.walk(at_s)
         first = self.waiting.walk().job
         yield from self._shaping.split() if first is None else self._shaping.join(first)
 

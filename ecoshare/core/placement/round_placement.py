@@ -17,7 +17,7 @@ from operator import attrgetter
 from ecoshare.core.commands import AskPlanner
 from ecoshare.core.events import Done, Planned
 from ecoshare.core.placement.admission import Admission
-from ecoshare.core.placement.steps import GiveWay, RankLanes, Start, Step
+from ecoshare.core.placement.steps import GiveWay, Park, RankLanes, Start, Step
 from ecoshare.core.placement.strategy import Answer, PlacementParts, PlacementStrategy
 from ecoshare.core.policies.base import PlannedPolicy, RoundPolicy
 from ecoshare.core.records import Job
@@ -149,7 +149,9 @@ class RoundsOfTurns(RoundPlacement):
         next_id: Callable[[], int],
     ) -> None:
         super().__init__(parts, rounds, planned, opened_s, next_id)
-        self._admission = Admission(self.policy, self.waiting, self.lane_index, self.fit)
+        self._admission = Admission(
+            self.policy, self.waiting, self.lane_index, self.fit, displacement=parts.displacement
+        )
 
     def _candidates(self) -> tuple[list[Job], int]:
         jobs = [*self.waiting, *self.lane_index.placed_jobs()]
@@ -162,5 +164,5 @@ class RoundsOfTurns(RoundPlacement):
             job.level = places.get(job.spec.name, len(places))
             self._put_back(job, at_s)
 
-    def _walk(self, at_s: float, newcomer: Job | None) -> Iterator[Start]:
-        return self._admission.walk()
+    def _walk(self, at_s: float, newcomer: Job | None) -> Iterator[Start | GiveWay | Park]:
+        return self._admission.walk(at_s)

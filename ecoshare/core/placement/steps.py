@@ -33,6 +33,20 @@ class GiveWay(NamedTuple):
     reason: str = ""
 
 
+class Park(NamedTuple):
+    """A job that is parked, so that another job gets its place.
+
+    Attributes:
+        job: Job that is parked.
+        to: Job that gets its place; None if there is none.
+        reason: Reason in words, if no job gets its place.
+    """
+
+    job: Job
+    to: Job | None
+    reason: str = ""
+
+
 class RankLanes(NamedTuple):
     """Lanes in which the ranks of the jobs may have changed."""
 
@@ -45,5 +59,5 @@ class ReviewSettings(NamedTuple):
     devices: tuple[str, ...] = ()
 
 
-Step = Start | GiveWay | RankLanes | ReviewSettings | Command
+Step = Start | GiveWay | Park | RankLanes | ReviewSettings | Command
 """Step of a strategy. A command is passed on to the driver as it is."""

@@ -27,6 +27,8 @@ from ecoshare.core.events import (
     SettingAdvised,
     SettingMeasured,
 )
+from ecoshare.core.placement.displacement import Displacement
+from ecoshare.core.placement.host_memory import HostMemory
 from ecoshare.core.placement.job_queue import WaitingJobs, demand, queue_key
 from ecoshare.core.placement.lane_index import LaneIndex
 from ecoshare.core.placement.memory_fit import MemoryFit
@@ -56,6 +58,8 @@ class PlacementParts:
         fit: Memory fit of jobs and lanes.
         profiling: Profiling windows.
         timers: Timers of the policy.
+        host: Host memory of parked jobs.
+        displacement: Choice of running jobs that give up their places in lanes of several places; None if none does.
     """
 
     policy: Policy
@@ -65,6 +69,8 @@ class PlacementParts:
     fit: MemoryFit
     profiling: Profiling
     timers: PolicyTimers
+    host: HostMemory
+    displacement: Displacement | None
 
 
 class PlacementStrategy(ABC):
@@ -75,6 +81,7 @@ class PlacementStrategy(ABC):
         lane_index: Index of the lanes.
         fit: Memory fit of jobs and lanes.
         waiting: Jobs without a place, in the order of the policy.
+        host: Host memory of parked jobs.
         watches_neighbours: Whether progress must be told even of a job that has its lane, but not its device, to
             itself.
         learns_speeds: Whether the strategy uses measurements of packings at the default setting.
@@ -93,7 +100,7 @@ class PlacementStrategy(ABC):
         self.waiting = WaitingJobs(resource_class)
         self.policy, self.lane_index, self.fit = parts.policy, parts.lane_index, parts.fit
         self._levels, self._state = parts.levels, parts.state
-        self._profiling, self._timers = parts.profiling, parts.timers
+        self._profiling, self._timers, self.host = parts.profiling, parts.timers, parts.host
 
     @property
     def groups(self) -> Packer | None:
@@ -160,7 +167,7 @@ class PlacementStrategy(ABC):
 
     def ended(self, job: Job) -> None:
         """Forget a job that is about to end."""
-        if job.state is JobState.QUEUED:
+        if job.state.waits:
             self.waiting.remove(job)
         self._timers.forget(job)
 
@@ -217,13 +224,13 @@ class PlacementStrategy(ABC):
 
     def _take_out(self, job: Job) -> None:
         """Remove a job from the order before its key changes."""
-        if job.state is JobState.QUEUED:
+        if job.state.waits:
             self.waiting.remove(job)
         else:
             self.stops(job)
 
     def _put_back(self, job: Job, at_s: float) -> None:
-        if job.state is JobState.QUEUED:
+        if job.state.waits:
             job.place = queue_key(self.policy, job, at_s)
             self.waiting.add(job)
         elif job.state is JobState.RUNNING:
@@ -261,5 +268,6 @@ class PlacementStrategy(ABC):
         """Whether no job of a device will start, come or be profiled, so that a search of settings may begin."""
         lanes = self.lane_index.devices[device]
         may_come = len(self.waiting) and any(len(lane.jobs) < lane.places for lane in lanes)
-        present = (job for lane in lanes for job in lane.jobs.values())
-        return not self._state.starting and not may_come and all(map(self._profiling.settled, present))
+        present = [job for lane in lanes for job in lane.jobs.values()]
+        leaves = any(job.state is JobState.PARKING for job in present)
+        return not (self._state.starting or may_come or leaves) and all(map(self._profiling.settled, present))

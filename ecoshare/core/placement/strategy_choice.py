@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ecoshare.core.events import RunOpened
+from ecoshare.core.placement.displacement import Displacement
 from ecoshare.core.placement.elastic_placement import ElasticPlacement
+from ecoshare.core.placement.host_memory import HostMemory
 from ecoshare.core.placement.lane_index import LaneIndex
 from ecoshare.core.placement.memory_fit import MemoryFit
 from ecoshare.core.placement.packed_placement import PackedPlacement
@@ -60,7 +62,11 @@ def placement_strategy(
         gangs.meet(opened.devices)
     lane_index = LaneIndex(policy.lane, gangs)
     fit = MemoryFit(lane_index, profiling, isinstance(policy, PackingPolicy), config.enforces_memory)
-    parts = PlacementParts(policy, levels, state, lane_index, fit, profiling, PolicyTimers(levels, next_id))
+    host, timers = HostMemory(config.host_bytes), PolicyTimers(levels, next_id)
+    displacement = None
+    if config.host_bytes or config.displaces:
+        displacement = Displacement(policy, lane_index, fit, host, timers, is_held, config.displaces)
+    parts = PlacementParts(policy, levels, state, lane_index, fit, profiling, timers, host, displacement)
     preempts = config.preempt and policy.preempts
     if isinstance(policy, PackingPolicy):
         return PackedPlacement(parts, policy, config.lanes_per_device, opened.colocations, is_held, next_id)

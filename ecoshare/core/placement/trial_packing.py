@@ -13,7 +13,7 @@ a slowdown would be unknown.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Container, Iterator
 from itertools import combinations
 
 from ecoshare.core.placement.job_queue import demand
@@ -27,15 +27,19 @@ from ecoshare.core.states import JobState
 class TrialPacking:
     """Finder of places for a trial-packing policy. It asks the policy to judge each packing."""
 
-    def __init__(self, policy: TrialPackingPolicy, lane_index: LaneIndex, crowds: bool) -> None:
+    def __init__(
+        self, policy: TrialPackingPolicy, lane_index: LaneIndex, crowds: bool, gives_way: Callable[[Job], bool]
+    ) -> None:
         """Trial packing without jobs.
 
         Args:
             policy: Policy that judges the packings.
             lane_index: Index of the lanes.
             crowds: Whether a device may have more than two jobs: lanes of several places, or more than two lanes.
+            gives_way: Whether a job can give up its place now.
         """
         self._policy, self._lane_index, self._crowds = policy, lane_index, crowds
+        self._gives_way = gives_way
         self._rates = Rates()
         self._on: dict[str, dict[Job, None]] = {}  # jobs with a place, by device, in the order in which they came
         self._single: dict[str, dict[str, Job]] = {}  # jobs with a device to themselves, by class and device
@@ -107,8 +111,7 @@ class TrialPacking:
             fails = self._policy.judge(self._rates.beside(first), self._rates.beside(newcomer))
             if fails or self._is_paid(first, newcomer):
                 del self._open[device]
-                moves = fails and newcomer.spec.movable and newcomer.state is JobState.RUNNING
-                return True, newcomer if moves else None
+                return True, newcomer if fails and self._gives_way(newcomer) else None
         return False, None
 
     def left(self, job: Job) -> None:
@@ -132,7 +135,7 @@ class TrialPacking:
     def _neighbours(self, job: Job) -> bool:
         """Whether another job runs or stops in another lane of its devices."""
         return any(
-            each is not job and each.state in (JobState.RUNNING, JobState.STOPPING) and job.lanes != each.lanes
+            each is not job and (each.state is JobState.RUNNING or each.state.is_leaving) and job.lanes != each.lanes
             for lane in job.lanes
             for each in self._on[lane.device.name]
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ecoshare.core.placement.admission import Admission
-from ecoshare.core.placement.steps import GiveWay, Start, Step
+from ecoshare.core.placement.steps import GiveWay, Park, Step
 from ecoshare.core.placement.strategy import PlacementParts, PlacementStrategy
 from ecoshare.core.placement.trial_packing import TrialPacking, trial_class
 from ecoshare.core.policies.base import TrialPackingPolicy
@@ -31,7 +31,8 @@ class TrialPlacement(PlacementStrategy):
             crowds: Whether a device may have more than two jobs: lanes of several places, or more than two lanes.
         """
         super().__init__(parts, trial_class)
-        self.trial_packing = TrialPacking(policy, self.lane_index, crowds)
+        self._host = parts.host
+        self.trial_packing = TrialPacking(policy, self.lane_index, crowds, self._gives_way)
         self._admission = Admission(self.policy, self.waiting, self.lane_index, self.fit, self.trial_packing)
 
     def takes(self, job: Job, fused: bool) -> None:
@@ -51,13 +52,17 @@ class TrialPlacement(PlacementStrategy):
         settled = settled and not any(self._profiling.occupies(lane) for lane in job.lanes)
         is_over, loser = self.trial_packing.told(job, settled)
         if loser is not None:
-            yield GiveWay([loser], None, "the two were slower beside each other than in turn")
+            reason = "the two were slower beside each other than in turn"
+            yield Park(loser, None, reason) if self._host.may_park(loser) else GiveWay([loser], None, reason)
         elif is_over:
             yield from self.fill(at_s)
+
+    def _gives_way(self, job: Job) -> bool:
+        return job.state is JobState.RUNNING and (job.spec.movable or self._host.may_park(job))
 
     def left(self, job: Job) -> None:
         """Note that a job is about to leave its places."""
         self.trial_packing.left(job)
 
-    def _walk(self, at_s: float, newcomer: Job | None) -> Iterator[Start]:
-        return self._admission.walk()
+    def _walk(self, at_s: float, newcomer: Job | None) -> Iterator[Step]:
+        return self._admission.walk(at_s)

@@ -23,6 +23,8 @@ class Policy(Protocol):
         places: Most jobs in a lane; None for the number that the run sets.
         backfill: Whether a job may start before a job that is ahead of it and does not fit.
         preempts: Whether running jobs that can be moved give up their places to jobs ahead of them.
+        rotates: Whether jobs take turns in the places of a device, if there are more jobs than places. Otherwise the
+            order decides which jobs have a place.
         options: Names of the parameters of the policy. A class method `from_config(config)`, if there is one, makes the
             policy.
     """
@@ -31,6 +33,7 @@ class Policy(Protocol):
     places: ClassVar[int | None]
     backfill: ClassVar[bool]
     preempts: ClassVar[bool]
+    rotates: ClassVar[bool]
     options: ClassVar[tuple[str, ...]]
 
     def order(self, job: Job, at_s: float) -> Key:

@@ -18,6 +18,7 @@ class Usual(ABC):
 
     places: ClassVar[int | None] = None
     preempts: ClassVar[bool] = True
+    rotates: ClassVar[bool] = False
     backfill: ClassVar[bool] = True
     options: ClassVar[tuple[str, ...]] = ()
 

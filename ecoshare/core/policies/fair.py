@@ -17,6 +17,7 @@ class Fair(Usual):
 
     name: ClassVar[str] = "fair"
     preempts: ClassVar[bool] = False
+    rotates: ClassVar[bool] = True
 
     def order(self, job: Job, at_s: float) -> Key:
         """Time held, the least first; a new job has held none. Ties go by arrival."""

@@ -22,6 +22,7 @@ from ecoshare.devices import power_model
 from ecoshare.devices.context_sharing import ContextSharing
 from ecoshare.devices.counter_meter import CounterMeter
 from ecoshare.devices.knob import Access, Cause, Clocks, DeviceKnob, KnobFault
+from ecoshare.devices.memory_transfer import MemoryTransfer
 from ecoshare.devices.meter import MeterFault
 from ecoshare.devices.power_model import PowerModel
 from ecoshare.devices.vendor import DeviceState
@@ -200,6 +201,16 @@ class Amd:
     ) -> ContextSharing:
         """No service: each process has queues of its own, which the GPU runs at the same moment."""
         return ContextSharing("the GPU runs the queues of several processes at once")
+
+    def memory_transfer(self, device: DeviceInfo, environment: Mapping[str, str]) -> MemoryTransfer:
+        """None to be had: the driver has no calls for it.
+
+        Raises:
+            UnfitEnvironment: Always.
+        """
+        raise UnfitEnvironment(
+            "AMD's driver cannot move the memory of a running job to the host", "run without `--host-memory`"
+        )
 
     def power_model(self, device: DeviceInfo) -> PowerModel | None:
         """Power model from the present power draw and the default power limit; None if the board lacks either.

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
-from ecoshare.devices import mps, nvml, power_model
+from ecoshare.devices import cuda_checkpoint, mps, nvml, power_model
 from ecoshare.devices.context_sharing import ContextSharing
+from ecoshare.devices.memory_transfer import CudaMemoryTransfer
 from ecoshare.devices.nvidia_knobs import GpuKnobs
 from ecoshare.devices.nvml import NvmlDevice, NvmlGpu
 from ecoshare.devices.power_model import PowerModel
@@ -68,6 +69,25 @@ class Nvidia:
                 ) from error
             return ContextSharing(f"lanes alternate by the driver's time slices: {error}")
         return ContextSharing("MPS daemon started for this run", True, daemon.environment, partial(mps.end, daemon))
+
+    def memory_transfer(self, device: DeviceInfo, environment: Mapping[str, str]) -> CudaMemoryTransfer:
+        """Transfer by the driver's checkpoint calls.
+
+        Raises:
+            UnfitEnvironment: The driver is older than 570, the GPU is cut into MIG instances, or an MPS daemon answers
+                to this process. A daemon that the run has started for itself is not seen here.
+        """
+        hint = "run without `--host-memory`"
+        if device.unfit:
+            raise UnfitEnvironment(f"{device.name} {device.unfit}", hint)
+        if (daemon := mps.running()) is not None:
+            raise UnfitEnvironment(
+                f"jobs are clients of the MPS daemon at {daemon.pipes}, and the driver parks no clients of MPS",
+                f"end the daemon (`echo quit | {mps.CONTROL}`), or {hint}",
+            )
+        if reason := cuda_checkpoint.why_not():
+            raise UnfitEnvironment(reason, f"update the driver, or {hint}")
+        return CudaMemoryTransfer(environment)
 
     def power_model(self, device: DeviceInfo) -> PowerModel | None:
         """Power model from the present power draw and the default power limit; None if the board lacks either.

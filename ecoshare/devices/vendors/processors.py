@@ -7,9 +7,10 @@ import platform
 from collections.abc import Mapping
 from pathlib import Path
 
-from ecoshare.devices import power_model
+from ecoshare.devices import machine_memory, power_model
 from ecoshare.devices.context_sharing import ContextSharing
 from ecoshare.devices.cpu_knobs import CpuKnobs
+from ecoshare.devices.memory_transfer import NoMemoryTransfer
 from ecoshare.devices.power_model import PowerModel
 from ecoshare.devices.rapl_meter import RaplMeter
 from ecoshare.devices.vendor import DeviceState
@@ -58,7 +59,11 @@ class Processors:
     def visible(self) -> list[DeviceInfo]:
         """Processors and memory that this process may use, as one device."""
         cores = len(os.sched_getaffinity(0))
-        return [DeviceInfo("cpu", PROCESSORS, PROCESSORS, _model(), None, int(_available_bytes() * SHARE), cores)]
+        return [
+            DeviceInfo(
+                "cpu", PROCESSORS, PROCESSORS, _model(), None, int(machine_memory.available_bytes() * SHARE), cores
+            )
+        ]
 
     def environment(self, device: DeviceInfo) -> dict[str, str | None]:
         """Variables that hide every GPU."""
@@ -69,6 +74,10 @@ class Processors:
     ) -> ContextSharing:
         """No service: the kernel shares the processors."""
         return ContextSharing("no GPU")
+
+    def memory_transfer(self, device: DeviceInfo, environment: Mapping[str, str]) -> NoMemoryTransfer:
+        """No transfer from outside: a job that waits pages itself out."""
+        return NoMemoryTransfer()
 
     def power_model(self, device: DeviceInfo) -> PowerModel | None:
         """Power model of so many virtual cores."""
@@ -94,16 +103,3 @@ def _model() -> str:
     except OSError:
         pass
     return platform.processor() or platform.machine()
-
-
-def _available_bytes() -> int:
-    """Memory (bytes) that is available without swapping, within the limit of the control group."""
-    fields = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
-    available = int(fields["MemAvailable"].split()[0]) * 1024
-    try:
-        group = Path("/proc/self/cgroup").read_text().strip().rpartition(":")[2]
-        folder = Path("/sys/fs/cgroup") / group.lstrip("/")
-        limit = int((folder / "memory.max").read_text())
-        return min(available, limit - int((folder / "memory.current").read_text()))
-    except (OSError, ValueError):
-        return available

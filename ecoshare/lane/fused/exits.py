@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-from ecoshare.lane.turn import Leaving
+from ecoshare.lane.thread_state import Leaving
 
 _Call = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
 

@@ -37,7 +37,7 @@ from ecoshare.lane.fused.refusals import refuse
 from ecoshare.lane.lane_table import LaneTable
 from ecoshare.lane.messages import LaunchAttempt, Left, NotLaunched
 from ecoshare.lane.process_exit import exit_code
-from ecoshare.lane.turn import Leaving
+from ecoshare.lane.thread_state import Leaving
 
 _LOOK_S = 0.05
 """Shortest time (s) between two looks at the memory of a job."""
@@ -132,7 +132,7 @@ class FusedProcess:
 
 
 class FusedThread:
-    """A job in its thread. It puts its state aside when the turn goes (`turn.ThreadState`).
+    """A job in its thread. It puts its state aside when the turn goes (`lane/thread_state.py`).
 
     Attributes:
         place: Path of the lane's table, and the job's slot there.

@@ -10,14 +10,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch, Rectangle
 
 from ecoshare.common.plural import counted
 from ecoshare.jobs.quantities import format_duration
-from ecoshare.record.job_history import AttemptHistory
+from ecoshare.record.job_history import AttemptHistory, ParkedSpan
 from ecoshare.record.run_data import RunData
 from ecoshare.reporting.charts.axes import add_legend, add_tip, figure_of, time_axis
 from ecoshare.reporting.charts.look import GREY, GRID, GROUND, INK, Chart, Look
@@ -46,6 +46,7 @@ class Stay:
 
     Attributes:
         is_last: Whether the attempt ended in this lane, or goes on in it.
+        is_parked: Whether the attempt was parked at the end of the span.
     """
 
     attempt: AttemptHistory
@@ -53,6 +54,7 @@ class Stay:
     from_s: float
     to_s: float
     is_last: bool
+    is_parked: bool = False
 
 
 def lanes(data: RunData, looks: list[Look]) -> Chart:
@@ -118,9 +120,22 @@ def stays(data: RunData) -> list[Stay]:
             changes = [(move.at_s, move.lane) for move in data.history.moves(attempt) if from_s < move.at_s < to_s]
             begins = [(from_s, number), *changes]
             ends_s = [at_s for at_s, _ in changes] + [to_s]
+            parked = [each for each in data.history.jobs[attempt.job].parked if each.attempt == attempt.number]
             for place, ((begin_s, lane), stop_s) in enumerate(zip(begins, ends_s, strict=True)):
-                found.append(Stay(attempt, lane, begin_s, stop_s, place == len(changes)))
+                stay = Stay(attempt, lane, begin_s, stop_s, place == len(changes))
+                found += _without(parked, stay)
     return found
+
+
+def _without(parked: Iterable[ParkedSpan], stay: Stay) -> list[Stay]:
+    """Parts of a stay in which its job was not parked."""
+    parts, rest = [], stay
+    for each in parked:
+        to_s = stay.to_s if each.to_s is None else each.to_s
+        if rest.from_s <= each.from_s < rest.to_s:
+            parts.append(replace(rest, to_s=each.from_s, is_last=False, is_parked=True))
+            rest = replace(rest, from_s=min(to_s, stay.to_s))
+    return [*parts, rest] if rest.from_s < rest.to_s or not parts else parts
 
 
 def _rows(found: Iterable[Stay]) -> list[tuple[int, list[Stay]]]:
@@ -182,6 +197,8 @@ def _words(bar: list[Stay]) -> str:
     attempt = stay.attempt
     words = f"{attempt.job}, lane {stay.lane}: {format_duration(stay.to_s - stay.from_s)}"
     words += f", attempt {attempt.number}" if attempt.number > 1 else ""
+    if stay.is_parked:
+        return f"{words}, was parked"
     if not stay.is_last:
         return f"{words}, went on in another lane"
     return f"{words}, " + ("goes on" if attempt.outcome is None else attempt.outcome.value)

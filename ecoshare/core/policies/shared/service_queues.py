@@ -54,7 +54,7 @@ class Queues(WithOptions):
 
     def changes_s(self, job: Job, at_s: float) -> float:
         """Time (s) at which the job changes its queue if it goes on running or waiting; infinity for never."""
-        if job.state is JobState.QUEUED:
+        if job.state.waits:
             return self._promoted_s(job, at_s)
         if job.state is not JobState.RUNNING or job.level >= len(self.limits):
             return math.inf
@@ -63,7 +63,7 @@ class Queues(WithOptions):
 
     def change(self, job: Job, at_s: float) -> None:
         """Put a job into the queue where it belongs now, behind the jobs there."""
-        if job.state is JobState.QUEUED and self._promoted_s(job, at_s) <= at_s:
+        if job.state.waits and self._promoted_s(job, at_s) <= at_s:
             job.level, job.level_s, job.forgiven_s = 0, at_s, job.attained_s(at_s)
             return
         level = bisect_right([limit * _NEARLY for limit in self.limits], self.service(job, at_s))

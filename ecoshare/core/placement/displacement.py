@@ -1,0 +1,188 @@
+"""Displacement: running jobs are parked or stopped, so that a waiting job that is ahead of them in the order has room.
+
+::
+
+    order      A  B  C │ W  D │ E            W waits; D and E run, and are behind it
+    device     A  B  C  D  E        W        no place, or not enough memory
+               A  B  C  D      ◄──  W        E is parked: its next turn is furthest away; the others go on meanwhile
+               A  B  C  D  W            E   E waits on the host, until the order puts it before a running job
+
+A running job keeps its place for so long that the two transfers of its memory cost little of that time
+(`HostMemory.least_stay_s`). So no two jobs displace each other all the time.
+
+A policy with equal ranks (`Policy.rotates`) has no lasting order. There the job that has had its place for longest is
+parked for the job that has waited for longest, once that has waited for as long as a job keeps its place.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+
+from ecoshare.core.placement.host_memory import HostMemory, size_bytes
+from ecoshare.core.placement.job_queue import WaitingJobs, queue_key
+from ecoshare.core.placement.lane_index import MOST_COMPARED, LaneIndex
+from ecoshare.core.placement.memory_fit import MemoryFit
+from ecoshare.core.placement.steps import GiveWay, Park
+from ecoshare.core.policies.base import Policy
+from ecoshare.core.policy_timers import PolicyTimers
+from ecoshare.core.records import Job, Lane
+from ecoshare.core.states import JobState, LaneState
+
+LOOK_AGAIN_S = 1.0
+"""Shortest time (s) until the next look at an order that changes as jobs run."""
+
+_MOST_WAITING = 16
+"""Most waiting jobs, each the first of its kind, for which room is made or looked for at once."""
+
+
+class Displacement:
+    """Choice of the running jobs that give up their places.
+
+    On each device, room is made for one waiting job at a time.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        lane_index: LaneIndex,
+        fit: MemoryFit,
+        host: HostMemory,
+        timers: PolicyTimers,
+        is_held: Callable[[str], bool],
+        stops_movable: bool,
+    ) -> None:
+        """Displacement in the lanes of an index.
+
+        Args:
+            policy: Policy of the run.
+            lane_index: Index of the lanes.
+            fit: Memory fit of jobs and lanes.
+            host: Host memory for parked jobs.
+            timers: Timers of the strategy, which wake it when a job may be displaced that may not be now.
+            is_held: Whether a window or a measurement is under way on a device. No job may come, go or move meanwhile.
+            stops_movable: Whether jobs that are movable, and cannot be parked, are stopped.
+        """
+        self._policy, self._lane_index, self._fit, self._host = policy, lane_index, fit, host
+        self._timers, self._is_held, self._stops_movable = timers, is_held, stops_movable
+        self._claims: dict[str, tuple[Job, list[Job]]] = {}  # the claimant of each device, and the jobs that leave
+
+    def claimants(self) -> list[Job]:
+        """Waiting jobs for which all others have left. They start before the rest of the queue, and once only."""
+        over = [device for device, (_, leaving) in self._claims.items() if not any(map(_is_leaving, leaving))]
+        return [job for device in over if (job := self._claims.pop(device)[0]).state.waits]
+
+    def kept_from(self, job: Job) -> set[int]:
+        """Numbers of the lanes that other jobs are leaving for a waiting job before `job`."""
+        rotates = self._policy.rotates
+        devices = [
+            device
+            for device, (claimant, _) in self._claims.items()
+            if claimant.state.waits and (claimant is not job if rotates else claimant.place < job.place)
+        ]
+        return {lane.number for device in devices for lane in self._lane_index.devices[device]}
+
+    def walk(self, waiting: WaitingJobs, at_s: float) -> Iterator[GiveWay | Park]:
+        """Steps after which a waiting job has room. The caller has started all jobs that have room already.
+
+        The timer of the next look is set, if a later one may find more.
+        """
+        next_s = math.inf
+        for job in self._candidates(waiting):
+            for device in self._devices_for(job):
+                if device in self._claims or self._is_held(device):
+                    continue
+                leaving, look_s = self._leaving(job, device, at_s)
+                next_s = min(next_s, look_s)
+                if leaving:
+                    self._claims[device] = job, leaving
+                    yield from (Park(each, job) if self._parks(each) else GiveWay([each], job) for each in leaving)
+                    break
+        self._timers.set_look(next_s)
+
+    def _parks(self, job: Job) -> bool:
+        return self._host.may_park(job)
+
+    def _candidates(self, waiting: WaitingJobs) -> list[Job]:
+        """Waiting jobs for which room may be made: the first of each kind, in the order in which they are served."""
+        walk, heads = waiting.walk(), list[Job]()
+        while (job := walk.job) is not None and len(heads) < _MOST_WAITING:
+            if job.spec.gpus == 1 and not self._fit.apart(job):
+                heads.append(job)
+            walk.does_not_fit()
+        return sorted(heads, key=_waits_since) if self._policy.rotates else heads
+
+    def _devices_for(self, job: Job) -> Sequence[str]:
+        if job.parked_in is not None:
+            return (job.parked_in.device.name,)
+        return list(islice(self._lane_index.devices, MOST_COMPARED))
+
+    def _leaving(self, job: Job, device: str, at_s: float) -> tuple[list[Job], float]:
+        """Jobs of a device that leave for `job`, and the time (s) of the next look; no jobs if they would not help."""
+        lanes = [lane for lane in self._lane_index.devices[device] if lane.state is LaneState.OPEN]
+        if job.parked_in is not None:
+            lanes = [job.parked_in]
+        running = [each for lane in self._lane_index.devices[device] for each in lane.jobs.values()]
+        movable, next_s, parked_bytes = list[Job](), math.inf, 0
+        for each in sorted(running, key=lambda other: self._key(other, at_s), reverse=True):
+            may_park = self._host.may_park(each, parked_bytes)
+            may_stop = self._stops_movable and each.spec.movable and not each.spec.sweep and len(each.lanes) == 1
+            if each.state in (JobState.STARTING, JobState.RESUMING) or not each.usage.done:
+                next_s = min(next_s, at_s + LOOK_AGAIN_S)
+                continue
+            if each.state is not JobState.RUNNING or not (may_park or may_stop):
+                continue
+            free_s = self._free_s(each, job, at_s)
+            if free_s > at_s:
+                next_s = min(next_s, max(free_s, at_s + LOOK_AGAIN_S))
+            else:
+                movable.append(each)
+                parked_bytes += size_bytes(each) if may_park else 0
+        leaving: list[Job] = []
+        for each in movable:
+            leaving.append(each)
+            if self._has_room(job, lanes, leaving):
+                for other in reversed(leaving[:-1]):
+                    if self._has_room(job, lanes, rest := [one for one in leaving if one is not other]):
+                        leaving = rest
+                return leaving, math.inf
+        return [], next_s
+
+    def _key(self, job: Job, at_s: float) -> tuple[float, ...]:
+        """Sort key of a running job: the largest leaves first."""
+        if self._policy.rotates:
+            return (-job.history[-1].at_s, job.number)
+        return queue_key(self._policy, job, at_s)
+
+    def _free_s(self, job: Job, ahead: Job, at_s: float) -> float:
+        """Time (s) from which a running job may be displaced by `ahead`: now, later, or never (infinity)."""
+        stays_s = job.history[-1].at_s + (least_s := self._host.least_stay_s(job))
+        if self._policy.rotates:
+            return max(stays_s, ahead.waits_since_s + least_s)
+        key = queue_key(self._policy, job, at_s)
+        if key > ahead.place:
+            return stays_s
+        drift = self._policy.drift(job) if self._policy.preempts else 0.0
+        return max(stays_s, at_s + (ahead.place[0] - key[0]) / drift) if drift > 0.0 else math.inf
+
+    def _has_room(self, job: Job, lanes: Sequence[Lane], leaving: Sequence[Job]) -> bool:
+        """Whether the job would have a place and memory in one of the lanes without the jobs that leave."""
+        device = lanes[0].device
+        rest = [
+            each for lane in self._lane_index.devices[device.name] for each in lane.jobs.values() if each not in leaving
+        ]
+        for lane in lanes:
+            others = len(lane.coming) + sum(each in rest for each in lane.jobs.values())
+            newcomer = {lane.number: [self._fit.demand(job, lane)]}
+            if others < lane.places and self._fit.needed_bytes(device.name, newcomer, only=rest) <= device.memory_bytes:
+                return True
+        return False
+
+
+def _waits_since(job: Job) -> tuple[float, int]:
+    return (job.waits_since_s, job.number)
+
+
+def _is_leaving(job: Job) -> bool:
+    return job.state.is_leaving

@@ -1,0 +1,57 @@
+"""Moves the memory of the calling process to swap, for a job on processors that waits.
+
+The kernel keeps the content, and brings each page back at its next use.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+_PAGEOUT = 21  # MADV_PAGEOUT of <linux/mman.h>, from Linux 5.4 on
+_MAPPING = re.compile(r"([0-9a-f]+)-([0-9a-f]+) rw.p [0-9a-f]+ [0-9a-f]+:[0-9a-f]+ 0 *(?:\[heap\]|\[anon:.*\])?$")
+
+_LIBC = ctypes.CDLL(None)
+_LIBC.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+
+
+def page_out() -> int:
+    """Move the private anonymous memory of this process to swap, as far as there is room.
+
+    Pages that another process shares, as a fork does, stay. Other threads may run meanwhile.
+
+    Returns:
+        Memory (bytes) by which this process became smaller; 0 without swap, or if the kernel refuses.
+    """
+    if not has_swap():
+        return 0
+    before_bytes = _resident_bytes()
+    for begin, end in _mappings():
+        # Refused for pages that are locked, and for a mapping that another thread has just removed.
+        _LIBC.madvise(begin, end - begin, _PAGEOUT)
+    return max(0, before_bytes - _resident_bytes())
+
+
+def has_swap() -> bool:
+    """Whether this machine has free swap."""
+    return free_swap_bytes() > 0
+
+
+def free_swap_bytes() -> int:
+    """Free swap (bytes) of this machine."""
+    fields = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+    return int(fields["SwapFree"].split()[0]) * 1024
+
+
+def _mappings() -> Iterator[tuple[int, int]]:
+    """Begin and end of each private, anonymous, writable mapping."""
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        if found := _MAPPING.match(line):
+            yield int(found[1], 16), int(found[2], 16)
+
+
+def _resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE

@@ -1,0 +1,231 @@
+"""Parks and resumes jobs of a live run: device memory moves to the host and back while the process waits in its lane.
+
+::
+
+    core ──ParkJob────► word in the lane's table ──► the job waits without its turn, with its cache empty
+                                     transfer of the vendor ──► memory on the host
+         ◄──Parked─────  place free
+         ──ResumeJob──► room on the device? ──► transfer back ──► word in the table: the job wants its turn again
+         ◄──Resumed────
+
+A job that cannot be parked runs on. If its memory does not come back, its attempt ends, and another one follows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from ecoshare.core.commands import ParkJob, ResumeJob
+from ecoshare.core.events import Event, Parked, Refused, Resumed
+from ecoshare.devices import machine_memory
+from ecoshare.devices.memory_transfer import MemoryTransfer, TransferFault
+from ecoshare.devices.registry import vendor
+from ecoshare.jobs.quantities import format_size
+from ecoshare.lane.messages import GRACE_S, Ended, StopAttempt
+from ecoshare.lane.table_layout import ParkRequest, SlotState
+from ecoshare.runtime.attempts import Attempts, LiveAttempt
+from ecoshare.runtime.device_session import DeviceSession
+from ecoshare.runtime.warm_server import environment
+from ecoshare.values.attempt import Outcome
+
+_LOOK_S = 0.01
+_ROOM_WITHIN_S = 30.0
+"""Longest time (s) to wait for device memory that other programs take. A restore without room would end the job."""
+
+_SPARE_BYTES = 256 << 20
+"""Memory (bytes) that is left free on the host and on the device beside the memory of the job."""
+
+
+class _RunsOn(Exception):
+    """The job is not parked and runs on. The message is the reason in words."""
+
+
+class _Over(Exception):
+    """The attempt has ended or is about to: its `JobExited` is the answer to the core."""
+
+
+@dataclass(slots=True)
+class LiveParking:
+    """Carries out commands that park and resume jobs.
+
+    Attributes:
+        attempts: Attempts in progress.
+        sessions: Session of each device.
+        transfers: Transfer of memory on each device; no entry if no job is parked there.
+        startable: Number of further jobs that the core may start in a lane.
+        is_releasing: Whether caches of a device are being emptied, so that no job may take memory there yet.
+        send: Sends a message to the supervisor.
+        tell: Reports an event to the core.
+        begin: Begins a task that ends with the run.
+    """
+
+    attempts: Attempts
+    sessions: Mapping[str, DeviceSession]
+    transfers: Mapping[str, MemoryTransfer]
+    startable: Callable[[int], int]
+    is_releasing: Callable[[str], bool]
+    send: Callable[[StopAttempt], None]
+    tell: Callable[[Callable[..., Event]], None]
+    begin: Callable[[Coroutine[Any, Any, None]], None]
+    _moved_bytes: dict[str, int] = field(default_factory=dict)
+    _lost: dict[tuple[str, int], str] = field(default_factory=dict)  # reason in words, by job and attempt
+
+    def park(self, command: ParkJob) -> None:
+        """Start to park a job. The answer to the core comes when its memory is on the host."""
+        self.begin(self._park(command))
+
+    def resume(self, command: ResumeJob) -> None:
+        """Start to resume a parked job. The answer to the core comes when its memory is back."""
+        self.begin(self._resume(command))
+
+    def verdict(self, ended: Ended) -> tuple[Outcome, str]:
+        """Outcome of an attempt that has ended, and the reason: an attempt that lost its memory was ended for that."""
+        outcome, lost = Outcome(ended.outcome), self._lost.pop((ended.job, ended.attempt), "")
+        return (Outcome.NOT_RESUMED, lost) if lost and outcome is Outcome.STOPPED else (outcome, ended.reason)
+
+    async def _park(self, command: ParkJob) -> None:
+        try:
+            own = self._attempt(command)
+            self._must_be_fit(own)
+            began_s = await self._at_rest(command, own)
+            await self._move_out(command, own)
+        except _Over:
+            return
+        except _RunsOn as reason:
+            self._unpark(own)
+            self.tell(partial(Refused, command=command.id, error=str(reason)))
+            return
+        usage, took_s = self.attempts.usage(command.job), time.monotonic() - began_s
+        self.tell(partial(Parked, command=command.id, usage=usage, took_s=took_s))
+
+    def _must_be_fit(self, own: LiveAttempt) -> None:
+        self.attempts.moving.follow(own.job.spec.name)
+        if len(own.places) != 1:
+            raise _RunsOn("a job on several devices keeps its lanes")
+        if own.keeps_lane:
+            raise _RunsOn(f"the job keeps its lane: {own.keeps_lane}")
+        lane, _ = own.places[0]
+        if len(self.attempts.moving.free_slots(lane)) <= self.startable(lane):
+            raise _RunsOn("the lane has no slot left for another job")
+
+    async def _at_rest(self, command: ParkJob, own: LiveAttempt) -> float:
+        """Wait until the job waits in its lane without a cache.
+
+        Returns:
+            Monotonic time (s) at which the job began to give memory back.
+        """
+        lane, index = own.places[0]
+        table, began_s = self.attempts.tables[lane], 0.0
+        slot = table.slots[index]
+        table.park(index, own.owner)
+        while slot.parked != ParkRequest.READY:
+            self._attempt(command)
+            if own.keeps_lane:
+                raise _RunsOn(f"the job keeps its lane: {own.keeps_lane}")
+            if slot.seat == SlotState.WAITING and not began_s:
+                began_s = time.monotonic()
+            await asyncio.sleep(_LOOK_S)
+        return began_s or time.monotonic()
+
+    async def _move_out(self, command: ParkJob, own: LiveAttempt) -> None:
+        """Move the memory of a job that is at rest to the host."""
+        device, pid = self._device(own), self._pid(own)
+        on_device = await asyncio.to_thread(self.sessions[device].sampler.processes)
+        moved_bytes, free_bytes = on_device.get(pid, 0), machine_memory.available_bytes()
+        if moved_bytes and moved_bytes + _SPARE_BYTES > free_bytes:
+            raise _RunsOn(f"its memory is {format_size(moved_bytes)}, and the host has {format_size(free_bytes)} free")
+        self._attempt(command)
+        try:
+            await self.transfers[device].park(pid)
+        except TransferFault as fault:
+            self._attempt(command)
+            if fault.runs_on:
+                raise _RunsOn(str(fault)) from fault
+            raise self._ends(own, f"its memory could not be moved to the host: {fault}") from fault
+        self._attempt(command)
+        self._moved_bytes[own.key] = moved_bytes
+
+    async def _resume(self, command: ResumeJob) -> None:
+        try:
+            own = self._attempt(command)
+            device = self._device(own)
+            while self.is_releasing(device):
+                await asyncio.sleep(_LOOK_S)
+            began_s = time.monotonic()
+            await self._move_back(command, own, device)
+        except _Over:
+            return
+        self._unpark(own)
+        self.tell(partial(Resumed, command=command.id, took_s=time.monotonic() - began_s))
+
+    async def _move_back(self, command: ResumeJob, own: LiveAttempt, device: str) -> None:
+        moved_bytes = self._moved_bytes.pop(own.key, 0)
+        if moved_bytes and not await self._has_room(moved_bytes, device):
+            raise self._ends(own, "its memory could not come back: other programs have taken that of the device")
+        self._attempt(command)
+        try:
+            await self.transfers[device].resume(self._pid(own))
+        except TransferFault as fault:
+            self._attempt(command)
+            raise self._ends(own, f"its memory could not come back: {fault}") from fault
+        self._attempt(command)
+
+    async def _has_room(self, moved_bytes: int, device: str) -> bool:
+        """Wait until the device has memory for a parked job. Other programs may use the device, too."""
+        session, until_s = self.sessions[device], time.monotonic() + _ROOM_WITHIN_S
+        while True:
+            used_bytes = await asyncio.to_thread(session.sampler.used_bytes)
+            if used_bytes is None or used_bytes + moved_bytes + _SPARE_BYTES <= session.device.total_bytes:
+                return True
+            if time.monotonic() > until_s:
+                return False
+            await asyncio.sleep(_LOOK_S)
+
+    def _ends(self, own: LiveAttempt, reason: str) -> _Over:
+        """End an attempt of which the memory is lost."""
+        name = own.job.spec.name
+        self._lost[name, own.attempt] = reason
+        self.send(StopAttempt(name, own.attempt, True, reason, GRACE_S, False))
+        return _Over()
+
+    def _attempt(self, command: ParkJob | ResumeJob) -> LiveAttempt:
+        """Attempt of a command.
+
+        Raises:
+            _Over: It has ended.
+        """
+        own = self.attempts.live.get(command.job)
+        if own is None or own.attempt != command.attempt:
+            raise _Over
+        return own
+
+    def _device(self, own: LiveAttempt) -> str:
+        return self.attempts.device_of(own.places[0][0])
+
+    def _pid(self, own: LiveAttempt) -> int:
+        lane, slot = own.places[0]
+        return int(self.attempts.tables[lane].slots[slot].pid)
+
+    def _unpark(self, own: LiveAttempt) -> None:
+        lane, slot = own.places[0]
+        self.attempts.tables[lane].unpark(slot, own.owner)
+
+
+def transfers(sessions: Iterable[DeviceSession], token: str) -> dict[str, MemoryTransfer]:
+    """Transfer of memory on the device of each session.
+
+    Args:
+        token: Token that marks the processes of the run.
+
+    Raises:
+        UnfitEnvironment: Memory cannot be moved there.
+    """
+    return {
+        each.device.name: vendor(each.device.vendor).memory_transfer(each.device, environment(token))
+        for each in sessions
+    }

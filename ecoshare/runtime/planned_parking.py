@@ -1,0 +1,88 @@
+"""Host memory of a plan: how much parked jobs may take, and what the policy can do without it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from ecoshare.common.plural import listed
+from ecoshare.devices import machine_memory
+from ecoshare.devices.registry import vendor
+from ecoshare.errors import UnfitEnvironment, UsageError
+from ecoshare.jobs.quantities import format_size
+from ecoshare.lane.page_out import free_swap_bytes
+from ecoshare.policy_names import displaces
+from ecoshare.runtime.planned_job import PlannedJob
+from ecoshare.values.device import DeviceInfo
+
+OPTION = "--host-memory"
+
+_NEEDS_PLACES = frozenset({"tiresias", "gittins", "srtf", "srsf", "priority", "gandiva", "least-energy"})
+"""Policies that give little without preemption: their papers let urgent jobs take the places of others."""
+
+
+def check_host_memory(host_bytes: int, policy: str, device: DeviceInfo) -> None:
+    """Check that waiting jobs can be parked on this machine, and that it has so much memory.
+
+    Raises:
+        UsageError: The policy parks no job.
+        UnfitEnvironment: The machine has less memory, or memory of the device cannot be moved.
+    """
+    if not displaces(policy):
+        raise UsageError(
+            f"{OPTION}: policy {policy} parks no job", "take a policy with an order, such as priority, srtf or fair"
+        )
+    total_bytes = machine_memory.total_bytes() + (free_swap_bytes() if device.on_processors else 0)
+    if host_bytes > total_bytes:
+        raise UnfitEnvironment(
+            f"{OPTION} {format_size(host_bytes)}: this machine has {format_size(total_bytes)}",
+            "give less; the memory of parked jobs lies there",
+        )
+    vendor(device.vendor).memory_transfer(device, dict(os.environ))
+
+
+def left_for_device(host_bytes: int, device: DeviceInfo, memory_bytes: int | None) -> int:
+    """Memory (bytes) that running jobs may use.
+
+    On processors, parked jobs share the main memory with them: what does not fit into free swap is set aside.
+
+    Args:
+        host_bytes: Host memory for parked jobs.
+        device: The device.
+        memory_bytes: Memory that the user gives running jobs; None for all that is left.
+
+    Raises:
+        UnfitEnvironment: Both together are more than there is.
+    """
+    set_aside_bytes = max(0, host_bytes - free_swap_bytes()) if device.on_processors and host_bytes else 0
+    left_bytes = device.memory_bytes - set_aside_bytes
+    if memory_bytes is None and left_bytes > 0:
+        return left_bytes
+    if set_aside_bytes and (memory_bytes or 1) > left_bytes:
+        both = f"{OPTION} {format_size(host_bytes)}"
+        both += "" if memory_bytes is None else f" and --memory {format_size(memory_bytes)}"
+        raise UnfitEnvironment(
+            f"{both}: jobs on the processors have {format_size(device.memory_bytes)} in all", "give less to one of them"
+        )
+    return memory_bytes or left_bytes
+
+
+def notes(jobs: Sequence[PlannedJob], policy: str, host_bytes: int, at_once: int) -> list[str]:
+    """Notes for the user about jobs that keep their places; empty if there is none.
+
+    Args:
+        jobs: Jobs of the run.
+        policy: Name of the policy.
+        host_bytes: Host memory (bytes) for parked jobs.
+        at_once: Number of jobs that have places at once.
+    """
+    stopped = [job.spec.name for job in jobs if job.spec.movable]
+    lines = []
+    if stopped and not displaces(policy):
+        lines.append(f"policy {policy} stops no job for another one, so `preemptible` has no effect")
+    elif policy in _NEEDS_PLACES and not host_bytes and len(stopped) < len(jobs) and len(jobs) > at_once:
+        kept = listed([job.spec.name for job in jobs if not job.spec.movable])
+        lines.append(
+            f"policy {policy}: {kept} keep their places once they run; `{OPTION} SIZE` parks jobs for more urgent ones"
+        )
+    return lines
