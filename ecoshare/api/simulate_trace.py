@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from ecoshare.api.request_values import check_least, path_or_none, silent, with_fields
+from ecoshare.api.request_values import check_least, path_or_none, silent, size_bytes, with_fields
 from ecoshare.errors import UsageError
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ class SimulateRequest:
         history: File with the GPU-seconds of past jobs, one a line, which `gittins` learns from.
         lanes: Lanes of each GPU, which run side by side; None for 1, and for 6 with an objective.
         jobs_per_lane: Jobs that share a lane by turns.
+        host_memory: Host memory of each node for parked jobs, in bytes or as text such as `16 GiB`; None to park none.
         costs: Costs of starts, stops and hand-overs (s); None for those of the live runtime.
         speeds: File with the measured speeds of the jobs of a Gavel or Shockwave trace (JSON).
         speeds_of: GPU in that file from which speeds are read.
@@ -81,6 +82,7 @@ class SimulateRequest:
     history: AnyPath | None = None
     lanes: int | None = None
     jobs_per_lane: int = 1
+    host_memory: str | int | None = None
     costs: Costs | None = None
     speeds: AnyPath | None = None
     speeds_of: str = "v100"
@@ -264,13 +266,26 @@ def _simulators(request: SimulateRequest, scenario: _Scenario) -> list[Simulator
         request.note(f"{', '.join(packing)}: with one lane of each GPU no job runs beside another; use --lanes 6")
     if request.pairs is not None and lanes == 1:
         raise UsageError("--pairs: jobs of one lane are never beside each other", "--lanes 2 opens two on each GPU")
+    host_bytes = size_bytes("--host-memory", request.host_memory) or 0
+    if host_bytes and lanes == places == 1:
+        raise UsageError(
+            "--host-memory: with a GPU for each job, a job that gives way is stopped", "share lanes: --jobs-per-lane 4"
+        )
     beside = None if request.pairs is None else read_pairs(Path(request.pairs), request.speeds_of)
     cluster, alone = scenario.cluster, lanes == places == 1
     return [
         Simulator(
             scenario.trace,
             cluster,
-            Config(policy, lanes, places, preempt=alone, options=scenario.options, past_gpu_s=scenario.past_gpu_s),
+            Config(
+                policy,
+                lanes,
+                places,
+                preempt=alone,
+                options=scenario.options,
+                past_gpu_s=scenario.past_gpu_s,
+                host_bytes=host_bytes,
+            ),
             World(cluster.gpu, speeds=cluster.speeds, active_w=scenario.power.active_w, pairs=beside),
             _costs(request),
         )

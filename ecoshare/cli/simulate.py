@@ -81,6 +81,10 @@ def simulate(
         int,
         typer.Option(min=1, help="Jobs that share a lane by turns. With 1 a job has a GPU of its own and can move."),
     ] = 1,
+    host_memory: Annotated[
+        str | None,
+        typer.Option(help="Host memory of each node for parked jobs, such as '64 GiB'. Default: no job is parked."),
+    ] = None,
     no_costs: Annotated[bool, typer.Option("--no-costs", help="Let starts, stops and switches cost nothing.")] = False,
     start_s: Annotated[float | None, typer.Option(min=0.0, help="Seconds to start a job.")] = None,
     stop_s: Annotated[float | None, typer.Option(min=0.0, help="Seconds to stop a preempted job.")] = None,
@@ -126,6 +130,7 @@ def simulate(
         history=history,
         lanes=lanes,
         jobs_per_lane=jobs_per_lane,
+        host_memory=host_memory,
         costs=costs.changed({name: value for name, value in given.items() if value is not None}),
         speeds=speeds,
         speeds_of=speeds_of,

@@ -9,6 +9,9 @@
   paper's headline. Fixed lanes are those that ecoshare had before: equal parts of the device, and a job stays in its
   lane. A job that is larger than its part can never run there, so mean JCTs are those of the jobs that fit. Turns and
   the order of jobs are equal in both.
+- *Parked jobs*: the same catalogue in one lane, with host memory for parked jobs and without. The time of a transfer is
+  an assumption (`Costs.transfer_s_per_gib`), since no GPU was there to measure it. The core learns it from the
+  simulator, as from a device.
 """
 
 from __future__ import annotations
@@ -20,13 +23,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, quantiles
 from unittest import mock
 
-from ecoshare.core.commands import Command, StartJob
-from ecoshare.core.events import Config, Event, JobExited
+from ecoshare.core.commands import Command, ResumeJob, StartJob
+from ecoshare.core.events import Config, Event, JobExited, Parked, Resumed
 from ecoshare.core.memory import lane_bytes
-from ecoshare.core.placement import strategy_choice
+from ecoshare.core.placement import displacement, host_memory, strategy_choice
 from ecoshare.core.placement.lane_shaping import LaneShaping
 from ecoshare.core.placement.memory_fit import MemoryFit
 from ecoshare.core.records import Job, Lane
@@ -44,10 +47,12 @@ from scripts.bench.benchmarking import DataOptions, Figure, add_data, median, ru
 from tests.driver.memory_world import MemoryWorld, drawn
 
 GIB = 1 << 30
+PARKS = ("srtf", "pack", "fair", "priority")
 POLICIES = ("fifo", "srtf", "pack", "fair", "priority", "energy")
 SCHEDULES, QUICK_SCHEDULES = 10_000, 1_000
 MOST_IN_LANE = 100
-JOBS, SEEDS, QUICK_SEEDS = 100, 10, 2
+HOST_BYTES = 64 << 30
+JOBS, SEEDS, QUICK_SEEDS, QUICK_JOBS = 100, 10, 2, 40
 
 
 def measure(options: DataOptions) -> list[Figure]:
@@ -55,8 +60,10 @@ def measure(options: DataOptions) -> list[Figure]:
     figures = schedules(QUICK_SCHEDULES if options.quick else SCHEDULES)
     for cost_ms in (1.0, 3.0, 10.0):
         figures += hand_overs(cost_ms / 1000.0, 6.0 if options.quick else 20.0)
+    figures += parked_schedules(QUICK_SCHEDULES if options.quick else SCHEDULES)
     if options.data is not None:
         figures += lanes(options.data, QUICK_SEEDS if options.quick else SEEDS)
+        figures += parked(options.data, 1 if options.quick else SEEDS, QUICK_JOBS if options.quick else JOBS)
     return figures
 
 
@@ -77,6 +84,31 @@ def schedules(count: int) -> list[Figure]:
         Figure("schedules: lacks of promised memory", lacking, "", "<= 0", note),
         Figure("schedules: with a job that did not complete", unfinished, "", "<= 0", note),
         Figure("schedules: hand-overs with an emptied cache", emptied / hand_overs, "of all"),
+    ]
+
+
+def parked_schedules(count: int) -> list[Figure]:
+    """Random schedules in which jobs are parked as often as possible, after moments in their places."""
+    lacking = unfinished = jobs = parks = 0
+    with (
+        mock.patch.multiple(host_memory, LEAST_STAY_S=0.05, BYTES_PER_S_AT_FIRST=1 << 50),
+        mock.patch.object(displacement, "LOOK_AGAIN_S", 0.05),
+    ):
+        for seed in range(count):
+            device_bytes, policy = (8 + seed % 9) * GIB, PARKS[seed % len(PARKS)]
+            config = Config(
+                policy, 1 + seed // 4 % 3, 1 + seed // 12 % 3, enforces_memory=True, host_bytes=(4 + seed % 13) * GIB
+            )
+            loads = drawn(seed, device_bytes, 3 + seed % 7)
+            world = MemoryWorld(seed, config, device_bytes, loads, devices=1 + seed // 36 % 2).run()
+            lacking += len(world.failures)
+            unfinished += sum(state is not JobState.COMPLETED for state in world.states())
+            jobs, parks = jobs + len(loads), parks + world.parks
+    note = f"{count:,} schedules, {jobs:,} jobs, parked {parks:,} times"
+    say(note)
+    return [
+        Figure("schedules with parked jobs: lacks of promised memory", lacking, "", "<= 0", note),
+        Figure("schedules with parked jobs: jobs that did not complete", unfinished, "", "<= 0", note),
     ]
 
 
@@ -191,28 +223,84 @@ def _within(trace: Trace, most_bytes: int) -> Trace:
     return replace(trace, jobs=tuple(kept))
 
 
+def parked(data: Path, seeds: int, jobs: int = JOBS) -> list[Figure]:
+    """Jobs that are alive, mean JCT and the wait for the start with host memory for parked jobs, and without."""
+    figures = []
+    for policy in ("fair", "srtf"):
+        ratios, waits, alive, moving = [], [], [], []
+        for seed in range(seeds):
+            trace = generate("salus", jobs, seed, data)
+            before, after = _run(policy, 1, trace), _run(policy, 1, trace, HOST_BYTES)
+            ratios.append(after.mean_jct_s / before.mean_jct_s)
+            waits.append(after.late_start_s / before.late_start_s)
+            alive.append((before.here, after.here, after.here + after.away))
+            moving.append(after.moving_share)
+        was, here, together = (fmean(each) for each in zip(*alive, strict=True))
+        note = f"{was:.2f} jobs alive on average without, {together:.2f} with ({here:.2f} of them on the device)"
+        name = f"parked jobs, {policy}"
+        say(f"{name}: mean JCT {median(ratios):.3f}; start {median(waits):.3f}; {note}; {100 * fmean(moving):.1f} %")
+        figures.append(Figure(f"{name}: mean JCT over that without", median(ratios), "", "", note))
+        figures.append(
+            Figure(f"{name}: wait for the start over that without", median(waits), "", "", "95th percentile")
+        )
+        figures.append(Figure(f"{name}: jobs alive on average", together, "", "", f"{was:.2f} without"))
+        figures.append(Figure(f"{name}: transfers, of the busy time", 100.0 * fmean(moving), "%", "<= 5", ""))
+    return figures
+
+
 def _simulated(policy: str, count: int, trace: Trace) -> tuple[float, float]:
     """Mean JCT (s), and the mean number of jobs on the device while there are any."""
+    run = _run(policy, count, trace)
+    return run.mean_jct_s, run.here
+
+
+@dataclass(frozen=True)
+class _Run:
+    """Simulated run.
+
+    Attributes:
+        here: Mean number of jobs on the device while any job is alive.
+        away: Mean number of parked jobs then.
+        moving_share: Time of all transfers / time with a job.
+        late_start_s: 95th percentile of the time (s) from a job's arrival to its start.
+    """
+
+    mean_jct_s: float
+    here: float
+    away: float
+    moving_share: float
+    late_start_s: float
+
+
+def _run(policy: str, count: int, trace: Trace, host_bytes: int = 0) -> _Run:
     gpu, spent = GPUS["p100"], _Residents()
-    config = Config(policy, count, MOST_IN_LANE)
+    config = Config(policy, count, MOST_IN_LANE, host_bytes=host_bytes)
     result = Simulator(trace, Cluster(1, 1, gpu), config, World(gpu), Costs()).run(spent.watch)
-    return float(result.jcts_s.mean()), spent.job_s / spent.busy_s
+    busy_s = spent.busy_s
+    late_s = quantiles([each.start_s - each.arrival_s for each in result.finished], n=20)[-1]
+    mean_s = float(result.jcts_s.mean())
+    return _Run(mean_s, spent.job_s / busy_s, spent.parked_s / busy_s, spent.moved_s / busy_s, late_s)
 
 
 class _Residents:
-    """Time that jobs spend on the device, and time with any."""
+    """Time that jobs spend on the device and parked, and time with any."""
 
     def __init__(self) -> None:
-        self.job_s = self.busy_s = self._at_s = 0.0
-        self._there = 0
+        self.job_s = self.parked_s = self.busy_s = self.moved_s = self._at_s = 0.0
+        self._there = self._parked = 0
 
     def watch(self, event: Event, commands: Sequence[Command]) -> None:
         """Count an event of the simulation."""
         passed_s, self._at_s = event.at_s - self._at_s, event.at_s
         self.job_s += passed_s * self._there
-        self.busy_s += passed_s if self._there else 0.0
-        self._there -= isinstance(event, JobExited)
-        self._there += sum(isinstance(command, StartJob) for command in commands)
+        self.parked_s += passed_s * self._parked
+        self.busy_s += passed_s if self._there or self._parked else 0.0
+        if isinstance(event, Parked | Resumed):
+            self.moved_s += event.took_s
+        resumed = sum(isinstance(command, ResumeJob) for command in commands)
+        self._parked += isinstance(event, Parked) - resumed
+        self._there += sum(isinstance(command, StartJob) for command in commands) + resumed
+        self._there -= isinstance(event, JobExited | Parked)
 
 
 def main() -> None:

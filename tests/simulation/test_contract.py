@@ -389,7 +389,8 @@ def test_an_impatient_policy_changes_levels(monkeypatch: pytest.MonkeyPatch) -> 
     one = list(contract(patience.Patience, options).decisions())
     other = list(contract(impatience.Impatient, options).decisions())
     assert one != other
-    assert any("WakeAt" in line for line in other) and not any("WakeAt" in line for line in one)
+    wakes, more = (sum("WakeAt" in line for line in lines) for lines in (one, other))  # parked jobs wake the core, too
+    assert more > wakes
 
 
 def test_the_page_has_all_policies() -> None:

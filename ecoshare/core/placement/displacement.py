@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
+from typing import NamedTuple
 
 from ecoshare.core.placement.host_memory import HostMemory, size_bytes
 from ecoshare.core.placement.job_queue import WaitingJobs, queue_key
@@ -27,7 +28,7 @@ from ecoshare.core.placement.memory_fit import MemoryFit
 from ecoshare.core.placement.steps import GiveWay, Park
 from ecoshare.core.policies.base import Policy
 from ecoshare.core.policy_timers import PolicyTimers
-from ecoshare.core.records import Job, Lane
+from ecoshare.core.records import Job, Key, Lane
 from ecoshare.core.states import JobState, LaneState
 
 LOOK_AGAIN_S = 1.0
@@ -35,6 +36,30 @@ LOOK_AGAIN_S = 1.0
 
 _MOST_WAITING = 16
 """Most waiting jobs, each the first of its kind, for which room is made or looked for at once."""
+
+_MOST_PARKED = 256
+"""Most jobs among which the one that has waited for longest is found. A parked job is a kind of its own."""
+
+
+class _Resident(NamedTuple):
+    """Job with a place that may leave it.
+
+    Attributes:
+        is_new: Whether it has not done an iteration since it came, so that it cannot leave yet.
+        may_stop: Whether it is stopped if it cannot be parked.
+        key: Sort key in the order of the policy.
+        leaves: Sort key among the jobs of its device; the largest leaves first.
+        stays_s: Time (s) until which it keeps its place.
+        least_s: Time (s) for which a job keeps its place.
+    """
+
+    job: Job
+    is_new: bool
+    may_stop: bool
+    key: Key
+    leaves: Key
+    stays_s: float
+    least_s: float
 
 
 class Displacement:
@@ -89,11 +114,14 @@ class Displacement:
         The timer of the next look is set, if a later one may find more.
         """
         next_s = math.inf
+        residents: dict[str, list[_Resident]] = {}
         for job in self._candidates(waiting):
             for device in self._devices_for(job):
                 if device in self._claims or self._is_held(device):
                     continue
-                leaving, look_s = self._leaving(job, device, at_s)
+                if device not in residents:
+                    residents[device] = self._residents(device, at_s)
+                leaving, look_s = self._leaving(job, device, residents[device], at_s)
                 next_s = min(next_s, look_s)
                 if leaving:
                     self._claims[device] = job, leaving
@@ -107,64 +135,68 @@ class Displacement:
     def _candidates(self, waiting: WaitingJobs) -> list[Job]:
         """Waiting jobs for which room may be made: the first of each kind, in the order in which they are served."""
         walk, heads = waiting.walk(), list[Job]()
-        while (job := walk.job) is not None and len(heads) < _MOST_WAITING:
+        most = _MOST_PARKED if self._policy.rotates else _MOST_WAITING
+        while (job := walk.job) is not None and len(heads) < most:
             if job.spec.gpus == 1 and not self._fit.apart(job):
                 heads.append(job)
             walk.does_not_fit()
-        return sorted(heads, key=_waits_since) if self._policy.rotates else heads
+        return sorted(heads, key=_waits_since)[:_MOST_WAITING] if self._policy.rotates else heads
 
     def _devices_for(self, job: Job) -> Sequence[str]:
         if job.parked_in is not None:
             return (job.parked_in.device.name,)
         return list(islice(self._lane_index.devices, MOST_COMPARED))
 
-    def _leaving(self, job: Job, device: str, at_s: float) -> tuple[list[Job], float]:
+    def _residents(self, device: str, at_s: float) -> list[_Resident]:
+        """Jobs of a device that may leave, now or later, the one that leaves first at the beginning."""
+        jobs = [each for lane in self._lane_index.devices[device] for each in lane.jobs.values()]
+        found = []
+        for job in jobs:
+            is_new = job.state in (JobState.STARTING, JobState.RESUMING) or not job.usage.done
+            may_stop = self._stops_movable and job.spec.movable and not job.spec.sweep and len(job.lanes) == 1
+            if is_new or (job.state is JobState.RUNNING and (may_stop or self._host.may_park(job))):
+                key = queue_key(self._policy, job, at_s)
+                since_s, least_s = job.history[-1].at_s, self._host.least_stay_s(job, len(jobs))
+                leaves = (-since_s, job.number) if self._policy.rotates else key
+                found.append(_Resident(job, is_new, may_stop, key, leaves, since_s + least_s, least_s))
+        return sorted(found, key=_leaves, reverse=True)
+
+    def _leaving(self, job: Job, device: str, residents: Sequence[_Resident], at_s: float) -> tuple[list[Job], float]:
         """Jobs of a device that leave for `job`, and the time (s) of the next look; no jobs if they would not help."""
         lanes = [lane for lane in self._lane_index.devices[device] if lane.state is LaneState.OPEN]
         if job.parked_in is not None:
             lanes = [job.parked_in]
-        running = [each for lane in self._lane_index.devices[device] for each in lane.jobs.values()]
-        movable, next_s, parked_bytes = list[Job](), math.inf, 0
-        for each in sorted(running, key=lambda other: self._key(other, at_s), reverse=True):
-            may_park = self._host.may_park(each, parked_bytes)
-            may_stop = self._stops_movable and each.spec.movable and not each.spec.sweep and len(each.lanes) == 1
-            if each.state in (JobState.STARTING, JobState.RESUMING) or not each.usage.done:
-                next_s = min(next_s, at_s + LOOK_AGAIN_S)
-                continue
-            if each.state is not JobState.RUNNING or not (may_park or may_stop):
-                continue
-            free_s = self._free_s(each, job, at_s)
+        leaving, next_s, parked_bytes = list[Job](), math.inf, 0
+        for each in residents:
+            free_s = at_s + LOOK_AGAIN_S if each.is_new else self._free_s(each, job, at_s)
             if free_s > at_s:
                 next_s = min(next_s, max(free_s, at_s + LOOK_AGAIN_S))
-            else:
-                movable.append(each)
-                parked_bytes += size_bytes(each) if may_park else 0
-        leaving: list[Job] = []
-        for each in movable:
-            leaving.append(each)
+                continue
+            may_park = self._host.may_park(each.job, parked_bytes)
+            if not may_park and not each.may_stop:
+                continue
+            parked_bytes += size_bytes(each.job) if may_park else 0
+            leaving.append(each.job)
             if self._has_room(job, lanes, leaving):
-                for other in reversed(leaving[:-1]):
-                    if self._has_room(job, lanes, rest := [one for one in leaving if one is not other]):
-                        leaving = rest
-                return leaving, math.inf
+                return self._fewest(job, lanes, leaving), math.inf
         return [], next_s
 
-    def _key(self, job: Job, at_s: float) -> tuple[float, ...]:
-        """Sort key of a running job: the largest leaves first."""
-        if self._policy.rotates:
-            return (-job.history[-1].at_s, job.number)
-        return queue_key(self._policy, job, at_s)
+    def _fewest(self, job: Job, lanes: Sequence[Lane], leaving: list[Job]) -> list[Job]:
+        """The jobs that must leave of these: those before the last in the list may not be needed."""
+        for other in reversed(leaving[:-1]):
+            if self._has_room(job, lanes, rest := [each for each in leaving if each is not other]):
+                leaving = rest
+        return leaving
 
-    def _free_s(self, job: Job, ahead: Job, at_s: float) -> float:
+    def _free_s(self, resident: _Resident, ahead: Job, at_s: float) -> float:
         """Time (s) from which a running job may be displaced by `ahead`: now, later, or never (infinity)."""
-        stays_s = job.history[-1].at_s + (least_s := self._host.least_stay_s(job))
         if self._policy.rotates:
-            return max(stays_s, ahead.waits_since_s + least_s)
-        key = queue_key(self._policy, job, at_s)
-        if key > ahead.place:
-            return stays_s
-        drift = self._policy.drift(job) if self._policy.preempts else 0.0
-        return max(stays_s, at_s + (ahead.place[0] - key[0]) / drift) if drift > 0.0 else math.inf
+            return max(resident.stays_s, ahead.waits_since_s + resident.least_s)
+        if resident.key > ahead.place:
+            return resident.stays_s
+        drift = self._policy.drift(resident.job) if self._policy.preempts else 0.0
+        later_s = at_s + (ahead.place[0] - resident.key[0]) / drift if drift > 0.0 else math.inf
+        return max(resident.stays_s, later_s)
 
     def _has_room(self, job: Job, lanes: Sequence[Lane], leaving: Sequence[Job]) -> bool:
         """Whether the job would have a place and memory in one of the lanes without the jobs that leave."""
@@ -186,3 +218,7 @@ def _waits_since(job: Job) -> tuple[float, int]:
 
 def _is_leaving(job: Job) -> bool:
     return job.state.is_leaving
+
+
+def _leaves(resident: _Resident) -> Key:
+    return resident.leaves

@@ -14,7 +14,7 @@ from ecoshare.core.records import Job
 from ecoshare.core.states import JobState
 
 TRANSFER_SHARE = 0.05
-"""Largest part of a job's time on its device that moving its memory to the host and back may take."""
+"""Largest part of a device's time for which memory moves to the host and back, whatever the number of its jobs."""
 
 LEAST_STAY_S = 2.0
 """Shortest time (s) that a job keeps its place, however fast the transfer: after it, the first iterations run cold."""
@@ -101,9 +101,16 @@ class HostMemory:
             return size_bytes(job) / BYTES_PER_S_AT_FIRST
         return size_bytes(job) * self._moved_s[device] / moved_bytes
 
-    def least_stay_s(self, job: Job) -> float:
-        """Time (s) for which a job keeps its place, so that both transfers take less than `TRANSFER_SHARE` of it."""
-        return max(LEAST_STAY_S, 2.0 * self.transfer_s(job, job.lanes[0].device.name) / TRANSFER_SHARE)
+    def least_stay_s(self, job: Job, jobs: int) -> float:
+        """Time (s) for which a job keeps its place.
+
+        Both transfers of its memory then take less than `TRANSFER_SHARE` of its turns in that time.
+
+        Args:
+            job: Running job.
+            jobs: Number of jobs on its device, which share that time.
+        """
+        return max(LEAST_STAY_S, 2.0 * jobs * self.transfer_s(job, job.lanes[0].device.name) / TRANSFER_SHARE)
 
 
 def size_bytes(job: Job) -> int:

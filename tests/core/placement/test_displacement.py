@@ -181,9 +181,9 @@ def test_a_job_keeps_its_place_until_the_transfers_are_worth_it() -> None:
     world.start("a", "b")
     world.arrive("urgent", priority=99)
     transfer_s = world.core.view.placement.host.transfer_s(world.core.jobs["b"], "cuda:0")
-    world.wait(0.9 * 2 * transfer_s / TRANSFER_SHARE)
+    world.wait(0.9 * 2 * 2 * transfer_s / TRANSFER_SHARE)
     assert not world.take(ParkJob)
-    world.wait(0.2 * 2 * transfer_s / TRANSFER_SHARE)
+    world.wait(0.2 * 2 * 2 * transfer_s / TRANSFER_SHARE)
     world.park("b", took_s=10 * transfer_s)
     world.start("urgent")
     assert world.core.view.placement.host.transfer_s(world.core.jobs["b"], "cuda:0") == 10 * transfer_s, "as measured"

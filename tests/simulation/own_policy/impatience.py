@@ -4,8 +4,6 @@ import math
 
 from patience import Patience
 
-from ecoshare.core.states import JobState
-
 
 class Impatient(Patience):
     """Order of `Patience`; but a job that has waited ten times as long goes before all jobs that have not."""
@@ -13,7 +11,7 @@ class Impatient(Patience):
     name = "impatient"
 
     def changes_s(self, job, at_s):
-        waits = job.state is JobState.QUEUED and not job.level
+        waits = job.state.waits and not job.level
         return job.waits_since_s + 10.0 * self.patience_s if waits else math.inf
 
     def change(self, job, at_s):
