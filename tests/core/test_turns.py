@@ -275,9 +275,9 @@ JOBS = st.builds(Simulated, iteration_s=st.floats(0.002, 0.03), away_s=st.just(0
 def test_absences_starve_no_job_and_no_job_waits_past_the_bound(jobs: list[Simulated], handover_s: float) -> None:
     lane = Lane(jobs, handover_s)
     lane.run(30.0)
-    longest_s = max(job.iteration_s for job in jobs)
+    iterations_s = sum(job.iteration_s for job in jobs)
     for job in jobs:
-        can_use = job.iteration_s / (job.iteration_s + job.away_s + longest_s) if job.away_s else 1.0
-        # Several waiting jobs may go before it.
-        assert job.held_s / lane.now_s > 0.7 * min(can_use, 1 / len(jobs))
+        # Each of the others may have an iteration before a job that comes back.
+        can_use = job.iteration_s / (job.away_s + iterations_s) if job.away_s else 1.0
+        assert job.held_s / lane.now_s > 0.85 * min(can_use, 1 / len(jobs))
         assert job.longest_wait_s <= lane.bound_s + 1e-9

@@ -156,12 +156,14 @@ class Grouping:
         if len(must) > 1 and not self._may(best) and (len(must) > self._largest or _better_in_turn(best)):
             return self._most_urgent(must)
         base = best.members
-        others = _distinct([each for each in candidates if each not in base])
+        kinds = _kinds([each for each in candidates if each not in base], self._largest)
+        others = [each for same in kinds for each in same[:_MATES]]
         for count in range(1, min(_MATES, self._largest - len(base)) + 1):
             larger = ((*base, *mates) for mates in combinations(others, count))
             best = self._better(best, larger, fits)
         while len(best.members) < self._largest:
-            larger = ((*best.members, each) for each in others if each not in best.members)
+            left = (next((each for each in same if each not in best.members), None) for same in kinds)
+            larger = ((*best.members, each) for each in left if each is not None)
             if (grown := self._better(best, larger, fits)) is best:
                 break
             best = grown
@@ -194,11 +196,11 @@ def _better_in_turn(group: JobGroup) -> bool:
     return beside * sum(each.least for each in group.members) < 1.0
 
 
-def _distinct(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """First two candidates of each kind: no more of a sweep of a thousand trials need to be looked at."""
+def _kinds(candidates: Sequence[Candidate], most: int) -> list[list[Candidate]]:
+    """First `most` candidates of each kind: no more of a sweep of a thousand trials need to be looked at."""
     alike: dict[tuple[str, float, float], list[Candidate]] = {}
     for each in candidates:
         same = alike.setdefault((each.job_class, each.worth, each.least), [])
-        if len(same) < _MATES:
+        if len(same) < most:
             same.append(each)
-    return [each for same in alike.values() for each in same]
+    return list(alike.values())

@@ -139,3 +139,14 @@ def test_a_class_is_new_until_its_window_has_begun() -> None:
     core.tell(IterationsDone(2.0, "a0", Usage(iterations=100, held_s=2.0, span_s=2.0)))
     assert core.scheduler.view.profiling.windows, "it is measured now"
     assert packer.candidate(job, 2.0).hope == HOPE
+
+
+def test_any_number_of_alike_jobs_run_beside_each_other() -> None:
+    """Before, a group had at most two mates of one kind, so of many jobs that wait for data three ran."""
+    outlook = ColocationEstimates()
+    outlook.learn("a", Solo("a", 0.1, 60.0, 40.0))
+    outlook.foreseen([PairSpeed("a", "a", 1.0, 0.0)], {})
+    them = [Candidate(number, "a", 20.0) for number in range(8)]
+    found = Grouping(outlook, watts, 6).best(them, any_group)
+    assert found is not None
+    assert len(found.members) == 6
