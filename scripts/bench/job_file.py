@@ -17,6 +17,8 @@ JobEntry = TypedDict(
         "iterations": int,
         "sweep": dict[str, object],
         "isolation": str,
+        "priority": int,
+        "arrival": str,
     },
     total=False,
 )

@@ -18,6 +18,7 @@ Then the checks, as far as the nine minutes go; `--only mix`, `--only checks` an
   and what is attributed to two jobs side by side against what they take alone (profiles.py);
 * the memory of eight trials in one process (a fused lane) and in eight, and whether fused examples lose the same;
 * contexts, caches that are emptied and filled again, and three jobs with caches that do not fit together (memory.py);
+* memory of jobs that goes to the host and back: its speed, equal numbers, and a run that parks (parked.py);
 * which knobs the board offers, read and not set.
 
 `--device cpu` runs the mix on the processors, small and without joules, to try out everything but the GPU.
@@ -40,7 +41,7 @@ from types import FrameType
 
 from scripts.bench import fused
 from scripts.bench.benchmarking import ROOT, Figure, Options, run_benchmark, say
-from scripts.bench.gpu import memory, profiles
+from scripts.bench.gpu import memory, parked, profiles
 from scripts.bench.gpu.shared_run import share
 from scripts.bench.job_file import JobEntry
 from scripts.bench.mix import figures as mix_figures
@@ -168,7 +169,8 @@ def measure(options: CheckOptions) -> list[Figure]:
     figures = [Figure("GPUs", torch.cuda.device_count(), "", note=torch.cuda.get_device_name(0))]
     if options.only == "memory":
         with tempfile.TemporaryDirectory(prefix="gpu-check-") as name:
-            return figures + clock.take("memory", lambda: memory.figures(Path(name)))
+            figures += clock.take("memory", lambda: memory.figures(Path(name)))
+            return figures + clock.take("parked jobs", lambda: parked.figures(Path(name, "parked")))
     if options.only != "checks":
         figures += _mix(clock, "cuda", options.length or (QUICK_LENGTH_S if options.quick else LENGTH_S))
     if options.only != "mix":
@@ -194,6 +196,7 @@ def checks(clock: Clock) -> list[Figure]:
             figures += clock.take("out of memory", lambda: _out_of_memory(folder, printed))
         figures += clock.take("profiles", lambda: profiles.figures(folder))
         figures += clock.take("memory", lambda: memory.figures(folder))
+        figures += clock.take("parked jobs", lambda: parked.figures(folder / "parked"))
     return figures
 
 
