@@ -48,6 +48,8 @@ def print_summary(summary: RunSummary, console: Console) -> None:
         say(console, line)
     for line in kept_lanes(summary)[:_MOST_ERRORS]:
         say(console, printable(line, console.encoding))
+    if moved := parked(summary):
+        say(console, printable(moved, console.encoding))
     for each in summary.settings[:_MOST_ERRORS]:
         say(console, f"set: {setting_words(each)}")
     failed = [job for job in summary.jobs if job.error and job.state != "pruned"]
@@ -143,6 +145,13 @@ def kept_lanes(summary: RunSummary) -> list[str]:
         "iterations of child processes are not seen"
         for why, jobs in names.items()
     ]
+
+
+def parked(summary: RunSummary) -> str:
+    """Jobs that were parked and for how long, in one line; empty if none was."""
+    jobs = [job for job in summary.jobs if job.parks]
+    told = [f"{job.name} {counted(job.parks, 'time')} for {format_duration(job.parked_s)}" for job in jobs]
+    return f"parked for other jobs: {listed(told)}" if told else ""
 
 
 def energy(value: DeviceEnergy | JobEnergy | None) -> str:

@@ -57,6 +57,7 @@ def test_an_urgent_job_runs_at_once_and_the_parked_one_prints_the_same_bits(tmp_
     for name, steps in (("long", LONG), ("urgent", SHORT)):
         script = SCRIPTS / "slow_steps.py"
         assert done.log(name) == alone(script, ("--steps", str(steps), "--ms", "20"), tmp_path)[1]
+    assert "parked for other jobs: long 1 time for" in ecoshare("run", "--resume", done.folder, "--no-report").stdout
     told = ecoshare("explain", done.folder, "long").stdout
     assert "parked, with its memory on the host: all places were taken (by urgent)" in told
     assert "long: parked" in done.stderr and "long: goes on" in done.stderr

@@ -97,6 +97,7 @@ def lanes(data: RunData, looks: list[Look]) -> Chart:
         add_legend(figure, [Patch(facecolor=each.colour, label=each.label) for each in unnamed.values()])
     caption = "Each bar is a job in its lane, from the start of its process to its end. Jobs of one lane take turns."
     caption += " A cross: it did not complete." if failed else ""
+    caption += " Between its bars, a job was parked." if any(each.is_parked for each in found) else ""
     caption += " Short jobs that follow each other are drawn as one bar, grey if they differ." if joined else ""
     caption += " Grey: jobs without a colour of their own." if any(len(each.jobs) > 1 for each in looks) else ""
     caption += " The name of a bar shows when the pointer rests on it." if len(unnamed) > _MOST_IN_LEGEND else ""

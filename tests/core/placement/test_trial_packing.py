@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ecoshare.core.commands import Command, KillJob, OpenLane, StartJob
+from ecoshare.core.commands import Command, KillJob, OpenLane, ParkJob, ResumeJob, StartJob
 from ecoshare.core.events import (
     SCHEMA,
     Config,
@@ -16,6 +16,8 @@ from ecoshare.core.events import (
     IterationsDone,
     JobArrived,
     JobExited,
+    Parked,
+    Resumed,
     RunOpened,
     StopRequested,
 )
@@ -24,7 +26,9 @@ from ecoshare.core.placement.trial_packing import TrialPacking
 from ecoshare.core.placement.trial_placement import TrialPlacement
 from ecoshare.core.records import Job, Lane
 from ecoshare.core.scheduler import Scheduler
+from ecoshare.core.states import JobState
 from ecoshare.values.attempt import Outcome, Usage
+from ecoshare.values.class_profile import MemoryDemand
 from ecoshare.values.device import Device
 from ecoshare.values.job_spec import JobSpec
 
@@ -40,13 +44,14 @@ class Told:
     places: int = 1
     policy: str = "gandiva"
     options: tuple[tuple[str, float], ...] = ()
+    host_bytes: int = 0
     core: Scheduler = field(default_factory=Scheduler)
     usages: dict[str, Usage] = field(default_factory=dict)
     log: list[tuple[Event, list[Command]]] = field(default_factory=list)
     now_s: float = 0.0
 
     def __post_init__(self) -> None:
-        config = Config(self.policy, self.lanes, self.places, options=self.options)
+        config = Config(self.policy, self.lanes, self.places, options=self.options, host_bytes=self.host_bytes)
         devices = tuple(Device(f"g{number}", "here", 16 * GIB) for number in range(self.gpus))
         self.tell(RunOpened(0.0, SCHEMA, config, devices))
 
@@ -168,6 +173,20 @@ def test_a_pair_that_cannot_be_moved_stays_and_is_remembered() -> None:
     assert run.core.jobs["c"].lanes[0].device.name == "g0"
     assert stopped(run.together("a", "c", 0.3, 0.3)) == []
     assert started(run.arrive("c2", "a2")) == {"c2": (2,)}, "beside c2 no job of class a is tried any more"
+
+
+def test_a_newcomer_that_cannot_be_stopped_is_parked() -> None:
+    """It comes back with its process when the device is free, and is not tried beside the same job again."""
+    run = Told(host_bytes=16 * GIB)
+    run.arrive("a", "b", movable=False, memory=MemoryDemand(GIB, GIB))
+    commands = run.together("a", "b", 0.25, 0.25)
+    [park] = [each for each in commands if isinstance(each, ParkJob)]
+    assert park.job == "b" and not stopped(commands)
+    assert not run.tell(Parked(run.now_s, park.id, run.usages["b"], 0.1))
+    [resume] = [each for each in run.exit("a") if isinstance(each, ResumeJob)]
+    assert (resume.job, resume.attempt, resume.lane) == ("b", 1, 1)
+    run.tell(Resumed(run.now_s, resume.id, 0.1))
+    assert run.core.jobs["b"].state is JobState.RUNNING
 
 
 def test_speeds_alone_are_those_that_the_job_showed_itself() -> None:
