@@ -163,7 +163,9 @@ def test_doctor_says_what_it_found_and_what_would_help(tmp_path: Path) -> None:
     done = ecoshare("doctor", "--json", cwd=tmp_path)
     findings = {finding["subject"]: finding for finding in json.loads(done.stdout)}
     assert done.returncode == 0
-    assert {"system", "torch", "device", "MPS", "GPU energy", "CPU energy", "clocks and power"} <= set(findings)
+    assert {"system", "torch", "device", "MPS", "parked jobs", "GPU energy", "CPU energy", "clocks and power"} <= set(
+        findings
+    )
     for finding in findings.values():
         assert finding["evidence"] and (finding["verdict"] == "ok" or finding["remedy"])
 

@@ -29,12 +29,14 @@ from pathlib import Path
 LIBRARY = "libcuda.so.1"
 """Library of the driver, as the loader finds it."""
 
+KERNEL_MODULE = Path("/proc/driver/nvidia/version")
+"""File in which the driver's kernel module says which one it is."""
+
 LOCK_TIMEOUT_S = 10.0
 """Time (s) in which the CUDA calls that a process is in must end."""
 
 _CALLS = tuple(f"cuCheckpointProcess{name}" for name in ("Lock", "Checkpoint", "Restore", "Unlock", "GetState"))
 _NOT_INITIALIZED, _OPERATING_SYSTEM, _NOT_READY = 3, 304, 600
-_KERNEL_MODULE = Path("/proc/driver/nvidia/version")
 _NCCL_THREADS = {"pt_nccl_watchdg", "pt_nccl_heartbt"}
 """Threads of torch's process groups of NCCL, as the kernel cuts their names."""
 
@@ -233,7 +235,7 @@ def has_nccl_threads(names: Iterable[str]) -> bool:
 def kernel_module_risk() -> str:
     """Risk of the kernel module that is loaded, in words; empty if none is known."""
     try:
-        text = _KERNEL_MODULE.read_text()
+        text = KERNEL_MODULE.read_text()
     except OSError:
         return ""
     # Seen with several drivers: the kernel does not get through the clean-up of the killed process.

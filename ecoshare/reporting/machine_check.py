@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -15,13 +16,13 @@ from rich.text import Text
 
 from ecoshare.common.folders import SHARED_MEMORY, memory_folder
 from ecoshare.common.plural import counted
-from ecoshare.devices import mps, registry
+from ecoshare.devices import cuda_checkpoint, mps, registry
 from ecoshare.devices.knob_survey import survey
 from ecoshare.devices.processor_load import LoadWatch
 from ecoshare.devices.state_folder import StateFolder
 from ecoshare.errors import EcoshareError
 from ecoshare.jobs.quantities import format_size
-from ecoshare.lane import futex
+from ecoshare.lane import futex, page_out
 from ecoshare.reporting.text_table import TableColumn, print_columns
 
 _WATCHED_S = 0.5
@@ -65,6 +66,7 @@ def examine() -> list[CheckResult]:
         _load(),
         _shared_memory(),
         _mps(),
+        _parked_jobs(),
         _gpu_meter(),
         _processor_meter(),
         _control(),
@@ -172,6 +174,31 @@ def _mps() -> CheckResult:
         f"{mps.CONTROL} is not installed",
         "lanes of one GPU alternate by the driver's time slices",
     )
+
+
+def _parked_jobs() -> CheckResult:
+    """Whether the memory of jobs that wait can leave the device: `ecoshare run --host-memory SIZE`."""
+    subject = "parked jobs"
+    try:
+        found = registry.visible_gpus()
+        if not found:
+            return _swap(subject)
+        registry.vendor(found[0].vendor).memory_transfer(found[0], os.environ)
+    except EcoshareError as error:
+        return CheckResult(subject, "warn", str(error), error.hint)
+    evidence = f"`run --host-memory SIZE` moves memory of jobs that wait from {found[0].name} to the host"
+    if risk := cuda_checkpoint.kernel_module_risk():
+        return CheckResult(subject, "warn", f"{evidence}; {risk}", "no such case of the proprietary module is known")
+    return CheckResult(subject, "ok", evidence)
+
+
+def _swap(subject: str) -> CheckResult:
+    free_bytes = page_out.free_swap_bytes()
+    if free_bytes:
+        evidence = f"`run --host-memory SIZE` moves memory of jobs that wait to swap ({format_size(free_bytes)} free)"
+        return CheckResult(subject, "ok", evidence)
+    remedy = "jobs that wait are only paused, and their memory counts as host memory; a swap file would take it"
+    return CheckResult(subject, "warn", "there is no free swap", remedy)
 
 
 def _gpu_meter() -> CheckResult:

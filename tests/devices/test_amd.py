@@ -53,6 +53,12 @@ def test_a_gpu_is_found_by_its_hip_number(driver: FakeAmdDriver) -> None:
     assert vendor.environment(second) == {"HIP_VISIBLE_DEVICES": "1", "CUDA_VISIBLE_DEVICES": None}
 
 
+def test_memory_of_jobs_that_wait_cannot_be_moved(driver: FakeAmdDriver) -> None:
+    with pytest.raises(UnfitEnvironment, match="AMD's driver cannot move") as refused:
+        registry.vendor("amd").memory_transfer(found(driver), {})
+    assert refused.value.hint == "run without `--host-memory`"
+
+
 @pytest.mark.parametrize(("names", "shown"), [("1", [1]), ("1,0", [1, 0]), ("", []), ("1,7,0", [1]), ("GPU-1", [])])
 @pytest.mark.parametrize("variable", ["HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"])
 def test_gpus_are_counted_as_hip_would(

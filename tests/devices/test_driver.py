@@ -22,7 +22,7 @@ from zeus.device.gpu.nvidia import NVIDIAGPU, NVIDIAGPUs
 
 from ecoshare.devices import nvml
 from ecoshare.errors import UnfitEnvironment
-from tests.driver import COMPILER, FakeDriver, Fault, Pretend, build, presets
+from tests.driver import COMPILER, FakeDriver, Fault, Pretend, build, cuda_processes, device_memory, presets
 from tests.driver import state as layout
 
 ROOT = Path(__file__).parents[2]
@@ -52,18 +52,21 @@ def reasons(gpu: NVIDIAGPU) -> int:
     return int(pynvml.nvmlDeviceGetCurrentClocksEventReasons(gpu.handle))
 
 
+STRUCTURES = {**layout.STRUCTURES, **cuda_processes.STRUCTURES, **device_memory.STRUCTURES}
+
+
 def test_c_and_python_agree_on_the_layout(tmp_path: Path) -> None:
     """If they did not, every other test would read noise."""
-    fields = [(name, field[0]) for name, type_ in layout.STRUCTURES.items() for field in type_._fields_]
+    fields = [(name, field[0]) for name, type_ in STRUCTURES.items() for field in type_._fields_]
     prints = [f'printf("{n}.{f} %zu\\n", offsetof(struct {n}, {f}));' for n, f in fields]
-    prints += [f'printf("{n} %zu\\n", sizeof(struct {n}));' for n in layout.STRUCTURES]
+    prints += [f'printf("{n} %zu\\n", sizeof(struct {n}));' for n in STRUCTURES]
     source = tmp_path / "layout.c"
-    body = '#include <stdio.h>\n#include <stddef.h>\n#include "state.h"\nint main(void) {' + "\n".join(prints) + "}"
+    body = '#include <stdio.h>\n#include <stddef.h>\n#include "cuda.h"\nint main(void) {' + "\n".join(prints) + "}"
     source.write_text(body)
     build.compile_c(tmp_path / "layout", source)
     printed = subprocess.run([tmp_path / "layout"], capture_output=True, text=True, check=True).stdout.splitlines()
-    mirror = [f"{n}.{f} {getattr(layout.STRUCTURES[n], f).offset}" for n, f in fields]
-    mirror += [f"{n} {ctypes.sizeof(type_)}" for n, type_ in layout.STRUCTURES.items()]
+    mirror = [f"{n}.{f} {getattr(STRUCTURES[n], f).offset}" for n, f in fields]
+    mirror += [f"{n} {ctypes.sizeof(type_)}" for n, type_ in STRUCTURES.items()]
     assert printed == mirror
 
 

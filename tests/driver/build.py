@@ -1,4 +1,4 @@
-"""Build of the driver's library, once for all tests of a process."""
+"""Build of the driver's libraries, once for all tests of a process."""
 
 from __future__ import annotations
 
@@ -13,17 +13,39 @@ SOURCES = Path(__file__).parent
 COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
 
 
+NVML, CUDA = "libnvidia-ml.so.1", "libcuda.so.1"
+_SHARED = ("-shared", "-fPIC", "-fvisibility=hidden")
+
+
 @functools.cache
 def library() -> Path:
-    """Path of the library, in a folder of its own that is removed at the end of this process.
+    """Path of NVML's library, beside that of CUDA in a folder that is removed at the end of this process.
 
-    The library has no SONAME. With one, a process that loaded it by its path would get it for the real one later, too.
+    The libraries have no SONAME. With one, a process that loaded one by its path would get it for the real one later,
+    too.
     """
+    folder = _folder()
+    for name, source in ((NVML, "nvml.c"), (CUDA, "cuda.c")):
+        compile_c(folder / name, *_sources(source), options=_SHARED)
+    return folder / NVML
+
+
+@functools.cache
+def old_cuda() -> Path:
+    """Path of CUDA's library as of a driver before 570, alone in its folder."""
+    built = _folder() / CUDA
+    compile_c(built, *_sources("cuda.c"), options=(*_SHARED, "-DOLD_DRIVER"))
+    return built
+
+
+def _folder() -> Path:
     folder = Path(tempfile.mkdtemp(prefix="fake-nvml-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    built = folder / "libnvidia-ml.so.1"
-    compile_c(built, *sorted(SOURCES.glob("*.c")), options=("-shared", "-fPIC", "-fvisibility=hidden"))
-    return built
+    return folder
+
+
+def _sources(front: str) -> list[Path]:
+    return [SOURCES / name for name in (front, "model.c", "shared.c")]
 
 
 def compile_c(output: Path, *sources: Path, options: tuple[str, ...] = ()) -> None:

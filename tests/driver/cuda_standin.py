@@ -10,6 +10,8 @@ All processes on the GPU have one memory (`device_memory.py`): a request that ex
 the context of a process counts. Only calls that ecoshare makes to `torch.cuda` are replaced: tensors stay on the CPU,
 and `is_available()` is false. The calls that wait for CUDA's first use are made by torch itself.
 
+While the process is parked (`cuda_processes.py`), its calls block as those of CUDA do, and a synchronisation kills it.
+
 In a script that runs as a job::
 
     gpu = StandIn(compute=0.8, memory=0.3, context_bytes=300 << 20)
@@ -20,9 +22,11 @@ In a script that runs as a job::
 from __future__ import annotations
 
 import collections
+import contextlib
 import os
 import threading
 import time
+from contextlib import AbstractContextManager
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -31,6 +35,7 @@ import torch
 
 from tests.driver import forked
 from tests.driver.caching import CachingAllocator
+from tests.driver.cuda_processes import OwnCudaProcess
 from tests.driver.device_memory import DeviceMemory
 from tests.driver.pretend import Pretend
 from tests.driver.state import State
@@ -62,12 +67,14 @@ class StandIn:
         self._queue: collections.deque[tuple[float, float]] = collections.deque()  # (asked for at, takes), seconds
         self._asked = self._done = 0
         self._runs = False
+        self._process: OwnCudaProcess | None = None
         self._replace()
 
     def allocate(self, size_bytes: int) -> None:
         """Allocate memory for a tensor."""
         self._begin()
-        self._allocator.allocate(size_bytes)
+        with self._call():
+            self._allocator.allocate(size_bytes)
 
     def free(self, size_bytes: int) -> None:
         """Free the memory of a tensor."""
@@ -75,27 +82,35 @@ class StandIn:
 
     def work(self, seconds: float) -> None:
         """Let the device be busy for this time (s), after all earlier work."""
-        self._begin()
-        with self._changed:
+        process = self._begin()
+        with process.call(), self._changed:
+            process.works(True)
             self._queue.append((time.monotonic(), seconds))
             self._asked += 1
             self._changed.notify_all()
 
-    def _begin(self) -> None:
+    def _begin(self) -> OwnCudaProcess:
         """Initialise CUDA at its first use, as torch does, and make the calls that wait for that."""
-        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-            return
+        if self._process is not None:
+            return self._process
         with (
             mock.patch.multiple(torch._C, create=True, _cuda_getDeviceCount=lambda: 0, _cuda_init=lambda: None),
             mock.patch.object(torch.cuda, "_cudart", self),
         ):
             torch.cuda.init()  # type: ignore[no-untyped-call]
-        if not self.memory.resize(self._context_bytes):
-            raise torch.OutOfMemoryError("the device has no room for a context")
-        self._tell()
-        threading.Thread(target=self._be_the_device, daemon=True).start()
+        self._process = process = OwnCudaProcess(os.environ["FAKE_NVML_STATE"])
+        with process.call():
+            if not self.memory.resize(self._context_bytes):
+                raise torch.OutOfMemoryError("the device has no room for a context")
+            self._tell()
+        threading.Thread(target=self._be_the_device, args=(process,), daemon=True).start()
+        return process
 
-    def _be_the_device(self) -> None:
+    def _call(self) -> AbstractContextManager[None]:
+        """Context manager: a CUDA call. Before CUDA's first use, it does nothing."""
+        return contextlib.nullcontext() if self._process is None else self._process.call()
+
+    def _be_the_device(self, process: OwnCudaProcess) -> None:
         free_s = 0.0
         with self._changed:
             while True:
@@ -114,6 +129,7 @@ class StandIn:
                     self._changed.notify_all()
                 self._runs = False
                 self._tell()
+                process.works(False)
 
     def _tell(self, reserved_bytes: int | None = None) -> None:
         """Report the load of this process to the driver, with the memory that its allocator has or is about to have."""
@@ -132,8 +148,21 @@ class StandIn:
         with self._changed:
             self._changed.wait_for(lambda: self._done >= count)
 
+    def _synchronize(self, _device: object = None) -> None:
+        with contextlib.nullcontext() if self._process is None else self._process.synchronize():
+            self._wait_for(self._asked)
+
+    def _empty_cache(self) -> None:
+        with self._call():
+            self._allocator.empty_cache()
+
+    def _info(self, _device: object = None) -> tuple[int, int]:
+        with self._call():
+            return self.memory.info()
+
     def _limit(self, fraction: float) -> None:
-        self._allocator.cap_bytes = int(fraction * self._total_bytes)
+        with self._call():  # up to torch 2.8, the allocator asks CUDA for the size of the device
+            self._allocator.cap_bytes = int(fraction * self._total_bytes)
 
     def _record(self, what: str | None, **_how: Any) -> None:
         self._allocator.history = None if what is None else []
@@ -148,23 +177,25 @@ class StandIn:
                 self._place = 0
 
             def record(self) -> None:
-                self._place = gpu._asked
+                with gpu._call():
+                    self._place = gpu._asked
 
             def synchronize(self) -> None:
-                gpu._wait_for(self._place)
+                with gpu._call():
+                    gpu._wait_for(self._place)
 
         replaced: dict[Any, dict[str, Any]] = {
             torch.cuda: {
                 "Event": Event,
                 "current_device": lambda: 0,
-                "empty_cache": allocator.empty_cache,
+                "empty_cache": self._empty_cache,
                 "get_device_properties": lambda _device: SimpleNamespace(total_memory=self._total_bytes),
                 "is_current_stream_capturing": lambda: False,
-                "mem_get_info": lambda _device=None: self.memory.info(),
+                "mem_get_info": self._info,
                 "memory_stats": lambda _device: allocator.statistics(),
                 "reset_peak_memory_stats": lambda _device: allocator.reset_peaks(),
                 "set_per_process_memory_fraction": self._limit,
-                "synchronize": lambda _device=None: self._wait_for(self._asked),
+                "synchronize": self._synchronize,
             },
             torch.cuda.memory: {
                 "_record_memory_history": self._record,

@@ -16,17 +16,21 @@ from pathlib import Path
 PROCESSES = 128
 
 
-class _Owner(ctypes.Structure):
+class Owner(ctypes.Structure):
     _fields_ = (("pid", ctypes.c_int64), ("started_ticks", ctypes.c_int64), ("bytes", ctypes.c_int64))
 
 
-class _Layout(ctypes.Structure):
+class Ledger(ctypes.Structure):
     _fields_ = (
         ("total_bytes", ctypes.c_int64),
         ("most_bytes", ctypes.c_int64),
         ("refused", ctypes.c_int64),
-        ("owners", _Owner * PROCESSES),
+        ("owners", Owner * PROCESSES),
     )
+
+
+STRUCTURES = {"owner": Owner, "ledger": Ledger}
+"""Structures by their names in `cuda.h`."""
 
 
 class DeviceMemory:
@@ -38,11 +42,11 @@ class DeviceMemory:
         with self._path.open("a+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             if not os.fstat(file.fileno()).st_size:
-                file.write(bytes(_Layout(total_bytes=total_bytes)))
+                file.write(bytes(Ledger(total_bytes=total_bytes)))
                 file.flush()
         with self._path.open("r+b") as file:
-            self._map = mmap.mmap(file.fileno(), ctypes.sizeof(_Layout))
-        self._layout = _Layout.from_buffer(self._map)
+            self._map = mmap.mmap(file.fileno(), ctypes.sizeof(Ledger))
+        self._layout = Ledger.from_buffer(self._map)
 
     @property
     def most_bytes(self) -> int:
@@ -74,14 +78,14 @@ class DeviceMemory:
                 return False
             own = next((owner for owner in self._layout.owners if owner.pid == pid), None)
             own = own or next(owner for owner in self._layout.owners if not owner.pid)
-            own.pid, own.started_ticks, own.bytes = pid, _started_ticks(pid), size_bytes
+            own.pid, own.started_ticks, own.bytes = pid, started_ticks(pid), size_bytes
             self._layout.most_bytes = max(self._layout.most_bytes, others + size_bytes)
             return True
 
-    def _living(self) -> list[_Owner]:
+    def _living(self) -> list[Owner]:
         """Processes that live; the entries of the others are cleared. The caller holds the lock."""
         for owner in self._layout.owners:
-            if owner.pid and _started_ticks(owner.pid) != owner.started_ticks:
+            if owner.pid and started_ticks(owner.pid) != owner.started_ticks:
                 owner.pid = owner.started_ticks = owner.bytes = 0
         return [owner for owner in self._layout.owners if owner.pid]
 
@@ -95,7 +99,7 @@ class DeviceMemory:
                 fcntl.flock(lock, fcntl.LOCK_UN)
 
 
-def _started_ticks(pid: int) -> int:
+def started_ticks(pid: int) -> int:
     """Start of a process in clock ticks since the start of the machine; 0 if it does not run."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()

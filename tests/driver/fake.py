@@ -22,6 +22,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from ecoshare.devices import cuda_checkpoint
 from tests.driver import build, faults, presets
 from tests.driver.faults import Fault
 from tests.driver.pretend import Pretend
@@ -138,7 +139,7 @@ class FakeDriver:
         self.state_path = folder / "nvml.state"
         self._state = State.create(self.state_path, page, self.library)
         self._gpus = [FakeGpu(self._state, index) for index in range(len(gpus))]
-        self._before: list[tuple[ctypes.CDLL | None, str | None]] = []  # one for each time that it was entered
+        self._before: list[tuple[ctypes.CDLL | None, str, str | None]] = []  # one for each time that it was entered
 
     @property
     def environment(self) -> dict[str, str]:
@@ -191,8 +192,9 @@ class FakeDriver:
     def __enter__(self) -> FakeDriver:
         import pynvml
 
-        self._before.append((pynvml.nvmlLib, os.environ.get("FAKE_NVML_STATE")))
+        self._before.append((pynvml.nvmlLib, cuda_checkpoint.LIBRARY, os.environ.get("FAKE_NVML_STATE")))
         _leave(pynvml, ctypes.CDLL(str(self.library)))
+        cuda_checkpoint.LIBRARY = str(self.library.with_name(build.CUDA))
         os.environ["FAKE_NVML_STATE"] = str(self.state_path)
         return self
 
@@ -201,7 +203,7 @@ class FakeDriver:
     ) -> None:
         import pynvml
 
-        library, path = self._before.pop()
+        library, cuda_checkpoint.LIBRARY, path = self._before.pop()
         _leave(pynvml, library)
         os.environ.pop("FAKE_NVML_STATE")
         if path is not None:

@@ -8,10 +8,18 @@ from pathlib import Path
 
 import pynvml
 
+from ecoshare.devices import cuda_checkpoint
+from tests.driver import build
+
 
 def find_library() -> None:
-    """Let `pynvml` load the library that `LD_LIBRARY_PATH` names now; the system's loader read it at the start only."""
-    for folder in os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep):
-        if (library := Path(folder, "libnvidia-ml.so.1")).exists():
-            pynvml.nvmlLib = ctypes.CDLL(str(library))
-            return
+    """Use the libraries that `LD_LIBRARY_PATH` names now; the system's loader read it at the start only."""
+    folders = [Path(folder) for folder in os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)]
+    if nvml := _first(build.NVML, folders):
+        pynvml.nvmlLib = ctypes.CDLL(str(nvml))
+    if cuda := _first(build.CUDA, folders):
+        cuda_checkpoint.LIBRARY = str(cuda)
+
+
+def _first(name: str, folders: list[Path]) -> Path | None:
+    return next((folder / name for folder in folders if (folder / name).exists()), None)

@@ -175,10 +175,9 @@ static void apply(struct gpu *gpu, const struct event *event) {
     }
 }
 
-/* Whether the process that was started then still runs; a zombie has lost its contexts. */
-static int lives(const struct load *load) {
+char process_status(int32_t pid, uint64_t *started_ticks) {
     char path[40], text[1024];
-    snprintf(path, sizeof path, "/proc/%d/stat", load->pid);
+    snprintf(path, sizeof path, "/proc/%d/stat", pid);
     FILE *file = fopen(path, "re");
     if (file == NULL)
         return 0;
@@ -187,11 +186,18 @@ static int lives(const struct load *load) {
     text[length] = 0;
     const char *rest = strrchr(text, ')'); /* the name before it may hold anything */
     char status;
-    unsigned long long started_ticks;
+    unsigned long long ticks;
     if (rest == NULL || sscanf(rest, ") %c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %llu",
-                               &status, &started_ticks) != 2)
+                               &status, &ticks) != 2)
         return 0;
-    return started_ticks == load->started_ticks && status != 'Z' && status != 'X';
+    *started_ticks = ticks;
+    return status == 'Z' || status == 'X' ? 0 : status;
+}
+
+/* Whether the process that was started then still runs. */
+static int lives(const struct load *load) {
+    uint64_t started_ticks;
+    return process_status(load->pid, &started_ticks) && started_ticks == load->started_ticks;
 }
 
 void settle(struct page *page, int64_t now_ns) {

@@ -23,4 +23,8 @@ void integrate(const struct page *page, struct gpu *gpu, int64_t to_ns);
 /* Carries out all events up to `now_ns`, ends the loads of dead processes and counts all energy. */
 void settle(struct page *page, int64_t now_ns);
 
+/* The kernel's letter for the status of a process, and when it was started; 0 if it has ended. A zombie has lost its
+ * contexts. */
+char process_status(int32_t pid, uint64_t *started_ticks);
+
 #endif

@@ -24,7 +24,7 @@ enum { NO_GPU = -1 };
  * lock; `leave` must be called whatever was returned. */
 extern struct page *page;
 
-/* How the call's fault wants it to go on: 0 or one of FAULT_IGNORE, FAULT_STALE, FAULT_RESET. */
+/* How the call's fault wants it to go on: 0 or one of FAULT_IGNORE, FAULT_STALE, FAULT_RESET, FAULT_HANG. */
 extern uint32_t struck;
 
 /* Map the state that FAKE_NVML_STATE names and count one more user. */

@@ -98,7 +98,7 @@ struct event {
     struct load load;
 };
 
-enum { FAULT_RETURN = 1, FAULT_IGNORE = 2, FAULT_STALE = 3, FAULT_RESET = 4 };
+enum { FAULT_RETURN = 1, FAULT_IGNORE = 2, FAULT_STALE = 3, FAULT_RESET = 4, FAULT_HANG = 5 };
 
 struct fault {
     char functions[256]; /* a pattern of fnmatch with FNM_EXTMATCH */

@@ -18,7 +18,7 @@ MAGIC = 0x4C4D564E454B4146
 VERSION = 2
 
 EVENT_LOAD, EVENT_END, EVENT_CEILING, EVENT_TEMPERATURE = 1, 2, 3, 4
-FAULT_RETURN, FAULT_IGNORE, FAULT_STALE, FAULT_RESET = 1, 2, 3, 4
+FAULT_RETURN, FAULT_IGNORE, FAULT_STALE, FAULT_RESET, FAULT_HANG = 1, 2, 3, 4, 5
 
 _u32, _i32, _u64, _i64 = ctypes.c_uint32, ctypes.c_int32, ctypes.c_uint64, ctypes.c_int64
 _f64, _char = ctypes.c_double, ctypes.c_char
