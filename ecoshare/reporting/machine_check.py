@@ -188,7 +188,7 @@ def _parked_jobs() -> CheckResult:
         return CheckResult(subject, "warn", str(error), error.hint)
     evidence = f"`run --host-memory SIZE` moves memory of jobs that wait from {found[0].name} to the host"
     if risk := cuda_checkpoint.kernel_module_risk():
-        return CheckResult(subject, "warn", f"{evidence}; {risk}", "no such case of the proprietary module is known")
+        return CheckResult(subject, "warn", f"{evidence}; {risk}", "the reports name the open module only")
     return CheckResult(subject, "ok", evidence)
 
 

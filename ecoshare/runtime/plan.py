@@ -232,7 +232,7 @@ def make(
     if not 1 <= lanes <= SLOTS:
         raise UsageError(f"--lanes {lanes}: expected 1 to {SLOTS}")
     if host_bytes:
-        planned_parking.check_host_memory(host_bytes, policy, device)
+        planned_parking.check_host_memory(host_bytes, policy, device, lanes)
     memory_bytes = planned_parking.left_for_device(host_bytes, device, memory_bytes)
     if memory_bytes < (need := 1 if packs(policy) else lanes) * LEAST_BYTES:
         where = f" in {counted(lanes, 'lane')}" if need > 1 else ""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Sequence
 
 from ecoshare.common.plural import listed
-from ecoshare.devices import machine_memory
+from ecoshare.devices import machine_memory, mps
 from ecoshare.devices.registry import vendor
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.jobs.quantities import format_size
@@ -21,7 +22,7 @@ _NEEDS_PLACES = frozenset({"tiresias", "gittins", "srtf", "srsf", "priority", "g
 """Policies that give little without preemption: their papers let urgent jobs take the places of others."""
 
 
-def check_host_memory(host_bytes: int, policy: str, device: DeviceInfo) -> None:
+def check_host_memory(host_bytes: int, policy: str, device: DeviceInfo, lanes: int) -> None:
     """Check that waiting jobs can be parked on this machine, and that it has so much memory.
 
     Raises:
@@ -37,6 +38,11 @@ def check_host_memory(host_bytes: int, policy: str, device: DeviceInfo) -> None:
         raise UnfitEnvironment(
             f"{OPTION} {format_size(host_bytes)}: this machine has {format_size(total_bytes)}",
             "give less; the memory of parked jobs lies there",
+        )
+    if lanes > 1 and not device.on_processors and shutil.which(mps.CONTROL) is not None:
+        raise UnfitEnvironment(
+            f"{OPTION}: jobs of parallel lanes share a context through MPS, and their memory cannot be moved",
+            "give it with one lane, the default of this policy",
         )
     vendor(device.vendor).memory_transfer(device, dict(os.environ))
 
