@@ -66,8 +66,8 @@ def run(
     host_memory: Annotated[
         str | None,
         typer.Option(
-            help="Host memory for parked jobs, such as '16 GiB': a running job gives its place and its memory to a job "
-            "that the policy puts before it. Default: no job is parked."
+            help="Host memory for parked jobs, such as '16 GiB': a running job waits with its memory there while a job "
+            "that the policy puts before it has its place. Default: no job is parked."
         ),
     ] = None,
     control: Annotated[

@@ -53,7 +53,7 @@ class Parking:
     def refused(self, command: int, at_s: float, error: str) -> Job:
         """Job that runs on because it cannot be parked."""
         job = self._answered(command)
-        self._host.refuses(job)
+        self._host.refuses(job, at_s)
         if job.state is JobState.PARKING:
             job.move(JobState.RUNNING, at_s, error)
         return job

@@ -373,8 +373,9 @@ class LaneTurn:
         self._empty()
         self._note_emptied()
         self._page_out()
-        if self._slot.parked == ParkRequest.ASKED:  # else the controller has changed its mind
-            self._slot.parked = ParkRequest.READY
+        with self._table.locked():
+            if self._slot.parked == ParkRequest.ASKED:  # else the controller has changed its mind
+                self._slot.parked = ParkRequest.READY
 
     def _begin(self, now_s: float) -> None:
         slot = self._slot

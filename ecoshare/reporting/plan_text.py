@@ -28,6 +28,8 @@ def print_plan(plan: dict[str, Any], console: Console) -> None:
     say(console, f"objective  {plan['objective']}, policy {plan['policy']}{options}")
     words = f"{plan['lanes']} that share {memory}" if plan["lanes"] > 1 else f"1 of {memory}"
     say(console, f"lanes      {words}, at most {counted(plan['places_per_lane'], 'job')} in each")
+    if plan.get("host_bytes"):
+        say(console, f"parked     jobs may have {format_size(plan['host_bytes'])} of host memory")
     if launchers := [f"{job['name']} ({job['launcher']})" for job in _everything(plan) if job.get("launcher")]:
         say(console, f"launchers  {listed(launchers)}: each keeps its lane from start to end for child processes")
     if fused := asked_for(plan):

@@ -23,7 +23,6 @@ from ecoshare.core.placement.packer import SEARCH_WIDTH
 from ecoshare.core.reasons import MOST_NAMED, Reason, Reasons
 from ecoshare.core.records import Job, Key
 from ecoshare.core.scheduler_view import SchedulerView
-from ecoshare.core.states import JobState
 from ecoshare.reporting.reason_intervals import SHORTEST_S, ReasonInterval, Story, alike
 
 
@@ -41,7 +40,7 @@ class Line:
         if (key := self._key_of.pop(job, None)) is not None:
             self._keys.remove(key)
             del self._jobs[key]
-        if job.state is JobState.QUEUED:
+        if job.state.waits:
             self._key_of[job] = job.place
             self._jobs[job.place] = job
             self._keys.add(job.place)
@@ -214,7 +213,9 @@ class Queued:
     @staticmethod
     def _key(job: Job, view: SchedulerView) -> tuple[object, ...]:
         """Key of a waiting job's group: everything, except its place, that decides its reason."""
-        return (job.spec.gpus, job.is_suspect) if view.placement.groups is not None else view.fit.known(job)
+        parked = None if job.parked_in is None else job.number  # each is held up by its own lane
+        known = (job.spec.gpus, job.is_suspect) if view.placement.groups is not None else view.fit.known(job)
+        return (*known, parked)
 
     def _reknown(self, job_class: str, view: SchedulerView) -> dict[Job, None]:
         """Members of a class that belong to another group, since more is known of the class now; empty if none do."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -34,6 +34,9 @@ from ecoshare.runtime.warm_server import environment
 from ecoshare.values.attempt import Outcome
 
 _LOOK_S = 0.01
+_RESTS_WITHIN_S = 60.0
+"""Longest time (s) to wait for the end of an iteration, or for a job that loads data. Other jobs wait for its place."""
+
 _ROOM_WITHIN_S = 30.0
 """Longest time (s) to wait for device memory that other programs take. A restore without room would end the job."""
 
@@ -97,10 +100,12 @@ class LiveParking:
         except _Over:
             return
         except _RunsOn as reason:
-            self._unpark(own)
-            self.tell(partial(Refused, command=command.id, error=str(reason)))
+            if self.attempts.live.get(command.job) is own:
+                self._unpark(own)
+                self.tell(partial(Refused, command=command.id, error=str(reason)))
             return
-        usage, took_s = self.attempts.usage(command.job), time.monotonic() - began_s
+        took_s = time.monotonic() - began_s
+        usage = replace(self.attempts.usage(command.job), peak_bytes=own.known.peak_bytes)
         self.tell(partial(Parked, command=command.id, usage=usage, took_s=took_s))
 
     def _must_be_fit(self, own: LiveAttempt) -> None:
@@ -119,27 +124,31 @@ class LiveParking:
         Returns:
             Monotonic time (s) at which the job began to give memory back.
         """
-        lane, index = own.places[0]
-        table, began_s = self.attempts.tables[lane], 0.0
-        slot = table.slots[index]
-        table.park(index, own.owner)
-        while slot.parked != ParkRequest.READY:
+        until_s, began_s = time.monotonic() + _RESTS_WITHIN_S, 0.0
+        while True:
             self._attempt(command)
+            slot = self.attempts.slot(command.job)  # the job may have been on its way to another lane
+            if slot.parked == ParkRequest.READY:
+                return began_s or time.monotonic()
+            if slot.parked == ParkRequest.NOTHING:
+                lane, index = own.places[0]
+                self.attempts.tables[lane].park(index, own.owner)
             if own.keeps_lane:
                 raise _RunsOn(f"the job keeps its lane: {own.keeps_lane}")
+            if time.monotonic() > until_s:
+                raise _RunsOn(f"it has not come to the end of an iteration in {_RESTS_WITHIN_S:g} s")
             if slot.seat == SlotState.WAITING and not began_s:
                 began_s = time.monotonic()
             await asyncio.sleep(_LOOK_S)
-        return began_s or time.monotonic()
 
     async def _move_out(self, command: ParkJob, own: LiveAttempt) -> None:
         """Move the memory of a job that is at rest to the host."""
         device, pid = self._device(own), self._pid(own)
         on_device = await asyncio.to_thread(self.sessions[device].sampler.processes)
+        self._attempt(command)
         moved_bytes, free_bytes = on_device.get(pid, 0), machine_memory.available_bytes()
         if moved_bytes and moved_bytes + _SPARE_BYTES > free_bytes:
             raise _RunsOn(f"its memory is {format_size(moved_bytes)}, and the host has {format_size(free_bytes)} free")
-        self._attempt(command)
         try:
             await self.transfers[device].park(pid)
         except TransferFault as fault:

@@ -348,8 +348,13 @@ class VirtualDriver:
             assert not gangs or len(lane.jobs) == 1
         for job in self.core.jobs.values():
             placed = [lane for lane in self.core.lanes.values() if job.spec.name in lane.jobs]
-            active = not (job.state.ended or job.state.waits or job.state is JobState.PAUSED)
+            active = bool(job.lanes) if job.state is JobState.STOPPING else not _is_without_place(job.state)
             assert len(placed) == (job.spec.gpus if active else 0), (job.spec.name, job.state)
             assert len({lane.device.name for lane in placed}) == len(placed)
             assert len({lane.device.node for lane in placed}) <= 1
         assert self.core.live_jobs == sum(not job.state.ended for job in self.core.jobs.values())
+
+
+def _is_without_place(state: JobState) -> bool:
+    """Whether a job in this state has no place in a lane."""
+    return state.ended or state.waits or state is JobState.PAUSED

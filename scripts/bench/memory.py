@@ -16,6 +16,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import tempfile
 import time
@@ -55,14 +56,32 @@ HOST_BYTES = 64 << 30
 JOBS, SEEDS, QUICK_SEEDS, QUICK_JOBS = 100, 10, 2, 40
 
 
-def measure(options: DataOptions) -> list[Figure]:
-    """All figures."""
+class MemoryOptions(DataOptions):
+    """Options of this benchmark.
+
+    Attributes:
+        only: Part to run, `lanes` or `parked`; None for all.
+    """
+
+    only: str | None
+
+
+def measure(options: MemoryOptions) -> list[Figure]:
+    """All figures, or those of one part."""
+    if options.only == "parked":
+        return parked_jobs(options)
     figures = schedules(QUICK_SCHEDULES if options.quick else SCHEDULES)
     for cost_ms in (1.0, 3.0, 10.0):
         figures += hand_overs(cost_ms / 1000.0, 6.0 if options.quick else 20.0)
-    figures += parked_schedules(QUICK_SCHEDULES if options.quick else SCHEDULES)
     if options.data is not None:
         figures += lanes(options.data, QUICK_SEEDS if options.quick else SEEDS)
+    return figures if options.only == "lanes" else figures + parked_jobs(options)
+
+
+def parked_jobs(options: DataOptions) -> list[Figure]:
+    """Figures of parked jobs."""
+    figures = parked_schedules(QUICK_SCHEDULES if options.quick else SCHEDULES)
+    if options.data is not None:
         figures += parked(options.data, 1 if options.quick else SEEDS, QUICK_JOBS if options.quick else JOBS)
     return figures
 
@@ -303,9 +322,15 @@ class _Residents:
         self._there -= isinstance(event, JobExited | Parked)
 
 
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this benchmark."""
+    add_data(parser)
+    parser.add_argument("--only", choices=("lanes", "parked"), help="a part: all but parked jobs, or these")
+
+
 def main() -> None:
     """Run it from the command line."""
-    run_benchmark("memory", __doc__, measure, DataOptions, add_data)
+    run_benchmark("memory", __doc__, measure, MemoryOptions, add_options)
 
 
 if __name__ == "__main__":

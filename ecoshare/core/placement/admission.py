@@ -115,5 +115,5 @@ class Admission:
     def _keep(self, job: Job, kept: set[int]) -> None:
         """Keep the devices for a job that was passed too often: its memory may come free in any of their lanes."""
         if job.passed >= MOST_PASSED:
-            lanes = self._lane_index.emptiest(job.spec.gpus, job.spec.nodes)
+            lanes = (job.parked_in,) if job.parked_in else self._lane_index.emptiest(job.spec.gpus, job.spec.nodes)
             kept.update(self._lane_index.beside(lanes))

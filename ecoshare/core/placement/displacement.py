@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
+from operator import attrgetter
 from typing import NamedTuple
 
 from ecoshare.core.placement.host_memory import HostMemory, size_bytes
@@ -45,20 +46,20 @@ class _Resident(NamedTuple):
     """Job with a place that may leave it.
 
     Attributes:
-        is_new: Whether it has not done an iteration since it came, so that it cannot leave yet.
+        is_new: Whether it is on its way: it gets its memory back, or moves to another lane.
         may_stop: Whether it is stopped if it cannot be parked.
         key: Sort key in the order of the policy.
-        leaves: Sort key among the jobs of its device; the largest leaves first.
-        stays_s: Time (s) until which it keeps its place.
-        least_s: Time (s) for which a job keeps its place.
+        leave_key: Sort key among the jobs of its device; the largest leaves first.
+        stays_until_s: Time (s) until which it keeps its place.
+        least_s: Length (s) of time for which a job keeps its place.
     """
 
     job: Job
     is_new: bool
     may_stop: bool
     key: Key
-    leaves: Key
-    stays_s: float
+    leave_key: Key
+    stays_until_s: float
     least_s: float
 
 
@@ -91,12 +92,28 @@ class Displacement:
         """
         self._policy, self._lane_index, self._fit, self._host = policy, lane_index, fit, host
         self._timers, self._is_held, self._stops_movable = timers, is_held, stops_movable
+        self._begun: dict[Job, int] = {}  # attempts that have shown an iteration
         self._claims: dict[str, tuple[Job, list[Job]]] = {}  # the claimant of each device, and the jobs that leave
 
     def claimants(self) -> list[Job]:
-        """Waiting jobs for which all others have left. They start before the rest of the queue, and once only."""
+        """Waiting jobs for which all others have left, to be started before the rest of the queue. Their claims end.
+
+        There are none if the order decides: no job behind a claimant could take its room, and a job ahead of it may.
+        """
         over = [device for device, (_, leaving) in self._claims.items() if not any(map(_is_leaving, leaving))]
-        return [job for device in over if (job := self._claims.pop(device)[0]).state.waits]
+        jobs = [self._claims.pop(device)[0] for device in over]
+        return [job for job in jobs if job.state.waits] if self._policy.rotates else []
+
+    def has_begun(self, job: Job) -> bool:
+        """Whether a running job has just shown its first iteration, so that it may be displaced from now on."""
+        if not job.usage.done or self._begun.get(job) == job.attempt:
+            return False
+        self._begun[job] = job.attempt
+        return True
+
+    def ended(self, job: Job) -> None:
+        """Forget a job that has ended."""
+        self._begun.pop(job, None)
 
     def kept_from(self, job: Job) -> set[int]:
         """Numbers of the lanes that other jobs are leaving for a waiting job before `job`."""
@@ -117,7 +134,10 @@ class Displacement:
         residents: dict[str, list[_Resident]] = {}
         for job in self._candidates(waiting):
             for device in self._devices_for(job):
-                if device in self._claims or self._is_held(device):
+                if self._is_held(device):
+                    next_s = min(next_s, at_s + LOOK_AGAIN_S)
+                    continue
+                if device in self._claims:
                     continue
                 if device not in residents:
                     residents[device] = self._residents(device, at_s)
@@ -149,17 +169,20 @@ class Displacement:
 
     def _residents(self, device: str, at_s: float) -> list[_Resident]:
         """Jobs of a device that may leave, now or later, the one that leaves first at the beginning."""
-        jobs = [each for lane in self._lane_index.devices[device] for each in lane.jobs.values()]
+        lanes = self._lane_index.devices[device]
+        jobs = [each for lane in lanes for each in lane.jobs.values()]
         found = []
         for job in jobs:
-            is_new = job.state in (JobState.STARTING, JobState.RESUMING) or not job.usage.done
-            may_stop = self._stops_movable and job.spec.movable and not job.spec.sweep and len(job.lanes) == 1
+            is_new = job.state is JobState.RESUMING or any(job.spec.name in lane.coming for lane in lanes)
+            # A stop costs a start of the script, so jobs of equal rank are never stopped for each other.
+            may_stop = self._stops_movable and not self._policy.rotates and _may_stop(job)
             if is_new or (job.state is JobState.RUNNING and (may_stop or self._host.may_park(job))):
                 key = queue_key(self._policy, job, at_s)
                 since_s, least_s = job.history[-1].at_s, self._host.least_stay_s(job, len(jobs))
-                leaves = (-since_s, job.number) if self._policy.rotates else key
-                found.append(_Resident(job, is_new, may_stop, key, leaves, since_s + least_s, least_s))
-        return sorted(found, key=_leaves, reverse=True)
+                leave_key = (-since_s, job.number) if self._policy.rotates else key
+                until_s = max(since_s + least_s, self._host.asked_again_s(job))
+                found.append(_Resident(job, is_new, may_stop, key, leave_key, until_s, least_s))
+        return sorted(found, key=attrgetter("leave_key"), reverse=True)
 
     def _leaving(self, job: Job, device: str, residents: Sequence[_Resident], at_s: float) -> tuple[list[Job], float]:
         """Jobs of a device that leave for `job`, and the time (s) of the next look; no jobs if they would not help."""
@@ -168,9 +191,9 @@ class Displacement:
             lanes = [job.parked_in]
         leaving, next_s, parked_bytes = list[Job](), math.inf, 0
         for each in residents:
-            free_s = at_s + LOOK_AGAIN_S if each.is_new else self._free_s(each, job, at_s)
-            if free_s > at_s:
-                next_s = min(next_s, max(free_s, at_s + LOOK_AGAIN_S))
+            from_s = self._displaceable_from_s(each, job, at_s)
+            if each.is_new or from_s > at_s:
+                next_s = min(next_s, max(from_s, at_s + LOOK_AGAIN_S))
                 continue
             may_park = self._host.may_park(each.job, parked_bytes)
             if not may_park and not each.may_stop:
@@ -188,15 +211,15 @@ class Displacement:
                 leaving = rest
         return leaving
 
-    def _free_s(self, resident: _Resident, ahead: Job, at_s: float) -> float:
+    def _displaceable_from_s(self, resident: _Resident, ahead: Job, at_s: float) -> float:
         """Time (s) from which a running job may be displaced by `ahead`: now, later, or never (infinity)."""
         if self._policy.rotates:
-            return max(resident.stays_s, ahead.waits_since_s + resident.least_s)
+            return max(resident.stays_until_s, ahead.waits_since_s + resident.least_s)
         if resident.key > ahead.place:
-            return resident.stays_s
+            return resident.stays_until_s
         drift = self._policy.drift(resident.job) if self._policy.preempts else 0.0
         later_s = at_s + (ahead.place[0] - resident.key[0]) / drift if drift > 0.0 else math.inf
-        return max(resident.stays_s, later_s)
+        return max(resident.stays_until_s, later_s)
 
     def _has_room(self, job: Job, lanes: Sequence[Lane], leaving: Sequence[Job]) -> bool:
         """Whether the job would have a place and memory in one of the lanes without the jobs that leave."""
@@ -220,5 +243,6 @@ def _is_leaving(job: Job) -> bool:
     return job.state.is_leaving
 
 
-def _leaves(resident: _Resident) -> Key:
-    return resident.leaves
+def _may_stop(job: Job) -> bool:
+    """Whether a job can be stopped, and goes on later: the script of a trial or a gang is not asked to."""
+    return job.spec.movable and not job.spec.sweep and len(job.lanes) == 1 and job.usage.done > 0

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 
 from ecoshare.core.records import Job
@@ -24,6 +25,9 @@ BYTES_PER_S_AT_FIRST = 4 << 30
 
 Reports of the driver's checkpoint calls give 4 and 7 GB/s on one machine, 1 and 2 GB/s on another: decision 33.
 """
+
+ASKED_AGAIN_S = 60.0
+"""Time (s) after which a job that could not be parked is asked again. The reason may have passed."""
 
 _LEAST_BYTES = 64 << 20
 """Least memory of a job that shows the speed of a transfer. Below that, fixed costs outweigh it."""
@@ -43,7 +47,7 @@ class HostMemory:
         self._by_node: Counter[str] = Counter()
         self._moved_bytes: Counter[str] = Counter()
         self._moved_s: defaultdict[str, float] = defaultdict(float)
-        self._stuck: set[Job] = set()
+        self._refusals: dict[Job, tuple[int, float]] = {}  # number of refusals, and time of the next question
 
     @property
     def is_used(self) -> bool:
@@ -54,7 +58,7 @@ class HostMemory:
         """Whether a running job can be parked, and its node has room for its memory.
 
         A job keeps its place if it uses several devices, is a trial of a sweep or shares its process, if its child
-        processes use the device, if it has done no iteration, or if parking it was refused before.
+        processes use the device, or if it has done no iteration.
 
         Args:
             job: The job.
@@ -62,7 +66,7 @@ class HostMemory:
         """
         if job.spec.gpus > 1 or job.spec.sweep or job.spec.fused or job.usage.keeps_lane or not job.usage.done:
             return False
-        if job in self._stuck or job.state is not JobState.RUNNING:
+        if job.state is not JobState.RUNNING:
             return False
         node = job.lanes[0].device.node
         return self._by_node[node] + beside_bytes + size_bytes(job) <= self._budget_bytes
@@ -78,15 +82,20 @@ class HostMemory:
         if (taken := self._taken.pop(job, None)) is not None:
             self._by_node[taken[0]] -= taken[1]
 
-    def refuses(self, job: Job) -> None:
-        """Note that a job could not be parked. It is not asked again in this attempt."""
+    def refuses(self, job: Job, at_s: float) -> None:
+        """Note that a job could not be parked. It is asked again in a minute, then after two, four, and so on."""
         self.gives(job)
-        self._stuck.add(job)
+        count, _ = self._refusals.get(job, (0, 0.0))
+        self._refusals[job] = count + 1, at_s + ASKED_AGAIN_S * 2**count
+
+    def asked_again_s(self, job: Job) -> float:
+        """Time (s) from which a job that could not be parked may be asked again; minus infinity for any time."""
+        return self._refusals[job][1] if job in self._refusals else -math.inf
 
     def ended(self, job: Job) -> None:
         """Note the end of an attempt."""
         self.gives(job)
-        self._stuck.discard(job)
+        self._refusals.pop(job, None)
 
     def moved(self, job: Job, device: str, took_s: float) -> None:
         """Note the time of a transfer, one way."""

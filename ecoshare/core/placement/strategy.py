@@ -101,6 +101,7 @@ class PlacementStrategy(ABC):
         self.policy, self.lane_index, self.fit = parts.policy, parts.lane_index, parts.fit
         self._levels, self._state = parts.levels, parts.state
         self._profiling, self._timers, self.host = parts.profiling, parts.timers, parts.host
+        self._displacement = parts.displacement
 
     @property
     def groups(self) -> Packer | None:
@@ -157,7 +158,8 @@ class PlacementStrategy(ABC):
             settled: Whether its devices are at the default setting, and no command is about to change that.
             at_s: Present time (s).
         """
-        return ()
+        if self._displacement is not None and self._displacement.has_begun(job) and len(self.waiting):
+            yield from self.fill(at_s)
 
     def completed(self, job: Job) -> None:  # noqa: B027
         """Note that a job ran to its end, while it still has its places."""
@@ -170,6 +172,8 @@ class PlacementStrategy(ABC):
         if job.state.waits:
             self.waiting.remove(job)
         self._timers.forget(job)
+        if self._displacement is not None:
+            self._displacement.ended(job)
 
     # Places
 

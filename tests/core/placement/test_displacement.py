@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
-from ecoshare.core.commands import Command, KillJob, ParkJob, ResumeJob, StartJob, WakeAt
+from ecoshare.core.commands import Command, KillJob, MoveJob, OpenLane, ParkJob, ResumeJob, StartJob, WakeAt
 from ecoshare.core.events import (
     SCHEMA,
     Config,
@@ -23,8 +25,13 @@ from ecoshare.core.events import (
     StopRequested,
 )
 from ecoshare.core.placement.host_memory import LEAST_STAY_S, TRANSFER_SHARE
+from ecoshare.core.reasons import Doing
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.states import JobState
+from ecoshare.record import event_log
+from ecoshare.record.event_log import EventLog
+from ecoshare.record.run_history import RunHistory
+from ecoshare.reporting.explanation import explain
 from ecoshare.values.attempt import Outcome, Usage
 from ecoshare.values.class_profile import MemoryDemand
 from ecoshare.values.device import Device
@@ -376,3 +383,83 @@ def test_a_job_that_was_not_chosen_for_the_round_is_parked() -> None:
     world.arrive("c")
     world.park("a")
     world.start("c")
+
+
+def test_a_more_urgent_newcomer_gets_the_room_that_was_made_for_another_job() -> None:
+    world = full()
+    world.arrive("urgent", priority=5)
+    (park,) = world.take(ParkJob)
+    world.arrive("more", priority=99)
+    world.tell(Parked(world.now_s, park.id, Usage(iterations=10, held_s=1.0), 0.1))
+    assert [each.job for each in world.take(StartJob)] == ["more"]
+
+
+def test_a_refused_job_is_asked_again_when_the_reason_may_have_passed() -> None:
+    world = World("priority", places=1)
+    world.arrive("a")
+    world.start("a")
+    world.wait(LONG_S)
+    world.arrive("urgent", priority=99)
+    for minutes in (1, 2, 4):
+        (park,) = world.take(ParkJob)
+        world.tell(Refused(world.now_s, park.id, "the host has too little memory"))
+        world.wait(0.9 * 60.0 * minutes)
+        assert not world.take(ParkJob)
+        world.wait(0.2 * 60.0 * minutes)
+    world.park("a")
+    world.start("urgent")
+
+
+def test_jobs_of_equal_rank_are_not_stopped_for_each_other() -> None:
+    """Each stop would cost a start of the script, again and again."""
+    world = World("fair", places=1, displaces=True, host_gib=0)
+    world.arrive("a", movable=True)
+    world.start("a")
+    world.arrive("b", movable=True)
+    world.wait(LONG_S)
+    assert not world.take(KillJob)
+
+
+def test_a_job_on_its_way_to_another_lane_is_parked_when_it_has_arrived() -> None:
+    world = World("priority", lanes=2, places=2)
+    for name in "abc":
+        world.arrive(name)
+    world.start("a", "b", "c")
+    world.end("b")
+    (move,) = world.take(MoveJob)
+    world.wait(LONG_S)
+    for name in ("u1", "u2", "u3"):
+        world.arrive(name, 0.1, 0.1, priority=99)
+    assert move.job not in [each.job for each in world.take(ParkJob)]
+    world.tell(Done(world.now_s, move.id))
+    world.wait(10.0)
+
+
+def test_the_explanation_of_a_parked_job_that_room_is_kept_from(tmp_path: Path) -> None:
+    """The first of two jobs is parked for a large one, and would fit while the second is on its way to the host."""
+    world = World("priority", places=4)
+    log = EventLog(tmp_path / "events.jsonl")
+    handle = world.core.handle
+
+    def logged(event: Event) -> list[Command]:
+        commands = handle(event)
+        log.write(event, commands)
+        return commands
+
+    device = Device("cuda:0", "here", 8 * GIB)
+    log.write(
+        RunOpened(0.0, SCHEMA, Config("priority", 1, 4, host_bytes=64 * GIB), (device,)),
+        [OpenLane(1, 0, "cuda:0", 8 * GIB)],
+    )
+    log.write(Done(0.0, 1), [])
+    with mock.patch.object(world.core, "handle", logged):
+        world.arrive("a", 3.0, 0.5, priority=1)
+        world.arrive("b", 3.0, 0.5, priority=2)
+        world.start("a", "b")
+        world.wait(LONG_S)
+        world.arrive("large", 6.0, 1.0, priority=9)
+        first, _second = world.take(ParkJob)
+        world.tell(Parked(world.now_s, first.id, Usage(iterations=10, held_s=1.0), 0.5))
+    log.close()
+    explained = explain(RunHistory(event_log.read(tmp_path / "events.jsonl")), None)
+    assert explained.stories[first.job].intervals[-1].reason.doing is Doing.PARKED

@@ -1,0 +1,126 @@
+"""Parking of a live attempt that moves to another lane meanwhile, or ends, with a real process and real tables."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from ecoshare.core.commands import MoveJob, OpenLane, ParkJob, ResumeJob, StartJob
+from ecoshare.core.events import Done, Event, Parked, Resumed
+from ecoshare.devices.memory_transfer import NoMemoryTransfer
+from ecoshare.lane.lane_table import LaneTable, lane_path
+from ecoshare.lane.messages import Ended, MoveAttempt
+from ecoshare.lane.turn import LaneTurn
+from ecoshare.runtime.attempts import Attempts
+from ecoshare.runtime.live_parking import LiveParking
+from tests.lane.forked import ForkedJobs
+from tests.warm import wait_for
+
+GIB = 1 << 30
+
+
+class Live:
+    """An attempt that iterates in lane 0 of two lanes.
+
+    Attributes:
+        told: Events for the core so far.
+        attempts: Attempts in progress: this one.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.told: list[Event] = []
+        self.attempts = Attempts(folder, lambda lane: 1, self._send, self._tell)
+        for number in range(2):
+            self.attempts.open_lane(OpenLane(number + 1, number, "cpu", GIB), lambda pid: None)
+        job = cast(Any, SimpleNamespace(spec=SimpleNamespace(name="a")))
+        own = self.attempts.start(StartJob(10, "a", 1, (0,), GIB, False), job)
+        self._jobs = ForkedJobs()
+        self.pid = self._jobs.start(partial(_iterate, lane_path(folder, 0), own.places[0][1]))
+        wait_for(lambda: self.attempts.slot("a").iterations > 2)
+
+    def _tell(self, make: Callable[..., Event]) -> None:
+        self.told.append(make(at_s=0.0))
+
+    def _send(self, message: object) -> None:
+        """Ask the job to move, as the supervisor does."""
+        if isinstance(message, MoveAttempt):
+            own = self.attempts.live[message.job]
+            lane, slot = own.places[0]
+            self.attempts.tables[lane].send(slot, message.lane, message.slot, own.owner)
+
+    @asynccontextmanager
+    async def parking(self) -> AsyncIterator[tuple[LiveParking, asyncio.TaskGroup]]:
+        """Parking of the attempt, and the group of its tasks."""
+        sampler = SimpleNamespace(processes=dict)
+        async with asyncio.TaskGroup() as tasks:
+            yield (
+                LiveParking(
+                    attempts=self.attempts,
+                    sessions=cast(Any, {"cpu": SimpleNamespace(sampler=sampler)}),
+                    transfers={"cpu": NoMemoryTransfer()},
+                    startable=lambda lane: 1,
+                    is_releasing=lambda device: False,
+                    send=self._send,
+                    tell=self._tell,
+                    begin=lambda work: cast(None, tasks.create_task(work)),
+                ),
+                tasks,
+            )
+
+    def close(self) -> None:
+        """Kill what is left."""
+        self._jobs.end()
+
+
+def _iterate(path: Path, slot: int) -> None:
+    turn = LaneTurn(LaneTable(path), slot)
+    turn.take()
+    while True:
+        time.sleep(0.05)
+        turn.count(evaluating=False)
+        turn.offer(lambda: None)
+
+
+@pytest.fixture
+def live(tmp_path: Path) -> Iterator[Live]:
+    made = Live(tmp_path)
+    yield made
+    made.close()
+
+
+def test_a_job_that_is_about_to_move_is_parked_where_it_arrives(live: Live) -> None:
+    """Before, the request stayed in the slot that the job had left, and the command never got an answer."""
+
+    async def run() -> None:
+        async with live.parking() as (parking, tasks):
+            live.attempts.moving.start(MoveJob(11, "a", 1, 1), tasks)
+            parking.park(ParkJob(12, "a", 1))
+        async with live.parking() as (parking, _):
+            parking.resume(ResumeJob(13, "a", 1, 1))
+
+    asyncio.run(run())
+    assert [type(event) for event in live.told] == [Done, Parked, Resumed]
+    done = live.attempts.slot("a").iterations
+    wait_for(lambda: live.attempts.slot("a").iterations > done)
+    assert live.attempts.live["a"].places[0][0] == 1
+
+
+def test_a_job_that_ends_instead_has_no_other_answer(live: Live) -> None:
+    async def run() -> None:
+        async with live.parking() as (parking, _):
+            parking.park(ParkJob(12, "a", 1))
+            os.kill(live.pid, signal.SIGKILL)
+            live.attempts.end(Ended("a", 1, "crashed", 137, "killed"))
+
+    asyncio.run(run())
+    assert not live.told
