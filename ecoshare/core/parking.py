@@ -35,7 +35,7 @@ class Parking:
         """Park a running job, which keeps its place until the answer."""
         job.command = self._next_id()
         self._state.parking[job.command] = job
-        self._host.takes(job)
+        self._host.reserve(job)
         job.move(JobState.PARKING, at_s, reason)
         return ParkJob(job.command, job.spec.name, job.attempt)
 
@@ -70,7 +70,7 @@ class Parking:
         """Job that has its memory back and runs; None if it was asked to stop meanwhile."""
         job = self._state.starting.pop(event.command)
         job.command = None
-        self._host.gives(job)
+        self._host.release(job)
         self._host.moved(job, job.lanes[0].device.name, event.took_s)
         if job.state is not JobState.RESUMING:
             return None

@@ -71,20 +71,20 @@ class HostMemory:
         node = job.lanes[0].device.node
         return self._by_node[node] + beside_bytes + size_bytes(job) <= self._budget_bytes
 
-    def takes(self, job: Job) -> None:
+    def reserve(self, job: Job) -> None:
         """Note that a job is about to be parked: its memory counts from now on."""
         node = job.lanes[0].device.node
         self._taken[job] = node, size_bytes(job)
         self._by_node[node] += size_bytes(job)
 
-    def gives(self, job: Job) -> None:
+    def release(self, job: Job) -> None:
         """Note that a job has its memory on its device, or has ended. Other jobs are ignored."""
         if (taken := self._taken.pop(job, None)) is not None:
             self._by_node[taken[0]] -= taken[1]
 
     def refuses(self, job: Job, at_s: float) -> None:
         """Note that a job could not be parked. It is asked again in a minute, then after two, four, and so on."""
-        self.gives(job)
+        self.release(job)
         count, _ = self._refusals.get(job, (0, 0.0))
         self._refusals[job] = count + 1, at_s + ASKED_AGAIN_S * 2**count
 
@@ -94,7 +94,7 @@ class HostMemory:
 
     def ended(self, job: Job) -> None:
         """Note the end of an attempt."""
-        self.gives(job)
+        self.release(job)
         self._refusals.pop(job, None)
 
     def moved(self, job: Job, device: str, took_s: float) -> None:
