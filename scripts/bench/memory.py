@@ -251,7 +251,7 @@ def parked(data: Path, seeds: int, jobs: int = JOBS) -> list[Figure]:
             trace = generate("salus", jobs, seed, data)
             before, after = _run(policy, 1, trace), _run(policy, 1, trace, HOST_BYTES)
             ratios.append(after.mean_jct_s / before.mean_jct_s)
-            waits.append(after.late_start_s / before.late_start_s)
+            waits.append(after.late_start_s / before.late_start_s if before.late_start_s else 1.0)
             alive.append((before.here, after.here, after.here + after.away))
             moving.append(after.moving_share)
         was, here, together = (fmean(each) for each in zip(*alive, strict=True))
