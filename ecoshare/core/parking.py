@@ -13,7 +13,7 @@ from collections.abc import Callable
 from ecoshare.core.commands import ParkJob, ResumeJob
 from ecoshare.core.events import Parked, Resumed
 from ecoshare.core.placement.host_memory import HostMemory
-from ecoshare.core.records import Job, Lane
+from ecoshare.core.records import Job
 from ecoshare.core.run_state import RunState
 from ecoshare.core.states import JobState
 
@@ -58,13 +58,13 @@ class Parking:
             job.move(JobState.RUNNING, at_s, error)
         return job
 
-    def resume(self, job: Job, lane: Lane, at_s: float) -> ResumeJob:
-        """Resume a parked job in its lane."""
+    def resume(self, job: Job, at_s: float) -> ResumeJob:
+        """Resume a parked job, which has its place in its lane again."""
         job.command = self._next_id()
-        job.lanes, job.parked_in, job.passed = (lane,), None, 0
+        job.parked_in, job.passed = None, 0
         self._state.starting[job.command] = job
         job.move(JobState.RESUMING, at_s, "there is room")
-        return ResumeJob(job.command, job.spec.name, job.attempt, lane.number)
+        return ResumeJob(job.command, job.spec.name, job.attempt, job.lanes[0].number)
 
     def resumed(self, event: Resumed) -> Job | None:
         """Job that has its memory back and runs; None if it was asked to stop meanwhile."""

@@ -34,7 +34,7 @@ class Places:
         job.lanes = lanes
         if job.state is JobState.PARKED:
             self._take(job, fused=False)
-            return self._parking.resume(job, lanes[0], at_s)
+            return self._parking.resume(job, at_s)
         job.demand = self._fit.granted(job, lanes[0])
         job.attempt += 1
         job.command = self._next_id()

@@ -52,8 +52,8 @@ class CheckpointState(IntEnum):
     RESTORING = 5
 
 
-class CheckpointFault(Exception):
-    """A process was not parked or not resumed. The message is one line.
+class TransferFault(Exception):
+    """The memory of a process was not moved. The message is one line.
 
     Attributes:
         runs_on: Whether the process runs as if nothing had been asked. If not, it is lost: it has ended, or it will
@@ -147,15 +147,15 @@ def park(pid: int, lock_timeout_s: float = LOCK_TIMEOUT_S) -> None:
         lock_timeout_s: Time (s) in which the CUDA calls that the process is in must end.
 
     Raises:
-        CheckpointFault: The process was not parked.
+        TransferFault: The process was not parked.
     """
     if reason := why_not() or why_not_process(pid):
-        raise CheckpointFault(reason, runs_on=_lives(pid))
+        raise TransferFault(reason, runs_on=_lives(pid))
     try:
         driver = _Driver(pid)
         before = driver.state()
     except _CallFailed as failed:
-        raise CheckpointFault(_words(failed), runs_on=_lives(pid)) from failed
+        raise TransferFault(_words(failed), runs_on=_lives(pid)) from failed
     if before is CheckpointState.CHECKPOINTED:
         return
     try:
@@ -163,7 +163,7 @@ def park(pid: int, lock_timeout_s: float = LOCK_TIMEOUT_S) -> None:
             driver.lock(lock_timeout_s)
         driver.checkpoint()
     except _CallFailed as failed:
-        raise CheckpointFault(str(failed), runs_on=_is_put_back(driver)) from failed
+        raise TransferFault(str(failed), runs_on=_is_put_back(driver)) from failed
 
 
 def resume(pid: int) -> None:
@@ -172,10 +172,10 @@ def resume(pid: int) -> None:
     The device must have room: a process that did not find enough can never be restored.
 
     Raises:
-        CheckpointFault: The process was not resumed, and is lost.
+        TransferFault: The process was not resumed, and is lost.
     """
     if reason := why_not() or _why_not_now(pid):
-        raise CheckpointFault(reason, runs_on=False)
+        raise TransferFault(reason, runs_on=False)
     try:
         driver = _Driver(pid)
         before = driver.state()
@@ -187,7 +187,7 @@ def resume(pid: int) -> None:
     except _CallFailed as failed:
         if failed.code == _NOT_INITIALIZED and _lives(pid):
             return
-        raise CheckpointFault(str(failed), runs_on=False) from failed
+        raise TransferFault(str(failed), runs_on=False) from failed
 
 
 def why_not() -> str:
@@ -297,7 +297,7 @@ def main(words: list[str]) -> int:
             resume(int(pid))
         else:
             raise SystemExit(f"{action}: expected park or resume")
-    except CheckpointFault as error:
+    except TransferFault as error:
         fault, runs_on = str(error), error.runs_on
     print(json.dumps({"fault": fault, "runs_on": runs_on}))
     return int(bool(fault))

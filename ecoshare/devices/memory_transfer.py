@@ -20,25 +20,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ecoshare.devices import cuda_checkpoint
+from ecoshare.devices.cuda_checkpoint import TransferFault as TransferFault
 
 LIMIT_S = 300.0
 """Time (s) that one transfer may take. Reports give 1 to 7 GB/s, and GPUs have up to 141 GB."""
 
 _KILLED_S = 5.0
 """Time (s) for which the end of a killed helper is awaited: inside the driver, a process may not end at once."""
-
-
-class TransferFault(Exception):
-    """The memory of a process was not moved. The message is one line.
-
-    Attributes:
-        runs_on: Whether the process runs as if nothing had been asked. If not, it is lost: it has ended, or it will
-            never run again and must be killed.
-    """
-
-    def __init__(self, message: str, runs_on: bool) -> None:
-        super().__init__(message)
-        self.runs_on = runs_on
 
 
 class MemoryTransfer(Protocol):

@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from ecoshare.common.machine_memory import free_swap_bytes
+
 _PAGEOUT = 21  # MADV_PAGEOUT of <linux/mman.h>, from Linux 5.4 on
 _MAPPING = re.compile(r"([0-9a-f]+)-([0-9a-f]+) rw.p [0-9a-f]+ [0-9a-f]+:[0-9a-f]+ 0 *(?:\[heap\]|\[anon:.*\])?$")
 
@@ -26,24 +28,13 @@ def page_out() -> int:
     Returns:
         Memory (bytes) by which this process became smaller; 0 without swap, or if the kernel refuses.
     """
-    if not has_swap():
+    if not free_swap_bytes():
         return 0
     before_bytes = _resident_bytes()
     for begin, end in _mappings():
         # Refused for pages that are locked, and for a mapping that another thread has just removed.
         _LIBC.madvise(begin, end - begin, _PAGEOUT)
     return max(0, before_bytes - _resident_bytes())
-
-
-def has_swap() -> bool:
-    """Whether this machine has free swap."""
-    return free_swap_bytes() > 0
-
-
-def free_swap_bytes() -> int:
-    """Free swap (bytes) of this machine."""
-    fields = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
-    return int(fields["SwapFree"].split()[0]) * 1024
 
 
 def _mappings() -> Iterator[tuple[int, int]]:

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from ecoshare.core.commands import StartJob
@@ -59,6 +60,17 @@ class ParkedSpan:
     attempt: int
     from_s: float
     to_s: float | None = None
+
+
+def split_by_parking(spans: Iterable[ParkedSpan], from_s: float, to_s: float) -> Iterator[tuple[float, float, bool]]:
+    """Parts of a time of one attempt, in order: begin and end (s), and whether the attempt was parked."""
+    for each in spans:
+        if from_s <= each.from_s < to_s:
+            yield from_s, each.from_s, False
+            from_s = to_s if each.to_s is None else min(to_s, each.to_s)
+            yield each.from_s, from_s, True
+    if from_s < to_s:
+        yield from_s, to_s, False
 
 
 @dataclass(slots=True)

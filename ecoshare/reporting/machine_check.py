@@ -14,6 +14,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from ecoshare.common import machine_memory
 from ecoshare.common.folders import SHARED_MEMORY, memory_folder
 from ecoshare.common.plural import counted
 from ecoshare.devices import cuda_checkpoint, mps, registry
@@ -22,7 +23,7 @@ from ecoshare.devices.processor_load import LoadWatch
 from ecoshare.devices.state_folder import StateFolder
 from ecoshare.errors import EcoshareError
 from ecoshare.jobs.quantities import format_size
-from ecoshare.lane import futex, page_out
+from ecoshare.lane import futex
 from ecoshare.reporting.text_table import TableColumn, print_columns
 
 _WATCHED_S = 0.5
@@ -193,7 +194,7 @@ def _parked_jobs() -> CheckResult:
 
 
 def _swap(subject: str) -> CheckResult:
-    free_bytes = page_out.free_swap_bytes()
+    free_bytes = machine_memory.free_swap_bytes()
     if free_bytes:
         evidence = f"`run --host-memory SIZE` moves memory of jobs that wait to swap ({format_size(free_bytes)} free)"
         return CheckResult(subject, "ok", evidence)

@@ -34,7 +34,7 @@ from perfetto.trace_builder.proto_builder import StreamingTraceProtoBuilder
 from ecoshare.lane.trace import Kind
 from ecoshare.record.coarse_intervals import coarser
 from ecoshare.record.energy_account import EnergyInterval
-from ecoshare.record.job_history import AttemptHistory, ParkedSpan
+from ecoshare.record.job_history import AttemptHistory, ParkedSpan, split_by_parking
 from ecoshare.record.job_summary import JobSummary
 from ecoshare.record.run_data import RunData, TurnSpan
 from ecoshare.record.samples import Sample, job_of, shortest_s
@@ -222,21 +222,10 @@ def _turns_of_life(
     before_s, between = began_s, "starts"
     for turn in turns:
         from_s, to_s = (min(max(at_s, before_s), ended_s) for at_s in turn[:2])
-        if from_s > before_s:
-            _wait(trace, track, before_s, from_s, between, parked)
+        for wait_s, until_s, is_parked in split_by_parking(parked, before_s, from_s):
+            trace.slice(track, wait_s, until_s, "parked" if is_parked else between)
         trace.slice(track, from_s, to_s, "has the turn", iterations=len(turn.marks))
         before_s, between = to_s, "waits for the turn"
-
-
-def _wait(trace: _Trace, track: int, from_s: float, to_s: float, words: str, parked: Iterable[ParkedSpan]) -> None:
-    """Write the time between two turns, and the times in it for which the job was parked."""
-    for each in parked:
-        if from_s <= each.from_s < to_s:
-            trace.slice(track, from_s, each.from_s, words)
-            from_s = min(to_s, to_s if each.to_s is None else each.to_s)
-            trace.slice(track, each.from_s, from_s, "parked")
-    if from_s < to_s:
-        trace.slice(track, from_s, to_s, words)
 
 
 def _counters(trace: _Trace, data: RunData, device: int) -> None:

@@ -20,9 +20,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from ecoshare.common import machine_memory
 from ecoshare.core.commands import ParkJob, ResumeJob
 from ecoshare.core.events import Event, Parked, Refused, Resumed
-from ecoshare.devices import machine_memory
 from ecoshare.devices.memory_transfer import MemoryTransfer, TransferFault
 from ecoshare.devices.registry import vendor
 from ecoshare.jobs.quantities import format_size

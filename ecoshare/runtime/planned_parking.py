@@ -6,12 +6,12 @@ import os
 import shutil
 from collections.abc import Sequence
 
+from ecoshare.common.machine_memory import free_swap_bytes, total_bytes
 from ecoshare.common.plural import listed
-from ecoshare.devices import machine_memory, mps
+from ecoshare.devices import mps
 from ecoshare.devices.registry import vendor
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.jobs.quantities import format_size
-from ecoshare.lane.page_out import free_swap_bytes
 from ecoshare.policy_names import displaces
 from ecoshare.runtime.planned_job import PlannedJob
 from ecoshare.values.device import DeviceInfo
@@ -33,10 +33,10 @@ def check_host_memory(host_bytes: int, policy: str, device: DeviceInfo, lanes: i
         raise UsageError(
             f"{OPTION}: policy {policy} parks no job", "take a policy with an order, such as priority, srtf or fair"
         )
-    total_bytes = machine_memory.total_bytes() + (free_swap_bytes() if device.on_processors else 0)
-    if host_bytes > total_bytes:
+    most_bytes = total_bytes() + (free_swap_bytes() if device.on_processors else 0)
+    if host_bytes > most_bytes:
         raise UnfitEnvironment(
-            f"{OPTION} {format_size(host_bytes)}: this machine has {format_size(total_bytes)}",
+            f"{OPTION} {format_size(host_bytes)}: this machine has {format_size(most_bytes)}",
             "give less; the memory of parked jobs lies there",
         )
     if lanes > 1 and not device.on_processors and shutil.which(mps.CONTROL) is not None:

@@ -129,7 +129,7 @@ def resume(
                 "set CUDA_VISIBLE_DEVICES as it was",
             )
         host_bytes = before.get("host_bytes", 0)
-        left_bytes = planned_parking.left_for_device(host_bytes, device, None) if host_bytes else device.memory_bytes
+        left_bytes = planned_parking.left_for_device(host_bytes, device, None)
         plan = planning.make(
             loaded,
             device,

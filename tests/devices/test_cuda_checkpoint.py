@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from ecoshare.devices import cuda_checkpoint, nvml
-from ecoshare.devices.cuda_checkpoint import CheckpointFault, park, resume
+from ecoshare.devices.cuda_checkpoint import TransferFault, park, resume
 from tests.devices.conftest import StartJob
 from tests.driver import COMPILER, FakeDriver, build, presets
 from tests.driver.checkpoints import NOT_SUPPORTED, UNKNOWN, Checkpoints, old_driver
@@ -41,8 +41,8 @@ def shown_bytes(driver: FakeDriver) -> dict[int, int]:
     return processes
 
 
-def failure(act: Callable[..., None], *args: object) -> CheckpointFault:
-    with pytest.raises(CheckpointFault) as caught:
+def failure(act: Callable[..., None], *args: object) -> TransferFault:
+    with pytest.raises(TransferFault) as caught:
         act(*args)
     assert "\n" not in str(caught.value)
     return caught.value

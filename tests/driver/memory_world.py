@@ -394,10 +394,7 @@ class MemoryWorld:
         if lane.device in self._empties and self._obeys:
             process.allocator.empty_cache()
             process.emptied = True
-        lane.members.remove(process)
-        if lane.holder is process:
-            lane.holder = None
-            self._after(0.05, partial(self._turn, process.lane))
+        self._leave_lane(process)
         process.lane = move.lane
         self._lanes[move.lane].members.append(process)
         self._after(0.05, partial(self._turn, move.lane))
@@ -410,10 +407,7 @@ class MemoryWorld:
         process.parks = None
         process.allocator.empty_cache()
         process.emptied = True
-        lane.members.remove(process)
-        if lane.holder is process:
-            lane.holder = None
-            self._after(0.05, partial(self._turn, process.lane))
+        self._leave_lane(process)
         self._look(lane.device)
         self._parked[process.name] = process
         self.parks += 1
@@ -423,6 +417,13 @@ class MemoryWorld:
             return Parked(at_s, park.id, Usage(iterations=process.done), 0.0)
 
         self._later(0.05 * self._draw.random(), gone)
+
+    def _leave_lane(self, process: Process) -> None:
+        lane = self._lanes[process.lane]
+        lane.members.remove(process)
+        if lane.holder is process:
+            lane.holder = None
+            self._after(0.05, partial(self._turn, process.lane))
 
     def _empties_now(self, process: Process, at_s: float) -> None:
         lane = self._lanes[process.lane]

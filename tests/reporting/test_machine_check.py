@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from ecoshare.common import machine_memory
 from ecoshare.devices import cuda_checkpoint
-from ecoshare.lane import page_out
 from ecoshare.reporting import machine_check
 from tests.driver import COMPILER, FakeDriver, build
 
@@ -51,10 +51,10 @@ def test_an_old_driver_is_told_with_a_remedy(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_without_a_gpu_swap_counts(gpu: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    free_bytes = page_out.free_swap_bytes()
+    free_bytes = machine_memory.free_swap_bytes()
     result = machine_check._parked_jobs()
     assert result.verdict == ("ok" if free_bytes else "warn") and "swap" in result.evidence
     for size, verdict in ((0, "warn"), (4 << 30, "ok")):  # this machine has only one of the two
-        monkeypatch.setattr(page_out, "free_swap_bytes", lambda size=size: size)
+        monkeypatch.setattr(machine_memory, "free_swap_bytes", lambda size=size: size)
         assert machine_check._parked_jobs().verdict == verdict
     assert "4 GiB free" in machine_check._parked_jobs().evidence

@@ -134,6 +134,11 @@ def check(folder: Path) -> None:
         assert math.isclose(summary["idle_energy_j"] + sum(jobs_j), summary["energy"]["value_j"], rel_tol=1e-6)
 
 
+def parent(pid: int) -> int:
+    """Process that started a process."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
 def slow_steps(name: str, steps: int, milliseconds: int = 20, **keys: Any) -> dict[str, Any]:
     """Job that trains for about this time."""
     args = ["--steps", str(steps), "--ms", str(milliseconds), *keys.pop("args", [])]

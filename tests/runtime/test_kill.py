@@ -18,7 +18,7 @@ from ecoshare.core.events import RunOpened
 from ecoshare.record import event_log
 from ecoshare.runtime import reaping, shared_folder
 from tests.rounds import rounds
-from tests.runtime.running import SCRIPTS, job_file, resume, run, slow_steps
+from tests.runtime.running import SCRIPTS, job_file, parent, resume, run, slow_steps
 from tests.runtime.running import start as start_run
 from tests.warm import Started, ecoshare, wait_for
 
@@ -52,12 +52,8 @@ def roles(controller: int, folder: Path) -> dict[str, int]:
     with contextlib.suppress(FileNotFoundError):  # the run has not begun, or a process is gone
         members = reaping.members(token_of(folder))
         # Jobs are its children. The parent is no process of the run: the controller, or the zygote of the tests.
-        found.update([("supervisor", pid) for pid in members if _parent(pid) not in members])
+        found.update([("supervisor", pid) for pid in members if parent(pid) not in members])
     return found
-
-
-def _parent(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def wait_for_jobs(folder: Path) -> None:

@@ -11,14 +11,13 @@ from typing import Any
 
 import pytest
 
+from ecoshare.common import machine_memory
 from ecoshare.core.commands import KillJob, ParkJob
 from ecoshare.core.events import Parked, Resumed
-from ecoshare.devices import machine_memory
-from ecoshare.lane.page_out import free_swap_bytes
 from ecoshare.record import event_log
 from ecoshare.record.log_entry import LogEntry
 from ecoshare.runtime import reaping
-from tests.runtime.running import SCRIPTS, Finished, alone, job_file, resume, run, slow_steps, start, words
+from tests.runtime.running import SCRIPTS, Finished, alone, job_file, parent, resume, run, slow_steps, start, words
 from tests.warm import ecoshare, wait_for
 
 PARKS = ("--policy", "priority", "--jobs-per-lane", "1", "--host-memory", "2 GiB")
@@ -93,15 +92,11 @@ def test_a_killed_server_takes_the_parked_job_with_it_and_all_run_again(tmp_path
     wait_for(lambda: is_parked(tmp_path))
     token = json.loads((tmp_path / "ecoshare-runs/latest/environment.json").read_text())["token"]
     members = reaping.members(token)
-    (server,) = [pid for pid in members if _parent(pid) not in members]
+    (server,) = [pid for pid in members if parent(pid) not in members]
     os.kill(server, signal.SIGKILL)
     stdout, stderr = process.communicate(timeout=120)
     assert process.returncode == 0, stderr
     assert {(job["name"], job["attempts"]) for job in json.loads(stdout)["jobs"]} == {("long", 2), ("urgent", 2)}
-
-
-def _parent(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 @pytest.mark.slow
@@ -153,13 +148,13 @@ def wrong(folder: Path, *options: str) -> Finished:
 
 
 def test_more_host_memory_than_the_machine_has(tmp_path: Path) -> None:
-    size = f"{machine_memory.total_bytes() + free_swap_bytes() + (1 << 40)} B"
+    size = f"{machine_memory.total_bytes() + machine_memory.free_swap_bytes() + (1 << 40)} B"
     done = wrong(tmp_path, "--policy", "fair", "--host-memory", size)
     assert done.code == 4 and "this machine has" in done.stderr
 
 
 def test_more_memory_for_both_than_the_machine_has(tmp_path: Path) -> None:
-    half = f"{int(0.7 * machine_memory.available_bytes()) + free_swap_bytes()} B"
+    half = f"{int(0.7 * machine_memory.available_bytes()) + machine_memory.free_swap_bytes()} B"
     done = wrong(tmp_path, "--policy", "fair", "--memory", half, "--host-memory", half)
     assert done.code == 4 and "--memory" in done.stderr and "in all" in done.stderr
 

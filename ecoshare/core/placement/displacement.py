@@ -100,7 +100,11 @@ class Displacement:
 
         There are none if the order decides: no job behind a claimant could take its room, and a job ahead of it may.
         """
-        over = [device for device, (_, leaving) in self._claims.items() if not any(map(_is_leaving, leaving))]
+        over = [
+            device
+            for device, (_, leaving) in self._claims.items()
+            if not any(each.state.is_leaving for each in leaving)
+        ]
         jobs = [self._claims.pop(device)[0] for device in over]
         return [job for job in jobs if job.state.waits] if self._policy.rotates else []
 
@@ -145,12 +149,11 @@ class Displacement:
                 next_s = min(next_s, look_s)
                 if leaving:
                     self._claims[device] = job, leaving
-                    yield from (Park(each, job) if self._parks(each) else GiveWay([each], job) for each in leaving)
+                    yield from (
+                        Park(each, job) if self._host.may_park(each) else GiveWay([each], job) for each in leaving
+                    )
                     break
         self._timers.set_look(next_s)
-
-    def _parks(self, job: Job) -> bool:
-        return self._host.may_park(job)
 
     def _candidates(self, waiting: WaitingJobs) -> list[Job]:
         """Waiting jobs for which room may be made: the first of each kind, in the order in which they are served."""
@@ -237,10 +240,6 @@ class Displacement:
 
 def _waits_since(job: Job) -> tuple[float, int]:
     return (job.waits_since_s, job.number)
-
-
-def _is_leaving(job: Job) -> bool:
-    return job.state.is_leaving
 
 
 def _may_stop(job: Job) -> bool:

@@ -49,11 +49,6 @@ class HostMemory:
         self._moved_s: defaultdict[str, float] = defaultdict(float)
         self._refusals: dict[Job, tuple[int, float]] = {}  # number of refusals, and time of the next question
 
-    @property
-    def is_used(self) -> bool:
-        """Whether jobs may be parked at all."""
-        return self._budget_bytes > 0
-
     def may_park(self, job: Job, beside_bytes: int = 0) -> bool:
         """Whether a running job can be parked, and its node has room for its memory.
 

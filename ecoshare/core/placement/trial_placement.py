@@ -31,7 +31,6 @@ class TrialPlacement(PlacementStrategy):
             crowds: Whether a device may have more than two jobs: lanes of several places, or more than two lanes.
         """
         super().__init__(parts, trial_class)
-        self._host = parts.host
         self.trial_packing = TrialPacking(policy, self.lane_index, crowds, self._gives_way)
         self._admission = Admission(self.policy, self.waiting, self.lane_index, self.fit, self.trial_packing)
 
@@ -53,12 +52,12 @@ class TrialPlacement(PlacementStrategy):
         is_over, loser = self.trial_packing.told(job, settled)
         if loser is not None:
             reason = "the two were slower beside each other than in turn"
-            yield Park(loser, None, reason) if self._host.may_park(loser) else GiveWay([loser], None, reason)
+            yield Park(loser, None, reason) if self.host.may_park(loser) else GiveWay([loser], None, reason)
         elif is_over:
             yield from self.fill(at_s)
 
     def _gives_way(self, job: Job) -> bool:
-        return job.state is JobState.RUNNING and (job.spec.movable or self._host.may_park(job))
+        return job.state is JobState.RUNNING and (job.spec.movable or self.host.may_park(job))
 
     def left(self, job: Job) -> None:
         """Note that a job is about to leave its places."""

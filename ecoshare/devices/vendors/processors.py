@@ -7,7 +7,8 @@ import platform
 from collections.abc import Mapping
 from pathlib import Path
 
-from ecoshare.devices import machine_memory, power_model
+from ecoshare.common import machine_memory
+from ecoshare.devices import power_model
 from ecoshare.devices.context_sharing import ContextSharing
 from ecoshare.devices.cpu_knobs import CpuKnobs
 from ecoshare.devices.memory_transfer import NoMemoryTransfer

@@ -17,7 +17,7 @@ from matplotlib.patches import Patch, Rectangle
 
 from ecoshare.common.plural import counted
 from ecoshare.jobs.quantities import format_duration
-from ecoshare.record.job_history import AttemptHistory, ParkedSpan
+from ecoshare.record.job_history import AttemptHistory, ParkedSpan, split_by_parking
 from ecoshare.record.run_data import RunData
 from ecoshare.reporting.charts.axes import add_legend, add_tip, figure_of, time_axis
 from ecoshare.reporting.charts.look import GREY, GRID, GROUND, INK, Chart, Look
@@ -130,13 +130,13 @@ def stays(data: RunData) -> list[Stay]:
 
 def _without(parked: Iterable[ParkedSpan], stay: Stay) -> list[Stay]:
     """Parts of a stay in which its job was not parked."""
-    parts, rest = [], stay
-    for each in parked:
-        to_s = stay.to_s if each.to_s is None else each.to_s
-        if rest.from_s <= each.from_s < rest.to_s:
-            parts.append(replace(rest, to_s=each.from_s, is_last=False, is_parked=True))
-            rest = replace(rest, from_s=min(to_s, stay.to_s))
-    return [*parts, rest] if rest.from_s < rest.to_s or not parts else parts
+    parts = list[Stay]()
+    for from_s, to_s, is_parked in split_by_parking(parked, stay.from_s, stay.to_s):
+        if is_parked:
+            parts[-1] = replace(parts[-1], is_last=False, is_parked=True)
+        else:
+            parts.append(replace(stay, from_s=from_s, to_s=to_s))
+    return parts or [stay]
 
 
 def _rows(found: Iterable[Stay]) -> list[tuple[int, list[Stay]]]:

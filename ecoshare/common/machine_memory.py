@@ -23,6 +23,11 @@ def total_bytes() -> int:
         return total
 
 
+def free_swap_bytes() -> int:
+    """Free swap (bytes)."""
+    return _meminfo_bytes("SwapFree")
+
+
 def _meminfo_bytes(name: str) -> int:
     fields = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
     return int(fields[name].split()[0]) * 1024
