@@ -58,7 +58,10 @@ def test_shared_memory_of_a_job_goes_with_it(tmp_path: Path, end: str) -> None:
 @pytest.mark.parametrize("signals", [[signal.SIGINT, signal.SIGINT], [signal.SIGKILL]])
 def test_shared_memory_goes_with_a_run_that_is_ended(tmp_path: Path, signals: list[signal.Signals]) -> None:
     process = start(job_file(tmp_path, leaking(tmp_path, "hangs")))
-    wait_for(lambda: is_there("hangs"))
+    log = tmp_path / "ecoshare-runs/latest/jobs/hangs/stdout.log"
+    # The memory is there before its tracker: `SharedMemory` makes the one and then starts the other.
+    wait_for(lambda: log.exists() and log.read_bytes().startswith(b"made"))
+    assert is_there("hangs")
     for number in signals:
         process.send_signal(number)
         time.sleep(0.3)  # two of a kind at once are one
