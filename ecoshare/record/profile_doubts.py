@@ -24,7 +24,7 @@ def too_fast(working_s: float, alone_s: float | None, iterations: int, profile: 
     """Reason why a profile is stale; empty if the job was not faster than the profile allows.
 
     Args:
-        working_s: Time (s) of a job's iterations beside other jobs, without waits for the turn.
+        working_s: Time (s) of a job's iterations in the run, without waits for the turn.
         alone_s: Time (s) of the same iterations alone, from the profile; None if it is not known.
         iterations: Number of these iterations.
         profile: Profile of the job's class; None if there is none.
@@ -34,7 +34,7 @@ def too_fast(working_s: float, alone_s: float | None, iterations: int, profile: 
     error = profile.relative_error or 0.0
     if working_s >= alone_s * (1.0 - _DEVIATIONS * error - _NOISE):
         return ""
-    return f"ran {alone_s / working_s:.1f} times as fast beside others as its profile says it runs alone"
+    return f"ran {alone_s / working_s:.1f} times as fast as its profile says it runs alone"
 
 
 def uncertain(job: JobSummary, profile: Profile | None) -> str:

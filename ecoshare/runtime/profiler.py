@@ -98,8 +98,11 @@ class Profiler:
             found = self.store.find(job.job_class) if job.profile_doubt else None
             if found is None or found.doubt:
                 continue
+            doubted = found.model_copy(update={"doubt": f"{job.name} {job.profile_doubt}"})
+            if self.made.get(job.job_class) == found:
+                self.made[job.job_class] = doubted
             try:
-                self.store.save(found.model_copy(update={"doubt": f"{job.name} {job.profile_doubt}"}))
+                self.store.save(doubted)
             except UnfitEnvironment:
                 continue  # `keep` reports a store that cannot be written
             self.notes.append(f"{job.name} {job.profile_doubt}: it is measured again in the next run")
