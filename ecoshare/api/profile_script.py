@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -90,6 +91,7 @@ def profile(script: AnyPath | ProfileRequest, /, **fields: Any) -> ProfileResult
         KeyboardInterrupt: The user pressed Ctrl-C, see `ecoshare.run`.
     """
     from ecoshare.api.caller_process import drive
+    from ecoshare.devices.choice import find_one
     from ecoshare.devices.occupancy import DeviceAdmission, occupied
     from ecoshare.runtime.profile_run import profile_script
 
@@ -97,7 +99,7 @@ def profile(script: AnyPath | ProfileRequest, /, **fields: Any) -> ProfileResult
     check_least("iterations", request.iterations, 1)
     store = profile_store(request.profiles)
     store.make()
-    with occupied(request.device, DeviceAdmission.of(request.wait), request.note) as occupancy:
+    with occupied(partial(find_one, request.device), DeviceAdmission.of(request.wait), request.note) as occupancy:
 
         def start(signals: StopSignals) -> ProfileResult:
             made, finished = profile_script(

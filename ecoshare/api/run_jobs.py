@@ -44,16 +44,18 @@ class RunRequest:
         objective: `energy`, `jct`, `makespan` or `edp`.
         policy: Name of the policy; None for the policy of the objective.
         options: Options of the named policy, by name.
-        device: `cpu`, `cuda` or `cuda:N`; None for the first GPU, else the processors.
-        lanes: Number of lanes. Jobs of one lane take turns, lanes run side by side. None for 6 under a policy that
-            chooses which jobs run side by side, else 1.
+        device: Names of devices, such as `cuda:0,cuda:2`; `all` for all GPUs, `cpu` for the processors, `cpu/N` for N
+            partitions of them. None for all GPUs of the model of the first, else the processors.
+        devices: Number of devices; None for all that `device` names.
+        lanes: Number of lanes of each device. Jobs of one lane take turns, lanes run side by side. None for 6 under a
+            policy that chooses which jobs run side by side, else 1.
         jobs_per_lane: Most jobs that hold memory in one lane at once; None for 4.
-        memory: Most memory for all jobs, in bytes or as text such as `8 GiB`; None for all memory of the device.
+        memory: Most memory for the jobs of each device, in bytes or as text such as `8 GiB`; None for all memory.
         host_memory: Most host memory for parked jobs, in bytes or as text such as `16 GiB`; None to park none.
         control: Whether the run may set clocks and power: `auto`, `known` or `off`.
         tuning_limit: Upper bound of an iteration's time at a setting / its time at the default setting.
-        wait: Whether to wait for the end of a run that uses the device. Otherwise such a run is an error.
-        share_device: Whether to run beside a run that uses the device, with the memory that is free.
+        wait: Whether to wait for the end of a run that uses one of the devices. Otherwise such a run is an error.
+        share_device: Whether to run beside a run that uses a device, with the memory that is free.
         runs: Folder that gets the run folder.
         profiles: Folder of profiles; None for that of the user's data.
         use_profiles: Whether profiles of job classes are used, and new ones measured.
@@ -68,6 +70,7 @@ class RunRequest:
     policy: str | None = None
     options: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     device: str | None = None
+    devices: int | None = None
     lanes: int | None = None
     jobs_per_lane: int | None = None
     memory: str | int | None = None
@@ -120,22 +123,23 @@ def run(jobs: Jobs | RunRequest, /, **fields: Any) -> RunResult:
     Raises:
         UsageError: The fields contradict each other, or name what does not exist.
         InvalidJobFile: The jobs have mistakes; the error lists them, with line and column.
-        UnfitEnvironment: This machine cannot run the jobs, or another run uses the device.
-        NotRestored: The run failed, and knobs of the device could not be restored.
+        UnfitEnvironment: This machine cannot run the jobs, or another run uses a device.
+        NotRestored: The run failed, and knobs of a device could not be restored.
         KeyboardInterrupt: The user pressed Ctrl-C; `resume` goes on with the run.
     """
     from ecoshare.devices.processor_load import LoadWatch
 
     watch = LoadWatch.begin()  # watches until the plan is made, so it costs no extra time
     from ecoshare.api.caller_process import drive
+    from ecoshare.devices.choice import find_all
     from ecoshare.devices.occupancy import DeviceAdmission, occupied
     from ecoshare.runtime import run_opening
 
     request = _request(jobs, fields)
     admission = DeviceAdmission.of(request.wait, request.share_device)
     loaded, planned = _planner(request)
-    with occupied(request.device, admission, request.note) as occupancy:
-        plan = planned(occupancy.device)
+    with occupied(partial(find_all, request.device, request.devices), admission, request.note) as occupancy:
+        plan = planned(occupancy.devices)
         if words := watch.words():
             request.note(f"{words}: times and joules of this run are those of a busy machine")
 
@@ -160,13 +164,13 @@ def plan(jobs: Jobs | RunRequest, /, **fields: Any) -> Plan:
         InvalidJobFile: See `run`.
         UnfitEnvironment: This machine cannot run the jobs.
     """
+    from ecoshare.devices.choice import find_all
     from ecoshare.devices.occupancy import DeviceAdmission
-    from ecoshare.devices.registry import find
 
     request = _request(jobs, fields)
     DeviceAdmission.of(request.wait, request.share_device)
     _, planned = _planner(request)
-    return planned(find(request.device))
+    return planned(find_all(request.device, request.devices))
 
 
 def resume(run: AnyPath | ResumeRequest, /, **fields: Any) -> RunResult:
@@ -177,9 +181,9 @@ def resume(run: AnyPath | ResumeRequest, /, **fields: Any) -> RunResult:
         fields: Other fields of the `ResumeRequest`.
 
     Raises:
-        UsageError: The run cannot be resumed, its job file has changed, its device is another one now, or it is still
-            in progress.
-        UnfitEnvironment: This machine cannot run the jobs, or another run uses the device.
+        UsageError: The run cannot be resumed, its job file has changed, a device is another one now, or it is still in
+            progress.
+        UnfitEnvironment: This machine cannot run the jobs, or another run uses a device.
         NotRestored: See `run`.
         KeyboardInterrupt: See `run`.
     """
@@ -206,8 +210,8 @@ def _request(jobs: Jobs | RunRequest, fields: dict[str, Any]) -> RunRequest:
     return request
 
 
-def _planner(request: RunRequest) -> tuple[LoadedJobs, Callable[[DeviceInfo], Plan]]:
-    """The jobs, and a function that plans them on a device and shows the notes of the plan."""
+def _planner(request: RunRequest) -> tuple[LoadedJobs, Callable[[tuple[DeviceInfo, ...]], Plan]]:
+    """The jobs, and a function that plans them on devices and shows the notes of the plan."""
     from ecoshare.jobs.from_values import given_jobs
     from ecoshare.runtime import plan as planning
 
@@ -217,11 +221,11 @@ def _planner(request: RunRequest) -> tuple[LoadedJobs, Callable[[DeviceInfo], Pl
         raise UsageError("--option is a policy's: name it with --policy")
     loaded = given_jobs(request.jobs, request.args)
 
-    def planned(device: DeviceInfo) -> Plan:
+    def planned(devices: tuple[DeviceInfo, ...]) -> Plan:
         searched = request.control == "auto"
         made = planning.make(
             loaded,
-            device,
+            devices,
             objective=request.objective,
             policy=request.policy,
             options=request.options,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -142,6 +143,7 @@ def tune(jobs: AnyPath | TuneRequest, /, **fields: Any) -> TuneResult:
         KeyboardInterrupt: The user pressed Ctrl-C, see `ecoshare.run`.
     """
     from ecoshare.api.caller_process import drive
+    from ecoshare.devices.choice import find_one
     from ecoshare.devices.occupancy import DeviceAdmission, occupied
     from ecoshare.runtime import tune_run
 
@@ -150,7 +152,7 @@ def tune(jobs: AnyPath | TuneRequest, /, **fields: Any) -> TuneResult:
     for name, least in (("budget", 1), ("seed", 0), ("lanes", 1)):
         check_least(name, getattr(request, name), least)
     knobs = _knobs(request.knobs)
-    with occupied(request.device, DeviceAdmission.of(request.wait), request.note) as occupancy:
+    with occupied(partial(find_one, request.device), DeviceAdmission.of(request.wait), request.note) as occupancy:
         asked = tune_run.TuneRun(
             Path(request.jobs), list(request.args), occupancy, sought, request.lanes, knobs, request.assume_unlocked
         )

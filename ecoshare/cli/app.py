@@ -24,7 +24,7 @@ from ecoshare.cli.tune import tune
 app = typer.Typer(
     name="ecoshare",
     cls=CommandGroup,
-    help="Share one device between several unmodified PyTorch jobs, and account for the energy.",
+    help="Share devices between several unmodified PyTorch jobs, and account for the energy.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

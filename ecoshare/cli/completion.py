@@ -35,6 +35,11 @@ def devices(incomplete: str) -> list[str]:
     return _beginning(("cpu", "cuda", "cuda:0"), incomplete)
 
 
+def run_devices(incomplete: str) -> list[str]:
+    """Names of devices, and words for several."""
+    return _beginning(("cpu", "cpu/2", "cuda", "cuda:0", "all"), incomplete)
+
+
 def controls(incomplete: str) -> list[str]:
     """Values of `--control`."""
     return _beginning(("auto", "known", "off"), incomplete)

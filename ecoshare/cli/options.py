@@ -15,12 +15,20 @@ DeviceOption = Annotated[
     str | None,
     typer.Option(help="cpu, cuda or cuda:N; the first GPU, else the processors.", autocompletion=completion.devices),
 ]
+RunDeviceOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Devices: names such as cuda:0,cuda:2; all; cpu, or cpu/N for N partitions of the processors. Default: "
+        "all GPUs of one model, else the processors.",
+        autocompletion=completion.run_devices,
+    ),
+]
 ProfilesOption = Annotated[
     Path | None, typer.Option("--profiles", help="Folder that holds profiles; else that of the user's data.")
 ]
-WaitOption = Annotated[bool, typer.Option("--wait", help="Wait for the end of a run that uses the device.")]
+WaitOption = Annotated[bool, typer.Option("--wait", help="Wait for the end of a run that uses a device of this one.")]
 ShareOption = Annotated[
-    bool, typer.Option("--share-device", help="Run beside a run that uses the device, with the memory that is free.")
+    bool, typer.Option("--share-device", help="Run beside a run that uses a device of this one, with its free memory.")
 ]
 RunArgument = Annotated[
     Path,

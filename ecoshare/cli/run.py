@@ -16,7 +16,7 @@ from ecoshare.api.request_values import Control
 from ecoshare.api.run_jobs import ResumeRequest, RunRequest
 from ecoshare.cli import completion
 from ecoshare.cli.classes import words_after
-from ecoshare.cli.options import DeviceOption, JsonOption, ProfilesOption, RunsOption, ShareOption, WaitOption
+from ecoshare.cli.options import JsonOption, ProfilesOption, RunDeviceOption, RunsOption, ShareOption, WaitOption
 from ecoshare.cli.output import note, progress
 from ecoshare.common.folders import RUNS
 from ecoshare.errors import UsageError
@@ -51,18 +51,21 @@ def run(
         list[str] | None,
         typer.Option(help="A parameter of the policy named by --policy, such as limit_1=3600; may be repeated."),
     ] = None,
-    device: DeviceOption = None,
+    device: RunDeviceOption = None,
+    devices: Annotated[
+        int | None, typer.Option(help="Number of devices: the first of those that --device names. Default: all.")
+    ] = None,
     lanes: Annotated[
         int | None,
         typer.Option(
-            help="Lanes: jobs of one lane take turns, lanes run side by side. Default: 6 if the policy chooses which "
-            "jobs run beside each other, else 1."
+            help="Lanes of each device: jobs of one lane take turns, lanes run side by side. Default: 6 if the policy "
+            "chooses which jobs run beside each other, else 1."
         ),
     ] = None,
     jobs_per_lane: Annotated[
         int | None, typer.Option(help="Largest number of jobs that hold memory in one lane at once.")
     ] = None,
-    memory: Annotated[str | None, typer.Option(help="Memory limit for all jobs together, such as '8 GiB'.")] = None,
+    memory: Annotated[str | None, typer.Option(help="Memory limit for all jobs of a device, such as '8 GiB'.")] = None,
     host_memory: Annotated[
         str | None,
         typer.Option(
@@ -100,7 +103,7 @@ def run(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and start nothing.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Run the jobs of a file, or scripts, sharing the device between them."""
+    """Run the jobs of a file, or scripts, sharing devices between them."""
     from ecoshare.policy_names import parse_options
     from ecoshare.runtime.signals import CommandSignals
 
@@ -109,7 +112,7 @@ def run(
     if resume is not None:
         if jobs or words_after(context):
             raise UsageError("--resume takes the jobs from the run; give one or the other")
-        given = (policy, option, device, jobs_per_lane, memory, host_memory, profiles) != (None,) * 7
+        given = (policy, option, device, devices, jobs_per_lane, memory, host_memory, profiles) != (None,) * 8
         given = given or lanes is not None or objective != "energy" or tuning_limit != TUNING_LIMIT
         if given or dry_run or no_profiles:
             raise UsageError(
@@ -140,6 +143,7 @@ def run(
             policy=policy,
             options=parse_options(option or ()),
             device=device,
+            devices=devices,
             lanes=lanes,
             jobs_per_lane=jobs_per_lane,
             memory=memory,

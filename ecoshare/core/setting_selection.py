@@ -138,7 +138,7 @@ class SettingSelector:
         if device.phase is not TuningPhase.IDLE:
             return []
         packing = self._packing_of(lanes)
-        if self._search and packing and packing not in self.known and ready:
+        if self._search and packing and packing not in self.known and ready and not self._is_searched(packing):
             device.packing = packing
             return [self._ask(device, None)]
         if self._may_observe(device, packing) and ready:
@@ -196,6 +196,10 @@ class SettingSelector:
         """Known setting of a packing, or the default if there is none or a job would break its slowdown limit."""
         known = self.known.get(packing)
         return AS_FOUND if known is None or not self._bear(self._present(lanes), known.slower) else known.setting
+
+    def _is_searched(self, packing: Packing) -> bool:
+        """Whether a device searches the setting of this packing now. Others wait for what it finds."""
+        return any(each.packing == packing for each in self._devices.values())
 
     def _may_observe(self, device: _Device, packing: Packing) -> bool:
         several = sum(map(len, packing)) > 1

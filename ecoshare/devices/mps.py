@@ -11,6 +11,7 @@ import contextlib
 import os
 import shutil
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,12 +52,12 @@ def running() -> Daemon | None:
     return Daemon(pipes, ours=False)
 
 
-def start(folder: Path, uuid: str, environment: dict[str, str]) -> Daemon:
-    """Start a daemon for one GPU, with its pipes and logs below `folder`.
+def start(folder: Path, uuids: Sequence[str], environment: dict[str, str]) -> Daemon:
+    """Start a daemon for some GPUs, with its pipes and logs below `folder`.
 
     Args:
         folder: An existing folder that only this run uses. The path must be short, since pipes are sockets.
-        uuid: UUID of the GPU.
+        uuids: UUIDs of the GPUs.
         environment: Environment of the daemon. The guard recognises the run's processes by it.
 
     Raises:
@@ -71,7 +72,7 @@ def start(folder: Path, uuid: str, environment: dict[str, str]) -> Daemon:
             [CONTROL, "-d"],
             env={
                 **environment,
-                "CUDA_VISIBLE_DEVICES": uuid,
+                "CUDA_VISIBLE_DEVICES": ",".join(uuids),
                 "CUDA_MPS_PIPE_DIRECTORY": str(pipes),
                 "CUDA_MPS_LOG_DIRECTORY": str(pipes),
             },

@@ -1,4 +1,4 @@
-"""Tracks which runs use a device. A second run waits, is refused, or shares the device on purpose.
+"""Tracks which runs use which devices. A second run waits, is refused, or shares the devices on purpose.
 
 ::
 
@@ -7,6 +7,9 @@
 
 Each run plans with all free memory, and measures as if it were alone. So two runs at once disturb each other. A lock
 ends with the process that holds it, however that process ends. A file without a lock belongs to a run that is over.
+
+A run of several devices takes their locks in one order, so that two runs never wait for each other. The processors are
+one resource here, whether a run uses them as one device or as partitions: its file names those that it uses.
 """
 
 from __future__ import annotations
@@ -27,10 +30,9 @@ from pathlib import Path
 from pydantic import BaseModel, Field, NonNegativeInt
 
 from ecoshare.common import documents
-from ecoshare.devices.registry import find
 from ecoshare.devices.state_folder import STATE_HINT, StateFolder, described, open_lock
 from ecoshare.errors import UnfitEnvironment, UsageError
-from ecoshare.values.device import DeviceInfo
+from ecoshare.values.device import PROCESSORS, DeviceInfo
 
 _LOOK_S, _WITHIN_S = 0.2, 2.0
 """Time (s) between two looks of a waiting run; time (s) that a run to be refused grants the run before it."""
@@ -99,74 +101,116 @@ class _Record(BaseModel):
     processors: list[NonNegativeInt]
 
 
-class Occupancy:
-    """Use of a device by a run, until the run ends.
+@dataclass(frozen=True, slots=True, order=True)
+class _Resource:
+    """Resource that one lock stands for: a GPU, or the processors of this machine.
 
     Attributes:
-        device: The device as it was when the run was admitted.
+        key: Key of the files.
+        name: Name for the user.
+        processors: Numbers of the processors that the run uses; empty for a GPU.
     """
 
-    def __init__(self, device: DeviceInfo, state: StateFolder) -> None:
-        """Begin to use a device.
+    key: str
+    name: str
+    processors: tuple[int, ...] = ()
+
+
+class _Use:
+    """Use of one resource by a run: the run's file, and the lock on it."""
+
+    def __init__(self, resource: _Resource, state: StateFolder) -> None:
+        """Begin to use a resource.
 
         Raises:
             OSError: The run's file cannot be made.
         """
-        self.device = device
+        self._resource = resource
         while True:
-            self._path = state.place(_key(device), secrets.token_hex(8))
+            self._path = state.place(resource.key, secrets.token_hex(8))
             self._file = _made(self._path)
-            self._write("")
+            self.tell("")
             with contextlib.suppress(FileNotFoundError):
                 if self._path.stat().st_ino == os.fstat(self._file).st_ino:
                     return
             os.close(self._file)  # another run saw the file without a lock yet, and removed it
 
-    def tell(self, run: Path) -> None:
-        """Write the run folder into the file, for runs that wait or are refused."""
-        self._write(str(run.absolute()))
+    def tell(self, run: str) -> None:
+        """Write the run folder into the file."""
+        content = json.dumps({"pid": os.getpid(), "run": run, "processors": self._resource.processors}).encode()
+        with contextlib.suppress(OSError):  # on a full disk, other runs learn less
+            os.ftruncate(self._file, 0)
+            os.pwrite(self._file, content, 0)
 
     def end(self) -> None:
-        """End the use of the device, so that another run can be admitted."""
+        """End the use."""
         with contextlib.suppress(OSError):
             self._path.unlink()
         fcntl.flock(self._file, fcntl.LOCK_UN)  # processes that were forked meanwhile hold the lock, too
         os.close(self._file)
 
-    def _write(self, run: str) -> None:
-        processors = sorted(os.sched_getaffinity(0)) if self.device.on_processors else []
-        content = json.dumps({"pid": os.getpid(), "run": run, "processors": processors}).encode()
-        with contextlib.suppress(OSError):  # on a full disk, other runs learn less
-            os.ftruncate(self._file, 0)
-            os.pwrite(self._file, content, 0)
+
+class Occupancy:
+    """Use of devices by a run, until the run ends.
+
+    Attributes:
+        devices: The devices as they were when the run was admitted.
+    """
+
+    def __init__(self, devices: tuple[DeviceInfo, ...], state: StateFolder) -> None:
+        """Begin to use devices.
+
+        Raises:
+            OSError: A file of the run cannot be made. No device is used then.
+        """
+        self.devices, self._uses = devices, list[_Use]()
+        with contextlib.ExitStack() as undo:
+            for each in _resources(devices):
+                self._uses.append(_Use(each, state))
+                undo.callback(self._uses[-1].end)
+            undo.pop_all()
+
+    def tell(self, run: Path) -> None:
+        """Write the run folder into the files, for runs that wait or are refused."""
+        for use in self._uses:
+            use.tell(str(run.absolute()))
+
+    def end(self) -> None:
+        """End the use of the devices, so that another run can be admitted."""
+        for use in self._uses:
+            use.end()
 
 
 @contextmanager
-def occupied(wanted: str | None, admission: DeviceAdmission, say: Callable[[str], None]) -> Iterator[Occupancy]:
-    """Context manager: a run uses a device until the context ends.
+def occupied(
+    find: Callable[[], tuple[DeviceInfo, ...]], admission: DeviceAdmission, say: Callable[[str], None]
+) -> Iterator[Occupancy]:
+    """Context manager: a run uses devices until the context ends.
 
     Args:
-        wanted: Name of the device; None for the first GPU, else the processors.
-        admission: Behaviour if another run uses the device.
+        find: Finds the devices, and is called again after a wait: the amount of free memory has changed then.
+        admission: Behaviour if another run uses one of the devices.
         say: Shows a note to the user.
 
     Raises:
-        UsageError: The name of the device has another form.
-        UnfitEnvironment: There is no such device, another run uses it, or the locks cannot be written.
+        UsageError: From `find`.
+        UnfitEnvironment: From `find`, or another run uses a device, or the locks cannot be written.
     """
-    state, device = StateFolder.of_this_user(), find(wanted)
+    state, devices = StateFolder.of_this_user(), find()
+    resources = _resources(devices)
     with contextlib.ExitStack() as line:
         if admission is not DeviceAdmission.SHARE:
-            line.enter_context(_first_in_line(device, state, admission, say))
-            if _wait_for_the_end(device, state, admission, say):
-                device = find(device.name)  # the amount of free memory has changed
-        beside = occupants(device, state)
+            for each in resources:
+                line.enter_context(_first_in_line(each, state, admission, say))
+            waits = [_wait_for_the_end(each, state, admission, say) for each in resources]
+            devices = find() if any(waits) else devices
+        beside = [(each.name, occupant) for each in resources for occupant in _occupants(each, state)]
         try:
-            occupancy = Occupancy(device, state)
+            occupancy = Occupancy(devices, state)
         except OSError as error:
             raise UnfitEnvironment(f"cannot write to {state.locks}: {error.strerror or error}") from error
-    for occupant in beside:
-        say(f"{device.name} is shared with {occupant}: both are slower, and what is measured is that of both")
+    for name, occupant in beside:
+        say(f"{name} is shared with {occupant}: both are slower, and what is measured is that of both")
     try:
         yield occupancy
     finally:
@@ -174,20 +218,33 @@ def occupied(wanted: str | None, admission: DeviceAdmission, say: Callable[[str]
 
 
 def occupants(device: DeviceInfo, state: StateFolder) -> list[Occupant]:
-    """Runs that use a device now. For processors, only runs that may use some of this process's processors."""
-    mine = os.sched_getaffinity(0)
-    pattern = state.place(_key(device), "*")
+    """Runs that use a device now. For processors, only runs that may use some of the same processors."""
+    (resource,) = _resources((device,))
+    return _occupants(resource, state)
+
+
+def _occupants(resource: _Resource, state: StateFolder) -> list[Occupant]:
+    mine = frozenset(resource.processors)
+    pattern = state.place(resource.key, "*")
     found = [_occupant(path) for path in sorted(pattern.parent.glob(pattern.name))]
     return [each for each in found if each is not None and (not each.processors or each.processors & mine)]
 
 
+def _resources(devices: tuple[DeviceInfo, ...]) -> list[_Resource]:
+    """Resources of devices, in the one order in which every run locks them."""
+    gpus = {_Resource(each.uuid or each.name, each.name) for each in devices if not each.on_processors}
+    parts = [each.processors or os.sched_getaffinity(0) for each in devices if each.on_processors]
+    processors = {number for part in parts for number in part}
+    return sorted([*gpus, *([_Resource(PROCESSORS, PROCESSORS, tuple(sorted(processors)))] if processors else [])])
+
+
 @contextmanager
 def _first_in_line(
-    device: DeviceInfo, state: StateFolder, admission: DeviceAdmission, say: Callable[[str], None]
+    resource: _Resource, state: StateFolder, admission: DeviceAdmission, say: Callable[[str], None]
 ) -> Iterator[None]:
     """Context manager: the right to be admitted next. One run has it at a time, and the other runs poll for it."""
     until_s = time.monotonic() + _WITHIN_S
-    path = state.queue(_key(device))
+    path = state.queue(resource.key)
     try:
         file = open_lock(path)
     except OSError as error:
@@ -200,10 +257,10 @@ def _first_in_line(
                 break
             except BlockingIOError:
                 if admission is DeviceAdmission.REFUSE and time.monotonic() > until_s:
-                    raise _refused(device, occupants(device, state)) from None
+                    raise _refused(resource, _occupants(resource, state)) from None
             if admission is DeviceAdmission.WAIT and not told:
                 told = True
-                say(f"another run waits for {device.name} already: this one is behind it")
+                say(f"another run waits for {resource.name} already: this one is behind it")
             time.sleep(_LOOK_S)
         yield
     finally:
@@ -211,26 +268,26 @@ def _first_in_line(
 
 
 def _wait_for_the_end(
-    device: DeviceInfo, state: StateFolder, admission: DeviceAdmission, say: Callable[[str], None]
+    resource: _Resource, state: StateFolder, admission: DeviceAdmission, say: Callable[[str], None]
 ) -> bool:
-    """Wait until no other run uses a device, or refuse; return whether another run used it."""
+    """Wait until no other run uses a resource, or refuse; return whether another run used it."""
     has_waited, told = False, list[Occupant]()
     until_s = time.monotonic() + _ENDS_WITHIN_S
-    while others := occupants(device, state):
+    while others := _occupants(resource, state):
         has_waited = True
         is_ending = not any(each.is_conducted for each in others) and time.monotonic() < until_s
         if admission is DeviceAdmission.REFUSE and not is_ending:
-            raise _refused(device, others)
+            raise _refused(resource, others)
         if not is_ending and others[0] not in told:
             told.append(others[0])
-            say(f"waits for {others[0]}, which uses {device.name}")
+            say(f"waits for {others[0]}, which uses {resource.name}")
         time.sleep(_LOOK_S)
     return has_waited
 
 
-def _refused(device: DeviceInfo, others: Sequence[Occupant]) -> UnfitEnvironment:
+def _refused(resource: _Resource, others: Sequence[Occupant]) -> UnfitEnvironment:
     user = str(others[0]) if others else "another run"
-    return UnfitEnvironment(f"{device.name} is used by {user}", _HINT)
+    return UnfitEnvironment(f"{resource.name} is used by {user}", _HINT)
 
 
 def _made(path: Path) -> int:
@@ -269,7 +326,3 @@ def _read(content: bytes) -> Occupant:
         return Occupant()
     run = record.run if record.run.isprintable() else ascii(record.run)[1:-1]  # keeps it on one line
     return Occupant(record.pid, run, frozenset(record.processors))
-
-
-def _key(device: DeviceInfo) -> str:
-    return device.uuid or device.name

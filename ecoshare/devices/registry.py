@@ -80,14 +80,14 @@ def processors() -> DeviceInfo:
 
 
 def find(wanted: str | None) -> DeviceInfo:
-    """Device with this name (`cpu`, `cuda`, `cuda:1`); without a name the first GPU, else the processors.
+    """One device, by its name (`cpu`, `cuda`, `cuda:1`); without a name the first GPU, else the processors.
 
     Raises:
         UsageError: The name has another form.
         UnfitEnvironment: There is no such device here, or it cannot be shared.
     """
     if wanted is not None and not re.fullmatch(r"cpu|cuda(:\d+)?", wanted):
-        raise UsageError(f"--device {wanted}: expected cpu, cuda or cuda:N", _meant(wanted))
+        raise UsageError(f"--device {wanted}: expected cpu, cuda, cuda:N, or for a run cpu/N or all", _meant(wanted))
     if wanted == PROCESSORS:
         return processors()
     visible = visible_gpus()

@@ -3,8 +3,8 @@
 ::
 
     registry ──► Vendor ──┬── visible()        identity, memory
-                          ├── environment()    variables that show a job this device alone
-                          ├── share_contexts() how processes use it at the same moment
+                          ├── environment()    variables that show a job its devices alone
+                          ├── share_contexts() how processes use them at the same moment
                           ├── memory_transfer() ──► MemoryTransfer: moves memory to the host and back
                           ├── power_model()    watts for a device without a meter
                           ├── open_knobs()     ──► Knobs: what can be set (devices/knob.py)
@@ -17,7 +17,7 @@ docs/adding-a-device.md shows how a vendor is added: one file.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -101,23 +101,23 @@ class Vendor(Protocol):
         """
         ...
 
-    def environment(self, device: DeviceInfo) -> dict[str, str | None]:
-        """Variables that make only this device visible to a job; None takes a variable out."""
+    def environment(self, devices: Sequence[DeviceInfo]) -> dict[str, str | None]:
+        """Variables that make only these devices visible to a job, in this order; None takes a variable out."""
         ...
 
     def share_contexts(
-        self, device: DeviceInfo, lanes: int, folder: Path, environment: Mapping[str, str]
+        self, devices: Sequence[DeviceInfo], lanes: int, folder: Path, environment: Mapping[str, str]
     ) -> ContextSharing:
-        """Decide how the jobs of parallel lanes use the device at the same moment.
+        """Decide how the jobs of parallel lanes use a device at the same moment.
 
         Args:
-            device: The device.
-            lanes: Number of lanes on the device.
+            devices: All devices of the run.
+            lanes: Number of lanes on each device.
             folder: Folder of the run for sockets.
             environment: Environment of a service that is started for it.
 
         Raises:
-            UnfitEnvironment: The device admits one process, and there is no service that shares it.
+            UnfitEnvironment: A device admits one process, and there is no service that shares it.
         """
         ...
 

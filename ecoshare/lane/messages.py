@@ -36,6 +36,7 @@ class LaunchAttempt:
         fused: Whether to run the job, if possible, as a thread of the process that jobs of its script and lane share.
         process_bytes: Most memory of that process, if `fused`.
         launcher: Name of the launcher that the job is: other processes use the device for it; empty if it is none.
+        processors: Numbers of the processors that the job may use; empty for all that the server may use.
     """
 
     command: int
@@ -60,6 +61,7 @@ class LaunchAttempt:
     process_bytes: int = 0
     context_bytes: int = 0
     launcher: str = ""
+    processors: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ from typing import Any
 import ecoshare
 from ecoshare.lane import child_starts
 from ecoshare.lane.after_import import after_import
+from ecoshare.lane.confinement import match_threads
 from ecoshare.lane.device_sync import DeviceSync, drain, empty_cache, limit_cuda, lower_limit, spans_processes
 from ecoshare.lane.iterations import Boundary
 from ecoshare.lane.kept_lane import KeptLane, note_path, write_note
@@ -259,6 +260,7 @@ def run(launch: LaunchAttempt, forked: bool) -> None:
     dress(launch)
     if forked:
         reseed()
+        match_threads(launch.processors)
     if launch.device == "cuda":
         job.watch_children()
     if launch.launcher:

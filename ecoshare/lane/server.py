@@ -32,6 +32,7 @@ from pathlib import Path
 
 from ecoshare.lane import boot, exit_records, messages, process_exit, processes, runner, warm_start
 from ecoshare.lane.attempt_process import AttemptProcess, PreparedSlot
+from ecoshare.lane.confinement import confine, match_threads
 from ecoshare.lane.files import open_outputs
 from ecoshare.lane.fused_processes import FusedProcessHandle, place_of
 from ecoshare.lane.lane_table import LaneTable, lane_path
@@ -211,6 +212,8 @@ class JobSupervisor:
                 ours.close()
                 processes.die_with_parent(parent)
                 self._become_other()
+                confine(launch.processors)
+                match_threads(launch.processors)
                 return theirs
             theirs.close()
             host = FusedProcessHandle(place, pid, os.pidfd_open(pid), ours)
@@ -284,6 +287,7 @@ class JobSupervisor:
                 os.dup2(handle, target)
                 os.close(handle)
             signal.signal(signal.SIGINT, signal.default_int_handler)
+            confine(launch.processors)
             if why:
                 _replace(launch, python, self.added)
             return launch

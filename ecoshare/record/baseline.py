@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,14 +15,13 @@ from ecoshare.record.energy_account import EnergyAccount
 from ecoshare.record.job_summary import JobSummary
 from ecoshare.record.packing_timeline import PackingPeriod, PackingTimeline
 from ecoshare.record.profile_doubts import uncertain
+from ecoshare.record.run_energy import DeviceSpan, RunEnergy
 from ecoshare.record.savings import expected_scales, measured_scales, ratios
 from ecoshare.record.window_costs import KNOWN, all_spent_j, within
 from ecoshare.values.packing import Packing
 from ecoshare.values.setting import AS_FOUND, Setting
 
 PREDICTED = "predicted"
-
-Span = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +30,9 @@ class Baseline:
 
     Attributes:
         source: Always `predicted`.
-        exclusive_energy_j: Joules of each job alone, one after the other, at the default setting.
+        exclusive_energy_j: Joules of each job alone on a device, one after the other, at the default setting.
         exclusive_energy_error_j: Standard error (J) of `exclusive_energy_j`.
-        exclusive_makespan_s: Time (s) of the same, in the order of arrival.
+        exclusive_makespan_s: Time (s) of the same on the devices of the run, in the order of arrival.
         exclusive_makespan_error_s: Standard error (s) of `exclusive_makespan_s`.
         exclusive_starts_s: Part (s) of that in which torch is loaded and jobs prepare their data.
         packed_default_energy_j: Joules of the same packings at the default setting.
@@ -49,18 +49,19 @@ class Baseline:
     unknown: tuple[str, ...] = ()
 
 
-def search_cost_j(timeline: PackingTimeline, account: EnergyAccount, end_s: float) -> float | None:
+def search_cost_j(timeline: PackingTimeline, energy: RunEnergy, end_s: float) -> float | None:
     """Joules spent at settings that were tried and not kept, beyond those of the same work at the default setting.
 
     The cost is zero if no such setting was tried, and None if the cost of none of them is known.
     """
-    tried = {key: parts for key, parts in _at_settings(timeline, end_s).items() if timeline.kept.get(key[0]) != key[1]}
+    at_settings = _at_settings(timeline, energy, end_s)
+    tried = {key: parts for key, parts in at_settings.items() if timeline.kept.get(key[0]) != key[1]}
     if not tried:
         return 0.0
     found = ratios(timeline)
     known = []
     for key, parts in tried.items():
-        ratio, value_j = found.get(key), all_spent_j(account, [span for _, span in parts])
+        ratio, value_j = found.get(key), all_spent_j([span for _, span in parts])
         if ratio is not None and value_j is not None:
             known.append(max(0.0, value_j * (1.0 - 1.0 / ratio)))
     return math.fsum(known) if known else None
@@ -70,17 +71,17 @@ def baseline(
     jobs: Sequence[JobSummary],
     profiles: Mapping[str, Profile],
     timeline: PackingTimeline | None,
-    account: EnergyAccount,
+    energy: RunEnergy,
     end_s: float,
     planned: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
     load_s: float = 0.0,
 ) -> Baseline:
     """Predict two baselines for the same work: each job alone, and the same packings at the default setting.
 
-    Alone means `python script`, one job after the other, at the default setting. Time and joules of iterations come
-    from the profiles of their classes. Each job loads torch and prepares its data in the time that this took in the
-    run. This time counts at idle power, so the predicted joules are a lower bound. If a profile is not reliable, the
-    values for jobs alone are None, and `unknown` gives the reasons.
+    Alone means `python script`, one job after the other on each device, at the default setting. Time and joules of
+    iterations come from the profiles of their classes. Each job loads torch and prepares its data in the time that this
+    took in the run. This time counts at idle power, so the predicted joules are a lower bound. If a profile is not
+    reliable, the values for jobs alone are None, and `unknown` gives the reasons.
 
     Args:
         jobs: Jobs of the summary.
@@ -92,8 +93,9 @@ def baseline(
     unknown = _unknown(worked, profiles, planned)
     starts_s = [_start_s(job, planned.get(job.name, {}), load_s) for job in worked]
     pairs = [] if unknown else zip(worked, starts_s, strict=True)
-    alone = [_alone(job, profiles.get(job.job_class), account, start_s) for job, start_s in pairs]
-    makespan_s = _one_after_the_other_s(worked, [each.time_s for each in alone]) if alone else None
+    alone = [_alone(job, profiles.get(job.job_class), energy, start_s) for job, start_s in pairs]
+    devices = max(1, len(energy.devices))
+    makespan_s = _one_after_the_other_s(worked, [each.time_s for each in alone], devices) if alone else None
     energy_j = _sum([each.energy_j for each in alone]) if alone else None
     classes = [job.job_class for job in worked]
     return Baseline(
@@ -102,7 +104,7 @@ def baseline(
         exclusive_makespan_s=makespan_s,
         exclusive_makespan_error_s=_error(classes, [each.time_error_s for each in alone]) if makespan_s else None,
         exclusive_starts_s=math.fsum(starts_s) if makespan_s else None,
-        packed_default_energy_j=None if timeline is None else _at_default_j(timeline, account, end_s),
+        packed_default_energy_j=None if timeline is None else _at_default_j(timeline, energy, end_s),
         unknown=tuple(unknown),
     )
 
@@ -142,7 +144,7 @@ def _start_s(job: JobSummary, planned: Mapping[str, Any], load_s: float) -> floa
     return (0.0 if own else load_s) + (job.preparation_s or 0.0)
 
 
-def _alone(job: JobSummary, profile: Profile | None, account: EnergyAccount, start_s: float) -> _Alone:
+def _alone(job: JobSummary, profile: Profile | None, energy: RunEnergy, start_s: float) -> _Alone:
     if profile is None:
         return _Alone(None, None, None, None)
     guessed = profile.guessed(job.iterations, job.eval_iterations)
@@ -152,23 +154,23 @@ def _alone(job: JobSummary, profile: Profile | None, account: EnergyAccount, sta
     time_error_s = _of_both(counts, *(None if each is None else each.standard_error_s for each in times))
     if guessed and profile.train is not None and time_error_s is not None:
         time_error_s += guessed * profile.train.mean_s
-    energy_j = _alone_j(counts, profile, account)
+    energy_j = _alone_j(counts, profile, energy)
     energy_error_j = None
     if energy_j is not None and profile.energy is not None and time_s and time_error_s is not None:
         # The error of a modelled power is not known, so only the error of the time counts.
         energy_error_j = energy_j * math.hypot(time_error_s / time_s, profile.energy.relative_error or 0.0)
     if time_s is not None:
         time_s += start_s
-    if energy_j is not None and account.session is not None:
-        energy_j += start_s * (account.session.idle_w or 0.0)
+    if energy_j is not None and energy.session is not None:
+        energy_j += start_s * (energy.session.idle_w or 0.0)
     return _Alone(time_s, time_error_s, energy_j, energy_error_j)
 
 
-def _alone_j(counts: tuple[int, int], profile: Profile, account: EnergyAccount) -> float | None:
+def _alone_j(counts: tuple[int, int], profile: Profile, energy: RunEnergy) -> float | None:
     """Joules of so many iterations (training, inference) alone; None if the run's joules are of another kind."""
-    if profile.energy is None or account.session is None:
+    if profile.energy is None or energy.session is None:
         return None
-    own, of_run = profile.energy, account.session
+    own, of_run = profile.energy, energy.session
     if (own.source, own.scope) != (of_run.source, of_run.scope):
         return None
     return _of_both(counts, own.per_iteration_j, own.per_eval_iteration_j)
@@ -196,38 +198,39 @@ def _error(classes: Sequence[str], errors: Sequence[float | None]) -> float | No
     return math.hypot(*by_class.values())
 
 
-def _one_after_the_other_s(jobs: Sequence[JobSummary], works_s: Sequence[float | None]) -> float | None:
-    """Time (s) from the first arrival to the last finish if jobs run one at a time in order of arrival."""
-    now_s = first_s = None
+def _one_after_the_other_s(jobs: Sequence[JobSummary], works_s: Sequence[float | None], devices: int) -> float | None:
+    """Time (s) from the first arrival to the last finish if each device runs one job at a time, in order of arrival."""
+    first_s = min((job.arrival_s for job in jobs if job.arrival_s is not None), default=None)
+    if first_s is None:
+        return None
+    free_s = [first_s] * devices  # heap of the times at which a device is free
     for job, work_s in sorted(zip(jobs, works_s, strict=True), key=lambda each: each[0].arrival_s or 0.0):
-        arrival_s = job.arrival_s
-        if work_s is None or arrival_s is None:
+        if work_s is None or job.arrival_s is None:
             return None
-        first_s = arrival_s if first_s is None else first_s
-        now_s = max(now_s or 0.0, arrival_s) + work_s
-    return None if now_s is None or first_s is None else now_s - first_s
+        heapq.heapreplace(free_s, max(free_s[0], job.arrival_s) + work_s)
+    return max(free_s) - first_s
 
 
-def _at_default_j(timeline: PackingTimeline, account: EnergyAccount, end_s: float) -> float | None:
+def _at_default_j(timeline: PackingTimeline, energy: RunEnergy, end_s: float) -> float | None:
     """Joules of the run if every packing had run at the default setting; None if they are not known.
 
     Joules at another setting are divided by its measured ratio of E. Without a ratio, they are replaced by the joules
     of the same iterations at the default setting, as measured or predicted. If neither is known, they count unchanged,
     provided that they are a small part (a packing that was just leaving its setting).
     """
-    if account.energy is None or timeline.differs_s is not None:
+    total_j, unknown_j, changed_j = energy.value_j, 0.0, 0.0
+    if total_j is None or timeline.differs_s is not None:
         return None
-    total_j, unknown_j, changed_j = account.energy.value_j, 0.0, 0.0
     found, scales = ratios(timeline), expected_scales(timeline) | measured_scales(timeline)
-    for (packing, setting), parts in _at_settings(timeline, end_s).items():
-        value_j, ratio = all_spent_j(account, [span for _, span in parts]), found.get((packing, setting))
+    for (packing, setting), parts in _at_settings(timeline, energy, end_s).items():
+        value_j, ratio = all_spent_j([span for _, span in parts]), found.get((packing, setting))
         if value_j is None:
             return None
         scale = scales.get(packing)
         if ratio is not None:
             changed_j += value_j * (1.0 / ratio - 1.0)
         elif scale is not None:
-            work = math.fsum(scale.work(stretch.classes, _done(account, *span)) for stretch, span in parts)
+            work = math.fsum(scale.work(stretch.classes, _done(*span)) for stretch, span in parts)
             changed_j += work * scale.default - value_j
         else:
             unknown_j += value_j
@@ -244,12 +247,14 @@ def _done(account: EnergyAccount, from_s: float, to_s: float) -> dict[str, float
 
 
 def _at_settings(
-    timeline: PackingTimeline, end_s: float
-) -> dict[tuple[Packing, Setting], list[tuple[PackingPeriod, Span]]]:
+    timeline: PackingTimeline, energy: RunEnergy, end_s: float
+) -> dict[tuple[Packing, Setting], list[tuple[PackingPeriod, DeviceSpan]]]:
     """Time spans of each packing at each setting other than the default."""
-    found: dict[tuple[Packing, Setting], list[tuple[PackingPeriod, Span]]] = {}
+    found: dict[tuple[Packing, Setting], list[tuple[PackingPeriod, DeviceSpan]]] = {}
     for stretch in timeline.stretches:
         for setting, from_s, to_s in stretch.parts(end_s):
             if setting != AS_FOUND and to_s > from_s:
-                found.setdefault((stretch.packing, setting), []).append((stretch, (from_s, to_s)))
+                found.setdefault((stretch.packing, setting), []).append(
+                    (stretch, (energy.of(stretch.device), from_s, to_s))
+                )
     return found

@@ -1,4 +1,4 @@
-"""Accounts for a run's joules: splits its samples into joules of the device, of idleness and of each job.
+"""Accounts for the joules of a device in a run: splits its samples into joules of idleness and of each job.
 
 Every interval between two samples satisfies device = idle + sum over jobs, exactly. An interval without known joules
 (the meter failed, or went back) is left out of all sums; the account states the covered part of the time. A counter
@@ -74,7 +74,7 @@ class EnergyInterval:
 
 @dataclass(slots=True)
 class EnergyAccount:
-    """Joules of a run.
+    """Joules of a device in a run.
 
     Attributes:
         session: Meter session, the last one of a resumed run. `idle_w` is the last idle power watched in it, if any.
@@ -102,10 +102,10 @@ class EnergyAccount:
 
 
 def account(lines: Iterable[Line], rates: Callable[[str], EnergyRate | None]) -> EnergyAccount:
-    """Compute the energy account of a run.
+    """Compute the energy account of a device.
 
     Args:
-        lines: Sessions and samples of the run, in order.
+        lines: Sessions and samples of the device, in order.
         rates: Returns the rate of a job's class, measured alone, for the name of the job. None if it is not known; the
             job's time with the turn then counts at the average power of the other jobs.
 

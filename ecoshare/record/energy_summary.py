@@ -1,19 +1,22 @@
-"""Energy of a run and of its jobs, as the summary has it."""
+"""Energy of a run, of its devices and of its jobs, as the summary has it."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ecoshare.record.energy_account import EnergyAccount
-from ecoshare.values.joules import ATTRIBUTED, MEASURED
+from ecoshare.record.run_energy import RunEnergy
+from ecoshare.values.joules import ATTRIBUTED, MEASURED, MODELLED
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceEnergy:
-    """Energy of the device of a run.
+    """Energy of a device of a run, or of all its devices together.
 
     Attributes:
-        source: `measured` by an energy counter, or `modelled`.
+        source: `measured` by an energy counter, or `modelled`. A sum is measured if all its parts are.
         scope: `gpu` or `cpu`.
         standard_error_j: Error (J) from the counter's coarseness in time; None for a model.
         meter: Name of the meter.
@@ -62,12 +65,34 @@ def device_energy(account: EnergyAccount) -> DeviceEnergy | None:
     )
 
 
-def job_energy(job: str, account: EnergyAccount) -> JobEnergy | None:
-    """Energy of a job; None if it is not known. A share of a measurement is `attributed`, not `measured`."""
-    own = account.jobs.get(job)
-    if own is None or account.session is None:
-        return None
-    measured = account.session.source == MEASURED
-    return JobEnergy(
-        own.value_j, ATTRIBUTED if measured else account.session.source, own.standard_error_j if measured else None
+def run_energy(energy: RunEnergy) -> DeviceEnergy | None:
+    """Energy of all devices together; None if that of none is known."""
+    parts = [found for each in energy.devices.values() if (found := device_energy(each)) is not None]
+    if len(energy.devices) == 1 or not parts:
+        return parts[0] if parts else None
+    errors_j = [part.standard_error_j for part in parts if part.standard_error_j is not None]
+    is_measured = all(part.source == MEASURED for part in parts)
+    return DeviceEnergy(
+        value_j=math.fsum(part.value_j for part in parts),
+        source=MEASURED if is_measured else MODELLED,
+        scope=parts[0].scope,
+        standard_error_j=math.hypot(*errors_j) if is_measured else None,
+        meter=_each_once(part.meter for part in parts),
+        about=_each_once(part.about for part in parts),
+        covered=math.fsum(part.covered for part in parts) / len(energy.devices),
+        faults=energy.faults,
     )
+
+
+def _each_once(words: Iterable[str]) -> str:
+    return "; ".join(dict.fromkeys(words))
+
+
+def job_energy(job: str, energy: RunEnergy) -> JobEnergy | None:
+    """Energy of a job; None if it is not known. A share of a measurement is `attributed`, not `measured`."""
+    own = energy.job(job)
+    sources = {each.session.source for each in energy.devices.values() if job in each.jobs and each.session is not None}
+    if own is None or not sources:
+        return None
+    measured = sources == {MEASURED}
+    return JobEnergy(own.value_j, ATTRIBUTED if measured else MODELLED, own.standard_error_j if measured else None)

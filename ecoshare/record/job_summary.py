@@ -1,4 +1,4 @@
-"""Result of a job, derived from its history, its profile and the energy account of the run."""
+"""Result of a job, derived from its history, its profile and the joules of the run."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ecoshare.profiling.profile import Profile
-from ecoshare.record.energy_account import EnergyAccount
 from ecoshare.record.energy_summary import JobEnergy, job_energy
 from ecoshare.record.job_history import JobHistory
 from ecoshare.record.plain_values import named
 from ecoshare.record.profile_doubts import too_fast
+from ecoshare.record.run_energy import RunEnergy
 from ecoshare.values.attempt import Outcome, Usage
 
 
@@ -105,8 +105,9 @@ class JobSummary:
 def job_summary(
     job: Mapping[str, Any],
     history: JobHistory,
-    plan: Mapping[str, Any],
-    account: EnergyAccount,
+    devices: tuple[str, ...],
+    lanes: int,
+    energy: RunEnergy,
     state: str,
     profile: Profile | None,
     at_settings: bool,
@@ -117,8 +118,9 @@ def job_summary(
     Args:
         job: Job or trial of the plan.
         history: History of the job from the log.
-        plan: Content of plan.json.
-        account: Energy account of the run.
+        devices: Devices of its last attempt.
+        lanes: Number of lanes of a device.
+        energy: Joules of the run.
         state: State of the job.
         profile: Profile of its class; None if there is none.
         at_settings: Whether the run applied settings.
@@ -126,10 +128,10 @@ def job_summary(
     """
     usage, last = history.usage, history.exit
     arrival_s, start_s, finish_s = history.arrival_s, history.start_s, history.finish_s
-    own = job_energy(job["name"], account)
-    counted = account.iterations.get(job["name"], 0)
+    own = job_energy(job["name"], energy)
+    counted = energy.iterations(job["name"])
     alone_s = _alone_s(usage, profile)
-    slower = slowdown(usage, plan["lanes"])
+    slower = slowdown(usage, lanes)
     doubt = "" if at_settings else too_fast(usage.span_s - usage.waited_s, alone_s, usage.done, profile)
     if doubt:
         alone_s = None
@@ -142,7 +144,7 @@ def job_summary(
         state=state,
         exit_code=last.exit_code if last is not None else None,
         attempts=history.attempt,
-        devices=(plan["device"]["name"],) if history.attempt else (),
+        devices=devices,
         lanes=history.lanes,
         iterations=usage.iterations,
         eval_iterations=usage.eval_iterations,
@@ -163,7 +165,7 @@ def job_summary(
         parks=len(history.parked),
         parked_s=history.parked_s(end_s),
         keeps_lane=usage.keeps_lane or None,
-        peak_memory_bytes=usage.peak_bytes or account.peak_bytes.get(job["name"]),
+        peak_memory_bytes=usage.peak_bytes or energy.peak_bytes(job["name"]),
         energy=own,
         energy_per_iteration_j=own.value_j / counted if own and counted else None,
         error=_error(history) if state != "completed" else None,

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
-from ecoshare.record.energy_account import EnergyAccount
 from ecoshare.record.packing_record import PackingEnding
 from ecoshare.record.packing_timeline import OBSERVED_S, PackingPeriod, PackingTimeline
+from ecoshare.record.run_energy import DeviceSpan, RunEnergy
 from ecoshare.record.savings import Ratios, ratios
 from ecoshare.record.setting_history import Values
 from ecoshare.record.window_costs import all_spent_j
@@ -77,12 +77,12 @@ class PackingSummary:
     verdict: str | None = None
 
 
-def packings(timeline: PackingTimeline, account: EnergyAccount, end_s: float) -> list[PackingSummary]:
+def packings(timeline: PackingTimeline, energy: RunEnergy, end_s: float) -> list[PackingSummary]:
     """Packings that ran on a device, in order of their first start.
 
     Args:
         timeline: Packing periods of the run.
-        account: Energy account of the run.
+        energy: Joules of the run.
         end_s: Last known time (s) of the run.
     """
     own: dict[tuple[str, Packing], list[PackingPeriod]] = {}
@@ -90,15 +90,15 @@ def packings(timeline: PackingTimeline, account: EnergyAccount, end_s: float) ->
         if not stretch.is_passing():
             own.setdefault((stretch.device, stretch.packing), []).append(stretch)
     found = ratios(timeline)
-    return [_packing(each, timeline, found, account, end_s) for each in own.values()]
+    return [_packing(each, timeline, found, energy, end_s) for each in own.values()]
 
 
 def _packing(
-    own: list[PackingPeriod], timeline: PackingTimeline, found: Ratios, account: EnergyAccount, end_s: float
+    own: list[PackingPeriod], timeline: PackingTimeline, found: Ratios, energy: RunEnergy, end_s: float
 ) -> PackingSummary:
     first, last = own[0], own[-1]
     packing = first.packing
-    spans = _spans(own, end_s)
+    spans = _spans(own, energy, end_s)
     measurements = [found for stretch in own for _, found in stretch.measurements]
     kept = timeline.kept.get(packing)
     return PackingSummary(
@@ -107,11 +107,11 @@ def _packing(
         jobs=tuple(dict.fromkeys(job for stretch in own for job in stretch.jobs)),
         from_s=first.from_s,
         to_s=last.to_s,
-        duration_s=math.fsum(to_s - from_s for from_s, to_s in spans),
-        energy_j=all_spent_j(account, spans),
+        duration_s=math.fsum(to_s - from_s for _, from_s, to_s in spans),
+        energy_j=all_spent_j(spans),
         predicted=_predicted(next((each for each in own if each.measurements), first)),
         measured=_measured(own, timeline.solos),
-        observed=_observed(own, timeline.solos, account, spans),
+        observed=_observed(own, timeline.solos, spans),
         settings_tried=len({each.setting for each in measurements if each.setting != AS_FOUND}),
         setting=None if kept is None else dict(kept),
         energy_ratio=None if kept is None else found.get((packing, kept)),
@@ -141,9 +141,7 @@ def _measured(own: Sequence[PackingPeriod], solos: dict[str, Solo]) -> PackingSp
     return PackingSpeeds(means, fmean(powers_w) if powers_w else None)
 
 
-def _observed(
-    own: Sequence[PackingPeriod], solos: dict[str, Solo], account: EnergyAccount, spans: Sequence[tuple[float, float]]
-) -> ObservedSpeeds:
+def _observed(own: Sequence[PackingPeriod], solos: dict[str, Solo], spans: Sequence[DeviceSpan]) -> ObservedSpeeds:
     """Mean speeds and power over the whole time of a packing.
 
     Speeds come from the jobs' progress at the default setting, watts from the meter of the run. `missing` gives, for
@@ -156,7 +154,7 @@ def _observed(
         for job, speed in found.items():
             speeds.setdefault(stretch.classes[job], []).append(speed)
         missing |= {stretch.classes[job]: words for job, words in why.items()}
-    duration_s, spent_j = math.fsum(to_s - from_s for from_s, to_s in spans), all_spent_j(account, spans)
+    duration_s, spent_j = math.fsum(to_s - from_s for _, from_s, to_s in spans), all_spent_j(spans)
     power_w = spent_j / duration_s if spent_j is not None and duration_s >= OBSERVED_S else None
     return ObservedSpeeds(
         {name: fmean(values) for name, values in speeds.items()},
@@ -177,5 +175,5 @@ def _verdict(own: Sequence[PackingPeriod], solos: dict[str, Solo]) -> str | None
     return "ended" if len(own[0].jobs) > 1 else None
 
 
-def _spans(own: Iterable[PackingPeriod], end_s: float) -> list[tuple[float, float]]:
-    return [(each.from_s, end_s if each.to_s is None else each.to_s) for each in own]
+def _spans(own: Iterable[PackingPeriod], energy: RunEnergy, end_s: float) -> list[DeviceSpan]:
+    return [(energy.of(each.device), each.from_s, end_s if each.to_s is None else each.to_s) for each in own]

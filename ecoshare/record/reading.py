@@ -17,11 +17,12 @@ from ecoshare.lane import trace
 from ecoshare.profiling.profile import Profile
 from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.record import event_log, samples
-from ecoshare.record.energy_account import EnergyRate, account
+from ecoshare.record.energy_account import EnergyRate
 from ecoshare.record.job_history import JobHistory
 from ecoshare.record.metric_reader import values_of
 from ecoshare.record.run_data import RunData
 from ecoshare.record.run_documents import DAMAGED, read_environment, read_json, read_plan, read_records
+from ecoshare.record.run_energy import RunEnergy
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.record.run_history import RunHistory
 from ecoshare.record.summary import summarise
@@ -54,14 +55,14 @@ def read(folder: RunFolder, packings: bool = True) -> RunData:
         history.add_unlogged(event)
     lines = list(samples.read(folder.samples))
     profiles = _profiles(plan, folder)
-    energy = account(lines, rates=_rates(plan, profiles))
+    energy = RunEnergy.of_lines([each["name"] for each in plan["devices"]], lines, _rates(plan, profiles))
     environment = read_environment(folder.environment) if folder.environment.exists() else {}
     load_s = environment.get("torch_load_s") or 0.0
     return RunData(
         summary=summarise(plan, history, energy, _shown(folder), live, profiles, load_s, packings),
         history=history,
         samples=lines,
-        account=energy,
+        energy=energy,
         environment=environment,
     )
 

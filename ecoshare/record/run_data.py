@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ecoshare.lane.trace import Iteration, Kind, Mark
-from ecoshare.record.energy_account import EnergyAccount
 from ecoshare.record.job_history import AttemptHistory
+from ecoshare.record.run_energy import RunEnergy
 from ecoshare.record.run_history import RunHistory
 from ecoshare.record.run_summary import RunSummary
-from ecoshare.record.samples import Line
+from ecoshare.record.samples import Line, Sample
 
 
 class TurnSpan(NamedTuple):
@@ -41,8 +41,8 @@ class RunData:
     Attributes:
         summary: Result of the run.
         history: History of the run, from its log.
-        samples: Sessions and samples of the meters.
-        account: Joules of the run over time.
+        samples: Sessions and samples of the meters of all devices; those of each device are in order.
+        energy: Joules of the run over time, by device.
         traces: Marks by job and attempt; an attempt without a trace is left out, or has no marks.
         environment: Content of environment.json; exports show only named fields of it.
     """
@@ -50,9 +50,18 @@ class RunData:
     summary: RunSummary
     history: RunHistory = field(default_factory=RunHistory)
     samples: list[Line] = field(default_factory=list)
-    account: EnergyAccount = field(default_factory=EnergyAccount)
+    energy: RunEnergy = field(default_factory=RunEnergy)
     traces: dict[tuple[str, int], list[Mark]] = field(default_factory=dict)
     environment: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def devices(self) -> list[str]:
+        """Names of the devices, in the order of the plan."""
+        return [each.name for each in self.summary.devices]
+
+    def samples_of(self, device: str) -> list[Sample]:
+        """Samples of one device, in order."""
+        return [line for line in self.samples if isinstance(line, Sample) and line.device == device]
 
     def turns(self, attempt: AttemptHistory) -> list[TurnSpan]:
         """Turns of an attempt; empty if its trace is not known."""

@@ -40,6 +40,7 @@ class _Device(_Written):
     memory_bytes: Count
     cores: Count
     power_limit_w: Amount | None = None
+    processors: list[Count] = []
 
 
 class _Job(_Written):
@@ -78,8 +79,7 @@ class _Plan(_Written):
     objective: str
     policy: str
     options: dict[str, float] = {}
-    device: _Device
-    memory_bytes: Count
+    devices: list[_Device] = Field(min_length=1)
     host_bytes: Count = 0
     lanes: Whole
     places_per_lane: Whole
@@ -106,8 +106,8 @@ class _Environment(_Written):
 
     token: str = Field(pattern=r"^[0-9a-f]{8,64}$")
     opened_unix_s: Amount
-    device: _Device
-    power_model: _Power | None = None
+    devices: list[_Device] = Field(min_length=1)
+    power_models: dict[str, _Power | None] = {}
     torch_load_s: Amount | None = None
 
 
@@ -128,6 +128,7 @@ def read_plan(path: Path) -> dict[str, Any]:
     """
     plan = read_json(path)
     _rename_limits(plan)
+    _list_device(plan)
     _checked(path, _PLAN, plan)
     _checked(path, _GOAL, plan.get("goal"))
     names = [each["name"] for each in (*plan["jobs"], *plan.get("sweeps", ()))]
@@ -145,6 +146,18 @@ def _rename_limits(plan: dict[str, Any]) -> None:
                 job["slowdown_limit"] = job.pop("slowdown")
 
 
+def _list_device(document: dict[str, Any]) -> None:
+    """Put the one device of an older document into a list, in place."""
+    device = document.pop("device", None)
+    if "devices" in document or not isinstance(device, dict):
+        return
+    if isinstance(memory_bytes := document.pop("memory_bytes", None), int):
+        device["memory_bytes"] = memory_bytes
+    document["devices"] = [device]
+    if "power_model" in document and isinstance(device.get("name"), str):
+        document["power_models"] = {device["name"]: document.pop("power_model")}
+
+
 def goal_of(plan: dict[str, Any]) -> Goal | None:
     """Goal of the setting search in a plan; None if the run searches no settings."""
     return _GOAL.validate_python(plan.get("goal"))
@@ -157,6 +170,7 @@ def read_environment(path: Path) -> dict[str, Any]:
         UsageError: The file cannot be read, or does not match the schema.
     """
     environment = read_json(path)
+    _list_device(environment)
     _checked(path, _ENVIRONMENT, environment)
     return environment
 

@@ -79,12 +79,14 @@ class ProfilingSpan:
     Attributes:
         to_s: End (s) of the window; None if the log does not have it.
         error: Reason why the window gave no profile; empty if it gave one.
+        device: Device that the job had to itself meanwhile.
     """
 
     job: str
     from_s: float
     to_s: float | None = None
     error: str = ""
+    device: str = ""
 
 
 class RunHistory:
@@ -130,6 +132,10 @@ class RunHistory:
         self.unlogged.append(event)
         self._take(event)
         self._timeline = None
+
+    def devices_of(self, lanes: Iterable[int]) -> tuple[str, ...]:
+        """Names of the devices of lanes, each once."""
+        return tuple(dict.fromkeys(self.lanes[lane].device for lane in lanes if lane in self.lanes))
 
     @property
     def attempts(self) -> list[AttemptHistory]:
@@ -178,7 +184,9 @@ class RunHistory:
                 attempt = AttemptHistory(command.job, command.attempt, command.lanes, self.end_s)
                 self._going[command.job] = self._attempts[command.job, command.attempt] = attempt
             case ProfileJob():
-                self._open_windows[command.id] = ProfilingSpan(command.job, self.end_s)
+                lanes = self._going[command.job].lanes if command.job in self._going else ()
+                device = "".join(self.devices_of(lanes)[:1])
+                self._open_windows[command.id] = ProfilingSpan(command.job, self.end_s, device=device)
 
     def _event(self, event: Event) -> None:
         match event:

@@ -23,13 +23,19 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class DeviceSummary:
-    """Device of a run, as planned.
+    """Device of a run.
 
     Attributes:
         fields: All fields of the device in plan.json.
+        energy: Energy of the device; None if it is not known.
+        idle_energy_j: Part (J) of the energy that no job caused; None if it is not known.
+        idle_power_w: Power (W) of the device at rest; None if it is not known.
     """
 
     fields: Mapping[str, Any]
+    energy: DeviceEnergy | None = None
+    idle_energy_j: float | None = None
+    idle_power_w: float | None = None
 
     @property
     def name(self) -> str:
@@ -62,8 +68,9 @@ class DeviceSummary:
         return self.fields.get("power_limit_w") or 0.0
 
     def as_dict(self) -> dict[str, Any]:
-        """The fields of plan.json."""
-        return dict(self.fields)
+        """The fields of plan.json, and those of the run."""
+        own = ("energy", "idle_energy_j", "idle_power_w")
+        return {**self.fields, **{name: as_plain(getattr(self, name)) for name in own}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +84,10 @@ class RunSummary:
         state: `completed`, `failed`, `interrupted`, or `running` while the run goes on.
         makespan_s: Time (s) from the first arrival to the last finish.
         mean_jct_s: Mean job completion time (s) of the jobs that completed.
-        energy: Energy of the device.
+        devices: Devices in the order of the plan, each with its own energy.
+        energy: Energy of all devices.
         idle_energy_j: Part (J) of the energy that no job caused.
-        idle_power_w: Power (W) of the device at rest.
+        idle_power_w: Power (W) of all devices at rest.
         search_energy_j: Joules of the windows and of the settings that were tried and not kept, beyond the work.
         jobs: Jobs in the order of the plan, then trials in the order in which they were drawn.
         windows: Profiling windows.

@@ -21,6 +21,7 @@ class JobView:
         slowdown: Slowdown so far, see `record.job_summary.slowdown`; None if not known.
         reason: Cause of a failure; empty in any other state.
         is_learned: Whether `total` is learned from earlier runs.
+        devices: Names of the devices that the job is on; empty if the run has one device only.
     """
 
     name: str
@@ -34,6 +35,7 @@ class JobView:
     slowdown: float | None
     reason: str = ""
     is_learned: bool = False
+    devices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

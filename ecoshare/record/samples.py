@@ -3,12 +3,13 @@
 ::
 
     {"session": {...}}                   a meter was opened: its joules start at 0 here (again, after `--resume`)
-    {"at_s": 4.0, "energy_j": 61.2, ...  joules since then, the device's state, and the progress of each attempt
+    {"at_s": 4.0, "energy_j": 61.2, ...  joules since then, the device's state, and the progress of each attempt there
     {"idle": {"at_s": 4.5, ...           power of the device while every job waited
     {"at_s": 5.0, ...
 
-All numbers of jobs are totals since their attempt began, so a lost line costs resolution but no joules. An attempt that
-has ended appears in one more line, with its final totals.
+Each line names its device, and the lines of a device are in the order of their times. All numbers of jobs are totals
+since their attempt began, so a lost line costs resolution but no joules. An attempt that has ended appears in one more
+line, with its final totals.
 """
 
 from __future__ import annotations
@@ -90,6 +91,7 @@ class Sample:
         memory_busy: Part of them during which the device's memory was read or written, 0 to 1.
         memory_bytes: Memory (bytes) in use on the device, by all processes.
         jobs: Progress of each attempt, by name and attempt: `name#1`.
+        device: Name of the device in this run.
     """
 
     at_s: float
@@ -103,6 +105,7 @@ class Sample:
     memory_busy: float | None = None
     memory_bytes: int | None = None
     jobs: dict[str, AttemptProgress] = field(default_factory=dict)
+    device: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,11 +115,13 @@ class Idle:
     Attributes:
         power_w: Mean power (W) over the time that ended at `at_s`.
         standard_error_w: Standard error (W) from the counter's coarseness in time.
+        device: Name of the device in this run.
     """
 
     at_s: float
     power_w: float
     standard_error_w: float
+    device: str = ""
 
 
 Line = Session | Sample | Idle
@@ -172,23 +177,30 @@ def read(path: Path) -> Iterator[Line]:
 
 def decode(lines: Iterable[str | bytes]) -> Iterator[Line]:
     """Decode text lines; see `read`."""
-    broken = ""
-    began = False
-    at_s = 0.0
+    broken: dict[str, str] = {}  # fault of each device: a damaged line may have been any device's
+    last_s: dict[str, float] = {}
     for number, text in enumerate(lines, start=1):
         try:
             line = _decode(text)
-            if line.at_s < at_s:
-                raise ValueError("its time is before that of the line above it")
-            if not began and not isinstance(line, Session):
-                raise ValueError("no session stands above it")
+            if not isinstance(line, Session):
+                # Before a run could have several devices, only the session named it.
+                line = line if line.device else replace(line, device=next(iter(last_s), ""))
+                if line.device not in last_s:
+                    raise ValueError("no session of its device stands above it")
+            if line.at_s < last_s.get(line.device, 0.0):
+                raise ValueError("its time is before that of a line above it")
         except ValueError:
-            broken = f"line {number} of samples.jsonl is damaged"
+            broken = dict.fromkeys(last_s, f"line {number} of samples.jsonl is damaged")
             continue
-        began, at_s = True, line.at_s
-        if broken and isinstance(line, Sample):
-            line, broken = replace(line, energy_j=None, fault=broken), ""
+        last_s[line.device] = line.at_s
+        if isinstance(line, Sample) and line.device in broken:
+            line = replace(line, energy_j=None, fault=broken.pop(line.device))
         yield line
+
+
+def of_device(lines: Iterable[Line], device: str) -> list[Line]:
+    """Lines of one device, in order."""
+    return [line for line in lines if line.device == device]
 
 
 def _decode(text: str | bytes) -> Line:

@@ -8,11 +8,11 @@ from typing import Any
 
 from ecoshare.profiling.profile import Profile
 from ecoshare.record.baseline import baseline, search_cost_j
-from ecoshare.record.energy_account import EnergyAccount
-from ecoshare.record.energy_summary import device_energy
+from ecoshare.record.energy_summary import device_energy, run_energy
 from ecoshare.record.job_history import JobHistory
 from ecoshare.record.job_summary import job_state, job_summary
 from ecoshare.record.packing_summary import packings
+from ecoshare.record.run_energy import RunEnergy
 from ecoshare.record.run_history import RunHistory
 from ecoshare.record.run_summary import DeviceSummary, RunSummary, outcomes
 from ecoshare.record.sweep_summary import sweeps
@@ -22,7 +22,7 @@ from ecoshare.record.window_costs import search_energy_j, windows
 def summarise(
     plan: dict[str, Any],
     history: RunHistory,
-    energy: EnergyAccount,
+    energy: RunEnergy,
     run: str,
     live: bool = False,
     profiles: Mapping[str, Profile] = MappingProxyType({}),
@@ -34,7 +34,7 @@ def summarise(
     Args:
         plan: Content of plan.json, with the trials of its sweeps among the jobs.
         history: History of the run.
-        energy: Energy account of the run.
+        energy: Joules of the run.
         run: Path of the run folder, as users would type it.
         live: Whether the run still goes on.
         profiles: Profiles of the jobs' classes, as far as they exist.
@@ -49,7 +49,8 @@ def summarise(
         job_summary(
             job,
             own[name],
-            plan,
+            history.devices_of(own[name].lanes),
+            plan["lanes"],
             energy,
             job_state(own[name], history.is_stopped, live),
             profiles.get(job["class"]),
@@ -68,15 +69,15 @@ def summarise(
         run=run,
         objective=plan["objective"],
         policy=plan["policy"],
-        devices=(DeviceSummary(plan["device"]),),
+        devices=tuple(_device(each, energy) for each in plan["devices"]),
         lanes=plan["lanes"],
         state=_run_state(set(outcomes(jobs, swept).values()), live),
         makespan_s=max(finishes_s) - min(arrivals_s) if finishes_s and arrivals_s else None,
         mean_jct_s=sum(jcts_s) / len(jcts_s) if jcts_s else None,
-        energy=device_energy(energy),
+        energy=run_energy(energy),
         idle_energy_j=energy.idle_j,
-        idle_power_w=energy.session.idle_w if energy.session is not None else None,
-        search_energy_j=search_energy_j(measured, tried_j) if energy.energy is not None else None,
+        idle_power_w=energy.idle_w,
+        search_energy_j=search_energy_j(measured, tried_j) if energy.value_j is not None else None,
         jobs=tuple(jobs),
         sweeps=tuple(swept),
         windows=tuple(measured),
@@ -85,6 +86,12 @@ def summarise(
         baseline=baseline(jobs, profiles, timeline, energy, history.end_s, planned, load_s),
         notes=tuple(plan["notes"]),
     )
+
+
+def _device(fields: Mapping[str, Any], energy: RunEnergy) -> DeviceSummary:
+    own = energy.of(fields["name"])
+    idle_w = own.session.idle_w if own.session is not None else None
+    return DeviceSummary(fields, device_energy(own), own.idle_j, idle_w)
 
 
 def _run_state(jobs: set[str], live: bool) -> str:

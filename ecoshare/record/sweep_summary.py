@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ecoshare.record.energy_account import EnergyAccount
 from ecoshare.record.energy_summary import JobEnergy
 from ecoshare.record.job_summary import JobSummary
+from ecoshare.record.run_energy import RunEnergy
 from ecoshare.record.run_history import RunHistory
 from ecoshare.record.window_costs import all_spent_j
 
@@ -49,11 +49,11 @@ class SweepSummary:
         exhausted: Whether its sampler had no more trials; if false, the run was cut off before.
         states: Number of drawn trials in each state.
         best: Best trials that completed, in order.
-        device_energy_j: Joules of the device from the first arrival of a trial to the last end of one.
+        device_energy_j: Joules of all devices from the first arrival of a trial to the last end of one.
         target: Value to be reached.
         target_trial: Trial that reached the target first.
         target_s: Time (s) from the first arrival until then.
-        target_energy_j: Joules of the device in that time.
+        target_energy_j: Joules of all devices in that time.
         error: Reason why its sampler failed.
     """
 
@@ -90,7 +90,7 @@ def with_trials(plan: dict[str, Any], history: RunHistory) -> dict[str, Any]:
 
 
 def sweeps(
-    plan: Mapping[str, Any], jobs: Sequence[JobSummary], history: RunHistory, account: EnergyAccount
+    plan: Mapping[str, Any], jobs: Sequence[JobSummary], history: RunHistory, energy: RunEnergy
 ) -> list[SweepSummary]:
     """Counts, best trials and costs of each sweep.
 
@@ -98,18 +98,16 @@ def sweeps(
         plan: Content of plan.json.
         jobs: Jobs of the summary, trials included.
         history: History of the run.
-        account: Energy account of the run.
+        energy: Joules of the run.
     """
     own: dict[str, list[JobSummary]] = {sweep["name"]: [] for sweep in plan.get("sweeps", ())}
     for job in jobs:
         if job.sweep is not None:
             own[job.sweep].append(job)
-    return [_sweep(sweep, own[sweep["name"]], history, account) for sweep in plan.get("sweeps", ())]
+    return [_sweep(sweep, own[sweep["name"]], history, energy) for sweep in plan.get("sweeps", ())]
 
 
-def _sweep(
-    sweep: Mapping[str, Any], trials: list[JobSummary], history: RunHistory, account: EnergyAccount
-) -> SweepSummary:
+def _sweep(sweep: Mapping[str, Any], trials: list[JobSummary], history: RunHistory, energy: RunEnergy) -> SweepSummary:
     began_s = min((trial.arrival_s for trial in trials if trial.arrival_s is not None), default=0.0)
     ended_s = max((trial.finish_s for trial in trials if trial.finish_s is not None), default=None)
     reached_s, which = _first(sweep, trials, history)
@@ -125,11 +123,11 @@ def _sweep(
         states=dict(Counter(trial.state for trial in trials)),
         best=tuple(_best(trial) for trial in ranked(trials, sweep["goal"])[:MOST_BEST]),
         energy=SweepEnergy(sum(each.value_j for each in own), own[0].source) if own else None,
-        device_energy_j=all_spent_j(account, [(began_s, ended_s)]) if ended_s is not None else None,
+        device_energy_j=all_spent_j(energy.everywhere(began_s, ended_s)) if ended_s is not None else None,
         target=sweep["target"],
         target_trial=which,
         target_s=reached_s - began_s if reached_s is not None else None,
-        target_energy_j=all_spent_j(account, [(began_s, reached_s)]) if reached_s is not None else None,
+        target_energy_j=all_spent_j(energy.everywhere(began_s, reached_s)) if reached_s is not None else None,
         error=history.exhausted.get(sweep["name"]) or None,
     )
 

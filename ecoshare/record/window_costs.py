@@ -11,6 +11,7 @@ from operator import attrgetter
 from ecoshare.profiling.profile import Profile
 from ecoshare.record.energy_account import EnergyAccount, EnergyInterval
 from ecoshare.record.plain_values import named
+from ecoshare.record.run_energy import DeviceSpan, RunEnergy
 from ecoshare.record.run_history import ProfilingSpan
 
 KNOWN = 0.99
@@ -31,6 +32,7 @@ class WindowSummary:
             wait for the other jobs to pause. None if not known.
         cost_j: The same in joules.
         error: Reason why the window gave no profile; None if it gave one.
+        device: Device that the job had to itself meanwhile.
     """
 
     job: str
@@ -41,10 +43,11 @@ class WindowSummary:
     lost_s: float | None = None
     cost_j: float | None = None
     error: str | None = None
+    device: str = ""
 
 
 def windows(
-    spans: Sequence[ProfilingSpan], classes: Mapping[str, str], profiles: Mapping[str, Profile], account: EnergyAccount
+    spans: Sequence[ProfilingSpan], classes: Mapping[str, str], profiles: Mapping[str, Profile], energy: RunEnergy
 ) -> list[WindowSummary]:
     """Costs of windows, including windows that were cut off by the end of the run or of the job.
 
@@ -55,11 +58,11 @@ def windows(
         spans: Windows of the run, in order.
         classes: Class of each job, by name.
         profiles: Profiles made in this run or known before, by class.
-        account: Energy account of the run.
+        energy: Joules of the run.
     """
     last = {classes[each.job]: each for each in spans if each.to_s is not None and not each.error}
     return [
-        _window(each, name, profiles.get(name) if each is last.get(name) else None, account)
+        _window(each, name, profiles.get(name) if each is last.get(name) else None, energy.of(each.device))
         for each in spans
         for name in (classes[each.job],)
     ]
@@ -69,11 +72,11 @@ def _window(span: ProfilingSpan, job_class: str, made: Profile | None, account: 
     """Cost of a window; `made` is the profile that it gave."""
     if span.to_s is None:
         why = "the run ended, or still goes on, in this window"
-        return WindowSummary(span.job, job_class, span.from_s, error=why)
-    found = WindowSummary(span.job, job_class, span.from_s, span.to_s, error=span.error or None)
+        return WindowSummary(span.job, job_class, span.from_s, error=why, device=span.device)
+    found = WindowSummary(span.job, job_class, span.from_s, span.to_s, error=span.error or None, device=span.device)
     if made is None:
         return found
-    cost_j, in_it_j = None, all_spent_j(account, [(span.from_s, span.to_s)])
+    cost_j, in_it_j = None, all_spent_j([(account, span.from_s, span.to_s)])
     if made.energy is not None and in_it_j is not None:
         cost_j = max(0.0, in_it_j - made.energy.power_w * made.window.productive_s)
     lost_s = max(0.0, span.to_s - span.from_s - made.window.productive_s)
@@ -107,10 +110,10 @@ def within(account: EnergyAccount, from_s: float, to_s: float) -> Iterator[tuple
             yield each, inside_s / (each.to_s - each.from_s)
 
 
-def all_spent_j(account: EnergyAccount, spans: Iterable[tuple[float, float]]) -> float | None:
-    """Joules of the device in all `spans` together; None if `KNOWN` of their time or less has known joules."""
+def all_spent_j(spans: Iterable[DeviceSpan]) -> float | None:
+    """Joules of devices in all `spans` together; None if `KNOWN` of their time or less has known joules."""
     total_j = covered_s = whole_s = 0.0
-    for from_s, to_s in spans:
+    for account, from_s, to_s in spans:
         whole_s += to_s - from_s
         for each, part in within(account, from_s, to_s):
             if each.energy_j is not None:

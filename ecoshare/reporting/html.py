@@ -46,9 +46,9 @@ def html(data: RunData) -> str:
 
 def energy_words(data: RunData) -> list[str]:
     """Sentences about the joules of a report: source, meter, resolution and gaps."""
-    energy, session = data.summary.energy, data.account.session
+    energy, session = data.summary.energy, data.energy.session
     if energy is None:
-        reasons = f": {'; '.join(data.account.faults)}" if data.account.faults else ""
+        reasons = f": {'; '.join(data.energy.faults)}" if data.energy.faults else ""
         return [f"The energy of this run is {NOT_KNOWN}{reasons}."]
     scope = {"gpu": "GPU", "cpu": "processors"}.get(energy.scope, energy.scope)
     source = energy.source
@@ -67,7 +67,7 @@ def energy_words(data: RunData) -> list[str]:
     else:
         words.append(f"The meter ({session.meter}) gives a new value at every reading.")
     covered = f"{_percent(energy.covered)} of the time is covered"
-    rest = f"; for the rest joules are {NOT_KNOWN} ({'; '.join(data.account.faults) or 'no reason given'})"
+    rest = f"; for the rest joules are {NOT_KNOWN} ({'; '.join(data.energy.faults) or 'no reason given'})"
     words.append(covered + ("." if energy.covered >= 1.0 else rest + "."))
     if energy.standard_error_j is not None:
         words.append("The standard error is that of the meter's resolution in time; its calibration is not in it.")

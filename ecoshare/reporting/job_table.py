@@ -69,6 +69,7 @@ def details_of(job: JobSummary) -> Row:
         "exit code": _known(job.exit_code),
         "attempts": _known(job.attempts),
         "started in lane": ", ".join(map(str, job.lanes)) or "none",
+        "device": ", ".join(job.devices) or "none",
         "iterations": _known(job.iterations),
         "of evaluation": _known(job.eval_iterations),
         "arrival": _duration(job.arrival_s),

@@ -33,7 +33,7 @@ from perfetto.trace_builder.proto_builder import StreamingTraceProtoBuilder
 
 from ecoshare.lane.trace import Kind
 from ecoshare.record.coarse_intervals import coarser
-from ecoshare.record.energy_account import EnergyInterval
+from ecoshare.record.energy_account import EnergyAccount, EnergyInterval
 from ecoshare.record.job_history import AttemptHistory, ParkedSpan, split_by_parking
 from ecoshare.record.job_summary import JobSummary
 from ecoshare.record.run_data import RunData, TurnSpan
@@ -64,8 +64,8 @@ def perfetto(data: RunData) -> bytes:
         for job in data.summary.jobs:
             parked = data.history.jobs[job.name].parked if job.name in data.history.jobs else []
             _life(trace, trace.track(job.name, group), job, own[job.name], turns, parked, end_s)
-        session = data.account.session
-        _counters(trace, data, home if session is None else devices.get(session.device, home))
+        for name in data.devices:
+            _counters(trace, data.energy.of(name), data.samples_of(name), devices[name])
     return trace.content()
 
 
@@ -228,12 +228,11 @@ def _turns_of_life(
         before_s, between = to_s, "waits for the turn"
 
 
-def _counters(trace: _Trace, data: RunData, device: int) -> None:
-    session = data.account.session
-    if session is not None and data.account.intervals:
+def _counters(trace: _Trace, account: EnergyAccount, samples: Sequence[Sample], device: int) -> None:
+    session = account.session
+    if session is not None and account.intervals:
         part = MODELLED if session.source == MODELLED else ATTRIBUTED
-        _watts(trace, data, device, session.source, part, shortest_s(session.period_s))
-    samples = [line for line in data.samples if isinstance(line, Sample)]
+        _watts(trace, account.intervals, device, session.source, part, shortest_s(session.period_s))
     _counter(trace, device, f"power now, {MEASURED}", "W", ((each.at_s, each.power_w) for each in samples))
     _counter(trace, device, "GPU clock", "MHz", ((each.at_s, each.gpu_clock_mhz) for each in samples))
     _counter(trace, device, "memory clock", "MHz", ((each.at_s, each.memory_clock_mhz) for each in samples))
@@ -247,13 +246,15 @@ def _counters(trace: _Trace, data: RunData, device: int) -> None:
         _counter(trace, device, f"memory of {job_of(key)}, attempt {key.rpartition('#')[2]}", "B", known)
 
 
-def _watts(trace: _Trace, data: RunData, device: int, source: str, part: str, least_s: float) -> None:
+def _watts(
+    trace: _Trace, intervals: Sequence[EnergyInterval], device: int, source: str, part: str, least_s: float
+) -> None:
     """Counters of mean watts over `least_s` or more: device, idle part and each job."""
     meter = trace.track("energy meter", device)
-    for each in data.account.intervals:
+    for each in intervals:
         if each.energy_j is None:
             trace.slice(meter, each.from_s, each.to_s, "joules not known", reason=each.fault or None)
-    means = coarser(data.account.intervals, least_s)
+    means = coarser(intervals, least_s)
     known = [(each, each.to_s - each.from_s) for each in means if each.energy_j is not None]
     whole = ((each.from_s, (each.energy_j or 0.0) / wall_s) for each, wall_s in known)
     _counter(trace, device, f"power, {source}", "W", whole)

@@ -21,13 +21,17 @@ _MOST_ROWS = 50
 
 def print_plan(plan: dict[str, Any], console: Console) -> None:
     """Print device, objective, policy, lanes, sweeps and jobs of a plan."""
-    device = plan["device"]
-    memory = format_size(plan["memory_bytes"])
-    say(console, f"device     {device['name']}  {device['model']}")
+    several = len(plan["devices"]) > 1
+    for place, device in enumerate(plan["devices"]):
+        heading = "" if place else "devices" if several else "device"
+        part = f", {counted(device['cores'], 'core')}" if device.get("processors") else ""
+        say(console, f"{heading:9}  {device['name']}  {device['model']}{part}")
+    memory = format_size(min(device["memory_bytes"] for device in plan["devices"]))
     options = "".join(f", {name} {value:g}" for name, value in plan["options"].items())
     say(console, f"objective  {plan['objective']}, policy {plan['policy']}{options}")
     words = f"{plan['lanes']} that share {memory}" if plan["lanes"] > 1 else f"1 of {memory}"
-    say(console, f"lanes      {words}, at most {counted(plan['places_per_lane'], 'job')} in each")
+    where = " on each device" if several else ""
+    say(console, f"lanes      {words}{where}, at most {counted(plan['places_per_lane'], 'job')} in each")
     if plan.get("host_bytes"):
         say(console, f"parked     jobs may have {format_size(plan['host_bytes'])} of host memory")
     if launchers := [f"{job['name']} ({job['launcher']})" for job in _everything(plan) if job.get("launcher")]:

@@ -291,8 +291,10 @@ def _columns(jobs: Sequence[JobView]) -> Iterator[TableColumn]:
     states = [Text(("▶ " if job.holding else "  ") + job.state, style=COLOURS.get(job.state, "")) for job in jobs]
     yield TableColumn(Text("job"), [Text(job.name) for job in jobs], is_name=True)
     yield TableColumn(Text("state"), states)
+    if any(job.devices for job in jobs):
+        yield TableColumn(Text("device"), [Text(",".join(job.devices)) for job in jobs], lesser=3)
     for name, lesser, cells in (
-        ("lane", 3, [_lanes(job.lanes) for job in jobs]),
+        ("lane", 4, [_lanes(job.lanes) for job in jobs]),
         ("iterations", 0, [_count(job) for job in jobs]),
         ("it/s", 1, [f"{job.rate:.1f}" if job.rate is not None else "" for job in jobs]),
         ("slowdown", 2, [f"{job.slowdown:.2f}" if job.slowdown is not None else "" for job in jobs]),

@@ -32,7 +32,7 @@ def print_summary(summary: RunSummary, console: Console) -> None:
     """Print jobs, sweeps, totals, settings, errors and the run folder."""
     own = [job for job in summary.jobs if job.sweep is None]
     if own:
-        _print_jobs(own, console)
+        _print_jobs(own, console, len(summary.devices) > 1)
         console.print()
     for sweep in summary.sweeps:
         print_sweep(sweep, console)
@@ -40,6 +40,8 @@ def print_summary(summary: RunSummary, console: Console) -> None:
     if answer := sharing(summary):
         say(console, printable(answer, console.encoding), "bold")
     say(console, totals(summary))
+    for line in devices(summary):
+        say(console, line)
     if summary.windows:
         say(console, measured(summary))
     if tried := settings_tried(summary):
@@ -60,7 +62,7 @@ def print_summary(summary: RunSummary, console: Console) -> None:
     say(console, f"run folder: {summary.run}")
 
 
-def _print_jobs(jobs: Sequence[JobSummary], console: Console) -> None:
+def _print_jobs(jobs: Sequence[JobSummary], console: Console, with_devices: bool) -> None:
     sources = {job.energy.source for job in jobs if job.energy is not None}
     source = f",\n{sources.pop()}" if len(sources) == 1 else ""
     cells = {
@@ -74,6 +76,7 @@ def _print_jobs(jobs: Sequence[JobSummary], console: Console) -> None:
     columns = [
         TableColumn(Text("job"), [Text(job.name) for job in jobs], is_name=True),
         TableColumn(Text("state"), states),
+        *([TableColumn(Text("device"), [Text(",".join(job.devices)) for job in jobs])] if with_devices else []),
         *(
             TableColumn(Text(heading), list(map(Text, written)), right=True, lesser=_LESSER.get(heading, 0))
             for heading, written in cells.items()
@@ -100,6 +103,20 @@ def totals(summary: RunSummary) -> str:
     else:
         parts.append("energy not known")
     return ", ".join(parts)
+
+
+def devices(summary: RunSummary) -> list[str]:
+    """Jobs, energy and idle part of each device, one line each; empty for one device: the totals are its own."""
+    if len(summary.devices) == 1:
+        return []
+    lines = []
+    for each in summary.devices:
+        jobs = sum(each.name in job.devices for job in summary.jobs)
+        joules = "energy not known"
+        if each.energy is not None:
+            joules = f"energy {energy(each.energy)} of which idle {format_energy(each.idle_energy_j or 0.0)}"
+        lines.append(f"{each.name}: {counted(jobs, 'job')}, {joules}")
+    return lines
 
 
 def measured(summary: RunSummary) -> str:

@@ -54,7 +54,9 @@ def sharing(summary: RunSummary) -> str:
         return f"what sharing saved is not known: {why}"
     told = [words if place and verb == parts[0][0] else f"{verb} {words}" for place, (verb, words) in enumerate(parts)]
     source = f" (joules {summary.energy.source})" if energy is not None and summary.energy is not None else ""
-    return f"sharing {' and '.join(told)}: one after the other takes {' and '.join(alone)} by the profiles{source}"
+    each = " on each device" if len(summary.devices) > 1 else ""
+    takes = f"one after the other{each} takes {' and '.join(alone)} by the profiles"
+    return f"sharing {' and '.join(told)}: {takes}{source}"
 
 
 @dataclass(frozen=True, slots=True)

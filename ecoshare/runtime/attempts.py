@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from ecoshare.common.plural import counted
 from ecoshare.core.commands import LimitMemory, OpenLane, SetShares, StartJob
 from ecoshare.core.events import Event
 from ecoshare.errors import UnfitEnvironment
@@ -153,10 +154,13 @@ class Attempts:
 
     def start(self, command: StartJob, job: PlannedJob) -> LiveAttempt:
         """Prepare a slot in each lane of the command for an attempt."""
-        places = tuple((lane, self.moving.free_slots(lane)[0]) for lane in command.lanes)
+        # One order for all gangs: each takes the turn of its lanes in this order, so that no two wait for each other.
+        places = tuple((lane, self.moving.free_slots(lane)[0]) for lane in sorted(command.lanes))
         for lane, slot in places:
             self.tables[lane].seat(slot, command.id)
         own = self.live[command.job] = LiveAttempt(job, command.attempt, places, command.id)
+        if len(places) > 1:
+            own.keeps_lane = f"one process uses {counted(len(places), 'device')}"
         self._commands[command.id] = command.job
         return own
 
@@ -182,7 +186,7 @@ class Attempts:
         peak_bytes = max(usage.peak_bytes, self._footprints.largest_seen_bytes(own.key))
         usage = replace(usage, peak_bytes=peak_bytes, keeps_lane=own.keeps_lane)
         for lane, _ in own.places:
-            self._ended[self._device_of[lane]][own.key] = _progress(own, usage, None)
+            self._ended[self._device_of[lane]][own.key] = _progress(own, lane, usage, None)
         self._footprints.forget(own.key)
         return usage
 
@@ -266,14 +270,26 @@ class Attempts:
             spent_s = usage.cpu_s if is_fused else max(processes.processor_s(family), usage.cpu_s)
             reported = None if device.on_processors else on_device
             memory_bytes = self._footprints.bytes(own.key, family, reported, sharing[pid])
-            done[own.key] = _progress(own, replace(usage, cpu_s=spent_s), memory_bytes)
+            lane = next(lane for lane, _ in own.places if self._device_of[lane] == device.name)
+            done[own.key] = _progress(own, lane, replace(usage, cpu_s=spent_s), memory_bytes)
         return done
 
     def _is_on(self, own: LiveAttempt, device: DeviceInfo) -> bool:
         return any(self._device_of[lane] == device.name for lane, _ in own.places)
 
 
-def _progress(own: LiveAttempt, usage: Usage, memory_bytes: int | None) -> AttemptProgress:
+def _progress(own: LiveAttempt, lane: int, usage: Usage, memory_bytes: int | None) -> AttemptProgress:
+    """Progress in one lane of an attempt.
+
+    A process on several devices has its iterations counted in its first lane. The processor time counts in equal parts
+    for all of its lanes, because the kernel does not tell it by partition.
+    """
+    is_first = lane == own.places[0][0]
     return AttemptProgress(
-        own.places[0][0], usage.held_s, usage.iterations, usage.eval_iterations, usage.cpu_s, memory_bytes
+        lane,
+        usage.held_s,
+        usage.iterations if is_first else 0,
+        usage.eval_iterations if is_first else 0,
+        usage.cpu_s / len(own.places),
+        memory_bytes,
     )

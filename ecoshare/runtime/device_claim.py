@@ -125,6 +125,10 @@ def claim(
         UnfitEnvironment: Another process holds the device, this user may set nothing, there is nothing to set, or the
             settings that a dead run left cannot be restored.
     """
+    if device.processors:
+        raise UnfitEnvironment(
+            "partitions of the processors share clocks and power limits", "`--device cpu` uses all processors as one"
+        )
     state = StateFolder.of_this_user()
     control = DeviceControl(key(device), device.vendor, device.model, state, assume_unlocked)
     if control.specs and control.access.allowed:

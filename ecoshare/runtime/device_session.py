@@ -1,4 +1,4 @@
-"""One device of a run: its meter, settings, contexts, profiling windows and measurements.
+"""One device of a run: its meter, settings, profiling windows and measurements.
 
 ::
 
@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING, Any
 
 from ecoshare.core.commands import ApplySetting, AskSetting, MeasureSetting, ProfileJob
 from ecoshare.core.events import Done, Event, Profiled, Refused, SettingMeasured, StopRequested
-from ecoshare.devices.context_sharing import ContextSharing
 from ecoshare.devices.knob import Clocks
 from ecoshare.devices.power_model import PowerModel
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.lane.messages import Ready
 from ecoshare.record import samples
 from ecoshare.record.run_folder import RunFolder
+from ecoshare.record.sample_file import SampleFile
 from ecoshare.runtime.attempts import Attempts, LiveAttempt
 from ecoshare.runtime.bystanders import Bystanders
 from ecoshare.runtime.class_knowledge import demand, solo
@@ -51,7 +51,6 @@ class ClaimedDevice:
 
     Attributes:
         device: The device.
-        sharing: Decision about the contexts of its jobs.
         power: Power model, used without a meter; None without a model.
         settings: Settings of the claimed device; None if nothing may be set.
         adviser: Adviser that searches settings; None without a search.
@@ -59,7 +58,6 @@ class ClaimedDevice:
     """
 
     device: DeviceInfo
-    sharing: ContextSharing
     power: PowerModel | None = None
     settings: AppliedSettings | None = None
     adviser: TunerAdviser | None = None
@@ -72,6 +70,7 @@ class LiveRun:
 
     Attributes:
         folder: The run folder.
+        samples: File that gets the samples of all devices.
         token: Token that marks the processes of the run.
         attempts: Attempts in progress.
         profiler: Makes profiles from windows, and stores them.
@@ -84,6 +83,7 @@ class LiveRun:
     """
 
     folder: RunFolder
+    samples: SampleFile
     token: str
     attempts: Attempts
     profiler: Profiler
@@ -109,14 +109,14 @@ class DeviceSession:
         """Session of a device in a run. The meter is opened when the sampler begins."""
         self.device, self.settings = claimed.device, claimed.settings
         self.sampler = MeterSampler(
-            run.folder.samples,
+            run.samples,
             claimed.device,
             claimed.power,
             partial(run.attempts.progress_on, claimed.device),
             claimed.known_idle_w,
         )
         self.windows = 0
-        self._run, self._adviser, self._sharing = run, claimed.adviser, claimed.sharing
+        self._run, self._adviser = run, claimed.adviser
         self._bystanders = Bystanders(run.token, self.sampler.processes)
 
     def profile(self, command: ProfileJob) -> None:
@@ -134,10 +134,6 @@ class DeviceSession:
     def ask(self, command: AskSetting) -> None:
         """Ask the adviser for the next setting of a search."""
         self._run.begin(self._ask(command))
-
-    def end_sharing(self) -> None:
-        """End the service that shares contexts. All jobs must have ended."""
-        self._sharing.end()
 
     def restore(self) -> None:
         """Restore all knobs."""
@@ -167,7 +163,7 @@ class DeviceSession:
                 measured = await self._window(command, own)
             if run.stopping():
                 raise WindowFailed(ENDED_IN_WINDOW)
-            made = run.profiler.keep(own.job, command.attempt, measured, run.ready(), self.sampler)
+            made = run.profiler.keep(self.device, own.job, command.attempt, measured, run.ready(), self.sampler)
         except WindowFailed as failed:
             error = str(failed)
         except (OSError, UnfitEnvironment):

@@ -58,12 +58,15 @@ from ecoshare.core.events import (
 )
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.states import JobState
+from ecoshare.devices.context_sharing import ContextSharing
+from ecoshare.devices.registry import vendor
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.lane.messages import GRACE_S, Ended, Launched, Message, NotLaunched, NotMoved, Ready, StopAttempt
 from ecoshare.record.event_log import EventLog
 from ecoshare.record.run_documents import read_records
 from ecoshare.record.run_folder import RunFolder, unwritable
 from ecoshare.record.run_view import ProgressDisplay, RunView
+from ecoshare.record.sample_file import SampleFile
 from ecoshare.runtime import reaping
 from ecoshare.runtime.attempts import Attempts
 from ecoshare.runtime.cache_release import CacheRelease
@@ -108,6 +111,7 @@ class RunParts:
         began_s: Monotonic time (s) at which the run was first opened.
         progress: Display that gets every event and the state of the run.
         devices: The devices of the run, claimed.
+        sharing: Decision about the contexts of the jobs.
         profiler: Makes profiles from windows, and stores them.
         guard: Cleans up after the controller; kept alive during the run.
         host: The process that the driver runs in.
@@ -122,6 +126,7 @@ class RunParts:
     began_s: float
     progress: ProgressDisplay
     devices: Sequence[ClaimedDevice]
+    sharing: ContextSharing
     profiler: Profiler
     guard: Guard
     host: RunHost
@@ -150,6 +155,7 @@ class Driver:
         self._parts, self._plan = parts, parts.plan
         self._queue: asyncio.Queue[Callable[..., Event]] = asyncio.Queue()
         self._jobs = parts.jobs
+        self._environments: dict[tuple[str, ...], dict[str, str | None]] = {}  # key: names of devices
         self._tasks = asyncio.TaskGroup()
         self._beside: set[asyncio.Task[None]] = set()  # tasks that end with the loop
         self._to_arrive = self._stops = 0
@@ -160,8 +166,10 @@ class Driver:
         self.caches = CacheRelease(self.attempts.tables_of, self.supervisor.send, self._tell, self._begin)
         self._children = ChildrenWatch(parts.folder, self.attempts, self.supervisor.send)
         self.limits = MemoryLimits(parts.plan, parts.profiler.made, self.attempts, self._tell, self._begin)
+        self._samples = SampleFile(parts.folder.samples)
         run = LiveRun(
             folder=parts.folder,
+            samples=self._samples,
             token=parts.token,
             attempts=self.attempts,
             profiler=parts.profiler,
@@ -183,7 +191,7 @@ class Driver:
             tell=self._tell,
             begin=self._begin,
         )
-        self._questions = LiveQuestions(parts.profiler, parts.plan.device.on_processors, self._tell, self._begin)
+        self._questions = LiveQuestions(parts.profiler, parts.plan.on_processors, self._tell, self._begin)
         self.sweeping = Sweeping(parts.folder, self._jobs, self._tell)
         for sweep in self._plan.sweeps:
             self.sweeping.open(sweep)
@@ -193,7 +201,7 @@ class Driver:
         stops_on_purpose = parts.plan.only_tune or parts.profiler.stops_the_run
         self._on_end = None if stops_on_purpose else OnEnd(parts.folder, self._jobs, parts.profiler.notes)
         self._progress = ProgressReports(
-            self.core.jobs, self.attempts, parts.plan.device.on_processors, self.now_s, self._tell
+            self.core.jobs, self.attempts, parts.plan.on_processors, self.now_s, self._tell
         )
         self._viewing = Viewing(
             parts.plan, self.core, self.attempts.live, self.attempts.tables, self.sweeping, self.attempts.usage
@@ -387,18 +395,26 @@ class Driver:
         job = self._jobs[command.job]
         own = self.attempts.start(command, job)
         tables = [(self.attempts.tables[lane].path, slot) for lane, slot in own.places]
-        device = self._plan.device
+        names = tuple(self.core.lanes[lane].device.name for lane, _ in own.places)
         launch = job.launch(
             command,
             tables,
             self._parts.folder.job(command.job),
-            device,
-            self._plan.environment,
+            [self._plan.device(name) for name in names],
+            self._environment(names),
             self._parts.began_s,
             process_bytes=self.core.lanes[command.lanes[0]].device.memory_bytes,
             context_bytes=self.limits.context_bytes(job.spec.job_class),
         )
-        self.caches.launch(launch, {self.core.lanes[lane].device.name for lane in command.lanes})
+        self.caches.launch(launch, set(names))
+
+    def _environment(self, names: tuple[str, ...]) -> dict[str, str | None]:
+        """Changes to the environment of a job on these devices."""
+        if names not in self._environments:
+            devices = [self._plan.device(name) for name in names]
+            shown = vendor(devices[0].vendor).environment(devices)
+            self._environments[names] = {**shown, **self._parts.sharing.environment}
+        return self._environments[names]
 
     def set_caching(self, command: SetCaching, now_s: float) -> None:
         """See `CommandHandler`."""
@@ -481,11 +497,9 @@ class Driver:
         async with contextlib.AsyncExitStack() as steps:  # the last step runs first
             if self._on_end is not None:
                 steps.push_async_callback(self._on_end.end)
-            for each in self.sessions.values():
-                steps.callback(each.sampler.close)
+            steps.callback(self._samples.close)
             steps.push_async_callback(asyncio.to_thread, reaping.end_all, self._parts.token)
-            for each in self.sessions.values():
-                steps.push_async_callback(asyncio.to_thread, each.end_sharing)
+            steps.push_async_callback(asyncio.to_thread, self._parts.sharing.end)
             steps.push_async_callback(self.supervisor.close)
             for each in self.sessions.values():
                 steps.push_async_callback(asyncio.to_thread, each.restore)

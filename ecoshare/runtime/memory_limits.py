@@ -42,7 +42,7 @@ class MemoryLimits:
 
         It is 0 on processors, where nothing but the whole memory of a process is limited.
         """
-        if self.plan.device.on_processors:
+        if self.plan.on_processors:
             return 0
         return class_knowledge.context_bytes(self.made.get(job_class) or self.plan.known.get(job_class))
 

@@ -1,4 +1,4 @@
-"""Samples of the device's meter and of the progress of the jobs during a run, written to `samples.jsonl`.
+"""Samples of one device's meter and of the progress of its jobs during a run, written to `samples.jsonl`.
 
 ::
 
@@ -15,7 +15,6 @@ import contextlib
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
-from pathlib import Path
 
 from ecoshare.devices.meter import Meter, MeterFault, MeterInfo
 from ecoshare.devices.model_meter import ModelMeter
@@ -23,9 +22,8 @@ from ecoshare.devices.power_model import PowerModel
 from ecoshare.devices.registry import open_device
 from ecoshare.devices.vendor import OpenDevice
 from ecoshare.errors import UnfitEnvironment
-from ecoshare.record import samples
-from ecoshare.record.kept_file import KeptFile
-from ecoshare.record.samples import AttemptProgress, Idle, Line, Sample, Session, shortest_s
+from ecoshare.record.sample_file import SampleFile
+from ecoshare.record.samples import AttemptProgress, Idle, Sample, Session, shortest_s
 from ecoshare.values.device import DeviceInfo
 from ecoshare.values.joules import MEASURED
 
@@ -45,7 +43,7 @@ class MeterSampler:
 
     def __init__(
         self,
-        path: Path,
+        file: SampleFile,
         device: DeviceInfo,
         model: PowerModel | None,
         jobs: Callable[[Mapping[int, int]], dict[str, AttemptProgress]],
@@ -54,7 +52,8 @@ class MeterSampler:
         """Prepare a sampler. `begin` opens its meter.
 
         Args:
-            path: File that samples are appended to.
+            file: File that gets the samples.
+            device: The device.
             model: Power model of the device, used without a meter; None without a model.
             jobs: Returns the progress of each attempt in progress, and once more of each attempt that ended since the
                 last call. The argument is the memory (bytes) of each process on the GPU, as far as the driver reports.
@@ -65,10 +64,9 @@ class MeterSampler:
         self.idle_w: float | None = None
         self._known_idle_w = known_idle_w
         self.idle_watched = False
-        self._path, self._device, self._model, self._jobs = path, device, model, jobs
+        self._file, self._device, self._model, self._jobs = file, device, model, jobs
         self._opened: OpenDevice | None = None
         self._meter: Meter | None = None
-        self._file: KeptFile | None = None
         self._done: dict[str, AttemptProgress] = {}
         self._gone_s = 0.0  # busy time of ended attempts that `jobs` no longer returns
         self._origin_j = self._period_s = self._taken_s = 0.0
@@ -101,11 +99,10 @@ class MeterSampler:
         self._opened_s = max(time.monotonic() - now_s() for _ in range(3))  # the least delayed value
         info, self._period_s = self._meter.info, self._meter.info.period_s
         self.idle_w = self._idle_w(info)
-        self._file = KeptFile(self._path)
         self.session = Session(
             now_s(), self._device.name, info.name, info.source, info.scope, info.about, info.period_s, self.idle_w
         )
-        self._write(self.session)
+        self._file.write(self.session)
         await self.take(now_s)
         return True
 
@@ -116,11 +113,6 @@ class MeterSampler:
         if (early_s := self._taken_s + self._period_s - now_s()) > 0.0:
             await asyncio.sleep(early_s + 0.01)
         await self.take(now_s)
-
-    def close(self) -> None:
-        """Close the file. No more samples follow."""
-        if self._file is not None:
-            self._file.close()
 
     async def take(self, now_s: Callable[[], float]) -> Sample | None:
         """Take one sample; None without a meter. If the caller is cancelled, the sample is still finished."""
@@ -136,13 +128,13 @@ class MeterSampler:
             self._gone_s += sum(self._busy_s(self._done[key]) for key in self._done.keys() - done.keys())
             self._done = done
             sample = await asyncio.to_thread(self._sample, meter, done, now_s)
-            self._write(sample)
+            self._file.write(sample)
         return sample
 
     def tell_idle(self, idle: Idle) -> None:
         """Record the measured power of the idle device."""
         self.idle_w, self.idle_watched = idle.power_w, True
-        self._write(idle)
+        self._file.write(replace(idle, device=self._device.name))
 
     def processes(self) -> dict[int, int]:
         """Memory (bytes) of each process on the device; empty for processors."""
@@ -166,7 +158,8 @@ class MeterSampler:
         except MeterFault as fault:
             sample = Sample(now_s(), None, str(fault))
         state = self._opened.state() if self._opened is not None else None
-        return replace(sample, **(asdict(state) if state is not None else {}), jobs=jobs)
+        told = asdict(state) if state is not None else {}
+        return replace(sample, **told, jobs=jobs, device=self._device.name)
 
     def _open(self) -> Meter | None:
         try:
@@ -214,7 +207,3 @@ class MeterSampler:
     def _busy_s(self, progress: AttemptProgress) -> float:
         """Busy time (s) that the joules of a model grow with: processor time, or time that a job held the GPU."""
         return progress.cpu_s if self._device.on_processors else progress.held_s
-
-    def _write(self, line: Line) -> None:
-        assert self._file is not None, "there is a meter"
-        self._file.append(samples.encode(line).encode())

@@ -11,7 +11,6 @@ from typing import Any
 from ecoshare.advisers.advice import OBJECTIVES
 from ecoshare.common.plural import counted, listed
 from ecoshare.core.events import SCHEMA, Config
-from ecoshare.devices.registry import vendor
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.jobs.load import LoadedJobs
 from ecoshare.jobs.quantities import format_size
@@ -61,11 +60,9 @@ class Plan:
         objective: Name of the objective.
         policy: Name of the policy.
         options: Options of the policy, as (name, value) pairs.
-        device: The device that the run uses.
-        memory_bytes: Memory (bytes) of the device that all lanes together may use.
-        lanes: Number of lanes.
+        devices: The devices that the run uses, all of one model. The memory of each is what its lanes together may use.
+        lanes: Number of lanes of each device.
         places: Most jobs in one lane.
-        environment: Changes to the environment of every job; None takes a variable out.
         mps: Whether jobs of parallel lanes share a context through MPS.
         profiles: Folder of profiles; None if classes without a profile are not measured.
         known: Stored profiles of the classes of this run, by class.
@@ -87,11 +84,9 @@ class Plan:
     objective: str
     policy: str
     options: tuple[tuple[str, float], ...]
-    device: DeviceInfo
-    memory_bytes: int
+    devices: tuple[DeviceInfo, ...]
     lanes: int
     places: int
-    environment: dict[str, str | None]
     mps: bool
     profiles: Path | None
     known: dict[str, Profile]
@@ -123,14 +118,22 @@ class Plan:
                 host_bytes=self.host_bytes,
                 displaces=any(job.spec.movable for job in self.jobs),
             ),
-            "devices": (Device(self.device.name, "local", self.memory_bytes, threads=self._threads),),
+            "devices": tuple(
+                Device(each.name, "local", each.memory_bytes, threads=each.cores if each.on_processors else 0)
+                for each in self.devices
+            ),
             "known_settings": self.known_settings,
             "colocations": self.colocations,
         }
 
     @property
-    def _threads(self) -> int:
-        return self.device.cores if self.device.on_processors else 0
+    def on_processors(self) -> bool:
+        """Whether jobs run on the processors; see `DeviceInfo.on_processors`."""
+        return self.devices[0].on_processors
+
+    def device(self, name: str) -> DeviceInfo:
+        """Device with this name."""
+        return next(each for each in self.devices if each.name == name)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -142,8 +145,7 @@ class Plan:
             "objective": self.objective,
             "policy": self.policy,
             "options": dict(self.options),
-            "device": self.device.as_dict(),
-            "memory_bytes": self.memory_bytes,
+            "devices": [each.as_dict() for each in self.devices],
             "host_bytes": self.host_bytes,
             "lanes": self.lanes,
             "places_per_lane": self.places,
@@ -161,14 +163,14 @@ class Plan:
             "sweeps": [sweep.as_dict() for sweep in self.sweeps],
         }
 
-    def idle_w(self, meter: str) -> float | None:
-        """Power (W) of the idle device by this meter, from the newest profile that has it; None without one."""
+    def idle_w(self, device: DeviceInfo, meter: str) -> float | None:
+        """Power (W) of an idle device by this meter, from the newest profile that has it; None without one."""
         told = [
             profile
             for profile in self.known.values()
             if profile.energy is not None
             and (profile.energy.meter, profile.energy.source) == (meter, MEASURED)
-            and (profile.origin.device_model, profile.machine.uuid) == (self.device.described, self.device.uuid)
+            and (profile.origin.device_model, profile.machine.uuid) == (device.described, device.uuid)
             and profile.energy.idle_w is not None
         ]
         newest = max(told, key=lambda profile: profile.made_utc, default=None)
@@ -187,7 +189,7 @@ class Plan:
 
 def make(
     loaded: LoadedJobs,
-    device: DeviceInfo,
+    devices: tuple[DeviceInfo, ...],
     objective: str = "energy",
     policy: str | None = None,
     options: Mapping[str, float] = MappingProxyType({}),
@@ -201,14 +203,16 @@ def make(
     learn: bool = True,
     host_bytes: int = 0,
 ) -> Plan:
-    """Decide how to run the jobs of a file on a device.
+    """Decide how to run the jobs of a file.
 
     Args:
+        devices: The devices, all of one model.
         policy: Name of the policy; None for the policy of the objective.
         options: Options of the policy by name, such as `limit_1`.
-        lanes: Number of lanes; None for `LANES_TO_PACK` under a policy that packs, and for one lane otherwise.
+        lanes: Number of lanes of each device; None for `LANES_TO_PACK` under a policy that packs, and for one lane
+            otherwise.
         places: Most jobs in one lane.
-        memory_bytes: Memory (bytes) of the device that all lanes may use; None for all of it.
+        memory_bytes: Memory (bytes) of each device that its lanes may use; None for all of it.
         store: Profiles of job classes; None to use none and to measure none.
         control: Whether clocks and power may be set, if a setting is known for a packing of these jobs or is searched.
         goal: Goal of searches for the best settings, under policies that pack; None for no search.
@@ -232,15 +236,16 @@ def make(
     if not 1 <= lanes <= SLOTS:
         raise UsageError(f"--lanes {lanes}: expected 1 to {SLOTS}")
     if host_bytes:
-        planned_parking.check_host_memory(host_bytes, policy, device, lanes)
-    memory_bytes = planned_parking.left_for_device(host_bytes, device, memory_bytes)
-    if memory_bytes < (need := 1 if packs(policy) else lanes) * LEAST_BYTES:
+        planned_parking.check_host_memory(host_bytes, policy, devices, lanes)
+    notes = _too_much(memory_bytes, devices)
+    devices = planned_parking.left_for_jobs(host_bytes, devices, memory_bytes)
+    device, smallest_bytes = devices[0], min(each.memory_bytes for each in devices)
+    if smallest_bytes < (need := 1 if packs(policy) else lanes) * LEAST_BYTES:
         where = f" in {counted(lanes, 'lane')}" if need > 1 else ""
         raise UsageError(
-            f"{format_size(memory_bytes)} of memory{where}: torch alone takes {format_size(LEAST_BYTES)}",
+            f"{format_size(smallest_bytes)} of memory{where}: torch alone takes {format_size(LEAST_BYTES)}",
             "give more with --memory, or take fewer lanes",
         )
-    notes: list[str] = []
     classes = JobClasses(device.described)
     planned = [(job, classes.of(planned_sweeps.classified(job))) for job in loaded.jobs]
     names = {job_class.name: job_class for _, job_class in planned}
@@ -249,21 +254,24 @@ def make(
     lengths = learned(planned, store, notes) if learn else {}
     both = [_plan(job, job_class, known.get(job_class.name), lengths.get(job.name)) for job, job_class in planned]
     if not device.on_processors:
-        both = [planned_launchers.with_whole_device(job, min(memory_bytes, device.memory_bytes)) for job in both]
+        both = [planned_launchers.with_whole_device(job, smallest_bytes) for job in both]
     notes += planned_launchers.notes(both, device.on_processors)
-    notes += planned_parking.notes(both, policy, host_bytes, lanes * places)
+    every_lane = lanes * len(devices)
+    notes += planned_parking.notes(both, policy, host_bytes, every_lane * places)
     jobs = tuple(job for job in both if job.source.sweep is None)
-    at_once = lanes + 1 if packs(policy) else lanes * places
+    at_once = every_lane + len(devices) if packs(policy) else every_lane * places
     swept = tuple(
-        planned_sweeps.plan(job, lanes * places + lanes, at_once) for job in both if job.source.sweep is not None
+        planned_sweeps.plan(job, every_lane * places + every_lane, at_once)
+        for job in both
+        if job.source.sweep is not None
     )
     if only_tune and swept:
         raise UsageError(f"{swept[0].name} is a sweep: one of its trials can be tuned, as a job of its own")
     for job in both:
-        if job.spec.gpus > 1:
+        if job.spec.gpus > len(devices):
             raise UnfitEnvironment(
-                f"job {job.spec.name} asks for {counted(job.spec.gpus, 'device')}, and a run has one",
-                "gangs over several devices run in the simulator only, so far",
+                f"job {job.spec.name} asks for {counted(job.spec.gpus, 'device')}, and the run has {len(devices)}",
+                f"`--device cpu/{job.spec.gpus}` cuts the processors into so many" if device.on_processors else "",
             )
     unknown = [job.spec.name for job in jobs if job.spec.iterations is None]
     if policy in ("srtf", *OBJECTIVES) and unknown and len(jobs) > 1:
@@ -273,8 +281,6 @@ def make(
             f"policy {policy}: {len(unknown)} of {len(jobs)} jobs {give} no `iterations:`{nor_known} "
             f"({listed(unknown)}); {they_are} ranked by the time that each has had"
         )
-    if memory_bytes > device.memory_bytes:
-        notes.append(f"{format_size(memory_bytes)} is more than the device has: {format_size(device.memory_bytes)}")
     limited = [job.source.name for job in jobs if job.source.slowdown_limit is not None]
     if limited and not packs(policy):
         notes.append(f"slowdown limits ({listed(limited)}) are checked at the end; nothing steers by them yet")
@@ -284,11 +290,9 @@ def make(
         objective=objective,
         policy=policy,
         options=policy_options(options, [policy]),
-        device=device,
-        memory_bytes=min(memory_bytes, device.memory_bytes),
+        devices=devices,
         lanes=lanes,
         places=places,
-        environment=vendor(device.vendor).environment(device),
         mps=False,
         profiles=store.folder if store is not None else None,
         known=known,
@@ -306,6 +310,15 @@ def make(
         on_end=loaded.on_end,
         host_bytes=host_bytes,
     )
+
+
+def _too_much(memory_bytes: int | None, devices: Sequence[DeviceInfo]) -> list[str]:
+    """Note that a device has less memory than the user gives its jobs; empty if none has."""
+    smallest = min(devices, key=lambda each: each.memory_bytes)
+    if memory_bytes is None or memory_bytes <= smallest.memory_bytes:
+        return []
+    where = "the device" if len(devices) == 1 else smallest.name
+    return [f"{format_size(memory_bytes)} is more than {where} has: {format_size(smallest.memory_bytes)}"]
 
 
 def _shown(planned: Sequence[tuple[JobConfig, JobClass]]) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -50,7 +51,7 @@ class PlannedJob:
         command: StartJob,
         tables: list[tuple[str, int]],
         folder: Path,
-        device: DeviceInfo,
+        devices: Sequence[DeviceInfo],
         environment: dict[str, str | None],
         opened_s: float,
         process_bytes: int,
@@ -62,8 +63,8 @@ class PlannedJob:
             command: Command of the core to start the attempt.
             tables: Path of the table of each lane that the job uses, and the slot that it gets there.
             folder: Folder of the job.
-            device: The device that the job uses.
-            environment: Changes to the environment of every job; None takes a variable out.
+            devices: The devices that the job uses.
+            environment: Changes to the environment of jobs on these devices; None takes a variable out.
             opened_s: Monotonic time (s) at which the run was opened.
             process_bytes: Most memory (bytes) of a process that several jobs of the lane share.
             context_bytes: Memory (bytes) of the job's process outside its allocator.
@@ -87,8 +88,8 @@ class PlannedJob:
             },
             python=str(job.python) if job.python is not None else None,
             fresh=job.isolation == "fresh",
-            device=device.kind,
-            cap_bytes=command.cap_bytes,
+            device=devices[0].kind,
+            cap_bytes=command.cap_bytes * (len(devices) if devices[0].on_processors else 1),  # the processes' whole
             timeout_s=job.timeout_s,
             startup_timeout_s=job.startup_timeout_s,
             folder=str(folder),
@@ -98,6 +99,7 @@ class PlannedJob:
             process_bytes=process_bytes,
             context_bytes=context_bytes,
             launcher=self.launcher,
+            processors=tuple(number for each in devices for number in each.processors),
         )
 
     def as_dict(self) -> dict[str, Any]:

@@ -64,8 +64,9 @@ def profile_script(
         Interrupted: The user stopped the script before it was measured.
     """
     loaded = one_job(script, args, "profile")
-    plan = planning.make(loaded, occupancy.device, policy="fair", places=1, store=store, learn=False)
-    words, as_found = leftovers(occupancy.device, may_set=True)
+    (device,) = occupancy.devices
+    plan = planning.make(loaded, (device,), policy="fair", places=1, store=store, learn=False)
+    words, as_found = leftovers(device, may_set=True)
     if not as_found:
         raise UnfitEnvironment(f"nothing can be measured now: {words[0]}", "see `ecoshare devices`")
     for note in (*plan.notes, *words):

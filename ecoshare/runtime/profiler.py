@@ -29,7 +29,6 @@ class Profiler:
     """Stores the profiles of one run.
 
     Attributes:
-        device: The device that the run uses.
         folder: The run folder.
         store: Profile store of the user.
         limits: Limits on the length of a window.
@@ -39,7 +38,6 @@ class Profiler:
         notes: Notes for the user, one line each.
     """
 
-    device: DeviceInfo
     folder: RunFolder
     store: ProfileStore
     limits: Limits
@@ -49,7 +47,13 @@ class Profiler:
     notes: list[str] = field(default_factory=list)
 
     def keep(
-        self, job: PlannedJob, attempt: int, measured: WindowResult, ready: Ready | None, sampler: MeterSampler | None
+        self,
+        device: DeviceInfo,
+        job: PlannedJob,
+        attempt: int,
+        measured: WindowResult,
+        ready: Ready | None,
+        sampler: MeterSampler | None,
     ) -> Profile:
         """Make and store the profile of a job's class.
 
@@ -57,11 +61,12 @@ class Profiler:
         later runs miss the profile, but this run continues.
 
         Args:
+            device: The device that the job had to itself.
             job: The job that was measured.
             attempt: Number of its attempt.
             measured: Result of the window.
             ready: Start message of the warm server; None if it is unknown.
-            sampler: Sampler of the run; None without one.
+            sampler: Sampler of the device; None without one.
 
         Raises:
             UnfitEnvironment: The run folder cannot be written.
@@ -71,7 +76,7 @@ class Profiler:
             meter = MeterFacts(sampler.session, sampler.idle_w)
         made = profile(
             job.job_class,
-            self._machine(ready),
+            _machine(device, ready),
             measured,
             meter,
             attempt_key(job.spec.name, attempt),
@@ -119,16 +124,19 @@ class Profiler:
                 self.notes.append(f"what was measured of neighbours is not kept: {error}")
                 return
 
-    def _machine(self, ready: Ready | None) -> Machine:
-        device = self.device
-        return Machine(
-            device=device.name,
-            kind=device.kind,
-            uuid=device.uuid,
-            driver=device.driver,
-            cores=device.cores,
-            intra_op_threads=ready.threads if ready is not None else None,
-            python=sys.version.split()[0],
-            platform=platform.platform(),
-            ecoshare=ecoshare.__version__,
-        )
+
+def _machine(device: DeviceInfo, ready: Ready | None) -> Machine:
+    threads = ready.threads if ready is not None else None
+    if threads is not None and device.processors:
+        threads = min(threads, len(device.processors))
+    return Machine(
+        device=device.name,
+        kind=device.kind,
+        uuid=device.uuid,
+        driver=device.driver,
+        cores=device.cores,
+        intra_op_threads=threads,
+        python=sys.version.split()[0],
+        platform=platform.platform(),
+        ecoshare=ecoshare.__version__,
+    )

@@ -35,7 +35,7 @@ def leftover(plan: Plan, folder: RunFolder, history: RunHistory) -> Plan | None:
     Returns:
         The plan; None if nothing is left.
     """
-    largest_bytes = plan.memory_bytes // (1 if packs(plan.policy) else plan.lanes)
+    largest_bytes = max(each.memory_bytes for each in plan.devices) // (1 if packs(plan.policy) else plan.lanes)
     jobs = [_again(job, history, folder, largest_bytes) for job in plan.jobs]
     sweeps = []
     for sweep in plan.sweeps:

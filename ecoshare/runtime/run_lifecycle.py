@@ -11,21 +11,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ecoshare.devices import power_model, registry
-from ecoshare.devices.cpu_knobs import CPU_FREQUENCY
-from ecoshare.devices.meter_check import check_meter
+from ecoshare.devices import registry
+from ecoshare.devices.power_model import PowerModel
 from ecoshare.devices.restore import Restored
 from ecoshare.errors import EcoshareError, UnfitEnvironment
 from ecoshare.profiling.profile import Profile
 from ecoshare.profiling.profile_store import ProfileStore
-from ecoshare.profiling.tuning_store import TuningStore
 from ecoshare.record.event_log import EventLog
 from ecoshare.record.reading import read
 from ecoshare.record.run_data import RunData
 from ecoshare.record.run_folder import RunFolder, write_json
 from ecoshare.record.run_view import ProgressDisplay
 from ecoshare.runtime import shared_folder
-from ecoshare.runtime.device_claim import AppliedSettings, claim, leftovers, leftovers_beside, not_restored
+from ecoshare.runtime.device_claim import not_restored
 from ecoshare.runtime.device_session import ClaimedDevice
 from ecoshare.runtime.driver import Driver, RunParts
 from ecoshare.runtime.guard_client import Guard
@@ -34,9 +32,9 @@ from ecoshare.runtime.plan import Plan
 from ecoshare.runtime.profiler import Profiler
 from ecoshare.runtime.profiling_window import DEFAULT_LIMITS, Limits
 from ecoshare.runtime.reaping import SPARED, TOKEN
+from ecoshare.runtime.run_claims import RunClaims, as_found, claimed
 from ecoshare.runtime.run_host import RunHost
 from ecoshare.runtime.setting_searches import Searching
-from ecoshare.runtime.told_once import is_news
 
 _MADE_AGAIN = (
     "the folder of the run was removed or renamed while the run went on: it was made again, without what jobs had "
@@ -103,7 +101,6 @@ def conduct(
         environment = {**environment, "shared": str(shared_folder.path_of(environment["token"]))}
         write_json(folder.environment, environment)
         profiler = Profiler(
-            plan.device,
             folder,
             ProfileStore(plan.profiles or folder.profiles),
             limits or DEFAULT_LIMITS,
@@ -111,33 +108,34 @@ def conduct(
             set(plan.colocations),
         )
         if searching is None:
-            plan = _as_found(plan, profiler.notes)
-            plan, settings, searching = _claimed(plan, profiler.notes)
+            plan, claims = claimed(as_found(plan, profiler.notes), profiler.notes)
         else:
-            settings = searching.settings
-        if settings is not None:
-            undo.callback(settings.restore)  # in case the run does not get to it
-        guard = _guard(environment, settings)
+            claims = RunClaims.of(searching)
+        undo.callback(claims.restore)  # in case the run does not get to it
+        guard = _guard(environment, claims)
         last.callback(guard.dismiss)
         shared_folder.clear_dead()
         shared = undo.enter_context(shared_folder.made(environment["token"]))
-        sharing = registry.vendor(plan.device.vendor).share_contexts(
-            plan.device, plan.lanes, shared, {**os.environ, TOKEN: environment["token"], SPARED: "1"}
+        sharing = registry.vendor(plan.devices[0].vendor).share_contexts(
+            plan.devices, plan.lanes, shared, {**os.environ, TOKEN: environment["token"], SPARED: "1"}
         )
         undo.callback(sharing.end)
         environment = {**environment, "mps": sharing.evidence}
         write_json(folder.environment, environment)
         events.when_gone(partial(_make_again, folder, folder.documents(), profiler.notes))
-        plan = replace(plan, mps=sharing.is_shared, environment={**plan.environment, **sharing.environment})
+        plan = replace(plan, mps=sharing.is_shared)
         jobs = {job.spec.name: job for job in plan.jobs}
-        claimed = ClaimedDevice(
-            plan.device,
-            sharing,
-            _power(environment),
-            settings,
-            searching.adviser(profiler, jobs) if searching is not None else None,
-            plan.idle_w,
-        )
+        powers = environment["power_models"]
+        devices = [
+            ClaimedDevice(
+                each,
+                PowerModel(**powers[each.name]) if powers.get(each.name) else None,
+                claims.settings.get(each.name),
+                claims.adviser(each.name, profiler, jobs),
+                partial(plan.idle_w, each),
+            )
+            for each in plan.devices
+        ]
         began_s = time.monotonic() - max(time.time() - environment["opened_unix_s"], reached_s)
         parts = RunParts(
             plan,
@@ -148,7 +146,8 @@ def conduct(
             environment["token"],
             began_s,
             progress,
-            (claimed,),
+            devices,
+            sharing,
             profiler,
             guard,
             host,
@@ -157,8 +156,8 @@ def conduct(
             driver = Driver(parts)
             asyncio.run(driver.run())
         except EcoshareError as error:
-            if settings is not None and settings.unrestored:
-                raise not_restored(settings.unrestored, str(error)) from error
+            if claims.unrestored:
+                raise not_restored(claims.unrestored, str(error)) from error
             raise
         host.over()
     if (ready := driver.supervisor.ready) is not None:
@@ -166,11 +165,7 @@ def conduct(
         write_json(folder.environment, {**environment, **versions, "torch_load_s": ready.load_s})
     result = conclude(folder, ran=True)
     profiler.doubt(result.data.summary.jobs)
-    notes = (
-        *profiler.notes,
-        *(settings.notes if settings is not None else ()),
-        *(searching.notes if searching is not None else ()),
-    )
+    notes = (*profiler.notes, *claims.notes)
     result = conclude(folder, ran=True)
     if plan.on_end and not (plan.only_tune or only_profile):
         told = run_at_end_of_run(plan.on_end, result.data.summary.state, folder, plan.job_file.absolute().parent)
@@ -179,14 +174,13 @@ def conduct(
         result,
         made=profiler.made,
         notes=notes,
-        unrestored=tuple(settings.unrestored) if settings is not None else (),
+        unrestored=claims.unrestored,
     )
 
 
-def _guard(environment: dict[str, Any], settings: AppliedSettings | None) -> Guard:
+def _guard(environment: dict[str, Any], claims: RunClaims) -> Guard:
     try:
-        claimed = settings.control.claimed if settings is not None else ()
-        return Guard(environment["token"], Path(environment["shared"]), claimed)
+        return Guard(environment["token"], Path(environment["shared"]), claims.keys)
     except OSError as error:
         raise UnfitEnvironment(f"the guard of the run cannot be started: {error.strerror or error}") from error
 
@@ -198,49 +192,8 @@ def _make_again(folder: RunFolder, documents: dict[Path, bytes], notes: list[str
         notes.append(_MADE_AGAIN)
 
 
-def _as_found(plan: Plan, notes: list[str]) -> Plan:
-    """Plan for the device as it is. Profiles are not stored if the device has settings of another run."""
-    for look in (leftovers, leftovers_beside):
-        words, is_so = look(plan.device, plan.control)
-        notes += words
-        plan = plan if is_so else replace(plan, profiles=None)
-    return plan
-
-
-def _claimed(plan: Plan, notes: list[str]) -> tuple[Plan, AppliedSettings | None, Searching | None]:
-    """Claim the device if it may be set, and prepare searches if joules are measured. Notes say why not, once."""
-    if plan.goal is not None:
-        try:
-            check_meter(plan.device)
-        except UnfitEnvironment as error:
-            reason = f"no setting is searched: {error}"
-            if is_news(f"search on {plan.device.uuid or plan.device.name}", reason):
-                hint = f"{error.hint}; " if error.hint and "doctor" not in error.hint else ""
-                notes.append(f"{reason} ({hint}told once: `ecoshare doctor` tells it again)")
-            plan = replace(plan, goal=None)
-    if plan.goal is None and not any(each.setting for each in plan.known_settings):
-        return plan, None, None
-    try:
-        searches = plan.goal is not None and plan.profiles is not None
-        known = any(CPU_FREQUENCY in dict(each.setting) for each in plan.known_settings)
-        settings = claim(plan.device, exact=plan.goal is not None, with_processors=searches or known)
-        if settings.apart_for_a_run:
-            notes.append(f"{CPU_FREQUENCY} stays as it is: {settings.apart}")
-    except UnfitEnvironment as error:
-        notes.append(f"clocks and power stay as they are: {error}" + (f" ({error.hint})" if error.hint else ""))
-        return replace(plan, known_settings=(), goal=None), None, None
-    if plan.goal is None or plan.profiles is None:
-        return replace(plan, goal=None), settings, None
-    return plan, settings, Searching(settings, plan, plan.goal, TuningStore(plan.profiles), keep=True)
-
-
 def conclude(folder: RunFolder, ran: bool) -> FinishedRun:
     """Write the summary of a run that is over."""
     data = read(folder)
     write_json(folder.summary, data.summary.as_dict())
     return FinishedRun(folder, data, ran)
-
-
-def _power(environment: dict[str, Any]) -> power_model.PowerModel | None:
-    fields = environment.get("power_model")
-    return power_model.PowerModel(**fields) if fields else None

@@ -11,13 +11,16 @@ import platform
 import secrets
 import sys
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import ecoshare
+from ecoshare.common.plural import counted
 from ecoshare.devices import registry
+from ecoshare.devices.choice import find_all
 from ecoshare.devices.occupancy import DeviceAdmission, Occupancy, occupied
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.jobs.load import LoadedJobs, load
@@ -27,11 +30,13 @@ from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.record import event_log, run_documents
 from ecoshare.record.run_folder import RunFolder, unwritable, write_json, write_text
 from ecoshare.runtime import plan as planning
-from ecoshare.runtime import planned_parking, reaping
+from ecoshare.runtime import reaping
 from ecoshare.runtime.iteration_learning import teach
 from ecoshare.runtime.plan import Plan
+from ecoshare.runtime.planned_parking import left_for_jobs
 from ecoshare.runtime.run_host import LocalHost, RunHost
 from ecoshare.runtime.signals import CommandSignals, StopSignals
+from ecoshare.values.device import DeviceInfo
 
 if TYPE_CHECKING:
     from ecoshare.record.run_view import ProgressDisplay
@@ -63,7 +68,7 @@ def start(
         only_profile: Whether the run stops when a window is over.
         searching: Search for the best setting of the packing, if the run is for that search only; otherwise None.
         host: The process that this runs in; None for a `LocalHost`.
-        occupancy: Use of the device. It gets the name of the run.
+        occupancy: Use of the devices. It gets the name of the run.
         signals: Signals of a `LocalHost`; None for those of a command.
 
     Raises:
@@ -104,13 +109,13 @@ def resume(
         progress: Display that gets the progress of the run.
         control: Whether clocks and power may be set, if the interrupted run was allowed to.
         search: Whether settings may be searched, if the interrupted run was allowed to.
-        admission: Reaction to another run that uses the device.
+        admission: Reaction to another run that uses a device.
         say: Shows a note to the user.
         signals: Signals of the process; None for those of a command.
 
     Raises:
-        UsageError: The run cannot be resumed, its job file has changed, its device is another one now, or it is still
-            in progress.
+        UsageError: The run cannot be resumed, its job file has changed, a device is another one now, or it is still in
+            progress.
         UnfitEnvironment: This machine cannot run the plan, or can no longer run it.
     """
     _check_machine()
@@ -120,31 +125,54 @@ def resume(
     events = _open_log(folder)
     if events is None:
         raise UsageError(f"{run} is still going on", "stop it first, with Ctrl-C where it runs")
-    with contextlib.closing(events), occupied(before["device"]["name"], admission, say) as occupancy:
+    find = partial(_found_again, run, before["devices"])
+    with contextlib.closing(events), occupied(find, admission, say) as occupancy:
         occupancy.tell(folder.path)
-        device = occupancy.device
-        if device.uuid != before["device"]["uuid"]:
-            raise UsageError(
-                f"{run} ran on {before['device']['uuid']}, and {device.name} is {device.uuid} now",
-                "set CUDA_VISIBLE_DEVICES as it was",
-            )
         host_bytes = before.get("host_bytes", 0)
-        left_bytes = planned_parking.left_for_device(host_bytes, device, None)
         plan = planning.make(
             loaded,
-            device,
+            occupancy.devices,
             control=control and before.get("control", False),
             objective=before["objective"],
             policy=before["policy"],
             options=before.get("options", {}),
             lanes=before["lanes"],
             places=before["places_per_lane"],
-            memory_bytes=min(before["memory_bytes"], left_bytes),
+            memory_bytes=min(
+                max(each["memory_bytes"] for each in before["devices"]),
+                max(each.memory_bytes for each in left_for_jobs(host_bytes, occupancy.devices, None)),
+            ),
             store=ProfileStore(Path(before["profiles"])) if before["profiles"] is not None else None,
             goal=run_documents.goal_of(before) if search else None,
             host_bytes=host_bytes,
         )
         return _go_on(plan, folder, events, progress, signals)
+
+
+def _found_again(run: Path, before: Sequence[dict[str, Any]]) -> tuple[DeviceInfo, ...]:
+    """The devices of an earlier session, as they are now.
+
+    Args:
+        run: The run folder.
+        before: The devices in the plan of that session.
+
+    Raises:
+        UsageError: A device is another one now.
+        UnfitEnvironment: A device is gone.
+    """
+    parts = sum(bool(each.get("processors")) for each in before)
+    devices = find_all(f"cpu/{parts}" if parts else ",".join(each["name"] for each in before))
+    for then, now in zip(before, devices, strict=True):
+        if now.uuid != then["uuid"]:
+            raise UsageError(
+                f"{run} ran on {then['uuid']}, and {now.name} is {now.uuid} now", "set CUDA_VISIBLE_DEVICES as it was"
+            )
+        if now.cores != then["cores"] and now.processors:
+            raise UsageError(
+                f"{run} ran on {then['name']} of {counted(then['cores'], 'processor')}, and it has {now.cores} now",
+                "give it the same processors, as with `taskset`",
+            )
+    return devices
 
 
 def _resumable(run: Path, folder: RunFolder) -> tuple[dict[str, Any], LoadedJobs]:
@@ -252,7 +280,7 @@ def _check_machine() -> None:
 
 def _describe(plan: Plan) -> dict[str, Any]:
     """Facts about the machine that matter to the run. The entry `token` marks the processes of the run."""
-    power = registry.vendor(plan.device.vendor).power_model(plan.device)
+    powers = {each.name: registry.vendor(each.vendor).power_model(each) for each in plan.devices}
     return {
         "schema_version": 1,
         "ecoshare": ecoshare.__version__,
@@ -260,15 +288,8 @@ def _describe(plan: Plan) -> dict[str, Any]:
         "platform": platform.platform(),
         "opened_unix_s": time.time(),
         "token": secrets.token_hex(8),
-        "device": plan.device.as_dict(),
-        "power_model": None
-        if power is None
-        else {
-            "idle_w": power.idle_w,
-            "busy_w": power.busy_w,
-            "full_load": power.full_load,
-            "source": power.source,
-        },
+        "devices": [each.as_dict() for each in plan.devices],
+        "power_models": {name: asdict(power) if power is not None else None for name, power in powers.items()},
     }
 
 

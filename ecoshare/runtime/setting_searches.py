@@ -1,4 +1,4 @@
-"""Searches for settings in a run: the knobs of the claimed device that they use, their adviser, and their results."""
+"""Searches for settings on one device of a run: the knobs that they use, their adviser, and their results."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from ecoshare.runtime.plan import Plan
 from ecoshare.runtime.planned_job import PlannedJob
 from ecoshare.runtime.profiler import Profiler
 from ecoshare.values.class_profile import Solo
+from ecoshare.values.device import DeviceInfo
 from ecoshare.values.goal import Goal
 from ecoshare.values.job_spec import JobSpec
 from ecoshare.values.joules import MEASURED
@@ -52,16 +53,18 @@ class Show(Protocol):
 
 
 class Searching:
-    """Searches for settings in one run.
+    """Searches for settings on one device of a run.
 
     Attributes:
         settings: Settings of the claimed device.
+        device: The device.
         notes: Notes for the user, one line each.
     """
 
     def __init__(
         self,
         settings: AppliedSettings,
+        device: DeviceInfo,
         plan: Plan,
         goal: Goal,
         kept: TuningStore,
@@ -73,6 +76,7 @@ class Searching:
 
         Args:
             settings: Settings of the claimed device.
+            device: The device.
             plan: Plan of the run.
             goal: Goal of the searches.
             kept: Store of earlier results.
@@ -83,7 +87,7 @@ class Searching:
         Raises:
             UsageError: A knob does not exist. The device is restored then.
         """
-        self.settings, self._plan, self._goal, self._kept = settings, plan, goal, kept
+        self.settings, self.device, self._plan, self._goal, self._kept = settings, device, plan, goal, kept
         self.notes: list[str] = []
         self._show, self._keeps = show, keep
         self._specs = _chosen(settings, knobs)
@@ -110,7 +114,7 @@ class Searching:
             return [spec for spec in self._specs if spec.name in names]
 
         def space() -> Space | None:
-            on_gpu = not self._plan.device.on_processors
+            on_gpu = not self.device.on_processors
             knobs = [
                 knob_of(spec.name, spec.values, spec.special, beside=on_gpu and spec.name == CPU_FREQUENCY)
                 for spec in left()
@@ -148,7 +152,7 @@ class Searching:
     def result(self, own: PackingSearch) -> TuningResult:
         """Result of a search so far. The search must have measured the default setting."""
         assert own.search is not None, "its default was measured"
-        device, records = self._plan.device, self.records(own)
+        device, records = self.device, self.records(own)
         spent = [record.joules + (record.processors_j or 0.0) for record in records if record.joules is not None]
         return TuningResult(
             objective=self._goal.objective,
@@ -177,7 +181,7 @@ class Searching:
 
     def _best_static(self, packing: Packing) -> BestStatic | None:
         """Most frequent best setting of other packings on this device, with its energy if it was measured here."""
-        known = self._kept.on(self._plan.device.described)
+        known = self._kept.on(self.device.described)
         names = {spec.name for spec in self._specs}
         bests = [
             tuple(sorted(each.best.items()))
@@ -230,7 +234,7 @@ class Searching:
             {name: self._default[name] for name in names},
             jobs,
             {job.name: self._spec(job.name).job_class for job in jobs},
-            _earlier(self._kept.on(self._plan.device.described), names, self.settings.processors is not None),
+            _earlier(self._kept.on(self.device.described), names, self.settings.processors is not None),
             self._goal.seed,
             default_s,
         )

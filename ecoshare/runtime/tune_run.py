@@ -55,7 +55,8 @@ class TuneRun:
     @property
     def device(self) -> DeviceInfo:
         """The device, as it was when its use began."""
-        return self.occupancy.device
+        (device,) = self.occupancy.devices
+        return device
 
 
 def tune(
@@ -95,7 +96,7 @@ def tune(
     lanes = asked.lanes or min(len(loaded.jobs), LANES_TO_PACK)
     plan = planning.make(
         loaded,
-        asked.device,
+        (asked.device,),
         objective=asked.goal.objective,
         policy="fair",
         lanes=lanes,
@@ -112,7 +113,7 @@ def tune(
     if settings.apart and asked.knobs is None:
         say(f"{CPU_FREQUENCY} is not searched: {settings.apart}")
     kept = TuningStore(store.folder)
-    search = Searching(settings, plan, asked.goal, kept, asked.knobs, show)
+    search = Searching(settings, asked.device, plan, asked.goal, kept, asked.knobs, show)
     result = run_opening.start(
         plan, loaded.text, runs, progress, searching=search, occupancy=asked.occupancy, signals=signals
     )

@@ -92,4 +92,5 @@ class Viewing:
             slowdown=slowdown(usage, self.plan.lanes),
             reason=job.history[-1].cause if job.state is JobState.FAILED else "",
             is_learned=is_learned,
+            devices=job.device_names if process is not None and len(self.plan.devices) > 1 else (),
         )

@@ -17,7 +17,8 @@ class DeviceInfo:
     """Identity of a device, and how much of its memory a run may use.
 
     Attributes:
-        name: `cpu` or `cuda:N`. N counts the GPUs that are visible here, in the driver's order.
+        name: `cpu`, `cuda:N`, or `cpu:N` for a partition of the processors. N counts the GPUs that are visible here, in
+            the driver's order, or the partitions.
         kind: Device type in torch: `cpu` or `cuda`. AMD GPUs are `cuda`, too.
         vendor: Name of the vendor, whose module in `ecoshare/devices/vendors/` reads and sets the device.
         model: Name that the maker gives the device.
@@ -30,6 +31,7 @@ class DeviceInfo:
         total_bytes: Whole memory of a GPU; 0 for the processors.
         free_bytes: Free memory of a GPU when it was found; 0 for the processors.
         unfit: Reason why the device cannot be shared, in words; empty if it can.
+        processors: Numbers of the processors of a partition; empty for a GPU, and for all processors of this process.
     """
 
     name: str
@@ -45,6 +47,7 @@ class DeviceInfo:
     total_bytes: int = 0
     free_bytes: int = 0
     unfit: str = ""
+    processors: tuple[int, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""

@@ -71,7 +71,7 @@ def prepare(folder: Path) -> Play:
     _make_scripts(folder)
     for text in (RICH, WRITTEN):
         (path := folder / "jobs.yaml").write_text(text)
-        planning.make(load(path), device)
+        planning.make(load(path), (device,))
 
     def play(one: Round) -> None:
         _make_scripts(one.folder)
@@ -144,7 +144,7 @@ def _check(path: Path, device: DeviceInfo) -> None:
             raise Lost("the error does not name the file", str(error)) from error
         return
     try:
-        plan = planning.make(loaded, device)
+        plan = planning.make(loaded, (device,))
         json.dumps(plan.as_dict())
     except EcoshareError as error:
         if not str(error).isprintable():

@@ -95,7 +95,7 @@ def _in_company(folder: Path) -> Path:
     folder.mkdir()
     path = job_file(folder, slow_steps("a", 20, 4), slow_steps("b", 10, 4))
     store = ProfileStore(folder / "profiles")
-    for job in planning.make(load(path), find("cpu")).jobs:
+    for job in planning.make(load(path), (find("cpu"),)).jobs:
         store.save(PROFILE.model_copy(update={"job_class": job.spec.job_class}))
     return _made(path, "--objective", "energy", "--profiles", str(store.folder))
 

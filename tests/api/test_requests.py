@@ -153,13 +153,15 @@ def test_a_plan_is_what_a_dry_run_prints(tmp_path: Path, monkeypatch: pytest.Mon
     (tmp_path / "jobs.yaml").write_text(f"version: 1\njobs: [{{name: a, script: {SCRIPT}, env: {{KEY: secret}}}}]\n")
     notes: list[str] = []
     plan = ecoshare.plan("jobs.yaml", device="cpu", objective="jct", lanes=3, memory="3 GiB", note=notes.append)
-    assert (plan.policy, plan.lanes, plan.memory_bytes, plan.notes) == ("jct", 3, 3 * 2**30, tuple(notes))
+    assert (plan.policy, plan.lanes, plan.notes) == ("jct", 3, tuple(notes))
+    assert [(each.name, each.memory_bytes) for each in plan.devices] == [("cpu", 3 * 2**30)]
     assert [job.spec.name for job in plan.jobs] == ["a"]
     line = ("run", "jobs.yaml", "--device", "cpu", "--objective", "jct", "--lanes", "3", "--memory", "3 GiB")
     printed = json.loads(command(*line, "--dry-run", "--json", cwd=tmp_path).stdout)
     mine = json.loads(json.dumps(plan.as_dict()))
     for each in (mine, printed):
-        assert each["device"].pop("memory_bytes") > 0  # free memory, which changes
+        (device,) = each["devices"]
+        assert device.pop("memory_bytes") > 0  # free memory, which changes
     assert mine == printed and "secret" not in str(mine)
     assert not (tmp_path / "ecoshare-runs").exists()
 

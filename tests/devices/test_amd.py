@@ -50,7 +50,7 @@ def test_a_gpu_is_found_by_its_hip_number(driver: FakeAmdDriver) -> None:
     assert first.power_limit_w == 750.0 and first.total_bytes == 196_608 << 20 and not first.on_processors
     assert first.free_bytes - second.free_bytes == 8 << 30, "the load is on the other one"
     vendor = registry.vendor("amd")
-    assert vendor.environment(second) == {"HIP_VISIBLE_DEVICES": "1", "CUDA_VISIBLE_DEVICES": None}
+    assert vendor.environment([second]) == {"HIP_VISIBLE_DEVICES": "1", "CUDA_VISIBLE_DEVICES": None}
 
 
 def test_memory_of_jobs_that_wait_cannot_be_moved(driver: FakeAmdDriver) -> None:

@@ -14,6 +14,7 @@ import pytest
 from ecoshare.devices import nvml, registry
 from ecoshare.devices.counter_meter import CounterMeter
 from ecoshare.devices.meter import MeterFault, Reading, between
+from ecoshare.record.sample_file import SampleFile
 from ecoshare.record.samples import Sample, Session, read
 from ecoshare.runtime.meter_sampler import MeterSampler
 from tests.driver import COMPILER, FakeDriver, Fault, presets
@@ -97,9 +98,10 @@ def test_a_sampler_writes_what_the_gpu_tells(driver: FakeDriver, tmp_path: Path)
     gpu = driver.gpu(0)
     gpu.load(1, compute=0.5, memory=0.5, used_bytes=1 << 30)
     device = dataclasses.replace(registry.processors(), name="cuda:0", kind="cuda", vendor="nvidia", uuid=gpu.uuid)
-    sampler = MeterSampler(tmp_path / "samples.jsonl", device, None, lambda _on_device: {})
+    file = SampleFile(tmp_path / "samples.jsonl")
+    sampler = MeterSampler(file, device, None, lambda _on_device: {})
     assert asyncio.run(sampler.begin(lambda: 0.0))
-    sampler.close()
+    file.close()
     session, sample = read(tmp_path / "samples.jsonl")
     assert isinstance(session, Session) and (session.meter, session.source) == ("nvml", "measured")
     assert isinstance(sample, Sample) and sample.memory_bytes is not None and sample.memory_bytes >= 1 << 30

@@ -47,7 +47,7 @@ def test_a_device_is_named_by_its_place_among_those_and_kept_by_its_uuid(
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     device = registry.find("cuda:0")
     assert (device.name, device.uuid, device.kind) == ("cuda:0", uuids[1], "cuda")
-    assert registry.vendor(device.vendor).environment(device) == {"CUDA_VISIBLE_DEVICES": uuids[1]}, (
+    assert registry.vendor(device.vendor).environment([device]) == {"CUDA_VISIBLE_DEVICES": uuids[1]}, (
         "a job must not count anew"
     )
     assert registry.find("cuda") == registry.find(None) == device
@@ -55,7 +55,7 @@ def test_a_device_is_named_by_its_place_among_those_and_kept_by_its_uuid(
         registry.find("cuda:1")
     with pytest.raises(UsageError, match="expected cpu, cuda"):
         registry.find("gpu0")
-    assert registry.vendor("cpu").environment(registry.find("cpu")) == {
+    assert registry.vendor("cpu").environment([registry.find("cpu")]) == {
         "CUDA_VISIBLE_DEVICES": "",
         "HIP_VISIBLE_DEVICES": "",
     }

@@ -11,10 +11,12 @@ import signal
 import socket
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from ecoshare.devices.choice import find_one
 from ecoshare.devices.occupancy import DeviceAdmission, Occupancy, occupants, occupied
 from ecoshare.devices.registry import find, processors
 from ecoshare.devices.state_folder import StateFolder
@@ -27,6 +29,9 @@ from tests.warm import wait_for
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StateFolder:
     monkeypatch.setenv("ECOSHARE_STATE", str(tmp_path / "state"))
     return StateFolder.of_this_user()
+
+
+CPU = partial(find_one, "cpu")
 
 
 def silent(_words: str) -> None:
@@ -46,7 +51,7 @@ class Holder:
                 os.sched_setaffinity(0, {on})
             try:
                 with occupied(
-                    "cpu", DeviceAdmission(admission), lambda words: there.sendall(f"{words}\n".encode())
+                    CPU, DeviceAdmission(admission), lambda words: there.sendall(f"{words}\n".encode())
                 ) as own:
                     own.tell(Path(run))
                     there.sendall(b"in\n")
@@ -93,20 +98,20 @@ def test_a_second_run_is_refused_with_the_name_of_the_first(first: Holder) -> No
         pytest.raises(
             UnfitEnvironment, match=r"cpu is used by the run /somewhere/runs/first \(.*'s process \d+"
         ) as raised,
-        occupied("cpu", DeviceAdmission.REFUSE, silent),
+        occupied(CPU, DeviceAdmission.REFUSE, silent),
     ):
         pass
     assert "--wait" in raised.value.hint and "--share-device" in raised.value.hint
     first.let_go()
-    with occupied("cpu", DeviceAdmission.REFUSE, silent) as occupancy:
-        assert occupancy.device == processors() or occupancy.device.memory_bytes
+    with occupied(CPU, DeviceAdmission.REFUSE, silent) as occupancy:
+        assert occupancy.devices[0] == processors() or occupancy.devices[0].memory_bytes
 
 
 def test_a_run_that_was_killed_uses_nothing(first: Holder, state: StateFolder) -> None:
     """The file of a dead run is still there, but only the lock counts, and it ended with the run."""
     first.kill()
     assert list(state.locks.glob("*.run"))
-    with occupied("cpu", DeviceAdmission.REFUSE, silent):
+    with occupied(CPU, DeviceAdmission.REFUSE, silent):
         assert len(list(state.locks.glob("*.run"))) == 1
     assert not list(state.locks.glob("*.run"))
 
@@ -114,13 +119,13 @@ def test_a_run_that_was_killed_uses_nothing(first: Holder, state: StateFolder) -
 def test_the_next_run_waits_for_the_ending_jobs_of_the_last(state: StateFolder) -> None:
     """A process that was forked from a killed one holds the lock until it has ended, too."""
     device = processors()
-    killed = Occupancy(device, state)
+    killed = Occupancy((device,), state)
     (path,) = state.locks.glob("*.run")
     no_process = 1 << 22  # above the largest number that Linux gives by default
     path.write_text(json.dumps({"pid": no_process, "run": "/killed", "processors": []}))
     timer = threading.Timer(0.5, killed.end)
     timer.start()
-    with occupied("cpu", DeviceAdmission.REFUSE, silent):
+    with occupied(CPU, DeviceAdmission.REFUSE, silent):
         assert not timer.is_alive()
     timer.join()
 
@@ -129,7 +134,7 @@ def test_one_that_waits_is_let_in_when_the_first_has_ended(first: Holder) -> Non
     told: list[str] = []
     timer = threading.Timer(0.5, first.let_go)
     timer.start()
-    with occupied("cpu", DeviceAdmission.WAIT, told.append):
+    with occupied(CPU, DeviceAdmission.WAIT, told.append):
         timer.join()
         assert first.is_gone
     (words,) = told
@@ -151,11 +156,11 @@ def test_those_that_wait_form_a_line(first: Holder) -> None:
 
 def test_one_that_shares_runs_at_once_and_counts_as_a_user(first: Holder, state: StateFolder) -> None:
     told: list[str] = []
-    with occupied("cpu", DeviceAdmission.SHARE, told.append) as occupancy:
+    with occupied(CPU, DeviceAdmission.SHARE, told.append) as occupancy:
         assert told[0].startswith("cpu is shared with the run /somewhere/runs/first")
-        assert len(occupants(occupancy.device, state)) == 2
+        assert len(occupants(occupancy.devices[0], state)) == 2
         first.let_go()
-        with pytest.raises(UnfitEnvironment, match="cpu is used by"), occupied("cpu", DeviceAdmission.REFUSE, silent):
+        with pytest.raises(UnfitEnvironment, match="cpu is used by"), occupied(CPU, DeviceAdmission.REFUSE, silent):
             pass
 
 
@@ -170,7 +175,7 @@ def test_runs_on_other_processors_are_in_nobodys_way(first: Holder) -> None:
     assert holder.says() == "in"
     os.sched_setaffinity(0, others)
     try:
-        with occupied("cpu", DeviceAdmission.REFUSE, silent):
+        with occupied(CPU, DeviceAdmission.REFUSE, silent):
             pass
     finally:
         os.sched_setaffinity(0, mine)
@@ -182,7 +187,7 @@ def test_a_file_of_another_kind_keeps_no_run_out(state: StateFolder) -> None:
     state.locks.mkdir()
     os.mkfifo(state.place("cpu", "fifo"))
     state.place("cpu", "link").symlink_to("/etc/passwd")
-    with occupied("cpu", DeviceAdmission.REFUSE, silent):
+    with occupied(CPU, DeviceAdmission.REFUSE, silent):
         pass
 
 

@@ -49,7 +49,7 @@ class OnGpu:
     @property
     def intervals(self) -> list[EnergyInterval]:
         """Intervals of the run's energy account."""
-        return reading.read(RunFolder.open(self.done.folder)).account.intervals
+        return reading.read(RunFolder.open(self.done.folder)).energy.of("cuda:0").intervals
 
     def profile(self, training: Training) -> Profile:
         """Profile of a training's class that the run used or made."""

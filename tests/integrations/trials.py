@@ -82,7 +82,8 @@ class Stepwise(tune.Trainable):  # type: ignore[misc]
 def resumes(config: dict[str, Any]) -> None:
     """Resume from the checkpoint, and report the number of processors; `results` reports in all.
 
-    The trial begins when `together` trials have met in the folder `meets`.
+    The trial begins when `together` trials have met in the folder `meets`. A file there gets the number at each step:
+    Ray's own table of results loses the steps before a pause if the pause comes before the table was copied.
     """
     import tempfile
 
@@ -91,7 +92,8 @@ def resumes(config: dict[str, Any]) -> None:
     if checkpoint is not None:
         with checkpoint.as_directory() as folder:
             done = int(Path(folder, "done").read_text())
-    Path(config["meets"], str(config["seed"])).touch()
+    own = Path(config["meets"], str(config["seed"]))
+    own.touch()
     while len(list(Path(config["meets"]).iterdir())) < config["together"]:
         time.sleep(0.01)
     context = tune.get_context()
@@ -99,6 +101,8 @@ def resumes(config: dict[str, Any]) -> None:
     while done < config["results"]:
         time.sleep(config["each_s"])
         done += 1
+        with own.open("a") as file:
+            print(width, file=file)
         with tempfile.TemporaryDirectory() as folder:
             Path(folder, "done").write_text(str(done))
             tune.report({"width": width, "done_so_far": done}, checkpoint=tune.Checkpoint.from_directory(folder))

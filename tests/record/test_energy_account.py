@@ -48,7 +48,8 @@ def runs(draw: st.DrawFn) -> list[Session | Sample]:
                         each.eval_iterations + draw(st.integers(0, 50)),
                         each.cpu_s + draw(st.floats(0, 2)),
                     )
-            lines.append(Sample(at_s, None if step == "fault" else energy_j, jobs=dict(jobs)))
+            number_j = None if step == "fault" else energy_j
+            lines.append(Sample(at_s, number_j, jobs=dict(jobs), device=SESSION.device))
     return lines
 
 
@@ -72,7 +73,7 @@ def test_lines_survive_the_file(lines: list[Session | Sample]) -> None:
 
 def test_a_file_that_was_cut_off_in_its_last_line_is_read_up_to_it() -> None:
     text = encode(SESSION) + encode(Sample(1.0, 5.0)) + '{"at_s": 2.0, "ener'
-    assert list(decode(text.splitlines())) == [SESSION, Sample(1.0, 5.0)]
+    assert list(decode(text.splitlines())) == [SESSION, Sample(1.0, 5.0, device=SESSION.device)], "the only device"
 
 
 @pytest.mark.parametrize(

@@ -15,11 +15,11 @@ from ecoshare.core.commands import Command
 from ecoshare.core.events import Config
 from ecoshare.profiling.profile import IterationTimes
 from ecoshare.record.baseline import Baseline, baseline
-from ecoshare.record.energy_account import EnergyAccount, account
 from ecoshare.record.energy_summary import DeviceEnergy
 from ecoshare.record.job_summary import JobSummary
 from ecoshare.record.packing_summary import PackingSummary, packings
 from ecoshare.record.packing_timeline import PackingPeriod, PackingTimeline, packing_timeline
+from ecoshare.record.run_energy import RunEnergy
 from ecoshare.record.run_history import RunHistory
 from ecoshare.record.run_summary import RunSummary
 from ecoshare.record.samples import AttemptProgress, Line, Sample, Session
@@ -77,7 +77,7 @@ def test_a_pair_has_what_was_expected_and_what_was_measured() -> None:
 def test_without_a_trial_speeds_are_those_of_the_progress_told() -> None:
     """Ten iterations a second alone (0.1 s each); 40 in 8 s with the turn beside others: half the speed."""
     stretch = PackingPeriod(
-        "cpu", {"a0": "a", "b0": "b", "c0": "c", "d0": "d"}, (("a",), ("b",), ("c",), ("d",)), 0.0, to_s=10.0
+        "n0g0", {"a0": "a", "b0": "b", "c0": "c", "d0": "d"}, (("a",), ("b",), ("c",), ("d",)), 0.0, to_s=10.0
     )
     stretch.settings.append((0.0, ()))
     stretch.progress = {
@@ -105,7 +105,7 @@ def test_progress_of_a_run_agrees_with_its_trials() -> None:
 def test_the_time_of_a_profiling_window_is_in_no_packing() -> None:
     entries = entries_of([job("a0", "a", 200.0), job("b0", "b", 200.0)], world(ab=0.9), ENERGY)
     classes = {"a0": "a", "b0": "b"}
-    measured = windows(RunHistory(entries).windows, classes, {}, EnergyAccount())
+    measured = windows(RunHistory(entries).windows, classes, {}, RunEnergy())
     assert len(measured) == 2
     for window in measured:
         assert window.to_s is not None
@@ -159,14 +159,14 @@ def at_slow(**classes: str) -> PackingPeriod:
     return PackingPeriod("n0g0", classes, packing, 0.0, to_s=20.0, settings=[(0.0, ()), (10.0, SLOW)])
 
 
-def counted(**rates: int) -> EnergyAccount:
-    """Energy account at a constant 100 W, with the iterations a second of each job."""
+def counted(**rates: int) -> RunEnergy:
+    """Joules at a constant 100 W, with the iterations a second of each job."""
     session = Session(0.0, "n0g0", "a meter", "measured", "gpu", "about it", 0.1, 40.0)
     lines: list[Line] = [session]
     for at_s in range(21):
         done = {f"{job}#1": AttemptProgress(0, at_s, rate * at_s, 0, at_s) for job, rate in rates.items()}
-        lines.append(Sample(at_s, METER_W * at_s, jobs=done))
-    return account(lines, lambda _job: None)
+        lines.append(Sample(at_s, METER_W * at_s, jobs=done, device="n0g0"))
+    return RunEnergy.of_lines(["n0g0"], lines, lambda _job: None)
 
 
 def test_where_no_trial_tells_the_iterations_do() -> None:
@@ -191,7 +191,7 @@ def test_where_no_trial_tells_of_a_pair_what_was_foreseen_does() -> None:
 
 def test_without_a_meter_nothing_is_claimed() -> None:
     entries, jobs = searched()
-    summary = summarise(plan(jobs, ENERGY), RunHistory(entries), EnergyAccount(), "r")
+    summary = summarise(plan(jobs, ENERGY), RunHistory(entries), RunEnergy(), "r")
     assert summary.baseline.packed_default_energy_j is summary.search_energy_j is None
     assert [each.energy_j for each in summary.packings] == [None]
 
@@ -205,7 +205,7 @@ KNOWN = {"c": PROFILE.model_copy(update={"train": TIMES, "eval": None})}
 """Profile of 4.25 J and 0.5 s an iteration."""
 
 
-def alone(*jobs: JobSummary, profiles: Any = KNOWN, energy: EnergyAccount | None = None) -> tuple[Any, Any]:
+def alone(*jobs: JobSummary, profiles: Any = KNOWN, energy: RunEnergy | None = None) -> tuple[Any, Any]:
     found = baseline(jobs, profiles, packing_timeline([]), metered(10.0) if energy is None else energy, 10.0)
     assert found.source == "predicted"
     return found.exclusive_energy_j, found.exclusive_makespan_s
@@ -242,7 +242,7 @@ def test_what_alone_would_have_taken_is_null_where_anything_is_missing() -> None
     assert alone(done("a", 10), done("b", 10, job_class="d")) == (None, None), "a class without a profile"
     assert alone(done("a", 10, evals=3)) == (None, None), "the time of evaluation is unknown"
     assert alone(done("a", 0)) == (None, None), "it has done something that is no iteration"
-    assert alone(done("a", 10), energy=EnergyAccount()) == (None, pytest.approx(5.0))
+    assert alone(done("a", 10), energy=RunEnergy()) == (None, pytest.approx(5.0))
     energy = PROFILE.energy.model_copy(update={"source": "modelled"}) if PROFILE.energy is not None else None
     modelled = {"c": KNOWN["c"].model_copy(update={"energy": energy})}
     assert alone(done("a", 10), profiles=modelled)[0] is None, "a model's joules against measured ones"

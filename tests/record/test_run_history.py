@@ -17,8 +17,8 @@ from ecoshare.core.events import (
     SettingMeasured,
     StopRequested,
 )
-from ecoshare.record.energy_account import EnergyAccount
 from ecoshare.record.log_entry import LogEntry
+from ecoshare.record.run_energy import RunEnergy
 from ecoshare.record.run_history import LaneMove, ProfilingSpan, RunHistory
 from ecoshare.record.setting_history import SettingPeriod, setting_words
 from ecoshare.record.window_costs import windows
@@ -119,7 +119,7 @@ def test_a_refused_return_to_the_default_is_told_in_words_and_the_setting_stays(
 def test_a_profile_tells_the_cost_of_the_window_that_made_it_alone() -> None:
     """The second window of a class replaces its profile: the cost of the first was computed from the second."""
     spans = [ProfilingSpan("a", 0.0, 40.0), ProfilingSpan("a", 50.0, 60.0), ProfilingSpan("a", 70.0, 75.0, "it ended")]
-    first, second, failed = windows(spans, {"a": "c"}, {"c": PROFILE}, EnergyAccount())
+    first, second, failed = windows(spans, {"a": "c"}, {"c": PROFILE}, RunEnergy())
     assert first.lost_s is first.paused_jobs is failed.lost_s is None
     assert second.lost_s is not None and second.paused_jobs == PROFILE.window.paused_jobs
     assert (first.error, failed.error) == (None, "it ended")
@@ -127,4 +127,7 @@ def test_a_profile_tells_the_cost_of_the_window_that_made_it_alone() -> None:
 
 def test_windows_are_in_the_order_of_their_ends() -> None:
     entries = [opened(0.0), *started(1.0, 2), ProfileJob(5, "a", 1), ProfileJob(6, "a", 1), Profiled(9.0, 6, None)]
-    assert RunHistory(entries).windows == [ProfilingSpan("a", 2.0, 9.0), ProfilingSpan("a", 2.0)]
+    assert RunHistory(entries).windows == [
+        ProfilingSpan("a", 2.0, 9.0, device="cuda:0"),
+        ProfilingSpan("a", 2.0, device="cuda:0"),
+    ]

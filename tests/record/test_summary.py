@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ecoshare.core.commands import ProfileJob, StartJob
+from ecoshare.core.commands import OpenLane, ProfileJob, StartJob
 from ecoshare.core.events import (
     Config,
     Done,
@@ -21,6 +21,7 @@ from ecoshare.core.events import (
 from ecoshare.profiling.profile import IterationTimes
 from ecoshare.record.energy_account import EnergyAccount, EnergyRate, account
 from ecoshare.record.job_summary import slowdown
+from ecoshare.record.run_energy import RunEnergy
 from ecoshare.record.run_history import RunHistory
 from ecoshare.record.run_summary import RunSummary, outcomes
 from ecoshare.record.samples import AttemptProgress, Line, Sample, Session
@@ -39,12 +40,13 @@ USED = Usage(iterations=11, held_s=2.0, waited_s=5.0, span_s=10.0, cpu_s=4.0)
 def plan(**limits: float | None) -> dict[str, Any]:
     jobs = [{"name": name, "class": "c", "slowdown_limit": limit} for name, limit in limits.items()]
     device = {"name": "cpu", "kind": "cpu"}
-    return {"objective": "energy", "policy": "fair", "device": device, "lanes": 1, "notes": [], "jobs": jobs}
+    return {"objective": "energy", "policy": "fair", "devices": [device], "lanes": 1, "notes": [], "jobs": jobs}
 
 
 def story(name: str, outcome: Outcome, usage: Usage = USED) -> list[Any]:
     return [
         OPENED,
+        OpenLane(1, 0, "cpu", 1 << 30),
         JobArrived(1.0, JobSpec(name, "c")),
         StartJob(2, name, 1, (0,), 1 << 30),
         Done(3.0, 2),
@@ -54,7 +56,7 @@ def story(name: str, outcome: Outcome, usage: Usage = USED) -> list[Any]:
 
 def result(plan: dict[str, Any], entries: list[Any], energy: EnergyAccount | None = None, **more: Any) -> RunSummary:
     """The summary of a run with this log; without an account, its joules are not known."""
-    return summarise(plan, RunHistory(entries), energy or EnergyAccount(), "r", **more)
+    return summarise(plan, RunHistory(entries), RunEnergy({"cpu": energy or EnergyAccount()}), "r", **more)
 
 
 def test_times_are_counted_from_the_arrival() -> None:
@@ -99,7 +101,7 @@ def test_a_window_costs_what_was_spent_in_it_beyond_the_work_done_there() -> Non
     session = Session(0.0, "cuda:0", "a meter", "measured", "gpu", "about it", 0.1, 40.0)
     lines: list[Line] = [session, *(Sample(at_s, 70.0 * at_s) for at_s in range(0, 21, 2))]
     entries = [
-        *story("a", Outcome.COMPLETED)[:4],
+        *story("a", Outcome.COMPLETED)[:5],
         IterationsDone(5.0, "a", USED),
         ProfileJob(7, "a", 1),
         Profiled(11.0, 7, None),
@@ -108,7 +110,11 @@ def test_a_window_costs_what_was_spent_in_it_beyond_the_work_done_there() -> Non
         Profiled(13.0, 8, None, "the job ended in its window"),
     ]
     summary = summarise(
-        plan(a=None), RunHistory(entries), account(lines, lambda _job: None), "r", profiles={"c": profile}
+        plan(a=None),
+        RunHistory(entries),
+        RunEnergy({"cpu": account(lines, lambda _job: None)}),
+        "r",
+        profiles={"c": profile},
     )
     first, second = summary.windows
     assert (first.from_s, first.to_s, first.error) == (5.0, 11.0, None)
@@ -128,7 +134,7 @@ def test_a_profile_tells_what_a_job_takes_alone() -> None:
     profile = PROFILE.model_copy(update={"job_class": "c", "train": times, "eval": None})
     two_lanes = {**plan(a=None), "lanes": 2}
     job = summarise(
-        two_lanes, RunHistory(story("a", Outcome.COMPLETED)), EnergyAccount(), "r", profiles={"c": profile}
+        two_lanes, RunHistory(story("a", Outcome.COMPLETED)), RunEnergy(), "r", profiles={"c": profile}
     ).jobs[0]
     assert job.interference == pytest.approx(2.0) and job.slowdown == pytest.approx(4.0)
     job = result(two_lanes, story("a", Outcome.COMPLETED)).jobs[0]
@@ -165,7 +171,7 @@ def test_a_table_for_spreadsheets_has_no_formulas() -> None:
 
 
 def test_a_window_that_was_cut_off_is_told_too() -> None:
-    entries = [*story("a", Outcome.COMPLETED)[:4], ProfileJob(7, "a", 1), OPENED, ProfileJob(7, "a", 2)]
+    entries = [*story("a", Outcome.COMPLETED)[:5], ProfileJob(7, "a", 1), OPENED, ProfileJob(7, "a", 2)]
     windows = result(plan(a=None), entries, energy_of("measured")).windows
     assert [(each.to_s, each.cost_j) for each in windows] == [(None, None)] * 2
     assert all("in this window" in (each.error or "") for each in windows)

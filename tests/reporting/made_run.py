@@ -14,10 +14,11 @@ from ecoshare.lane.trace import Kind, Mark
 from ecoshare.record import samples
 from ecoshare.record.baseline import Baseline
 from ecoshare.record.energy_account import account
-from ecoshare.record.energy_summary import DeviceEnergy, device_energy, job_energy
+from ecoshare.record.energy_summary import DeviceEnergy, job_energy, run_energy
 from ecoshare.record.job_summary import JobSummary
 from ecoshare.record.packing_summary import PackingSpeeds, PackingSummary
 from ecoshare.record.run_data import RunData
+from ecoshare.record.run_energy import RunEnergy
 from ecoshare.record.run_history import RunHistory
 from ecoshare.record.run_summary import DeviceSummary, RunSummary
 from ecoshare.record.samples import Line, Session, attempt_key
@@ -87,7 +88,7 @@ def run(
             lives.append((name, number, lane, from_s, to_s, 90.0 + 60.0 * (index % 4)))
         rows.append(_row(name, index, lane, arrival_s, begin_s, end_s, len(spans), failed, peak_bytes, held_s, of))
     lines = _lines(lives, traces, device, source, length_s, peak=peak_bytes, gap=gap, memory=memory, period_s=period_s)
-    book = account(lines, lambda job: None)
+    book = RunEnergy({device: account(lines, lambda job: None)})
     rows = [replace(row, energy=job_energy(row.name, book)) for row in rows]
     rows = [
         replace(row, energy_per_iteration_j=row.energy.value_j / row.iterations)
@@ -95,7 +96,7 @@ def run(
         else row
         for row in rows
     ]
-    energy = device_energy(book)
+    energy = run_energy(book)
     assert energy is not None
     summary = _summary(tuple(rows), device, lanes, energy, book.idle_j)
     return RunData(summary, RunHistory(entries), lines, book, traces, environment(device))
@@ -112,7 +113,10 @@ def environment(device: str) -> dict[str, Any]:
         "intra_op_threads": 1,
         "opened_unix_s": 1_795_000_000.0,
         "token": "5ec4e75ec4e75ec4",
-        "device": {"name": device, "kind": "cuda", "model": "NVIDIA H200", "memory_bytes": 80 * GIB, "driver": "560.1"},
+        "devices": [
+            {"name": device, "kind": "cuda", "model": "NVIDIA H200", "memory_bytes": 80 * GIB, "driver": "560.1"}
+        ],
+        "power_models": {},
     }
 
 

@@ -11,9 +11,9 @@ from typing import Any
 from ecoshare.advisers.advice import Advice
 from ecoshare.core.commands import AskSetting, Command
 from ecoshare.core.events import Config, Event
-from ecoshare.record.energy_account import EnergyAccount, account
 from ecoshare.record.event_log import EventLog, steps
-from ecoshare.record.samples import Sample, Session
+from ecoshare.record.run_energy import RunEnergy
+from ecoshare.record.samples import Line, Sample, Session
 from ecoshare.simulation.cluster import Cluster
 from ecoshare.simulation.costs import Costs
 from ecoshare.simulation.traces.job_trace import TraceJob
@@ -85,15 +85,16 @@ def plan(jobs: list[TraceJob], config: Config) -> dict[str, Any]:
     ]
     device = {"name": DEVICE, "kind": "cuda", "model": "a GPU", "uuid": "GPU-1", "memory_bytes": 1 << 30, "cores": 2}
     fixed = {"objective": "energy", "policy": config.policy, "lanes": config.lanes_per_device, "notes": []}
-    before = {"job_file": "/jobs.yaml", "digest": "", "memory_bytes": 1 << 30, "places_per_lane": 4, "profiles": None}
-    return {**fixed, **before, "device": device, "jobs": rows}
+    before = {"job_file": "/jobs.yaml", "digest": "", "places_per_lane": 4, "profiles": None}
+    return {**fixed, **before, "devices": [device], "jobs": rows}
 
 
-def metered(end_s: float) -> EnergyAccount:
-    """Energy account of a meter with constant power."""
+def metered(end_s: float) -> RunEnergy:
+    """Joules of a device with constant power."""
     session = Session(0.0, DEVICE, "a meter", "measured", "gpu", "about it", 0.1, 40.0)
     times_s = [0.5 * step for step in range(int(2 * end_s) + 2)]
-    return account([session, *(Sample(at_s, METER_W * at_s) for at_s in times_s)], lambda _job: None)
+    lines: list[Line] = [session, *(Sample(at_s, METER_W * at_s, device=DEVICE) for at_s in times_s)]
+    return RunEnergy.of_lines([DEVICE], lines, lambda _job: None)
 
 
 def write(path: Path, plan: dict[str, Any], entries: Entries) -> Path:

@@ -284,14 +284,15 @@ def test_watts_drawn_are_the_joules_accounted(data: RunData) -> None:
 def test_a_spike_of_joules_told_late_is_not_drawn() -> None:
     """Half the last second's energy is reported 3 ms after a sample."""
     data = run(gap=False, source="modelled")
-    last = data.account.intervals[-1]
+    account = data.energy.of(data.devices[0])
+    last = account.intervals[-1]
     assert last.energy_j is not None
     half = replace(last, energy_j=last.energy_j / 2, idle_j=0.0, jobs_j={"job0": last.energy_j / 2})
     late = replace(half, from_s=last.to_s, to_s=last.to_s + 0.003)
-    book = replace(data.account, intervals=[*data.account.intervals[:-1], half, late])
+    book = replace(account, intervals=[*account.intervals[:-1], half, late])
     curve = Curve.of(book.intervals, 1.0)
     watts = curve.watts([each.energy_j or 0.0 for each in curve.known])
-    usual = [(each.energy_j or 0.0) / (each.to_s - each.from_s) for each in data.account.intervals]
+    usual = [(each.energy_j or 0.0) / (each.to_s - each.from_s) for each in account.intervals]
     assert watts.max() <= max(usual) < (late.energy_j or 0.0) / 0.003
     drawn_j = float(np.sum(watts * np.diff(curve.edges)))
     assert drawn_j == pytest.approx(sum(each.energy_j or 0.0 for each in book.intervals))

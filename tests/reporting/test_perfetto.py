@@ -18,6 +18,7 @@ from ecoshare.lane.trace import Kind, Mark
 from ecoshare.record.energy_account import EnergyInterval
 from ecoshare.record.job_summary import JobSummary
 from ecoshare.record.run_data import RunData
+from ecoshare.record.run_energy import RunEnergy
 from ecoshare.reporting.perfetto import perfetto
 from tests.reporting.made_run import HOSTILE, run
 
@@ -126,7 +127,8 @@ def test_watts_of_jobs_that_come_and_go(jobs_j: list[dict[str, int]]) -> None:
         for at, each in zip(itertools.count(0.0, 10.0), jobs_j, strict=False)
     ]
     data = run()
-    counters = read(perfetto(without(data, account=dataclasses.replace(data.account, intervals=intervals)))).counters
+    account = dataclasses.replace(data.energy.of("cuda:0"), intervals=intervals)
+    counters = read(perfetto(without(data, energy=RunEnergy({"cuda:0": account})))).counters
     for job in "abc":
         values = counters.get(f"cuda:0 NVIDIA H200/power of {job}, attributed", [])
         assert bool(values) == any(job in each for each in jobs_j)

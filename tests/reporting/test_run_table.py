@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from ecoshare.record.energy_account import EnergyAccount
+from ecoshare.record.run_energy import RunEnergy
 from ecoshare.record.run_history import RunHistory
 from ecoshare.record.run_summary import RunSummary
 from ecoshare.record.summary import summarise
@@ -25,7 +25,7 @@ NAMES = ("transformer", "convolutional-autoencoder-lr-0.01")
 def summary(*states: str) -> RunSummary:
     """Run with one job in each state."""
     of: dict[str, Any] = {f"{name}{number}": None for number, name in enumerate(NAMES[:1] * len(states))}
-    found = summarise(plan(**of), RunHistory([OPENED]), EnergyAccount(), "ecoshare-runs/r")
+    found = summarise(plan(**of), RunHistory([OPENED]), RunEnergy(), "ecoshare-runs/r")
     jobs = tuple(
         replace(job, state=state, jct_s=86.2 if state == "completed" else None)
         for job, state in zip(found.jobs, states, strict=True)
@@ -52,8 +52,7 @@ def test_totals_say_how_many_jobs_they_are_of(states: tuple[str, ...], said: str
 
 def test_where_nothing_ended_there_is_no_makespan() -> None:
     assert (
-        totals(summarise(plan(a=None), RunHistory([OPENED]), EnergyAccount(), "r"))
-        == "no job completed, energy not known"
+        totals(summarise(plan(a=None), RunHistory([OPENED]), RunEnergy(), "r")) == "no job completed, energy not known"
     )
 
 
@@ -82,7 +81,7 @@ def test_a_cost_that_is_not_known_is_said() -> None:
 def test_names_of_jobs_are_whole_at_any_width(width: int | None) -> None:
     """Before, `transformer` was wrapped into `transform` and `er`."""
     history = RunHistory(story(NAMES[0], Outcome.COMPLETED))
-    found = summarise(plan(**dict.fromkeys(NAMES)), history, EnergyAccount(), "ecoshare-runs/r")
+    found = summarise(plan(**dict.fromkeys(NAMES)), history, RunEnergy(), "ecoshare-runs/r")
     console = Console(file=io.StringIO(), width=width, force_terminal=width is not None, color_system=None, _environ={})
     print_summary(found, console)
     assert isinstance(console.file, io.StringIO)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from ecoshare.devices import power_model, registry
+from ecoshare.record.sample_file import SampleFile
 from ecoshare.record.samples import AttemptProgress, Sample, Session, read
 from ecoshare.runtime.meter_sampler import MeterSampler
 from tests.runtime.running import run, slow_steps
@@ -45,9 +46,10 @@ def test_a_line_that_a_killed_session_cut_off_does_not_spoil_the_next(tmp_path: 
     session = {"session": {"at_s": 0.0, "device": "cpu", "meter": "model", "source": "modelled", "scope": "cpu"}}
     session["session"] |= {"about": "", "period_s": 0.0, "idle_w": None}
     path.write_text(json.dumps(session) + '\n{"at_s": 1.0, "ener')
-    sampler = MeterSampler(path, registry.processors(), power_model.processors(1), lambda _on_device: {})
+    file = SampleFile(path)
+    sampler = MeterSampler(file, registry.processors(), power_model.processors(1), lambda _on_device: {})
     assert asyncio.run(sampler.begin(lambda: 2.0))
-    sampler.close()
+    file.close()
     first, second, sample = read(path)
     assert isinstance(first, Session) and isinstance(second, Session) and isinstance(sample, Sample)
 
@@ -68,9 +70,8 @@ def test_a_sample_is_of_the_moment_at_which_the_meter_was_read(tmp_path: Path) -
         time.sleep(random.uniform(0.0, 0.05))
         return at_s
 
-    sampler = MeterSampler(
-        tmp_path / "samples.jsonl", registry.processors(), power_model.processors(1), lambda _on_device: {}
-    )
+    file = SampleFile(tmp_path / "samples.jsonl")
+    sampler = MeterSampler(file, registry.processors(), power_model.processors(1), lambda _on_device: {})
 
     async def sample() -> None:
         await sampler.begin(late)
@@ -78,7 +79,7 @@ def test_a_sample_is_of_the_moment_at_which_the_meter_was_read(tmp_path: Path) -
             await sampler.take(late)
 
     asyncio.run(sample())
-    sampler.close()
+    file.close()
     samples = [each for each in read(tmp_path / "samples.jsonl") if isinstance(each, Sample)]
     assert len(samples) == 6
     for one, other in itertools.pairwise(samples):

@@ -50,7 +50,7 @@ class Here:
 def call(function: Callable[[str], None], names: list[str], folder: Path) -> FinishedRun:
     """Run one call for each name."""
     jobs = tuple(JobConfig(name=name, script=Path(__file__), cwd=folder) for name in names)
-    plan = planning.make(LoadedJobs(folder / "calls", "", "", jobs), registry.find("cpu"), policy="fair", places=2)
+    plan = planning.make(LoadedJobs(folder / "calls", "", "", jobs), (registry.find("cpu"),), policy="fair", places=2)
     plan = replace(plan, jobs=tuple(replace(job, called=True) for job in plan.jobs))
     server = ForkedServer(function)
     try:

@@ -48,7 +48,9 @@ def planned(folder: Path, *jobs: dict[str, Any], policy: str = "srtf", **options
     (folder / "train.py").touch()
     path = folder / "jobs.yaml"
     path.write_text(json.dumps({"version": 1, "jobs": [{"script": "train.py", **job} for job in jobs]}))
-    return planning.make(load(path), DEVICE, policy=policy, **{"store": ProfileStore(folder / "profiles"), **options})
+    return planning.make(
+        load(path), (DEVICE,), policy=policy, **{"store": ProfileStore(folder / "profiles"), **options}
+    )
 
 
 def finished(job: PlannedJob, *attempts: tuple[Outcome, int] | None) -> JobHistory:

@@ -130,7 +130,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..
     def start(core: Moves, *jobs: dict[str, Any], profiles: Path | None = None) -> Moved:
         loaded = load(job_file(tmp_path, *jobs))
         store = ProfileStore(profiles) if profiles is not None else None
-        plan = planning.make(loaded, registry.find("cpu"), policy="fair", lanes=2, places=4, store=store)
+        plan = planning.make(loaded, (registry.find("cpu"),), policy="fair", lanes=2, places=4, store=store)
 
         def make(parts: RunParts) -> Driver:
             core.driver = Driver(parts, core)

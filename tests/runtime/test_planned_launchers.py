@@ -27,7 +27,7 @@ def planned(folder: Path, device: DeviceInfo, *jobs: dict[str, Any], **options: 
     (folder / "train.py").write_text("import torch\n")
     given = jobs or (RANKS, {"name": "plain", "script": "train.py"})
     (folder / "jobs.yaml").write_text(json.dumps({"version": 1, "jobs": list(given)}))
-    return planning.make(load(folder / "jobs.yaml"), device, **options)
+    return planning.make(load(folder / "jobs.yaml"), (device,), **options)
 
 
 @pytest.mark.parametrize(("policy", "lanes"), [("fair", 2), ("energy", 3)])

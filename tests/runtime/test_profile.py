@@ -42,7 +42,7 @@ def saved(folder: Path) -> dict[str, Profile]:
 
 
 def planned(path: Path, store: ProfileStore) -> Plan:
-    return make(load(path), processors(), store=store)
+    return make(load(path), (processors(),), store=store)
 
 
 def test_a_script_is_measured_as_it_stands_and_stopped(tmp_path: Path) -> None:

@@ -11,10 +11,8 @@ from ecoshare.record.job_summary import JobSummary
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.runtime.profiler import Profiler
 from ecoshare.runtime.profiling_window import Limits
-from ecoshare.values.device import DeviceInfo
 from tests.reporting.profiles import PROFILE
 
-DEVICE = DeviceInfo("cpu", "cpu", "cpu", "A processor", None, 1 << 40, 8)
 FASTER = "ran 1.4 times as fast as its profile says it runs alone"
 
 
@@ -23,7 +21,7 @@ def test_what_a_run_returns_is_what_it_stored(tmp_path: Path, doubt: str) -> Non
     """Before, a job that was faster before its window than in it had a doubt in the store, and none in the result."""
     store = ProfileStore(tmp_path / "profiles")
     store.save(PROFILE)
-    profiler = Profiler(DEVICE, RunFolder(tmp_path / "run"), store, Limits(), made={PROFILE.job_class: PROFILE})
+    profiler = Profiler(RunFolder(tmp_path / "run"), store, Limits(), made={PROFILE.job_class: PROFILE})
     profiler.doubt([JobSummary("a", PROFILE.job_class, profile_doubt=doubt)])
     kept = store.find(PROFILE.job_class)
     assert profiler.made == {PROFILE.job_class: kept}
@@ -33,7 +31,7 @@ def test_what_a_run_returns_is_what_it_stored(tmp_path: Path, doubt: str) -> Non
 def test_an_older_profile_is_doubted_and_not_returned(tmp_path: Path) -> None:
     store = ProfileStore(tmp_path / "profiles")
     store.save(PROFILE)
-    profiler = Profiler(DEVICE, RunFolder(tmp_path / "run"), store, Limits())
+    profiler = Profiler(RunFolder(tmp_path / "run"), store, Limits())
     profiler.doubt([JobSummary("a", PROFILE.job_class, profile_doubt=FASTER)])
     kept = store.find(PROFILE.job_class)
     assert not profiler.made and kept is not None and kept.doubt == f"a {FASTER}"

@@ -13,7 +13,7 @@ import ctypes
 import functools
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -191,13 +191,13 @@ class Amd:
             handles = _handles(smi)
             return [_info(smi, place, handles[number]) for place, number in enumerate(_visible(sorted(handles)))]
 
-    def environment(self, device: DeviceInfo) -> dict[str, str | None]:
-        """Variables that name the GPU by its HIP number."""
-        _, _, hip = _found(str(device.uuid))
-        return {"HIP_VISIBLE_DEVICES": str(hip), "CUDA_VISIBLE_DEVICES": None}
+    def environment(self, devices: Sequence[DeviceInfo]) -> dict[str, str | None]:
+        """Variables that name the GPUs by their HIP numbers."""
+        numbers = [hip for _, _, hip in (_found(str(each.uuid)) for each in devices)]
+        return {"HIP_VISIBLE_DEVICES": ",".join(map(str, numbers)), "CUDA_VISIBLE_DEVICES": None}
 
     def share_contexts(
-        self, device: DeviceInfo, lanes: int, folder: Path, environment: Mapping[str, str]
+        self, devices: Sequence[DeviceInfo], lanes: int, folder: Path, environment: Mapping[str, str]
     ) -> ContextSharing:
         """No service: each process has queues of its own, which the GPU runs at the same moment."""
         return ContextSharing("the GPU runs the queues of several processes at once")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -39,32 +39,32 @@ class Nvidia:
         """
         return [_info(place, gpu) for place, gpu in enumerate(_visible(nvml.gpus()))]
 
-    def environment(self, device: DeviceInfo) -> dict[str, str | None]:
-        """Variables that name the GPU by its UUID, which no order of GPUs changes."""
-        return {"CUDA_VISIBLE_DEVICES": device.uuid or ""}
+    def environment(self, devices: Sequence[DeviceInfo]) -> dict[str, str | None]:
+        """Variables that name the GPUs by their UUIDs, which no order of GPUs changes."""
+        return {"CUDA_VISIBLE_DEVICES": ",".join(each.uuid or "" for each in devices)}
 
     def share_contexts(
-        self, device: DeviceInfo, lanes: int, folder: Path, environment: Mapping[str, str]
+        self, devices: Sequence[DeviceInfo], lanes: int, folder: Path, environment: Mapping[str, str]
     ) -> ContextSharing:
-        """Choose MPS if several processes run on the GPU at once and MPS is available.
+        """Choose MPS if several processes run on a GPU at once and MPS is available. One daemon serves all GPUs.
 
         A daemon that already runs is always used. Otherwise, one lane needs no MPS: its jobs never run at once. Each
         job has its own context, so a crash stays with its job.
 
         Raises:
-            UnfitEnvironment: The GPU is in compute mode exclusive_process, and MPS is not available.
+            UnfitEnvironment: A GPU is in compute mode exclusive_process, and MPS is not available.
         """
-        exclusive = device.compute_mode == "exclusive_process"
+        exclusive = [each for each in devices if each.compute_mode == "exclusive_process"]
         if (found := mps.running()) is not None:
             return ContextSharing(f"MPS daemon found at {found.pipes}", True, found.environment)
         if lanes == 1 and not exclusive:
             return ContextSharing("one lane: jobs take turns, each with a context of its own")
         try:
-            daemon = mps.start(folder, str(device.uuid), dict(environment))
+            daemon = mps.start(folder, [str(each.uuid) for each in devices], dict(environment))
         except UnfitEnvironment as error:
             if exclusive:
                 raise UnfitEnvironment(
-                    f"{device.name} is in compute mode exclusive_process, and {error}",
+                    f"{exclusive[0].name} is in compute mode exclusive_process, and {error}",
                     "ecoshare never changes the compute mode; its administrator can",
                 ) from error
             return ContextSharing(f"lanes alternate by the driver's time slices: {error}")

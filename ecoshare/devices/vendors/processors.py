@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from ecoshare.common import machine_memory
@@ -12,6 +13,7 @@ from ecoshare.devices import power_model
 from ecoshare.devices.context_sharing import ContextSharing
 from ecoshare.devices.cpu_knobs import CpuKnobs
 from ecoshare.devices.memory_transfer import NoMemoryTransfer
+from ecoshare.devices.meter import MeterFault
 from ecoshare.devices.power_model import PowerModel
 from ecoshare.devices.rapl_meter import RaplMeter
 from ecoshare.devices.vendor import DeviceState
@@ -21,15 +23,24 @@ SHARE = 0.8
 """Share of the available memory that a run may use. The rest is for the page cache and for other programs."""
 
 
+@dataclass(frozen=True, slots=True)
 class OpenProcessors:
-    """The processors as they are read: a meter, and no state beside it."""
+    """The processors as they are read: a meter, and no state beside it.
+
+    Attributes:
+        is_partition: Whether they are a part of the processors only.
+    """
+
+    is_partition: bool = False
 
     def open_meter(self) -> RaplMeter:
         """Meter of all packages and their memory.
 
         Raises:
-            MeterFault: There are no counters, or this user may not read them.
+            MeterFault: There are no counters, this user may not read them, or they count more than this partition.
         """
+        if self.is_partition:
+            raise MeterFault("the counters of the processors count all partitions together")
         meter = RaplMeter()
         meter.open()
         return meter
@@ -66,12 +77,12 @@ class Processors:
             )
         ]
 
-    def environment(self, device: DeviceInfo) -> dict[str, str | None]:
+    def environment(self, devices: Sequence[DeviceInfo]) -> dict[str, str | None]:
         """Variables that hide every GPU."""
         return {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""}
 
     def share_contexts(
-        self, device: DeviceInfo, lanes: int, folder: Path, environment: Mapping[str, str]
+        self, devices: Sequence[DeviceInfo], lanes: int, folder: Path, environment: Mapping[str, str]
     ) -> ContextSharing:
         """No service: the kernel shares the processors."""
         return ContextSharing("no GPU")
@@ -90,7 +101,7 @@ class Processors:
 
     def open(self, device: DeviceInfo) -> OpenProcessors:
         """The processors, to read them."""
-        return OpenProcessors()
+        return OpenProcessors(is_partition=bool(device.processors))
 
 
 VENDOR = Processors()

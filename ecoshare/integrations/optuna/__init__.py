@@ -28,6 +28,7 @@ import ecoshare
 from ecoshare.advisers.advice import TUNING_LIMIT
 from ecoshare.common.folders import RUNS
 from ecoshare.core.events import JobExited
+from ecoshare.devices.choice import find_all
 from ecoshare.devices.occupancy import DeviceAdmission, occupied
 from ecoshare.errors import EcoshareError, JobFailed, UsageError
 from ecoshare.integrations.optuna.forkable import check_forkable
@@ -141,11 +142,12 @@ def optimize(
     store = ProfileStore(Path(profiles) if profiles is not None else default_folder())
     loaded = _loaded(study, objective, hang_timeout)
     with ExitStack() as undo:
-        occupancy = undo.enter_context(occupied(device, DeviceAdmission.of(wait, share_device), _note))
-        check_forkable(not occupancy.device.on_processors)
+        admission = DeviceAdmission.of(wait, share_device)
+        occupancy = undo.enter_context(occupied(partial(find_all, device), admission, _note))
+        check_forkable(not occupancy.devices[0].on_processors)
         plan = planning.make(
             loaded,
-            occupancy.device,
+            occupancy.devices,
             objective=goal,
             policy=policy,
             lanes=lanes,
@@ -171,7 +173,7 @@ def optimize(
                     standing_in,
                     n_trials,
                     timeout,
-                    n_jobs=plan.lanes * plan.places,
+                    n_jobs=len(plan.devices) * plan.lanes * plan.places,
                     catch=(*caught, JobFailed),
                     callbacks=callbacks,
                     gc_after_trial=gc_after_trial,

@@ -18,4 +18,9 @@ __all__ = ["GRID", "GROUND", "INK", "Chart", "charts", "search", "settings", "sp
 def charts(data: RunData) -> list[Chart]:
     """All charts, in the order of the report. Call it, and save the figures, inside `settings`."""
     looks = looks_of(data.summary.jobs)
-    return [chart(data, looks) for chart in (lanes, jct, energy, power, memory, timeline, clocks)]
+    return [
+        *(chart(data, looks) for chart in (lanes, jct, energy)),
+        *(power(data, looks, device) for device in data.devices),
+        *(chart(data, looks) for chart in (memory, timeline)),
+        *(clocks(data, device) for device in data.devices),
+    ]

@@ -36,16 +36,19 @@ def memory(data: RunData, looks: list[Look]) -> Chart:
     """Chart of the memory of each job: over time if it was sampled, else only the peak."""
     attempts = data.history.attempts
     alive = {attempt_key(each.job, each.number): each for each in attempts}
-    samples = [line for line in data.samples if isinstance(line, Sample)]
-    if len(samples) > 1 and any(each.memory_bytes is not None for line in samples for each in line.jobs.values()):
+    samples = {name: data.samples_of(name) for name in data.devices}
+    every = [line for own in samples.values() for line in own]
+    if len(every) > 1 and any(each.memory_bytes is not None for line in every for each in line.jobs.values()):
         return _over_time(data, looks, samples, alive)
     return _peaks(data, looks, attempts)
 
 
-def _over_time(data: RunData, looks: list[Look], samples: list[Sample], alive: dict[str, AttemptHistory]) -> Chart:
-    edges = edges_of([line.at_s for line in samples])
+def _over_time(
+    data: RunData, looks: list[Look], samples: dict[str, list[Sample]], alive: dict[str, AttemptHistory]
+) -> Chart:
+    edges = edges_of(sorted({line.at_s for own in samples.values() for line in own}))
     parts = _parts(data)
-    stacks = {each: _stack(looks, each.lanes, samples, edges, alive) for each in parts}
+    stacks = {each: _stack(looks, each.lanes, samples.get(each.device, []), edges, alive) for each in parts}
     shown = [each for each in parts if stacks[each]] or parts[:1]
     tops = {each: float(sum(stacks[each].values(), np.zeros(len(edges) - 1)).max(initial=0.0)) for each in shown}
     near = {each: 0.0 < each.limit_bytes <= _FAR * tops[each] for each in shown}
@@ -85,38 +88,46 @@ class _Part:
 
     Attributes:
         name: Name of the part; empty if it is the only one.
+        device: Device of its lanes.
         limit: Name of the limit that applies to its lanes together.
         limit_bytes: Size of the limit; 0 if it is not known.
     """
 
     name: str
+    device: str
     lanes: tuple[int, ...]
     limit: str
     limit_bytes: int
 
 
 def _parts(data: RunData) -> list[_Part]:
-    """One part with all lanes if they share the memory of the device, else one part for each lane.
+    """One part for each device if its lanes share the memory of the device, else one part for each lane.
 
     In logs of earlier versions, lanes of some policies had budgets of their own. Lanes share memory if the sum of their
     budgets is larger than the memory that the run may use.
     """
-    lanes = data.history.lanes
-    device_bytes = {name: device.memory_bytes for name, device in data.history.devices.items()}
-    whole_bytes = sum(device_bytes[name] for name in {lane.device for lane in lanes.values()} if name in device_bytes)
-    budgets = [lane.budget_bytes for lane in lanes.values()]
-    if len(lanes) < 2 or sum(budgets) > 1.01 * max(whole_bytes, max(budgets)):
-        return [_Part("", tuple(sorted(lanes)), "memory that the run may use", whole_bytes or max(budgets, default=0))]
-    return [
-        _Part(f"lane {number}", (number,), "budget of a lane", lane.budget_bytes)
-        for number, lane in sorted(lanes.items())
-    ]
+    parts: list[_Part] = []
+    for name in data.devices:
+        lanes = {number: lane for number, lane in data.history.lanes.items() if lane.device == name}
+        device = data.history.devices.get(name)
+        whole_bytes = device.memory_bytes if device is not None else 0
+        budgets = [lane.budget_bytes for lane in lanes.values()]
+        if len(lanes) < 2 or sum(budgets) > 1.01 * max(whole_bytes, max(budgets)):
+            most_bytes = whole_bytes or max(budgets, default=0)
+            title = name if len(data.devices) > 1 else ""
+            parts.append(_Part(title, name, tuple(sorted(lanes)), "memory that the run may use", most_bytes))
+        else:
+            parts += [
+                _Part(f"lane {number}", name, (number,), "budget of a lane", lane.budget_bytes)
+                for number, lane in sorted(lanes.items())
+            ]
+    return parts
 
 
 def _stack(
     looks: list[Look], lanes: tuple[int, ...], samples: list[Sample], edges: Array, alive: dict[str, AttemptHistory]
 ) -> dict[Look, Array]:
-    """Bytes of each job that had memory in these lanes, shape (n_edges - 1,)."""
+    """Bytes of each job that had memory in these lanes, shape (n_edges - 1,); `samples` are those of their device."""
     found = {look: _largest(look, lanes, samples, edges, alive) for look in looks}
     return {look: own for look, own in found.items() if own.any()}
 

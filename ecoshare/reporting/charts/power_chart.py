@@ -60,13 +60,22 @@ class Curve:
         return np.where(self.seen, spent_j / np.where(self.seen, self.known_s, 1.0), np.nan)
 
 
-def power(data: RunData, looks: list[Look]) -> Chart:
-    """Chart of the power (W) of the device, its idle part and each job over time, as means over a least time."""
-    title, session = "Power over time", data.account.session
-    if session is None or not any(each.energy_j is not None for each in data.account.intervals):
-        return Chart("power", title, "Not known: there are no joules to derive it from.")
+def _named(data: RunData, what: str, device: str) -> tuple[str, str]:
+    """Key and title of a chart of a device. They name the device if the run has several."""
+    if len(data.devices) == 1:
+        return what, f"{what.capitalize()} over time"
+    return f"{what}-{device.replace(':', '-')}", f"{what.capitalize()} of {device} over time"
+
+
+def power(data: RunData, looks: list[Look], device: str) -> Chart:
+    """Chart of the power (W) of a device, its idle part and each job over time, as means over a least time."""
+    key, title = _named(data, "power", device)
+    account = data.energy.of(device)
+    session = account.session
+    if session is None or not any(each.energy_j is not None for each in account.intervals):
+        return Chart(key, title, "Not known: there are no joules to derive it from.")
     least_s = shortest_s(session.period_s)
-    curve = Curve.of(data.account.intervals, least_s)
+    curve = Curve.of(account.intervals, least_s)
     known, edges, seen, watts = curve.known, curve.edges, curve.seen, curve.watts
     figure, axes = figure_of(2.9)
     base = watts([each.idle_j for each in known])
@@ -103,20 +112,20 @@ def power(data: RunData, looks: list[Look]) -> Chart:
     mean_w = math.fsum(each.energy_j or 0.0 for each in known) / math.fsum(each.to_s - each.from_s for each in known)
     peak_w = float(np.nanmax(whole))
     alt = f"Stacked areas of power over time; the device, {session.source}: mean {mean_w:.3g} W, peak {peak_w:.3g} W."
-    return Chart("power", title, caption, alt, figure)
+    return Chart(key, title, caption, alt, figure)
 
 
-def clocks(data: RunData, looks: list[Look]) -> Chart:
-    """Chart of the clocks (MHz) of the GPU and its memory over time."""
-    title = "Clocks over time"
-    samples = [line for line in data.samples if isinstance(line, Sample)]
+def clocks(data: RunData, device: str) -> Chart:
+    """Chart of the clocks (MHz) of a GPU and its memory over time."""
+    key, title = _named(data, "clocks", device)
+    samples = data.samples_of(device)
     curves: list[tuple[str, str, str, Callable[[Sample], float | None]]] = [
         ("GPU", HUES[0], "-", lambda each: each.gpu_clock_mhz),
         ("memory", HUES[3], "--", lambda each: each.memory_clock_mhz),
     ]
     shown = [curve for curve in curves if any(curve[3](each) is not None for each in samples)]
     if not shown:
-        return Chart("clocks", title, "Not known: the device does not tell its clocks.")
+        return Chart(key, title, "Not known: the device does not tell its clocks.")
     figure, axes = figure_of(1.9)
     edges = edges_of([each.at_s for each in samples])
     words, highest = [], 0.0
@@ -132,4 +141,4 @@ def clocks(data: RunData, looks: list[Look]) -> Chart:
     axes.grid(axis="y")
     time_axis(axes, "time since the run was opened")
     add_legend(figure, axes.get_lines())
-    return Chart("clocks", title, "Clocks that the device reported.", f"Lines of clocks: {', '.join(words)}.", figure)
+    return Chart(key, title, "Clocks that the device reported.", f"Lines of clocks: {', '.join(words)}.", figure)

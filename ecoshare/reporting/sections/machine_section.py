@@ -1,4 +1,4 @@
-"""Section with the device and the versions."""
+"""Section with the devices and the versions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from ecoshare.common.plural import counted
 from ecoshare.jobs.quantities import format_size
 from ecoshare.record.run_data import RunData
-from ecoshare.reporting.job_table import NOT_KNOWN
+from ecoshare.reporting.job_table import NOT_KNOWN, energy_words
 from ecoshare.reporting.report_section import ReportInput, ReportSection, fragment
 
 PLACE = 100
@@ -33,8 +33,9 @@ _BODY = """\
 
 
 def sections(report: ReportInput) -> Iterator[ReportSection]:
-    """Yield the device and the versions."""
-    yield ReportSection("Device and versions", fragment(_BODY, machine=_machine(report.data)), "machine")
+    """Yield the devices and the versions."""
+    title = "Device and versions" if len(report.data.devices) == 1 else "Devices and versions"
+    yield ReportSection(title, fragment(_BODY, machine=_machine(report.data)), "machine")
 
 
 def _machine(data: RunData) -> list[tuple[str, str]]:
@@ -47,6 +48,8 @@ def _machine(data: RunData) -> list[tuple[str, str]]:
             parts.append(counted(device.cores, "core"))
         if device.power_limit_w:
             parts.append(f"power limit {device.power_limit_w:.0f} W")
+        if len(data.devices) > 1 and device.energy is not None:
+            parts.append(energy_words(device.energy))
         found.append((device.name, ", ".join(parts) or NOT_KNOWN))
     return found + [(word, _known(data.environment.get(name))) for name, word in _MACHINE.items()]
 

@@ -76,9 +76,10 @@ def read(path: Path, trace: Trace) -> Recorded | NotRecorded:
 
 
 def _power(data: RunData, trace: Trace) -> Recorded | NotRecorded:
-    device, fields = data.environment["device"], data.environment.get("power_model")
+    device = data.environment["devices"][0]  # the others are of the same model
+    fields = data.environment["power_models"].get(device["name"])
     model = PowerModel(**fields) if fields else None
-    session, classes = data.account.session, _spent(data, trace)
+    session, classes = data.energy.session, _spent(data, trace)
     if session is not None and classes:
         idle_w, about = session.idle_w or 0.0, _about(session)
         active_w = {job_class: spent.energy_j / spent.time_s for job_class, spent in classes.items()}
@@ -99,11 +100,11 @@ def _spent(data: RunData, trace: Trace) -> dict[str, _Spent]:
     """Energy and time of the jobs in the trace for each class; classes without energy are left out."""
     classes: dict[str, _Spent] = {}
     for job in trace.jobs:
-        energy = data.account.jobs.get(job.name)
+        energy = data.energy.job(job.name)
         if energy is None:
             continue
         # If the meter missed a part of a job, the missed iterations count like the metered ones.
-        metered = data.account.iterations.get(job.name, 0)
+        metered = data.energy.iterations(job.name)
         missed = job.iterations / metered if 0 < metered < job.iterations else 1.0
         spent = classes.setdefault(job.job_class, _Spent())
         spent.energy_j += energy.value_j * missed

@@ -88,7 +88,7 @@ class Bench:
         """Environment of plain processes: this device alone, and clients of no MPS daemon."""
         pipes = {"CUDA_MPS_PIPE_DIRECTORY": str(self.folder / "no-daemon")}
         own = {
-            name: value or "" for name, value in registry.vendor(self.device.vendor).environment(self.device).items()
+            name: value or "" for name, value in registry.vendor(self.device.vendor).environment([self.device]).items()
         }
         return {**os.environ, **own, **pipes, reaping.TOKEN: self.token}
 
@@ -154,7 +154,7 @@ def meter_of(device: DeviceInfo) -> Iterator[tuple[Meter | None, str]]:
 def private_daemon(bench: Bench) -> Iterator[mps.Daemon]:
     """Context with an MPS daemon, which is gone afterwards even if it came up only in part."""
     try:
-        yield mps.start(bench.folder, str(bench.device.uuid), {**os.environ, reaping.TOKEN: bench.token})
+        yield mps.start(bench.folder, [str(bench.device.uuid)], {**os.environ, reaping.TOKEN: bench.token})
     finally:
         mps.end(mps.Daemon(bench.folder / "mps", ours=True))
         until_s = time.monotonic() + START_S
