@@ -87,7 +87,8 @@ def test_wrong_use_gives_a_clear_word(tmp_path: Path, args: tuple[str, ...], cod
 def test_a_gang_is_refused_before_anything_starts(tmp_path: Path) -> None:
     (tmp_path / "jobs.yaml").write_text(GOOD + "    gpus: 2\n")
     done = ecoshare("run", "jobs.yaml", "--device", "cpu", cwd=tmp_path)
-    assert done.returncode == 4 and "2 devices" in done.stderr
+    assert done.returncode == 3 and "the job needs 2 devices, and the run has 1" in done.stderr
+    assert done.stderr.startswith("jobs.yaml:5:11: jobs[0].gpus: ")
 
 
 def test_a_dry_run_prints_the_plan_and_starts_nothing(tmp_path: Path) -> None:

@@ -36,6 +36,13 @@ class Isolation(StrEnum):
     LANE = "lane"  # a thread of a process that jobs of one script and lane share
 
 
+class Launch(StrEnum):
+    """How the processes of a job of several devices are started."""
+
+    RANKS = "ranks"  # one process for each device, by ecoshare
+    TORCHRUN = "torchrun"  # by torchrun, in a process of its own
+
+
 def _read_name(value: object) -> object:
     if not isinstance(value, str) or not re.fullmatch(_NAME_PATTERN, value):
         raise ValueError(
@@ -143,6 +150,21 @@ def _read_isolation(value: object) -> object:
     return value
 
 
+def _read_launch(value: object) -> object:
+    if value not in list(Launch):
+        raise ValueError(f"expected 'ranks' or 'torchrun', got {quoted(value)}")
+    return value
+
+
+def _read_devices(value: object) -> object:
+    if isinstance(value, float) or (isinstance(value, str) and re.fullmatch(r"\d*\.\d+", value.strip())):
+        raise ValueError(
+            f"expected whole devices, got {quoted(value)}; jobs take turns on a device, and each has the memory that "
+            "it needs, so a part of a device needs no number"
+        )
+    return _read_whole_number(value)
+
+
 Name = Annotated[str, BeforeValidator(_read_name), WithJsonSchema({"type": "string", "pattern": f"^{_NAME_PATTERN}$"})]
 Module = Annotated[str, BeforeValidator(_read_module)]
 FilePath = Annotated[Path, BeforeValidator(_read_path)]
@@ -184,3 +206,5 @@ PositiveDuration = Annotated[
 ]
 YesOrNo = Annotated[bool, BeforeValidator(_read_yes_or_no), WithJsonSchema({"type": "boolean"})]
 IsolationMode = Annotated[Isolation, BeforeValidator(_read_isolation)]
+LaunchMode = Annotated[Launch, BeforeValidator(_read_launch)]
+DeviceCount = Annotated[int, Field(ge=1), BeforeValidator(_read_devices)]

@@ -92,6 +92,31 @@ def parse(data: bytes, path: Path, shown: str, base: Path) -> LoadedJobs:
     return LoadedJobs(path, digest, source.text, complete, on_end=_command(file.on_end, paths))
 
 
+def mistake_of(loaded: LoadedJobs, job: str, key: str, what: str, hint: str = "") -> InvalidJobFile:
+    """Error for a value that the file may have, and that cannot be met here, with its place in the file.
+
+    Args:
+        loaded: Jobs of the file.
+        job: Name of the job.
+        key: Key of the value, in the job or in the defaults.
+        what: Description of the mistake.
+        hint: Remedy for the user.
+    """
+    source = decode(loaded.text.encode())
+    assert not isinstance(source, Mistake), "it was decoded before"
+    document = read_document(source)
+    root = document.root
+    assert isinstance(root, Mapping), "it was read before"
+    jobs = root.entries["jobs"][1]
+    for index, node in enumerate(jobs.items if isinstance(jobs, Sequence) else ()):
+        name = _text(node, "name")
+        if isinstance(node, Mapping) and name is not None and name.text == job:
+            place = node.entries[key][1] if key in node.entries else node
+            mistake = document.source.mistake(place.start, f"jobs[{index}].{key}", what)
+            return InvalidJobFile(str(loaded.path), [mistake], hint)
+    return InvalidJobFile(str(loaded.path), [document.source.mistake(root.start, job, what)], hint)
+
+
 def _beyond_the_schema(document: Document, paths: JobPaths) -> Iterator[Mistake]:
     """Mistakes that the schema cannot see, or does not check in a job with another mistake.
 

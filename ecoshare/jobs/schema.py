@@ -68,7 +68,15 @@ class JobOptions(_Model):
             "jobs of the class with the same arguments."
         ),
     )
-    gpus: fields.PositiveInteger = Field(default=1, description="Number of devices that the job needs at once.")
+    gpus: fields.DeviceCount = Field(default=1, description="Number of devices that the job needs at once.")
+    launch: fields.LaunchMode | None = Field(
+        default=None,
+        description=(
+            "How the processes of a job of several devices are started. `ranks`: one for each device, with the "
+            "environment that torchrun would give it; `torchrun`: by torchrun itself. By default one process sees all "
+            "devices of the job."
+        ),
+    )
     slowdown_limit: fields.Factor | None = Field(
         default=None, alias="slowdown", description=f"Largest slowdown that the job accepts. {SLOWDOWN}"
     )

@@ -12,6 +12,7 @@ from typing import Any
 
 from ecoshare.lane import exit_records, processes
 from ecoshare.lane.files import outputs
+from ecoshare.lane.gang import Gang
 from ecoshare.lane.kept_lane import KEEP_LANE, reason
 from ecoshare.lane.lane_table import LaneTable
 from ecoshare.lane.messages import PRUNED, Ended, LaunchAttempt, Left, MoveAttempt, StopAttempt
@@ -56,6 +57,7 @@ class AttemptProcess:
         deadlines: Signals to send if the job is still there: (monotonic time in seconds, signal), in order.
         killed: Whether the process was killed because of this job.
         peak_bytes: Peak memory that was seen.
+        gang: Gang that the process is a rank of; None if it is none.
     """
 
     launch: LaunchAttempt
@@ -68,6 +70,7 @@ class AttemptProcess:
     deadlines: tuple[tuple[float, signal.Signals], ...] = ()
     killed: bool = False
     peak_bytes: int = 0
+    gang: Gang | None = None
 
     @property
     def place(self) -> PreparedSlot:
@@ -87,11 +90,16 @@ class AttemptProcess:
     def ask_to_end(self, stop: StopAttempt) -> None:
         """Carry out a `StopAttempt`: SIGKILL at once, or an end at the next boundary.
 
-        A job that has not ended after the grace period gets SIGTERM, and after a second grace period SIGKILL.
+        A job that has not ended after the grace period gets SIGTERM, and after a second grace period SIGKILL. Ranks get
+        SIGTERM at once, as torchrun gives it: a rank that ended at its next boundary would leave the others waiting.
         """
         self.stop = stop
         if stop.at_once:  # jobs that share its process begin again
-            self._send(signal.SIGKILL)
+            self.kill()
+            return
+        if self.gang is not None:
+            now_s = time.monotonic()
+            self.deadlines = ((now_s, signal.SIGTERM), (now_s + stop.grace_s, signal.SIGKILL))
             return
         # The job's present slot comes first: under its lock, the job either sees the request or has moved on before.
         for place in self.places:
@@ -115,10 +123,11 @@ class AttemptProcess:
         if not self.launch.fused and processes.catches(self.pid, KEEP_LANE):
             signal.pidfd_send_signal(self.pidfd, KEEP_LANE)
 
-    def end_ranks(self) -> None:
+    def end_leftovers(self) -> None:
         """End programs that the job has started and that have left its group. The process of the job is gone.
 
-        Only a job that has kept its lane is looked at: its ranks would work on the device in the turns of other jobs.
+        Only a job that has kept its lane is looked at: such programs would work on the device in the turns of
+        other jobs.
         """
         job, attempt, run = self.launch.job, self.launch.attempt, os.environ.get("ECOSHARE_RUN")
         if run and reason(Path(self.launch.folder), attempt):
@@ -154,10 +163,14 @@ class AttemptProcess:
                     self.deadlines = ((now_s, signal.SIGKILL),)  # each moment may harm the neighbours
                 self.watch(now_s)
 
+    def kill(self) -> None:
+        """Kill the process and its family now."""
+        self._send(signal.SIGKILL)
+
     def end_hung(self) -> None:
         """Kill the job: its process was stopped from outside while it held its lane's lock, so all of the lane wait."""
         self.verdict = self.verdict or ("timed out", "its process was stopped (SIGSTOP) while it held its lane's lock")
-        self._send(signal.SIGKILL)
+        self.kill()
 
     def _send(self, number: signal.Signals) -> None:
         if number is signal.SIGKILL:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from functools import cache
 from typing import Any, get_args
@@ -37,6 +38,10 @@ class LaunchAttempt:
         process_bytes: Most memory of that process, if `fused`.
         launcher: Name of the launcher that the job is: other processes use the device for it; empty if it is none.
         processors: Numbers of the processors that the job may use; empty for all that the server may use.
+        ranks: Number of ranks, each a process with its own lane; 0 for a job of one process.
+        rank: Number of this rank.
+        master_port: Port on the loopback address at which rank 0 opens the store of the rendezvous.
+        rank_processors: Numbers of the processors of each rank; empty for all that the server may use.
     """
 
     command: int
@@ -61,7 +66,11 @@ class LaunchAttempt:
     process_bytes: int = 0
     context_bytes: int = 0
     launcher: str = ""
-    processors: tuple[int, ...] = ()
+    processors: Sequence[int] = ()
+    ranks: int = 0
+    rank: int = 0
+    master_port: int = 0
+    rank_processors: Sequence[Sequence[int]] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,9 +30,8 @@ from pathlib import Path
 from typing import Any
 
 import ecoshare
-from ecoshare.lane import child_starts
+from ecoshare.lane import child_starts, confinement, ranks
 from ecoshare.lane.after_import import after_import
-from ecoshare.lane.confinement import match_threads
 from ecoshare.lane.device_sync import DeviceSync, drain, empty_cache, limit_cuda, lower_limit, spans_processes
 from ecoshare.lane.iterations import Boundary
 from ecoshare.lane.kept_lane import KeptLane, note_path, write_note
@@ -82,9 +81,9 @@ class HookedJob:
         self._hooks: Any = None
         self._observer: MemoryObserver | None = None
         self._pid = os.getpid()
-        # A gang would have to hand over on all its devices at one moment, or its collectives would wait for each
-        # other. So a gang keeps its lanes until it ends.
-        self._alone = len(self._turns) > 1
+        # A job of several devices would have to hand over on all of them at one moment, or its collectives would wait
+        # for each other. So it keeps its lanes until it ends.
+        self._keeps_lanes = len(self._turns) > 1 or launch.ranks > 0
         self._kept: KeptLane | None = None
 
     def take(self) -> None:
@@ -144,8 +143,10 @@ class HookedJob:
         turn.count(kind is Boundary.EVAL)
         if self._swap is not None:
             self._swap.boundary()
-        if not self._alone and not self._spans_processes():
+        if not self._keeps_lanes and not self._spans_processes():
             self._use_turn(self._offer)
+        elif not self._launch.ranks:
+            turn.stop_if_asked(self._drain)
         if self._observer is not None or turn.asked:
             self._answer(turn)
 
@@ -222,7 +223,7 @@ class HookedJob:
 
     def _spans_processes(self) -> bool:
         """Whether other processes work on the device with this one, so that the job must keep its turn."""
-        return spans_processes() or (self._kept is not None and self._kept.is_asked)
+        return self._launch.ranks > 1 or spans_processes() or (self._kept is not None and self._kept.is_asked)
 
     def _use_turn(self, use: Callable[[], None]) -> None:
         if self._kept is None:
@@ -260,12 +261,13 @@ def run(launch: LaunchAttempt, forked: bool) -> None:
     dress(launch)
     if forked:
         reseed()
-        match_threads(launch.processors)
+        confinement.match_threads(launch.processors)
+        ranks.match_threads(launch)
     if launch.device == "cuda":
         job.watch_children()
     if launch.launcher:
         job.keep_lane(f"{launch.launcher} starts processes that use the device")
-    elif launch.device == "cpu":
+    elif launch.device == "cpu" or launch.ranks:
         job.take()
     after_import("torch", job.watch_torch)
     execute(launch, job)

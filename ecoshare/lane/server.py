@@ -30,11 +30,12 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from ecoshare.lane import boot, exit_records, messages, process_exit, processes, runner, warm_start
+from ecoshare.lane import boot, exit_records, messages, process_exit, processes, ranks, runner, warm_start
 from ecoshare.lane.attempt_process import AttemptProcess, PreparedSlot
 from ecoshare.lane.confinement import confine, match_threads
 from ecoshare.lane.files import open_outputs
 from ecoshare.lane.fused_processes import FusedProcessHandle, place_of
+from ecoshare.lane.gang import Gang
 from ecoshare.lane.lane_table import LaneTable, lane_path
 from ecoshare.lane.messages import (
     Ended,
@@ -269,17 +270,46 @@ class JobSupervisor:
         """
         launch = replace(launch, fused=False)
         why = warm_start.why_fresh(launch)
-        python = launch.python or sys.executable
+        gang = Gang(launch) if launch.ranks else None
+        started: list[AttemptProcess] = []
         try:
-            if why and not os.access(python, os.X_OK):
-                raise FileNotFoundError(f"{python} is not an interpreter that can be run")
-            places = [PreparedSlot(self._table(path), slot, launch.command) for path, slot in launch.tables]
-            outputs = open_outputs(Path(launch.folder), launch.attempt)
-            parent = os.getpid()
-            pid = os.fork()
+            for each in ranks.launches(launch) if gang is not None else [launch]:
+                attempt = self._fork(each, why)
+                if attempt is None:
+                    return each
+                started.append(attempt)
+                if gang is not None:
+                    attempt.gang = gang
+                    gang.running.append(attempt)
         except (OSError, ValueError) as error:
+            if gang is not None:
+                gang.give_up()
             self._send(NotLaunched(launch.command, str(error)))
             return None
+        self._send(Launched(launch.command, started[0].pid, why is None, why or ""))
+        return None
+
+    def _fork(self, launch: LaunchAttempt, why: str | None) -> AttemptProcess | None:
+        """Start the process of a job or of a rank.
+
+        Args:
+            launch: The attempt.
+            why: Reason for an interpreter of its own; None to fork the process.
+
+        Returns:
+            The process; None in the forked child.
+
+        Raises:
+            OSError: The process cannot be made.
+            ValueError: A table is not one of this version.
+        """
+        python = launch.python or sys.executable
+        if why and not os.access(python, os.X_OK):
+            raise FileNotFoundError(f"{python} is not an interpreter that can be run")
+        places = [PreparedSlot(self._table(path), slot, launch.command) for path, slot in launch.tables]
+        outputs = open_outputs(Path(launch.folder), launch.attempt)
+        parent = os.getpid()
+        pid = os.fork()
         if pid == 0:
             processes.die_with_parent(parent)
             self._become_other()
@@ -290,14 +320,13 @@ class JobSupervisor:
             confine(launch.processors)
             if why:
                 _replace(launch, python, self.added)
-            return launch
+            return None
         for output in outputs:
             os.close(output)
         attempt = AttemptProcess(launch, pid, os.pidfd_open(pid), places)
         self.attempts.append(attempt)
         self._selector.register(attempt.pidfd, selectors.EVENT_READ, partial(self._reap, attempt))
-        self._send(Launched(launch.command, pid, why is None, why or ""))
-        return None
+        return attempt
 
     def _table(self, path: str) -> LaneTable:
         if path not in self.tables:
@@ -338,7 +367,8 @@ class JobSupervisor:
         _, status, used = os.wait4(attempt.pid, 0)
         if os.WIFSIGNALED(status) and self._abandoned():
             return  # the guard has killed it with the run: not an end of the job's own
-        attempt.end_ranks()
+        if attempt.gang is None or len(attempt.gang.running) == 1:
+            attempt.end_leftovers()
         if processes.kill_group(attempt.pid, reaped=True):  # DataLoader workers outlive their parent by seconds
             self._cleaned_by_s[attempt.pid] = time.monotonic() + processes.CLEANERS_WITHIN_S
         ended = attempt.ended(status, used)
@@ -350,8 +380,14 @@ class JobSupervisor:
         """Free the slots of an attempt that is over, record its end, and tell the controller."""
         attempt.free()
         self.attempts.remove(attempt)
+        folder = attempt.launch.folder
+        if attempt.gang is not None:
+            whole = attempt.gang.rank_ended(attempt, ended)
+            if whole is None:
+                return
+            ended, folder = whole, attempt.gang.launch.folder
         with contextlib.suppress(OSError):  # if the controller cannot write it into its log either, the run ends
-            exit_records.write(Path(attempt.launch.folder), ended)
+            exit_records.write(Path(folder), ended)
         self._send(ended)
 
     def _abandoned(self) -> bool:

@@ -125,9 +125,7 @@ class LaneTurn:
                 self.take()
             return
         table, slot, header = self._table, self._slot, self._table.header
-        if slot.stop == 1:
-            drain()
-            self._stop()
+        self.stop_if_asked(drain)
         if header.waiting_rank == NO_RANK or not self.holding:
             return
         held_s = time.monotonic() - slot.since_s
@@ -159,6 +157,16 @@ class LaneTurn:
         self._mark(Kind.TURN_ENDS, now_s)
         table.wake(chosen)  # last: a woken thread of this process needs the interpreter, which this one then releases
         self._wait()
+
+    def stop_if_asked(self, drain: Callable[[], None]) -> None:
+        """End the job at a boundary if it was asked to end.
+
+        Args:
+            drain: Waits until the device has finished the job's work.
+        """
+        if self._slot.stop == 1:
+            drain()
+            self._stop()
 
     def _hand_over(self, chosen: int | None, used_up: bool, emptied: bool, now_s: float) -> None:
         """Pass the turn on to another slot, or to none, and wait for it again. The caller holds the lock."""

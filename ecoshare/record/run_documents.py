@@ -54,6 +54,7 @@ class _Job(_Written):
     priority: int = 0
     iterations: Count | None = None
     gpus: Whole = 1
+    launch: str | None = None
     slowdown_limit: Amount | None
     metric: str | None = None
     called: bool = False

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from ecoshare.lane.files import outputs
+from ecoshare.lane.gang import rank_in
+from ecoshare.lane.ranks import folder_of
 from ecoshare.record.baseline import Baseline
 from ecoshare.record.energy_summary import DeviceEnergy
 from ecoshare.record.job_summary import JobSummary
@@ -123,8 +125,10 @@ class RunSummary:
         return {each: as_plain(getattr(self, each)) for each in self.__dataclass_fields__}
 
     def stderr_of(self, job: str) -> str:
-        """Path of the errors of a job, as users would type it."""
-        return str(outputs(RunFolder(Path(self.run)).job(job))[1])
+        """Path of the errors of a job, or of the rank that ended it, as users would type it."""
+        error = next((each.error for each in self.jobs if each.name == job), None)
+        folder, rank = RunFolder(Path(self.run)).job(job), rank_in(error or "")
+        return str(outputs(folder_of(folder, rank) if rank else folder)[1])
 
     def outcomes(self) -> dict[str, str]:
         """State of each job and sweep of the job file."""

@@ -153,14 +153,14 @@ def settings_tried(summary: RunSummary) -> str:
 
 def kept_lanes(summary: RunSummary) -> list[str]:
     """Lines about the jobs that kept their lanes to their ends, one for each reason."""
-    names: dict[str, list[str]] = {}
+    names: dict[tuple[str, bool], list[str]] = {}
     for job in summary.jobs:
         if job.keeps_lane:
-            names.setdefault(job.keeps_lane, []).append(job.name)
+            names.setdefault((job.keeps_lane, job.iterations > 0), []).append(job.name)
     return [
-        f"{listed(jobs)} kept {'its lane to its end' if len(jobs) == 1 else 'their lanes to their ends'}: {why}; "
-        "iterations of child processes are not seen"
-        for why, jobs in names.items()
+        f"{listed(jobs)} kept {'its lane to its end' if len(jobs) == 1 else 'their lanes to their ends'}: {why}"
+        + ("" if are_seen else "; iterations of child processes are not seen")
+        for (why, are_seen), jobs in names.items()
     ]
 
 

@@ -159,7 +159,9 @@ class Attempts:
         for lane, slot in places:
             self.tables[lane].seat(slot, command.id)
         own = self.live[command.job] = LiveAttempt(job, command.attempt, places, command.id)
-        if len(places) > 1:
+        if job.ranks:
+            own.keeps_lane = f"{counted(len(places), 'rank')} train together"
+        elif len(places) > 1:
             own.keeps_lane = f"one process uses {counted(len(places), 'device')}"
         self._commands[command.id] = command.job
         return own
@@ -186,7 +188,8 @@ class Attempts:
         peak_bytes = max(usage.peak_bytes, self._footprints.largest_seen_bytes(own.key))
         usage = replace(usage, peak_bytes=peak_bytes, keeps_lane=own.keeps_lane)
         for lane, _ in own.places:
-            self._ended[self._device_of[lane]][own.key] = _progress(own, lane, usage, None)
+            part = replace(usage, cpu_s=usage.cpu_s / len(own.places))
+            self._ended[self._device_of[lane]][own.key] = _progress(own, lane, part, None)
         self._footprints.forget(own.key)
         return usage
 
@@ -205,10 +208,18 @@ class Attempts:
         return own.seen  # the last value read, if the job has ended and its end is not reported yet
 
     def slot(self, name: str) -> Slot:
-        """Present slot of a job in progress."""
+        """Present slot of a job in progress; of several, the one that has its counters."""
         self.moving.follow(name)
         lane, index = self.live[name].places[0]
         return self.tables[lane].slots[index]
+
+    def _process_on(self, name: str, device: DeviceInfo) -> tuple[int, bool]:
+        """Process of a job on a device, as `Slot.process` tells it: that of the rank there, if the job has ranks."""
+        own = self.live[name]
+        if not own.job.ranks:
+            return self.slot(name).process()
+        lane, index = next(place for place in own.places if self._device_of[place[0]] == device.name)
+        return self.tables[lane].slots[index].process()
 
     def limit(self, command: LimitMemory, allocator_bytes: int) -> BoundaryRequest | None:
         """Ask a job for a lower memory limit at its next boundary; call again until the answer is there.
@@ -236,7 +247,7 @@ class Attempts:
         return BoundaryRequest.LIMIT
 
     def peak_bytes(self, name: str) -> int:
-        """Largest memory (bytes) seen of a job on processors; 0 if the job has no process of its own."""
+        """Largest memory (bytes) seen of a job on processors, or of its first rank; 0 without a process of its own."""
         pid, is_fused = self.slot(name).process()
         return 0 if is_fused or not pid else self._footprints.peak_bytes(self.live[name].key, processes.family(pid))
 
@@ -246,7 +257,7 @@ class Attempts:
         Args:
             on_device: Processes on the device, as far as its driver reports them.
         """
-        shown = {name: self.slot(name).process() for name, own in self.live.items() if self._is_on(own, device)}
+        shown = {name: self._process_on(name, device) for name, own in self.live.items() if self._is_on(own, device)}
         own_pids = {name: pid for name, (pid, is_fused) in shown.items() if pid and not is_fused}
         others = set(on_device) - set(own_pids.values())
         if not others:  # the usual case, which needs no look at families
@@ -262,12 +273,14 @@ class Attempts:
         done = self._ended.pop(device.name, {})
         names = [name for name, own in self.live.items() if self._is_on(own, device)]
         usages = {name: self.usage(name) for name in names}
-        shown = {name: self.slot(name).process() for name in names}  # once, as processes come and go
+        shown = {name: self._process_on(name, device) for name in names}  # once, as processes come and go
         sharing = Counter(pid for pid, _ in shown.values())
         for name in names:
             own, usage, (pid, is_fused) = self.live[name], usages[name], shown[name]
             family = processes.family(pid)
             spent_s = usage.cpu_s if is_fused else max(processes.processor_s(family), usage.cpu_s)
+            if not own.job.ranks:  # the kernel does not tell by partition what one process has used
+                spent_s /= len(own.places)
             reported = None if device.on_processors else on_device
             memory_bytes = self._footprints.bytes(own.key, family, reported, sharing[pid])
             lane = next(lane for lane, _ in own.places if self._device_of[lane] == device.name)
@@ -279,17 +292,13 @@ class Attempts:
 
 
 def _progress(own: LiveAttempt, lane: int, usage: Usage, memory_bytes: int | None) -> AttemptProgress:
-    """Progress in one lane of an attempt.
-
-    A process on several devices has its iterations counted in its first lane. The processor time counts in equal parts
-    for all of its lanes, because the kernel does not tell it by partition.
-    """
+    """Progress of an attempt in one lane, with the processor time of `usage`. Iterations count in the first lane."""
     is_first = lane == own.places[0][0]
     return AttemptProgress(
         lane,
         usage.held_s,
         usage.iterations if is_first else 0,
         usage.eval_iterations if is_first else 0,
-        usage.cpu_s / len(own.places),
+        usage.cpu_s,
         memory_bytes,
     )

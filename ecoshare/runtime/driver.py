@@ -59,7 +59,6 @@ from ecoshare.core.events import (
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.states import JobState
 from ecoshare.devices.context_sharing import ContextSharing
-from ecoshare.devices.registry import vendor
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.lane.messages import GRACE_S, Ended, Launched, Message, NotLaunched, NotMoved, Ready, StopAttempt
 from ecoshare.record.event_log import EventLog
@@ -68,6 +67,7 @@ from ecoshare.record.run_folder import RunFolder, unwritable
 from ecoshare.record.run_view import ProgressDisplay, RunView
 from ecoshare.record.sample_file import SampleFile
 from ecoshare.runtime import reaping
+from ecoshare.runtime.attempt_launches import AttemptLaunches
 from ecoshare.runtime.attempts import Attempts
 from ecoshare.runtime.cache_release import CacheRelease
 from ecoshare.runtime.children_watch import ChildrenWatch
@@ -155,7 +155,6 @@ class Driver:
         self._parts, self._plan = parts, parts.plan
         self._queue: asyncio.Queue[Callable[..., Event]] = asyncio.Queue()
         self._jobs = parts.jobs
-        self._environments: dict[tuple[str, ...], dict[str, str | None]] = {}  # key: names of devices
         self._tasks = asyncio.TaskGroup()
         self._beside: set[asyncio.Task[None]] = set()  # tasks that end with the loop
         self._to_arrive = self._stops = 0
@@ -167,6 +166,9 @@ class Driver:
         self._children = ChildrenWatch(parts.folder, self.attempts, self.supervisor.send)
         self.limits = MemoryLimits(parts.plan, parts.profiler.made, self.attempts, self._tell, self._begin)
         self._samples = SampleFile(parts.folder.samples)
+        self._launches = AttemptLaunches(
+            parts.plan, parts.folder, parts.sharing, parts.began_s, self.attempts, self.limits
+        )
         run = LiveRun(
             folder=parts.folder,
             samples=self._samples,
@@ -392,29 +394,11 @@ class Driver:
 
     def start_job(self, command: StartJob, now_s: float) -> None:
         """See `CommandHandler`."""
-        job = self._jobs[command.job]
-        own = self.attempts.start(command, job)
-        tables = [(self.attempts.tables[lane].path, slot) for lane, slot in own.places]
-        names = tuple(self.core.lanes[lane].device.name for lane, _ in own.places)
-        launch = job.launch(
-            command,
-            tables,
-            self._parts.folder.job(command.job),
-            [self._plan.device(name) for name in names],
-            self._environment(names),
-            self._parts.began_s,
-            process_bytes=self.core.lanes[command.lanes[0]].device.memory_bytes,
-            context_bytes=self.limits.context_bytes(job.spec.job_class),
-        )
+        own = self.attempts.start(command, self._jobs[command.job])
+        lanes = [self.core.lanes[lane] for lane, _ in own.places]
+        names = [lane.device.name for lane in lanes]
+        launch = self._launches.launch(command, own, names, process_bytes=lanes[0].device.memory_bytes)
         self.caches.launch(launch, set(names))
-
-    def _environment(self, names: tuple[str, ...]) -> dict[str, str | None]:
-        """Changes to the environment of a job on these devices."""
-        if names not in self._environments:
-            devices = [self._plan.device(name) for name in names]
-            shown = vendor(devices[0].vendor).environment(devices)
-            self._environments[names] = {**shown, **self._parts.sharing.environment}
-        return self._environments[names]
 
     def set_caching(self, command: SetCaching, now_s: float) -> None:
         """See `CommandHandler`."""
@@ -498,6 +482,7 @@ class Driver:
             if self._on_end is not None:
                 steps.push_async_callback(self._on_end.end)
             steps.callback(self._samples.close)
+            steps.callback(self._launches.close)
             steps.push_async_callback(asyncio.to_thread, reaping.end_all, self._parts.token)
             steps.push_async_callback(asyncio.to_thread, self._parts.sharing.end)
             steps.push_async_callback(self.supervisor.close)

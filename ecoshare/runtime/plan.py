@@ -11,8 +11,8 @@ from typing import Any
 from ecoshare.advisers.advice import OBJECTIVES
 from ecoshare.common.plural import counted, listed
 from ecoshare.core.events import SCHEMA, Config
-from ecoshare.errors import UnfitEnvironment, UsageError
-from ecoshare.jobs.load import LoadedJobs
+from ecoshare.errors import UsageError
+from ecoshare.jobs.load import LoadedJobs, mistake_of
 from ecoshare.jobs.quantities import format_size
 from ecoshare.jobs.schema import JobConfig
 from ecoshare.lane.table_layout import SLOTS
@@ -223,8 +223,8 @@ def make(
     Raises:
         UsageError: An objective, a policy or an option of it does not exist, a number is out of range, or a run for one
             search has a sweep.
-        UnfitEnvironment: A job needs more devices than there are, a sweep needs Optuna, which is not installed, or
-            jobs cannot be parked on this machine.
+        InvalidJobFile: A job needs more devices than the run has.
+        UnfitEnvironment: A sweep needs Optuna, which is not installed, or jobs cannot be parked on this machine.
     """
     check_objective(objective)
     policy = policy or objective
@@ -269,8 +269,11 @@ def make(
         raise UsageError(f"{swept[0].name} is a sweep: one of its trials can be tuned, as a job of its own")
     for job in both:
         if job.spec.gpus > len(devices):
-            raise UnfitEnvironment(
-                f"job {job.spec.name} asks for {counted(job.spec.gpus, 'device')}, and the run has {len(devices)}",
+            raise mistake_of(
+                loaded,
+                job.spec.name,
+                "gpus",
+                f"the job needs {counted(job.spec.gpus, 'device')}, and the run has {len(devices)}",
                 f"`--device cpu/{job.spec.gpus}` cuts the processors into so many" if device.on_processors else "",
             )
     unknown = [job.spec.name for job in jobs if job.spec.iterations is None]

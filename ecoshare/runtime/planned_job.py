@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ecoshare.core.commands import StartJob
+from ecoshare.jobs.fields import Launch
 from ecoshare.jobs.metric import Metric
 from ecoshare.jobs.schema import JobConfig
 from ecoshare.lane.launchers import launcher_of
@@ -16,6 +17,9 @@ from ecoshare.profiling.iteration_store import LearnedIterations
 from ecoshare.runtime.job_class import JobClass
 from ecoshare.values.device import DeviceInfo
 from ecoshare.values.job_spec import JobSpec
+
+_TORCHRUN = "torch.distributed.run"
+"""Module of torchrun."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +47,22 @@ class PlannedJob:
     @property
     def launcher(self) -> str:
         """Name of the launcher that the job is; empty if it is none."""
-        script = str(self.source.script) if self.source.script is not None else None
-        return "" if self.called else launcher_of(script, self.source.module, self.source.args)
+        script, module, args = self._program()
+        return "" if self.called else launcher_of(script, module, args)
+
+    @property
+    def ranks(self) -> int:
+        """Number of ranks that ecoshare starts, one on each device; 0 for a job of one process."""
+        return self.spec.gpus if self.source.launch is Launch.RANKS else 0
+
+    def _program(self) -> tuple[str | None, str | None, tuple[str, ...]]:
+        """Script, module and arguments to run: those of torchrun, if that starts the job."""
+        job = self.source
+        script = str(job.script) if job.script is not None else None
+        if job.launch is not Launch.TORCHRUN:
+            return script, job.module, job.args
+        program = (script,) if script is not None else ("-m", str(job.module))
+        return None, _TORCHRUN, ("--standalone", f"--nproc-per-node={self.spec.gpus}", *program, *job.args)
 
     def launch(
         self,
@@ -56,6 +74,7 @@ class PlannedJob:
         opened_s: float,
         process_bytes: int,
         context_bytes: int,
+        master_port: int = 0,
     ) -> LaunchAttempt:
         """Message that starts an attempt.
 
@@ -68,17 +87,21 @@ class PlannedJob:
             opened_s: Monotonic time (s) at which the run was opened.
             process_bytes: Most memory (bytes) of a process that several jobs of the lane share.
             context_bytes: Memory (bytes) of the job's process outside its allocator.
+            master_port: Port for the rendezvous of ranks; 0 without ranks.
         """
         job = self.source
+        script, module, args = self._program()
+        # The limit counts for each process, and one process of several partitions has memory on all of them.
+        is_wide = devices[0].on_processors and not self.ranks
         again = command.attempt > 1
         return LaunchAttempt(
             command=command.id,
             job=job.name,
             attempt=command.attempt,
             tables=tables,
-            script=str(job.script) if job.script is not None else None,
-            module=job.module,
-            args=[*job.args, *(job.resume_args if again else [])],
+            script=script,
+            module=module,
+            args=[*args, *(job.resume_args if again else [])],
             cwd=str(job.cwd),
             env={
                 **environment,
@@ -89,7 +112,7 @@ class PlannedJob:
             python=str(job.python) if job.python is not None else None,
             fresh=job.isolation == "fresh",
             device=devices[0].kind,
-            cap_bytes=command.cap_bytes * (len(devices) if devices[0].on_processors else 1),  # the processes' whole
+            cap_bytes=command.cap_bytes * (len(devices) if is_wide else 1),
             timeout_s=job.timeout_s,
             startup_timeout_s=job.startup_timeout_s,
             folder=str(folder),
@@ -99,7 +122,10 @@ class PlannedJob:
             process_bytes=process_bytes,
             context_bytes=context_bytes,
             launcher=self.launcher,
-            processors=tuple(number for each in devices for number in each.processors),
+            processors=[number for each in devices for number in each.processors],
+            ranks=self.ranks,
+            master_port=master_port,
+            rank_processors=[each.processors for each in devices] if self.ranks and devices[0].processors else [],
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -118,6 +144,7 @@ class PlannedJob:
             "iterations": self.spec.iterations,
             "iterations_learned": asdict(self.learned) if self.learned is not None else None,
             "gpus": job.gpus,
+            "launch": job.launch,
             "slowdown_limit": job.slowdown_limit,
             "isolation": job.isolation,
             "launcher": self.launcher or None,

@@ -208,7 +208,7 @@ def test_two_gpus_are_measured_each_by_its_own_counter(tmp_path: Path) -> None:
         (("--device", "cpu/64"), 4, "--device cpu/64: each takes a core or more"),
         (("--device", "cpu", "--devices", "2"), 4, "--devices 2: --device cpu names 1 device"),
         (("--device", "all"), 4, "--device all: this machine shows no GPU"),
-        (("--device", "cpu"), 4, "job a asks for 3 devices, and the run has 1"),
+        (("--device", "cpu"), 3, "jobs[0].gpus: the job needs 3 devices, and the run has 1"),
     ],
 )
 def test_what_cannot_be_starts_nothing(tmp_path: Path, options: tuple[str, ...], code: int, said: str) -> None:

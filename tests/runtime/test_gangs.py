@@ -1,0 +1,172 @@
+"""Gangs: jobs of which ecoshare starts a process for each device, on partitions of the processors."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ecoshare.core.events import JobExited
+from ecoshare.record import event_log
+from tests.runtime.running import Finished, job_file, run, start
+from tests.warm import ecoshare, wait_for
+
+DDP = """
+import json, os, sys, time
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+dist.init_process_group("gloo")
+rank, steps, fails = dist.get_rank(), int(sys.argv[1]), sys.argv[2:]
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.Tanh(), torch.nn.Linear(64, 4))
+model = DistributedDataParallel(model)
+optimizer = torch.optim.Adam(model.parameters())
+data = torch.Generator().manual_seed(100 + rank)
+for step in range(steps):
+    loss = model(torch.randn(16, 32, generator=data)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    if fails == [f"raises-{rank}"] and step == 3:
+        raise RuntimeError("it has no more data")
+    if fails == ["sleeps"] and step == 3:
+        print("sleeps", flush=True)
+        time.sleep(60)
+total = loss.detach().clone()
+dist.all_reduce(total)
+line = json.dumps([rank, dist.get_world_size(), total.item().hex(), sorted(os.sched_getaffinity(0))])
+os.write(1, f"{line}\\n".encode())  # in one piece: under torchrun all ranks write to one file
+dist.destroy_process_group()
+"""
+PARTS = ("--device", "cpu/2")
+
+pytestmark = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two partitions take two processors")
+
+
+def gang(folder: Path, name: str, steps: int = 30, *args: str, **keys: Any) -> dict[str, Any]:
+    (folder / "ddp.py").write_text(DDP)
+    return {"name": name, "script": "ddp.py", "args": [steps, *args], "gpus": 2, "launch": "ranks", **keys}
+
+
+def told(path: Path) -> list[Any]:
+    last: list[Any] = json.loads(path.read_text().splitlines()[-1])
+    return last
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    """A gang, one that fails in its second rank, and the first once more."""
+    folder = tmp_path_factory.mktemp("gangs")
+    jobs = [gang(folder, "first"), gang(folder, "fails", 30, "raises-1"), gang(folder, "again")]
+    return run(folder, *jobs, options=PARTS)
+
+
+def test_ranks_find_each_other_and_have_a_partition_each(done: Finished) -> None:
+    folder = done.folder / "jobs" / "first"
+    first, second = told(folder / "stdout.log"), told(folder / "rank-1" / "stdout.log")
+    assert (first[:2], second[:2]) == ([0, 2], [1, 2])
+    assert first[2] == second[2], "the sum of all ranks"
+    processors = [device["processors"] for device in done.summary["devices"]]
+    assert [first[3], second[3]] == processors
+    job = done.job("first")
+    assert (job["state"], job["devices"], job["iterations"]) == ("completed", ["cpu:0", "cpu:1"], 30)
+    assert job["keeps_lane"] == "2 ranks train together"
+
+
+def test_a_gang_repeats_bit_for_bit(done: Finished) -> None:
+    assert done.log("first") == done.log("again")
+
+
+@pytest.mark.slow
+def test_a_gang_computes_what_torchrun_computes(done: Finished, tmp_path: Path) -> None:
+    (tmp_path / "ddp.py").write_text(DDP)
+    line = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "ddp.py", "30"]
+    alone = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True)
+    sums = {json.loads(each)[2] for each in alone.stdout.splitlines() if each.startswith("[")}
+    assert sums == {told(done.folder / "jobs" / "first" / "stdout.log")[2]}, alone.stderr
+
+
+def test_one_rank_ends_the_attempt_of_all_and_is_named(done: Finished) -> None:
+    job = done.job("fails")
+    assert (job["state"], job["exit_code"]) == ("failed", 1)
+    assert job["error"].startswith("rank 1: exit code 1: ") and "it has no more data" in job["error"]
+    assert "jobs/fails/rank-1/stderr.log" in done.stderr
+    assert job["finish_s"] - job["start_s"] < 30.0, "the other rank was not left waiting"
+
+
+def test_a_rank_that_is_killed_ends_the_others_at_once(tmp_path: Path) -> None:
+    path = job_file(tmp_path, gang(tmp_path, "a", 30, "sleeps"))
+    process = start(path, *PARTS)
+    folder = tmp_path / "ecoshare-runs" / "latest"
+    wait_for(lambda: _said(folder / "jobs" / "a" / "rank-1" / "stdout.log"))
+    (second,) = _ranks(folder, "1")
+    (first,) = _ranks(folder, "0")
+    began_s = time.monotonic()
+    os.kill(second, signal.SIGKILL)
+    wait_for(lambda: not Path(f"/proc/{first}").exists())
+    assert time.monotonic() - began_s < 5.0
+    _, stderr = process.communicate()
+    assert process.returncode == 1 and "a: crashed: rank 1: killed by SIGKILL" in stderr
+
+
+def test_a_gang_ends_with_its_run(tmp_path: Path) -> None:
+    """Ctrl-C: ranks get SIGTERM at once, since one that ended at its own boundary would leave the others waiting."""
+    path = job_file(tmp_path, gang(tmp_path, "a", 30, "sleeps"))
+    process = start(path, *PARTS)
+    folder = tmp_path / "ecoshare-runs" / "latest"
+    wait_for(lambda: _said(folder / "jobs" / "a" / "rank-1" / "stdout.log"))
+    pids = [*_ranks(folder, "0"), *_ranks(folder, "1")]
+    process.send_signal(signal.SIGINT)
+    process.communicate()
+    assert process.returncode == 130 and not any(Path(f"/proc/{pid}").exists() for pid in pids)
+    (end,) = [entry for entry in event_log.read(folder / "events.jsonl") if isinstance(entry, JobExited)]
+    assert end.outcome.value == "stopped"
+
+
+def _said(path: Path) -> bool:
+    return path.exists() and "sleeps" in path.read_text()
+
+
+def _ranks(folder: Path, rank: str) -> list[int]:
+    """Process of job a that is this rank, by the file that it writes to."""
+    own = folder.resolve() / "jobs" / "a" / ("" if rank == "0" else f"rank-{rank}") / "stdout.log"
+    found = []
+    for place in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if (place / "fd" / "1").readlink() == own:
+                found.append(int(place.name))
+    return found
+
+
+@pytest.mark.slow
+def test_torchrun_itself_has_all_devices_of_its_job(tmp_path: Path) -> None:
+    done = run(tmp_path, gang(tmp_path, "a", 10, launch="torchrun"), options=PARTS)
+    assert done.code == 0, done.stderr
+    lines = [json.loads(line) for line in done.log("a").decode().splitlines() if line.startswith("[")]
+    assert sorted(line[:2] for line in lines) == [[0, 2], [1, 2]]
+    assert all(line[3] == sorted(os.sched_getaffinity(0)) for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"gpus": 0.5}, "jobs[0].gpus: expected whole devices, got '0.5'; jobs take turns on a device"),
+        ({"gpus": 3}, "jobs[0].gpus: the job needs 3 devices, and the run has 2"),
+        ({"launch": "mpirun"}, "jobs[0].launch: expected 'ranks' or 'torchrun', got 'mpirun'"),
+    ],
+)
+def test_mistakes_have_their_place_in_the_file(tmp_path: Path, keys: dict[str, Any], said: str) -> None:
+    path = job_file(tmp_path, gang(tmp_path, "a", **keys))
+    done = ecoshare("run", path, *PARTS, "--runs", tmp_path / "runs")
+    assert done.returncode == 3 and said in done.stderr and f"{path}:1:" in done.stderr
+    assert not (tmp_path / "runs").exists()
