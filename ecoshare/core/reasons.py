@@ -143,12 +143,13 @@ class Reasons:
             return Reason(Doing.WAITS, because=Explanation(ReasonKind.OPENING))
         if apart := self._view.fit.apart(job):
             return Reason(Doing.WAITS, because=Explanation(ReasonKind.SUSPECT, names(apart)))
-        if job.spec.gpus > 1:
+        if job.spec.has_lanes_alone:
             free = Explanation(ReasonKind.DEVICES, needs=job.spec.gpus, free=self._view.lane_index.free)
             enough = job.spec.gpus <= self._view.lane_index.free
             return Reason(Doing.WAITS, because=self._behind_others(job) if enough else free)
         found = [(device, self._why_not(job, device)) for device in self._view.lane_index.devices]
-        device, because = max(found, key=lambda each: _NEARNESS[each[1].why])
+        nearest = sorted(found, key=lambda each: _NEARNESS[each[1].why], reverse=True)
+        device, because = nearest[min(job.spec.gpus, len(nearest)) - 1]  # the last device that a gang still lacks
         return Reason(Doing.WAITS, device, because=because)
 
     def _why_not(self, job: Job, device: str) -> Explanation:
@@ -170,7 +171,7 @@ class Reasons:
         here = [each for lane in lanes for each in lane.jobs.values()]
         if (window := self.measured(device)) is not None:
             return Explanation(ReasonKind.WINDOW, (window.spec.name,))
-        if any(each.spec.gpus > 1 for each in here):
+        if any(each.spec.has_lanes_alone for each in here):
             return Explanation(ReasonKind.GANG, names(here))
         groups = self._view.placement.groups
         if groups is not None and self._view.settings.is_measuring(device):

@@ -39,8 +39,8 @@ class Isolation(StrEnum):
 class Launch(StrEnum):
     """How the processes of a job of several devices are started."""
 
-    RANKS = "ranks"  # one process for each device, by ecoshare
-    TORCHRUN = "torchrun"  # by torchrun, in a process of its own
+    RANKS = "ranks"  # ecoshare starts one process for each device
+    TORCHRUN = "torchrun"  # torchrun starts them
 
 
 def _read_name(value: object) -> object:
@@ -157,7 +157,7 @@ def _read_launch(value: object) -> object:
 
 
 def _read_devices(value: object) -> object:
-    if isinstance(value, float) or (isinstance(value, str) and re.fullmatch(r"\d*\.\d+", value.strip())):
+    if re.fullmatch(r"\d*\.\d*[1-9]\d*", str(value).strip()):
         raise ValueError(
             f"expected whole devices, got {quoted(value)}; jobs take turns on a device, and each has the memory that "
             "it needs, so a part of a device needs no number"

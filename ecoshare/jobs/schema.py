@@ -73,8 +73,8 @@ class JobOptions(_Model):
         default=None,
         description=(
             "How the processes of a job of several devices are started. `ranks`: one for each device, with the "
-            "environment that torchrun would give it; `torchrun`: by torchrun itself. By default one process sees all "
-            "devices of the job."
+            "environment that torchrun would give it; `torchrun`: by torchrun itself. The default is one process that "
+            "sees all devices of the job."
         ),
     )
     slowdown_limit: fields.Factor | None = Field(

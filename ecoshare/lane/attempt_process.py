@@ -90,14 +90,14 @@ class AttemptProcess:
     def ask_to_end(self, stop: StopAttempt) -> None:
         """Carry out a `StopAttempt`: SIGKILL at once, or an end at the next boundary.
 
-        A job that has not ended after the grace period gets SIGTERM, and after a second grace period SIGKILL. Ranks get
-        SIGTERM at once, as torchrun gives it: a rank that ended at its next boundary would leave the others waiting.
+        A job that has not ended after the grace period gets SIGTERM, and after a second grace period SIGKILL. Ranks
+        that do not hand over together get SIGTERM at once: one that ended at a boundary would leave the others waiting.
         """
         self.stop = stop
         if stop.at_once:  # jobs that share its process begin again
             self.kill()
             return
-        if self.gang is not None:
+        if self.gang is not None and self.gang.table.keeps:
             now_s = time.monotonic()
             self.deadlines = ((now_s, signal.SIGTERM), (now_s + stop.grace_s, signal.SIGKILL))
             return

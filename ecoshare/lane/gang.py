@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from ecoshare.lane.gang_table import GangTable
 from ecoshare.lane.messages import Ended, LaunchAttempt
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ class Gang:
 
     Attributes:
         launch: The attempt.
+        table: Table by which the ranks agree when to hand over.
         running: Ranks that have not ended.
         ended: End of each rank that has ended.
         culprit: Rank that ended the others; None if there is none.
@@ -29,6 +31,7 @@ class Gang:
     """
 
     launch: LaunchAttempt
+    table: GangTable
     running: list[AttemptProcess] = field(default_factory=list)
     ended: dict[int, Ended] = field(default_factory=dict)
     culprit: int | None = None
@@ -42,6 +45,8 @@ class Gang:
     def rank_ended(self, rank: AttemptProcess, ended: Ended) -> Ended | None:
         """Note the end of a rank. Return the end of the attempt if it was the last one, else None."""
         self.running.remove(rank)
+        if not self.running:
+            self.table.close()
         self.ended[rank.launch.rank] = ended
         if ended.outcome != "completed" and self.culprit is None and not self.is_given_up:
             self.culprit = rank.launch.rank

@@ -247,6 +247,18 @@ class LaneTable:
                     self.refresh()
         self.wake(chosen)
 
+    def unbar(self, index: int) -> None:
+        """Let the rank of a slot have its turn: the rank before it has its own."""
+        chosen = None
+        with self.locked():
+            self.slots[index].barred = 0
+            if self.header.holder == NO_SLOT:
+                chosen = self.choose(time.monotonic())
+                self.grant(chosen)
+            else:
+                self.refresh()
+        self.wake(chosen)
+
     # The turn: the jobs' and the supervisor's side
 
     def contenders(self) -> Iterator[Contender]:
@@ -258,8 +270,9 @@ class LaneTable:
                 yield Contender(index, slot.rank, slot.service_s, slot.since_s, bool(slot.back))
 
     def admits(self, index: int) -> bool:
-        """Whether a slot may have the turn: every slot may, unless the turn is reserved or its job is parked."""
-        return self.header.only in (ANY_SLOT, index) and not self.slots[index].parked
+        """Whether a slot may have the turn: every slot may, unless it is reserved, or the job parked or barred."""
+        slot = self.slots[index]
+        return self.header.only in (ANY_SLOT, index) and not slot.parked and not slot.barred
 
     def choose(self, now_s: float) -> int | None:
         """Slot that gets the turn next, among those that wait; None if none waits. The caller holds the lock."""

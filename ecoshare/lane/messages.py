@@ -42,6 +42,8 @@ class LaunchAttempt:
         rank: Number of this rank.
         master_port: Port on the loopback address at which rank 0 opens the store of the rendezvous.
         rank_processors: Numbers of the processors of each rank; empty for all that the server may use.
+        gang_table: Path of the table of the gang; empty without ranks.
+        gang_lanes: Path of the table of the lane and slot there of each rank.
     """
 
     command: int
@@ -71,6 +73,8 @@ class LaunchAttempt:
     rank: int = 0
     master_port: int = 0
     rank_processors: Sequence[Sequence[int]] = ()
+    gang_table: str = ""
+    gang_lanes: Sequence[tuple[str, int]] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ def launches(launch: LaunchAttempt) -> list[LaunchAttempt]:
             launch,
             rank=rank,
             tables=[table],
+            gang_lanes=launch.tables,
             env={**launch.env, **environment(launch, rank)},
             folder=launch.folder if rank == 0 else str(folder_of(Path(launch.folder), rank)),
             processors=launch.rank_processors[rank] if launch.rank_processors else [],
@@ -32,6 +33,11 @@ def launches(launch: LaunchAttempt) -> list[LaunchAttempt]:
 def folder_of(folder: Path, rank: int) -> Path:
     """Folder of a rank other than the first, in the folder of its job."""
     return folder / f"rank-{rank}"
+
+
+def job_folder(launch: LaunchAttempt) -> Path:
+    """Folder of the job of a rank."""
+    return Path(launch.folder).parent if launch.rank else Path(launch.folder)
 
 
 def environment(launch: LaunchAttempt, rank: int) -> dict[str, str]:

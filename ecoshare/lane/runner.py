@@ -33,6 +33,8 @@ import ecoshare
 from ecoshare.lane import child_starts, confinement, ranks
 from ecoshare.lane.after_import import after_import
 from ecoshare.lane.device_sync import DeviceSync, drain, empty_cache, limit_cuda, lower_limit, spans_processes
+from ecoshare.lane.gang_table import GangTable
+from ecoshare.lane.gang_turn import GangTurn
 from ecoshare.lane.iterations import Boundary
 from ecoshare.lane.kept_lane import KeptLane, note_path, write_note
 from ecoshare.lane.lane_table import LaneTable
@@ -66,6 +68,7 @@ class HookedJob:
         self._swap = swap
         self._trace = Tracer(trace_path(Path(launch.folder), launch.attempt), launch.opened_s)
         self._reports = Reporter(reports_path(Path(launch.folder), launch.attempt))
+        self._gang = self._joined() if launch.ranks else None
         self._turns = [
             LaneTurn(
                 LaneTable(path) if tables is None else tables[path],
@@ -74,6 +77,7 @@ class HookedJob:
                 swap,
                 partial(empty_cache, launch.device),
                 page_out if launch.device == "cpu" else lambda: None,
+                self._gang,
             )
             for place, (path, slot) in enumerate(launch.tables)
         ]
@@ -81,9 +85,8 @@ class HookedJob:
         self._hooks: Any = None
         self._observer: MemoryObserver | None = None
         self._pid = os.getpid()
-        # A job of several devices would have to hand over on all of them at one moment, or its collectives would wait
-        # for each other. So it keeps its lanes until it ends.
-        self._keeps_lanes = len(self._turns) > 1 or launch.ranks > 0
+        # One process on several devices would have to hand over on all of them at one moment. So it keeps its lanes.
+        self._keeps_lanes = len(self._turns) > 1
         self._kept: KeptLane | None = None
 
     def take(self) -> None:
@@ -109,6 +112,8 @@ class HookedJob:
         self.finish()
         if self._kept is None or not self._kept.is_asked:  # else children may be left: the supervisor ends them first
             self._use_turn(self._leave_all)
+        if self._gang is not None:
+            self._gang.leave()
         self._trace.flush()
 
     def finish(self) -> None:
@@ -143,9 +148,11 @@ class HookedJob:
         turn.count(kind is Boundary.EVAL)
         if self._swap is not None:
             self._swap.boundary()
-        if not self._keeps_lanes and not self._spans_processes():
+        if self._gang is not None:
+            self._offer_with_gang(self._gang, kind)
+        elif not self._keeps_lanes and not self._spans_processes():
             self._use_turn(self._offer)
-        elif not self._launch.ranks:
+        else:
             turn.stop_if_asked(self._drain)
         if self._observer is not None or turn.asked:
             self._answer(turn)
@@ -187,9 +194,9 @@ class HookedJob:
         """Do what the controller asks at a boundary, after any wait."""
         if turn.asked == BoundaryRequest.FLUSH:
             self._trace.flush()
-            turn.answer(BoundaryRequest.NOTHING)
+            turn.answers.give(BoundaryRequest.NOTHING)
         elif turn.asked == BoundaryRequest.LIMIT:
-            turn.limit(lower_limit)
+            turn.answers.limit(lower_limit)
         elif self._observer is None and turn.asked == BoundaryRequest.OBSERVE:
             self._observer = MemoryObserver(self._launch.device, alone=self._swap is None)
         if self._observer is not None and turn.asked != BoundaryRequest.OBSERVE:  # the window is over
@@ -198,8 +205,8 @@ class HookedJob:
         if self._observer is not None and self._observer.boundary():
             self._observer.write(memory_path(Path(self._launch.folder), self._launch.attempt))
             self._observer = None
-            turn.answer(BoundaryRequest.OBSERVED)
-            turn.stay(_LOOKED_AT_WITHIN_S)
+            turn.answers.give(BoundaryRequest.OBSERVED)
+            turn.answers.stay(_LOOKED_AT_WITHIN_S)
 
     def _begin_cuda(self) -> None:
         """Take the turn: the script has initialised CUDA, and its first device work comes next."""
@@ -219,7 +226,7 @@ class HookedJob:
 
     @property
     def _note(self) -> Path:
-        return note_path(Path(self._launch.folder), self._launch.attempt)
+        return note_path(ranks.job_folder(self._launch), self._launch.attempt)
 
     def _spans_processes(self) -> bool:
         """Whether other processes work on the device with this one, so that the job must keep its turn."""
@@ -230,6 +237,21 @@ class HookedJob:
             use()
         else:
             self._kept.during(use)
+
+    def _joined(self) -> GangTurn:
+        launch = self._launch
+        lanes = [(path, slot) for path, slot in launch.gang_lanes]
+        return GangTurn(GangTable(launch.gang_table), launch.rank, lanes, partial(write_note, self._note))
+
+    def _offer_with_gang(self, gang: GangTurn, kind: Boundary) -> None:
+        """Hand over with the other ranks, if it is time.
+
+        Only training iterations count: one rank may evaluate alone while the others wait for it in a collective.
+        """
+        if self._kept is not None and self._kept.is_asked:
+            gang.keep("a process that it has started uses the device")
+        elif kind is not Boundary.EVAL:
+            self._use_turn(partial(gang.boundary, self._turns[0], self._drain))
 
     def _take_all(self) -> None:
         for turn in self._turns:

@@ -36,6 +36,7 @@ from ecoshare.lane.confinement import confine, match_threads
 from ecoshare.lane.files import open_outputs
 from ecoshare.lane.fused_processes import FusedProcessHandle, place_of
 from ecoshare.lane.gang import Gang
+from ecoshare.lane.gang_table import GangTable
 from ecoshare.lane.lane_table import LaneTable, lane_path
 from ecoshare.lane.messages import (
     Ended,
@@ -270,9 +271,11 @@ class JobSupervisor:
         """
         launch = replace(launch, fused=False)
         why = warm_start.why_fresh(launch)
-        gang = Gang(launch) if launch.ranks else None
+        gang: Gang | None = None
         started: list[AttemptProcess] = []
         try:
+            if launch.ranks:
+                gang = Gang(launch, GangTable(launch.gang_table))
             for each in ranks.launches(launch) if gang is not None else [launch]:
                 attempt = self._fork(each, why)
                 if attempt is None:

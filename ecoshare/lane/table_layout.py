@@ -27,7 +27,7 @@ NO_GOAL = 0
 UNREACHABLE = 1
 """Goal of a job that was asked to move and cannot: the job stays."""
 
-MAGIC = 0x45434F38
+MAGIC = 0x45434F39
 """First word of a table. It changes with the layout."""
 
 KEPT = (
@@ -127,7 +127,8 @@ class Slot(ctypes.Structure):
 
     A fused job shares its process (`pid`) with others, so it counts the processor time of its turns (`cpu_s`) itself.
 
-    A job that is parked, or is about to be (`parked`), gets no turn.
+    A job that is parked, or is about to be (`parked`), gets no turn. Neither does a rank of a gang while a rank before
+    it has no turn in its own lane (`barred`).
 
     A job without the turn says whether it has emptied the cache of its allocator (`emptied`). If the header's `empties`
     is set, such a job empties its cache before another job may allocate.
@@ -147,7 +148,7 @@ class Slot(ctypes.Structure):
         ("fused", ctypes.c_uint32),
         ("emptied", ctypes.c_uint32),
         ("parked", ctypes.c_uint32),
-        ("unused", ctypes.c_uint32),
+        ("barred", ctypes.c_uint32),
         ("cap_bytes", ctypes.c_uint64),
         ("limited_bytes", ctypes.c_uint64),
         ("weight", ctypes.c_double),

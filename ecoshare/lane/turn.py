@@ -30,15 +30,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ecoshare.core.turns import Contender
+from ecoshare.lane.boundary_answers import BoundaryAnswers
+from ecoshare.lane.gang_turn import GangTurn
 from ecoshare.lane.lane_table import LaneTable, lane_path
-from ecoshare.lane.table_layout import NO_GOAL, NO_RANK, NO_SLOT, UNREACHABLE, BoundaryRequest, ParkRequest, SlotState
+from ecoshare.lane.table_layout import NO_GOAL, NO_RANK, NO_SLOT, UNREACHABLE, ParkRequest, SlotState
 from ecoshare.lane.thread_state import ThreadState
 from ecoshare.lane.trace import Kind, Tracer
 
 _LOOK_AGAIN_S = 1.0
 """Time (s) after which a waiter looks for itself: the process that had to wake it may have been killed."""
-
-_LOOK_S = 0.002
 
 _COLD = 8
 """Iterations at the beginning of a turn that the hand-over may slow down. The first is slowed most, but caches fill and
@@ -56,6 +56,7 @@ class LaneTurn:
 
     Attributes:
         holding: Whether the job has the turn.
+        answers: Answers to requests of the controller.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class LaneTurn:
         swap: ThreadState | None = None,
         empty: Callable[[], None] = lambda: None,
         page_out: Callable[[], object] = lambda: None,
+        gang: GangTurn | None = None,
     ) -> None:
         """Claim with slot `index`, which the controller has prepared.
 
@@ -76,10 +78,12 @@ class LaneTurn:
             swap: State of a job that shares its process with others; None for a job alone.
             empty: Gives the memory that the allocator of this process has in reserve back to the device.
             page_out: Moves the memory of this process out of the main memory, as far as it can do so itself.
+            gang: The other ranks of the job; None if it is no rank.
         """
         self._trace = trace
         self._swap = swap
         self._empty, self._page_out = empty, page_out
+        self._gang = gang
         self._table = table
         self._index = index
         self._slot = table.slots[index]
@@ -87,6 +91,7 @@ class LaneTurn:
         self._lost_s = 0.0  # time that the cold iterations of this turn have lost
         self._left_s = 0.0
         self._away_s = 0.0  # time away since the last iteration ended
+        self.answers = BoundaryAnswers(lambda: self._slot)
         self._wanted = False  # True from `take` to `leave`
         self._waited_before_s = 0.0  # waits for the same turn in lanes that the job has left since
         self._handovers_before = 0  # hand-overs in those lanes
@@ -124,14 +129,10 @@ class LaneTurn:
             if self._wanted:
                 self.take()
             return
-        table, slot, header = self._table, self._slot, self._table.header
         self.stop_if_asked(drain)
-        if header.waiting_rank == NO_RANK or not self.holding:
+        if not self.is_due:
             return
-        held_s = time.monotonic() - slot.since_s
-        early = self._service_s(held_s) > header.early_at_s
-        if held_s < header.quantum_s and not early and header.waiting_rank >= slot.rank:
-            return
+        table, slot, header = self._table, self._slot, self._table.header
         drain()
         emptied = False
         while True:
@@ -156,6 +157,45 @@ class LaneTurn:
             emptied = True
         self._mark(Kind.TURN_ENDS, now_s)
         table.wake(chosen)  # last: a woken thread of this process needs the interpreter, which this one then releases
+        self._wait()
+
+    @property
+    def is_due(self) -> bool:
+        """Whether another job may get the turn at this boundary, or the job was asked to end there."""
+        slot, header = self._slot, self._table.header
+        if slot.stop == 1:
+            return True
+        if header.waiting_rank == NO_RANK or slot.seat != SlotState.HOLDING:
+            return False
+        held_s = time.monotonic() - slot.since_s
+        early = self._service_s(held_s) > header.early_at_s
+        return bool(held_s >= header.quantum_s or early or header.waiting_rank < slot.rank)
+
+    @property
+    def longest_iteration_s(self) -> float:
+        """Longest iteration (s) of the job of late."""
+        return float(self._slot.longest_iteration_s)
+
+    def yield_turn(self) -> None:
+        """Give up the turn, and wait for it again. The gang of this rank does so in all of its lanes.
+
+        The turn goes to another job that waits, whatever the quantum: the rank cannot go on before the others do.
+        """
+        table, slot, emptied = self._table, self._slot, False
+        while True:
+            with table.locked():
+                now_s = time.monotonic()
+                slot.barred = self._gang is not None and self._gang.is_barred
+                chosen = table.choose(now_s)
+                if chosen is None and table.admits(self._index):
+                    chosen = self._index
+                if emptied or chosen == self._index or not self._must_empty(chosen):
+                    self._hand_over(chosen, True, emptied, now_s)
+                    break
+            self._empty_cache()
+            emptied = True
+        self._mark(Kind.TURN_ENDS, now_s)
+        table.wake(chosen)
         self._wait()
 
     def stop_if_asked(self, drain: Callable[[], None]) -> None:
@@ -265,29 +305,6 @@ class LaneTurn:
         """Request of the controller to the job: a `BoundaryRequest`."""
         return int(self._slot.ask)
 
-    def limit(self, lower: Callable[[int], bool]) -> None:
-        """Answer the request `LIMIT`: lower the memory limit with `lower`, which returns False if that cannot be."""
-        slot = self._slot
-        most_bytes = slot.cap_bytes
-        is_lower = lower(most_bytes)
-        if is_lower:
-            slot.limited_bytes = most_bytes
-        if slot.ask == BoundaryRequest.LIMIT:  # else another request has come meanwhile, and this one comes again
-            slot.ask = BoundaryRequest.NOTHING if is_lower else BoundaryRequest.UNFIT
-
-    def answer(self, answer: BoundaryRequest) -> None:
-        """Answer the request of the controller."""
-        self._slot.ask = answer
-
-    def stay(self, longest_s: float) -> None:
-        """Wait until the controller has taken note of the answer, for at most `longest_s`."""
-        end_s = time.monotonic() + longest_s
-        while self._slot.ask == BoundaryRequest.OBSERVED:
-            if time.monotonic() > end_s:
-                self._slot.ask = BoundaryRequest.NOTHING
-                break
-            time.sleep(_LOOK_S)
-
     def tell_out_of_memory(self) -> None:
         """Tell the supervisor that this process ends because it got no more memory."""
         self._slot.out_of_memory = 1
@@ -333,6 +350,7 @@ class LaneTurn:
                 self._place, self._lost_s = 0, 0.0
             slot.back = slot.handovers > self._handovers_before
             table.level(self._index, slot.since_s)
+            slot.barred = self._gang is not None and self._gang.is_barred
             slot.seat = SlotState.WAITING
             if table.header.holder == NO_SLOT:
                 chosen = table.choose(slot.since_s)
@@ -340,6 +358,7 @@ class LaneTurn:
             else:
                 table.refresh()
         if chosen == self._index:
+            self._gather()
             self._begin(slot.since_s)
             return True
         table.wake(chosen)
@@ -368,6 +387,7 @@ class LaneTurn:
                 self._rest()
                 continue
             table.sleep(self._index, seen, _LOOK_AGAIN_S)
+        self._gather()
         now_s = time.monotonic()
         waited_s = now_s - slot.since_s
         header.latency_s += _SMOOTHING * (now_s - header.handed_s - header.latency_s)
@@ -375,6 +395,13 @@ class LaneTurn:
         slot.longest_wait_s = max(slot.longest_wait_s, self._waited_before_s + waited_s)
         self._place, self._lost_s = 0, 0.0
         self._begin(now_s)
+
+    def _gather(self) -> None:
+        """Let the other ranks of the job know that this one has its turn, and wait for theirs."""
+        if self._gang is not None:
+            self._gang.got_turn(lambda: bool(self._slot.stop == 1))
+            if self._slot.stop == 1:
+                self._stop()
 
     def _rest(self) -> None:
         """Get ready to be parked. From now on this thread calls nothing of the device until it has the turn again."""

@@ -53,6 +53,7 @@ class AttemptLaunches:
 
         Raises:
             OSError: No port is left for the rendezvous of ranks.
+            UnfitEnvironment: The table of a gang cannot be written.
         """
         job = own.job
         return job.launch(
@@ -65,6 +66,7 @@ class AttemptLaunches:
             process_bytes=process_bytes,
             context_bytes=self._limits.context_bytes(job.spec.job_class),
             master_port=self._ports.take() if job.ranks else 0,
+            gang_table=self._attempts.gang_table(command.id, job.ranks) if job.ranks else "",
         )
 
     def close(self) -> None:

@@ -20,6 +20,7 @@ from ecoshare.core.commands import LimitMemory, OpenLane, SetShares, StartJob
 from ecoshare.core.events import Event
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.lane import attempt_process, processes
+from ecoshare.lane.gang_table import GangTable
 from ecoshare.lane.lane_table import LaneTable, lane_path
 from ecoshare.lane.messages import Ended, MoveAttempt
 from ecoshare.lane.table_layout import BoundaryRequest, Slot, SlotState
@@ -152,6 +153,19 @@ class Attempts:
 
     # Attempts
 
+    def gang_table(self, command: int, ranks: int) -> str:
+        """Path of a new table for the gang that a command starts.
+
+        Raises:
+            UnfitEnvironment: The table cannot be written.
+        """
+        path = self._shared / f"gang{command}"
+        try:
+            GangTable.create(path, ranks).close()
+        except OSError as error:
+            raise UnfitEnvironment(f"cannot write {path}: {error.strerror or error}") from error
+        return str(path)
+
     def start(self, command: StartJob, job: PlannedJob) -> LiveAttempt:
         """Prepare a slot in each lane of the command for an attempt."""
         # One order for all gangs: each takes the turn of its lanes in this order, so that no two wait for each other.
@@ -159,9 +173,7 @@ class Attempts:
         for lane, slot in places:
             self.tables[lane].seat(slot, command.id)
         own = self.live[command.job] = LiveAttempt(job, command.attempt, places, command.id)
-        if job.ranks:
-            own.keeps_lane = f"{counted(len(places), 'rank')} train together"
-        elif len(places) > 1:
+        if len(places) > 1 and not job.ranks:
             own.keeps_lane = f"one process uses {counted(len(places), 'device')}"
         self._commands[command.id] = command.job
         return own

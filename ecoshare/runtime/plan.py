@@ -12,6 +12,7 @@ from ecoshare.advisers.advice import OBJECTIVES
 from ecoshare.common.plural import counted, listed
 from ecoshare.core.events import SCHEMA, Config
 from ecoshare.errors import UsageError
+from ecoshare.jobs.fields import Launch
 from ecoshare.jobs.load import LoadedJobs, mistake_of
 from ecoshare.jobs.quantities import format_size
 from ecoshare.jobs.schema import JobConfig
@@ -407,6 +408,7 @@ def _plan(job: JobConfig, job_class: JobClass, profile: Profile | None, length: 
         solo=solo(profile) if profile is not None else Solo(job_class.origin.script),
         slowdown_limit=job.slowdown_limit,
         movable=job.preemptible and job.sweep is None,
+        takes_turns=job.gpus > 1 and job.launch is Launch.RANKS,
         fused=job.isolation == "lane" and job.gpus == 1 and job.python is None,
         profiled=profile is not None and profile.is_whole,
     )

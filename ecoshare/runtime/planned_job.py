@@ -75,6 +75,7 @@ class PlannedJob:
         process_bytes: int,
         context_bytes: int,
         master_port: int = 0,
+        gang_table: str = "",
     ) -> LaunchAttempt:
         """Message that starts an attempt.
 
@@ -88,6 +89,7 @@ class PlannedJob:
             process_bytes: Most memory (bytes) of a process that several jobs of the lane share.
             context_bytes: Memory (bytes) of the job's process outside its allocator.
             master_port: Port for the rendezvous of ranks; 0 without ranks.
+            gang_table: Path of the table of the gang; empty without ranks.
         """
         job = self.source
         script, module, args = self._program()
@@ -125,6 +127,7 @@ class PlannedJob:
             processors=[number for each in devices for number in each.processors],
             ranks=self.ranks,
             master_port=master_port,
+            gang_table=gang_table,
             rank_processors=[each.processors for each in devices] if self.ranks and devices[0].processors else [],
         )
 

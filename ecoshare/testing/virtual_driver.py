@@ -344,7 +344,7 @@ class VirtualDriver:
             assert needed <= device.memory_bytes
         for lane in self.core.lanes.values():
             assert len(lane.jobs) + len(lane.coming) <= lane.places
-            gangs = [job for job in lane.jobs.values() if job.spec.gpus > 1]
+            gangs = [job for job in lane.jobs.values() if job.spec.has_lanes_alone]
             assert not gangs or len(lane.jobs) == 1
         for job in self.core.jobs.values():
             placed = [lane for lane in self.core.lanes.values() if job.spec.name in lane.jobs]

@@ -49,6 +49,8 @@ class JobSpec:
         fused: Whether the job may share a process with jobs of its script in its lane.
         sweep: Name of the sweep that the job is a trial of; empty if it is none.
         values: Values, as text, in which the trial differs from other trials of the sweep.
+        takes_turns: Whether a job of several devices takes turns with other jobs of its lanes. Otherwise it has its
+            lanes to itself.
     """
 
     name: str
@@ -71,3 +73,9 @@ class JobSpec:
     fused: bool = False
     sweep: str = ""
     values: tuple[tuple[str, str], ...] = ()
+    takes_turns: bool = False
+
+    @property
+    def has_lanes_alone(self) -> bool:
+        """Whether the job gets empty lanes only, on several devices."""
+        return self.gpus > 1 and not self.takes_turns

@@ -262,6 +262,39 @@ def test_a_gang_gets_all_its_devices_in_one_node_or_none() -> None:
     assert driver.states()["gang"] is JobState.COMPLETED
 
 
+@pytest.mark.parametrize(("takes_turns", "starts_s"), [(True, 1.0), (False, 5.0)])
+def test_a_gang_that_takes_turns_starts_beside_other_jobs(takes_turns: bool, starts_s: float) -> None:
+    """Any other gang waits until two lanes are empty, and keeps later jobs out of them."""
+    devices = tuple(Device(f"cpu:{number}", "here", 8 * GIB) for number in range(2))
+    longer = ((5.0, Outcome.COMPLETED),)
+    driver = drive(
+        "fair",
+        job("one", attempts=longer),
+        job("two", attempts=longer),
+        job("gang", gpus=2, takes_turns=takes_turns, arrival_s=1.0, attempts=longer),
+        job("late", arrival_s=1.5),
+        devices=devices,
+    )
+    began_s = {
+        each.job: event.at_s for event, commands in driver.log for each in commands if isinstance(each, StartJob)
+    }
+    assert began_s["gang"] >= starts_s and began_s["gang"] == pytest.approx(starts_s, abs=1.0)
+    assert set(driver.states().values()) == {JobState.COMPLETED}
+
+
+def test_a_gang_that_takes_turns_has_a_lane_on_each_of_its_devices() -> None:
+    devices = tuple(Device(f"cpu:{number}", "here", 8 * GIB) for number in range(3))
+    driver = drive(
+        "fair",
+        *(job(f"gang{number}", gpus=2, takes_turns=True) for number in range(3)),
+        devices=devices,
+        config={"lanes_per_device": 2},
+    )
+    placed = [each.lanes for _, commands in driver.log for each in commands if isinstance(each, StartJob)]
+    assert len(placed) == 3
+    assert all(len({lane // 2 for lane in lanes}) == 2 for lanes in placed), "two lanes of one device are one device"
+
+
 def test_an_illegal_event_tells_the_jobs_history() -> None:
     core = Scheduler()
     core.handle(RunOpened(0.0, SCHEMA, Config("fair"), CPU))

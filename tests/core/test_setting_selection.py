@@ -103,6 +103,16 @@ def test_a_search_begins_with_the_default_and_ends_with_the_best() -> None:
     assert applied(driver)[:3] == [SLOW, SLOWER, SLOW], "the best one, once it is over"
 
 
+def test_a_packing_is_searched_on_one_device_and_used_on_all() -> None:
+    """Before, two devices with equal packings each searched the same setting."""
+    adviser = Scripted((), SLOW, SLOWER)
+    devices = (GPU, replace(GPU, name="cuda:1"))
+    driver = drive(job("a", "c", 40.0), job("b", "c", 40.0), search=True, advises=adviser, devices=devices)
+    assert {ask.device for ask in adviser.asked} == {"cuda:0"}
+    settings = {(each.device, each.setting) for each in commands(driver, ApplySetting) if each.setting}
+    assert settings == {("cuda:0", SLOW), ("cuda:0", SLOWER), ("cuda:1", SLOW)}
+
+
 def test_jobs_are_measured_alone_before_their_packing_is_searched() -> None:
     adviser = Scripted((), SLOW)
     driver = drive(job("a", "a", 30.0, known=False), job("b", "b", 30.0, known=False), search=True, advises=adviser)

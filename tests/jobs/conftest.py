@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 KNOWN_KEYS = (
-    "cwd, env, python, class, arrival, priority, iterations, gpus, slowdown, isolation, retries, resume_args, "
+    "cwd, env, python, class, arrival, priority, iterations, gpus, launch, slowdown, isolation, retries, resume_args, "
     "preemptible, timeout, startup_timeout, on_end, name, script, module, args, sweep"
 )
 # Abbreviations of texts that would make the lines of a table too long.

@@ -14,9 +14,11 @@ from typing import Any
 
 import pytest
 
-from ecoshare.core.events import JobExited
+from ecoshare.core.events import IterationsDone, JobExited
+from ecoshare.lane import trace
+from ecoshare.lane.trace import Kind
 from ecoshare.record import event_log
-from tests.runtime.running import Finished, job_file, run, start
+from tests.runtime.running import Finished, job_file, run, slow_steps, start
 from tests.warm import ecoshare, wait_for
 
 DDP = """
@@ -65,9 +67,11 @@ def told(path: Path) -> list[Any]:
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory) -> Finished:
-    """A gang, one that fails in its second rank, and the first once more."""
+    """A gang alone, one that fails in its second rank, and then the first once more, beside other jobs."""
     folder = tmp_path_factory.mktemp("gangs")
-    jobs = [gang(folder, "first"), gang(folder, "fails", 30, "raises-1"), gang(folder, "again")]
+    beside = [gang(folder, name, 400, arrival="4 s") for name in ("again", "and-again")]
+    jobs = [gang(folder, "first", 400), gang(folder, "fails", 30, "raises-1", arrival="3 s"), *beside]
+    jobs += [slow_steps(name, 150, 5, arrival="4 s") for name in ("left", "right")]
     return run(folder, *jobs, options=PARTS)
 
 
@@ -79,19 +83,44 @@ def test_ranks_find_each_other_and_have_a_partition_each(done: Finished) -> None
     processors = [device["processors"] for device in done.summary["devices"]]
     assert [first[3], second[3]] == processors
     job = done.job("first")
-    assert (job["state"], job["devices"], job["iterations"]) == ("completed", ["cpu:0", "cpu:1"], 30)
-    assert job["keeps_lane"] == "2 ranks train together"
+    assert (job["state"], job["devices"], job["iterations"]) == ("completed", ["cpu:0", "cpu:1"], 400)
+    assert (job["handovers"], job["keeps_lane"]) == (1, None)
 
 
-def test_a_gang_repeats_bit_for_bit(done: Finished) -> None:
-    assert done.log("first") == done.log("again")
+def test_gangs_that_share_their_lanes_compute_what_one_computes_alone(done: Finished) -> None:
+    assert done.code == 1, "one fails on purpose"
+    for name in ("again", "and-again"):
+        assert done.log(name) == done.log("first")
+        assert done.job(name)["handovers"] > 2 and done.job(name)["keeps_lane"] is None
+    for name in ("left", "right"):
+        assert done.job(name)["state"] == "completed"
+
+
+def test_ranks_of_a_gang_have_their_turns_at_the_same_iterations(done: Finished) -> None:
+    """The traces of both ranks: iterations done in each turn."""
+    folder = done.folder / "jobs" / "again"
+    first, second = (_iterations_in_turns(place) for place in (folder, folder / "rank-1"))
+    assert len(first) > 2 and first == second
+
+
+def _iterations_in_turns(folder: Path) -> list[int]:
+    turns: list[int] = []
+    for mark in trace.read(trace.trace_path(folder, 1)):
+        if mark.kind is Kind.TURN_BEGINS:
+            turns.append(0)
+        elif mark.kind is Kind.TRAIN:
+            turns[-1] += 1
+    return turns
 
 
 @pytest.mark.slow
 def test_a_gang_computes_what_torchrun_computes(done: Finished, tmp_path: Path) -> None:
     (tmp_path / "ddp.py").write_text(DDP)
-    line = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "ddp.py", "30"]
-    alone = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True)
+    line = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "ddp.py", "400"]
+    for _ in range(3):  # gloo's threads now and then abort a rank under torchrun at its exit
+        alone = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True)
+        if alone.returncode == 0:
+            break
     sums = {json.loads(each)[2] for each in alone.stdout.splitlines() if each.startswith("[")}
     assert sums == {told(done.folder / "jobs" / "first" / "stdout.log")[2]}, alone.stderr
 
@@ -119,18 +148,28 @@ def test_a_rank_that_is_killed_ends_the_others_at_once(tmp_path: Path) -> None:
     assert process.returncode == 1 and "a: crashed: rank 1: killed by SIGKILL" in stderr
 
 
-def test_a_gang_ends_with_its_run(tmp_path: Path) -> None:
-    """Ctrl-C: ranks get SIGTERM at once, since one that ended at its own boundary would leave the others waiting."""
-    path = job_file(tmp_path, gang(tmp_path, "a", 30, "sleeps"))
+def test_ctrl_c_ends_all_ranks_after_the_same_iteration(tmp_path: Path) -> None:
+    """A rank that ended at its own next boundary would leave the others waiting in a collective."""
+    path = job_file(tmp_path, gang(tmp_path, "a", 100_000))
     process = start(path, *PARTS)
     folder = tmp_path / "ecoshare-runs" / "latest"
-    wait_for(lambda: _said(folder / "jobs" / "a" / "rank-1" / "stdout.log"))
-    pids = [*_ranks(folder, "0"), *_ranks(folder, "1")]
+    wait_for(lambda: _count(folder) > 0)
+    began_s = time.monotonic()
     process.send_signal(signal.SIGINT)
     process.communicate()
-    assert process.returncode == 130 and not any(Path(f"/proc/{pid}").exists() for pid in pids)
+    assert process.returncode == 130 and time.monotonic() - began_s < 8.0, "before the end of the grace"
     (end,) = [entry for entry in event_log.read(folder / "events.jsonl") if isinstance(entry, JobExited)]
     assert end.outcome.value == "stopped"
+    own = folder / "jobs" / "a"
+    assert _iterations_in_turns(own) == _iterations_in_turns(own / "rank-1")
+
+
+def _count(folder: Path) -> int:
+    """Iterations of job a that the log knows."""
+    if not (folder / "events.jsonl").exists():
+        return 0
+    entries = event_log.read(folder / "events.jsonl")
+    return max((entry.usage.iterations for entry in entries if isinstance(entry, IterationsDone)), default=0)
 
 
 def _said(path: Path) -> bool:
@@ -150,9 +189,9 @@ def _ranks(folder: Path, rank: str) -> list[int]:
 
 @pytest.mark.slow
 def test_torchrun_itself_has_all_devices_of_its_job(tmp_path: Path) -> None:
-    done = run(tmp_path, gang(tmp_path, "a", 10, launch="torchrun"), options=PARTS)
+    done = run(tmp_path, gang(tmp_path, "a", 10, launch="torchrun", retries=3), options=PARTS)
     assert done.code == 0, done.stderr
-    lines = [json.loads(line) for line in done.log("a").decode().splitlines() if line.startswith("[")]
+    lines = [json.loads(line) for line in done.log("a").decode().splitlines() if line.startswith("[")][-2:]
     assert sorted(line[:2] for line in lines) == [[0, 2], [1, 2]]
     assert all(line[3] == sorted(os.sched_getaffinity(0)) for line in lines)
 

@@ -56,7 +56,7 @@ def test_the_joules_of_the_jobs_are_those_that_were_attributed(ran: running.Fini
     power = choose(None, trace)
     active_j = sum(job.service_s * power.active_w[job.job_class] for job in trace.jobs)
     assert active_j == pytest.approx(sum(job["energy"]["value_j"] for job in ran.summary["jobs"]))
-    model = json.loads((ran.folder / "environment.json").read_text())["power_model"]
+    model = json.loads((ran.folder / "environment.json").read_text())["power_models"]["cpu"]
     if ran.summary["energy"]["source"] == "modelled":
         assert power.gpu.idle_w == model["idle_w"]
 
@@ -72,7 +72,7 @@ def test_the_users_choice_wins_over_the_recorded_device(ran: running.Finished) -
 def test_the_table_names_the_device_of_its_power(ran: running.Finished, tmp_path: Path) -> None:
     shown = ecoshare("simulate", ran.folder, "--policy", "fifo").stdout
     assert "joules: power of the recorded device, " in shown
-    model = json.loads((ran.folder / "environment.json").read_text())["device"]["model"]
+    model = json.loads((ran.folder / "environment.json").read_text())["devices"][0]["model"]
     assert model in shown
     page = tmp_path / "page.html"
     assert ecoshare("simulate", ran.folder, "--policy", "fifo", "--report", page).returncode == 0
@@ -88,7 +88,7 @@ def test_a_run_without_joules_is_priced_by_its_power_model(ran: running.Finished
     for name in ("plan.json", "events.jsonl", "environment.json"):
         (folder / name).write_text((ran.folder / name).read_text())
     power = choose(None, read(folder))
-    model = json.loads((ran.folder / "environment.json").read_text())["power_model"]
+    model = json.loads((ran.folder / "environment.json").read_text())["power_models"]["cpu"]
     assert (power.gpu.idle_w, power.gpu.active_w) == (model["idle_w"], model["busy_w"] - model["idle_w"])
     assert power.origin is PowerOrigin.RECORDED and "its power model" in power.words
 

@@ -21,7 +21,8 @@ def demand(job: Job) -> tuple[object, ...]:
     """
     spec = job.spec
     parked = None if job.parked_in is None else job.number  # each fits into its own lane only
-    return (spec.gpus, spec.nodes, spec.memory, job.least_bytes, job.whole_device, job.is_suspect, parked)
+    lanes = spec.gpus, spec.takes_turns, spec.nodes
+    return (lanes, spec.memory, job.least_bytes, job.whole_device, job.is_suspect, parked)
 
 
 def queue_key(policy: Policy, job: Job, at_s: float) -> Key:

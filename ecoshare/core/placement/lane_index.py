@@ -110,10 +110,11 @@ class LaneIndex:
     def find(self, job: Job, fits: Fits, kept: Container[int] = (), match: Match = _all_alike) -> tuple[Lane, ...]:
         """Lanes for a job, one on each of its devices; empty if there is no room.
 
-        A job of one device gets an empty lane among those that the policy prefers, or else the best fit. A gang has its
-        lanes to itself. It gets them on the one node with the fewest free devices that has enough. If no node has
-        enough and the gang may span several, it gets the nodes with the most free devices. If the policy knows how slow
-        the job is in each lane, the job gets the lanes where it is least slow, and the rules above decide ties.
+        A job of one device gets an empty lane among those that the policy prefers, or else the best fit. A gang that
+        takes turns gets lanes with free places. Any other gang has its lanes to itself. It gets them on the one node
+        with the fewest free devices that has enough. If no node has enough and the gang may span several, it gets the
+        nodes with the most free devices. If the policy knows how slow the job is in each lane, the job gets the lanes
+        where it is least slow, and the rules above decide ties.
 
         Args:
             job: Job to place.
@@ -126,6 +127,8 @@ class LaneIndex:
             return self._least_slow(job, self._placing, fits, kept)
         if gpus == 1:
             return self._best(fits, kept, match)
+        if job.spec.takes_turns:
+            return self._with_places(gpus, fits, kept)
         if gpus > self.free:
             return ()
         for nodes_of in self._by_free[gpus:]:
@@ -148,6 +151,18 @@ class LaneIndex:
                 return (lane,)
             found, preferred = [*found, lane], tuple(key)
         return (min(found, key=match),) if found else ()
+
+    def _with_places(self, gpus: int, fits: Fits, kept: Container[int]) -> tuple[Lane, ...]:
+        """Lanes with free places, one on each of so many devices of a node; those that the policy prefers go first."""
+        nodes: dict[str, dict[str, Lane]] = {}
+        for _, number in self._places:
+            lane = self.lanes[number]
+            if number not in kept and fits(lane):
+                found = nodes.setdefault(lane.device.node, {})
+                found.setdefault(lane.device.name, lane)
+                if len(found) == gpus:
+                    return tuple(found.values())
+        return ()
 
     def emptiest(self, gpus: int, nodes: int | None) -> tuple[Lane, ...]:
         """Lanes that will be free first if no other job is let in: those with the fewest jobs; empty if too few exist.

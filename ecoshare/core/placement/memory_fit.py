@@ -114,13 +114,13 @@ class MemoryFit:
     def fits(self, job: Job, lane: Lane) -> bool:
         """Whether the job may be started in the lane now.
 
-        A gang has its lanes to itself: its ranks must have their turns together, or their collectives would wait for
+        A gang has its lanes to itself unless its ranks take turns together: otherwise their collectives would wait for
         each other. A suspect runs when no other job does, so that it is known whether it causes the deaths.
         A parked job goes on in the lane where it was.
         """
         if not lane.has_place or self.apart(job):
             return False
-        if self._profiling.occupies(lane) or any(len(other.lanes) > 1 for other in lane.jobs.values()):
+        if self._profiling.occupies(lane) or any(map(_keeps_others_out, lane.jobs.values())):
             return False
         if job.parked_in is not None and job.parked_in is not lane:
             return False
@@ -285,15 +285,15 @@ class MemoryFit:
             if lane.device.memory_is_watched:
                 seen_bytes = max(seen_bytes or UNSEEN_BYTES, int(SPARE * job.usage.peak_bytes))
             demand = MemoryDemand(seen_bytes or self._share_bytes(job, lane))
-        least_bytes = max(job.least_bytes, self._share_bytes(job, lane) if job.spec.gpus > 1 else 0)
+        least_bytes = max(job.least_bytes, self._share_bytes(job, lane) if job.spec.has_lanes_alone else 0)
         if demand.peak_bytes < least_bytes:
             demand = MemoryDemand(least_bytes)
         return demand if demand.peak_bytes <= device_bytes else MemoryDemand(device_bytes)
 
     def _share_bytes(self, job: Job, lane: Lane) -> int:
-        """Equal share of the device: for a gang, which has its lane to itself, a lane's; else the share of a place."""
+        """Equal share of the device: for a gang that has its lanes to itself, a lane's; else the share of a place."""
         lanes = 1 if self._moves_freely else len(self._lane_index.devices[lane.device.name])
-        share_bytes = lane.device.memory_bytes // (lanes if job.spec.gpus > 1 else lanes * lane.places)
+        share_bytes = lane.device.memory_bytes // (lanes if job.spec.has_lanes_alone else lanes * lane.places)
         if self._enforces and not lane.device.memory_is_watched:
             share_bytes = max(share_bytes, CONTEXT_BYTES + UNSEEN_BYTES)  # with less, not even a context would fit
         return share_bytes
@@ -301,7 +301,8 @@ class MemoryFit:
     def known(self, job: Job) -> tuple[object, ...]:
         """Key of everything but the lane that decides whether a job fits. Waiting jobs with equal keys fit alike."""
         shown_bytes = self._shown_bytes.get(job.spec.job_class)
-        needs = (job.spec.gpus, job.is_suspect, job.whole_device, job.least_bytes, job.usage.peak_bytes)
+        lanes = job.spec.gpus, job.spec.takes_turns
+        needs = (lanes, job.is_suspect, job.whole_device, job.least_bytes, job.usage.peak_bytes)
         return (*needs, self._measured(job), shown_bytes, _family(job))
 
     def _seen_bytes(self, job: Job) -> int:
@@ -341,7 +342,13 @@ class MemoryFit:
 def _needs(job: Job) -> tuple[object, ...]:
     """Key of everything in a job that its demand depends on."""
     spec, seen = job.spec, job.usage.peak_bytes
-    return (spec.job_class, _family(job), spec.memory, spec.gpus, job.whole_device, job.least_bytes, seen)
+    lanes = spec.gpus, spec.takes_turns
+    return (spec.job_class, _family(job), spec.memory, lanes, job.whole_device, job.least_bytes, seen)
+
+
+def _keeps_others_out(job: Job) -> bool:
+    """Whether a job on several devices has its lanes to itself."""
+    return len(job.lanes) > 1 and not job.spec.takes_turns
 
 
 def _family(job: Job) -> str:

@@ -1,0 +1,205 @@
+"""The table of a gang, in memory that its ranks and their supervisor share: at which iteration they hand over together.
+
+All ranks must hand over after the same iteration. Otherwise one waits for its turn while another waits for it in a
+collective, for ever. Ranks run ahead of each other, so none of them alone knows where the others are:
+
+::
+
+    rank 0   publishes 11, 12            proposes: largest published count + 2 = 15        13  14  15 ▏parks
+    rank 1   publishes 11, 12, 13                                                              14  15 ▏parks, the last:
+                                                                              all ranks give up the turn of their lanes
+
+No message is sent: a rank publishes its count with one store, and then looks for a target. A proposal reads all counts
+before it sets the target. A rank that has not seen the target yet is at most one iteration beyond what was read, since
+its store comes before its look; the second iteration is a margin.
+
+Afterwards the ranks take the turn of their lanes in the order of their numbers. A rank contends for the turn of its
+lane only when the rank before it has the turn. So no two gangs hold what the other one waits for.
+
+Ranks that do not get to the target together (uneven numbers of iterations) are found by a time limit. Such a gang keeps
+its lanes from then on.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+from enum import IntEnum
+from pathlib import Path
+
+from ecoshare.lane import futex
+from ecoshare.lane.mapping import mapped
+from ecoshare.lane.own_file import OwnFile
+from ecoshare.lane.table_lock import TableLock
+
+_MAGIC = 0x45434731
+_MOST_RANKS = 64
+_AHEAD = 2
+"""Iterations between the largest published count and the hand-over."""
+
+
+class RankState(IntEnum):
+    """State of a rank with respect to a hand-over."""
+
+    RUNNING = 0
+    PARKED = 1
+    """The rank has reached the target, and its device has finished its work."""
+    LEFT = 2
+    """The script of the rank is over."""
+
+
+class _Header(ctypes.Structure):
+    _fields_ = (
+        ("magic", ctypes.c_uint32),
+        ("ranks", ctypes.c_uint32),
+        ("epoch", ctypes.c_uint32),
+        ("keeps", ctypes.c_uint32),
+        ("releases", ctypes.c_uint32),
+        ("unused", ctypes.c_uint32),
+        ("target", ctypes.c_uint64),
+    )
+
+
+class _Rank(ctypes.Structure):
+    _fields_ = (("count", ctypes.c_uint64), ("state", ctypes.c_uint32), ("has_turn", ctypes.c_uint32))
+
+
+class _Layout(ctypes.Structure):
+    _fields_ = (("header", _Header), ("ranks", _Rank * _MOST_RANKS))
+
+
+class GangTable:
+    """Memory-mapped table of one gang.
+
+    Attributes:
+        header: State of the gang as a whole: `target` (iteration; 0: none), `keeps` (1: the ranks hand over no more),
+            `releases` (hand-overs so far), `epoch` (changes with every other word but the counts).
+        ranks: Published `count` of iterations and `state` of each rank, and whether it `has_turn` since the last
+            hand-over.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        """Map the table at `path`.
+
+        Raises:
+            OSError: If the file cannot be opened.
+            ValueError: If the file is not a table of this version.
+        """
+        self._file = OwnFile(os.fspath(path), os.O_RDWR)
+        layout = _Layout.from_buffer(mapped(self._file.number(), ctypes.sizeof(_Layout)))
+        self.header = layout.header
+        if self.header.magic != _MAGIC:
+            raise ValueError(f"{path} is not a gang table of this version of ecoshare")
+        self.ranks = list(layout.ranks)[: self.header.ranks]
+        self._epoch = ctypes.addressof(self.header) + _Header.epoch.offset
+        self._lock = TableLock(self._file)
+
+    @classmethod
+    def create(cls, path: Path, ranks: int) -> GangTable:
+        """Make the table of a gang at `path`, which must not exist.
+
+        Raises:
+            OSError: If the file exists, there is no room, or there are too many ranks.
+        """
+        if ranks > _MOST_RANKS:
+            raise OSError(errno.E2BIG, f"a gang has {_MOST_RANKS} ranks at most", str(path))
+        layout = _Layout()
+        layout.header.magic, layout.header.ranks = _MAGIC, ranks
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            if os.write(handle, bytes(layout)) < ctypes.sizeof(layout):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        finally:
+            os.close(handle)
+        return cls(path)
+
+    def close(self) -> None:
+        """Close the file; the mapping stays until this object goes."""
+        self._file.close()
+
+    @property
+    def keeps(self) -> bool:
+        """Whether the ranks hand over no more."""
+        return bool(self.header.keeps)
+
+    def propose(self) -> int:
+        """Iteration after which all ranks hand over; 0 if they hand over no more."""
+        with self._lock:
+            if not self.header.target and not self.header.keeps:
+                counts = [each.count for each in self.ranks if each.state != RankState.LEFT]
+                self.header.target = max(counts, default=0) + _AHEAD
+            return int(self.header.target)
+
+    def park(self, rank: int) -> int | None:
+        """Note that a rank has reached the target; the last one lets all give up their turns.
+
+        Returns:
+            Number of hand-overs before this one; None if the ranks hand over no more.
+        """
+        with self._lock:
+            if self.header.keeps:
+                return None
+            before = int(self.header.releases)
+            self.ranks[rank].state = RankState.PARKED
+            self._release_if_all_parked()
+        self._wake()
+        return before
+
+    def leave(self, rank: int) -> None:
+        """Note that the script of a rank is over: the others hand over without it."""
+        with self._lock:
+            self.ranks[rank].state = RankState.LEFT
+            self._release_if_all_parked()
+        self._wake()
+
+    def keep(self, unless_beyond: int | None = None) -> bool:
+        """Let the ranks hand over no more. Return whether they keep their lanes now.
+
+        Args:
+            unless_beyond: Number of hand-overs: if there were more meanwhile, nothing changes. None to keep in any
+                case.
+        """
+        with self._lock:
+            if unless_beyond is not None and self.header.releases != unless_beyond:
+                return bool(self.header.keeps)
+            self.header.keeps, self.header.target = 1, 0
+            for each in self.ranks:
+                if each.state == RankState.PARKED:
+                    each.state = RankState.RUNNING
+        self._wake()
+        return True
+
+    def is_barred(self, rank: int) -> bool:
+        """Whether a rank may not have its turn yet, since a rank before it has not."""
+        return any(each.state != RankState.LEFT and not each.has_turn for each in self.ranks[:rank])
+
+    @property
+    def all_have_turn(self) -> bool:
+        """Whether every rank that has not left has its turn."""
+        return not self.is_barred(len(self.ranks))
+
+    def got_turn(self, rank: int) -> None:
+        """Note that a rank has its turn, so that the next one may have its own."""
+        with self._lock:
+            self.ranks[rank].has_turn = 1
+        self._wake()
+
+    def wait(self, seen: int, timeout_s: float) -> None:
+        """Sleep until the table has changed since its `epoch` was `seen`, for at most `timeout_s`."""
+        futex.wait(self._epoch, seen, timeout_s)
+
+    def _release_if_all_parked(self) -> None:
+        states = [each.state for each in self.ranks]
+        if RankState.RUNNING in states or RankState.PARKED not in states:
+            return
+        for each in self.ranks:
+            if each.state == RankState.PARKED:
+                each.state, each.has_turn = RankState.RUNNING, 0
+        self.header.target = 0
+        self.header.releases += 1
+
+    def _wake(self) -> None:
+        self.header.epoch += 1
+        for _ in self.ranks:
+            futex.wake(self._epoch)
