@@ -16,6 +16,7 @@ from ecoshare.lane.gang import Gang
 from ecoshare.lane.kept_lane import KEEP_LANE, reason
 from ecoshare.lane.lane_table import LaneTable
 from ecoshare.lane.messages import PRUNED, Ended, LaunchAttempt, Left, MoveAttempt, StopAttempt
+from ecoshare.lane.ranks import job_folder
 from ecoshare.lane.table_layout import Slot, SlotState
 
 _GIB = 1 << 30
@@ -130,7 +131,7 @@ class AttemptProcess:
         other jobs.
         """
         job, attempt, run = self.launch.job, self.launch.attempt, os.environ.get("ECOSHARE_RUN")
-        if run and reason(Path(self.launch.folder), attempt):
+        if run and reason(job_folder(self.launch), attempt):
             marks = {"ECOSHARE_RUN": run, "ECOSHARE_JOB": job, "ECOSHARE_ATTEMPT": str(attempt)}
             processes.kill_marked(marks, self.mps)
 
@@ -208,6 +209,8 @@ class AttemptProcess:
             return None
         if slot.last_s == 0.0:
             limit_s, silent_s = self.launch.startup_timeout_s, slot.balance_s + now_s
+            if self.gang is not None:
+                silent_s = min(silent_s, self.gang.together_for_s(now_s))
             what = "before its first iteration ended (startup_timeout)"
         else:
             limit_s, silent_s = self.launch.timeout_s, now_s - max(slot.last_s, slot.since_s)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 
@@ -24,12 +25,13 @@ class DeviceSync:
                 mark.synchronize()
 
 
-def drain(alone: bool = True) -> None:
+def drain(alone: bool = True, devices: Sequence[int] = ()) -> None:
     """Wait until the device has finished the work of this process.
 
     Args:
         alone: Whether the calling job has the process to itself. Otherwise only the current stream of the calling
             thread is waited for.
+        devices: Numbers of the devices of a process that sees several; empty for the only one.
 
     Raises:
         RuntimeError: If the device has failed.
@@ -37,7 +39,10 @@ def drain(alone: bool = True) -> None:
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():
         return
-    if alone:
+    if alone and devices:
+        for device in devices:
+            torch.cuda.synchronize(device)
+    elif alone:
         torch.cuda.synchronize()  # all streams of this process: an event would miss side streams
     else:
         done = torch.cuda.Event(blocking=True)
@@ -64,13 +69,18 @@ def _trim() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def limit_cuda(most_bytes: int) -> None:
-    """Limit what torch's allocator may reserve on the current CUDA device, which must be initialised."""
+def limit_cuda(most_bytes: int, device: int = 0) -> None:
+    """Limit what torch's allocator may reserve on a device.
+
+    Args:
+        most_bytes: Most memory (bytes).
+        device: Number of the device among those that the process sees. CUDA must be initialised.
+    """
     import torch
 
-    total_bytes = torch.cuda.get_device_properties(0).total_memory
+    total_bytes = torch.cuda.get_device_properties(device).total_memory
     with contextlib.suppress(RuntimeError):  # a plugged-in allocator has no such limit
-        torch.cuda.set_per_process_memory_fraction(max(0.0, min(1.0, most_bytes / total_bytes)))
+        torch.cuda.set_per_process_memory_fraction(max(0.0, min(1.0, most_bytes / total_bytes)), device)
 
 
 def lower_limit(most_bytes: int) -> bool:
@@ -89,7 +99,7 @@ def lower_limit(most_bytes: int) -> bool:
         return False
     if max(statistics["reserved_bytes.all.current"], statistics["allocated_bytes.all.peak"]) > most_bytes:
         return False
-    limit_cuda(most_bytes)
+    limit_cuda(most_bytes, torch.cuda.current_device())
     return True
 
 

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from ecoshare.lane.attempt_process import AttemptProcess
 
 _OF_RANK = "rank "
+_ASKED = ("stopped", "pruned")
+"""Outcomes of a rank that was asked to end."""
 
 
 @dataclass(slots=True)
@@ -36,6 +38,13 @@ class Gang:
     ended: dict[int, Ended] = field(default_factory=dict)
     culprit: int | None = None
     is_given_up: bool = False
+    _together_s: float | None = None
+
+    def together_for_s(self, now_s: float) -> float:
+        """Time (s) since all ranks were first seen with their turns; 0 before. A rank may need others to prepare."""
+        if self._together_s is None and self.table.all_have_turn:
+            self._together_s = now_s
+        return 0.0 if self._together_s is None else now_s - self._together_s
 
     def give_up(self) -> None:
         """End the ranks that were started, because another one could not be."""
@@ -48,7 +57,8 @@ class Gang:
         if not self.running:
             self.table.close()
         self.ended[rank.launch.rank] = ended
-        if ended.outcome != "completed" and self.culprit is None and not self.is_given_up:
+        is_failure = ended.outcome not in ("completed", *_ASKED)  # ranks that were asked to end have a grace each
+        if is_failure and self.culprit is None and not self.is_given_up:
             self.culprit = rank.launch.rank
             self._kill_all()
         return self._whole() if not self.running and not self.is_given_up else None
@@ -58,10 +68,14 @@ class Gang:
             each.kill()
 
     def _whole(self) -> Ended:
-        """End of the attempt: that of the rank which ended the others, with the counters of rank 0."""
-        told = self.ended[self.culprit or 0]
-        is_asked = told.outcome in ("stopped", "pruned")
-        reason = told.reason if is_asked or not told.reason else f"{_OF_RANK}{self.culprit or 0}: {told.reason}"
+        """End of the attempt: that of the rank which ended the others, with the counters of rank 0.
+
+        If none did, the attempt was stopped if any rank was.
+        """
+        stopped = [rank for rank, each in self.ended.items() if each.outcome in _ASKED]
+        rank = self.culprit if self.culprit is not None else min(stopped, default=0)
+        told = self.ended[rank]
+        reason = f"{_OF_RANK}{rank}: {told.reason}" if self.culprit is not None and told.reason else told.reason
         usages = [each.usage for each in self.ended.values()]
         usage = {
             **self.ended[0].usage,

@@ -16,8 +16,8 @@ its store comes before its look; the second iteration is a margin.
 Afterwards the ranks take the turn of their lanes in the order of their numbers. A rank contends for the turn of its
 lane only when the rank before it has the turn. So no two gangs hold what the other one waits for.
 
-Ranks that do not get to the target together (uneven numbers of iterations) are found by a time limit. Such a gang keeps
-its lanes from then on.
+Ranks that do not get to the target together (uneven numbers of iterations, a checkpoint of one rank) are found by a
+time limit. They go on then, and try again. After some failures in a row the gang keeps its lanes.
 """
 
 from __future__ import annotations
@@ -38,6 +38,9 @@ _MOST_RANKS = 64
 _AHEAD = 2
 """Iterations between the largest published count and the hand-over."""
 
+_MOST_FAILURES = 3
+"""Targets in a row that not all ranks reach before the gang keeps its lanes. One may meet a checkpoint of one rank."""
+
 
 class RankState(IntEnum):
     """State of a rank with respect to a hand-over."""
@@ -56,7 +59,7 @@ class _Header(ctypes.Structure):
         ("epoch", ctypes.c_uint32),
         ("keeps", ctypes.c_uint32),
         ("releases", ctypes.c_uint32),
-        ("unused", ctypes.c_uint32),
+        ("failures", ctypes.c_uint32),
         ("target", ctypes.c_uint64),
     )
 
@@ -74,7 +77,8 @@ class GangTable:
 
     Attributes:
         header: State of the gang as a whole: `target` (iteration; 0: none), `keeps` (1: the ranks hand over no more),
-            `releases` (hand-overs so far), `epoch` (changes with every other word but the counts).
+            `releases` (hand-overs so far), `failures` (targets in a row that not all ranks reached), `epoch` (changes
+            with every other word but the counts).
         ranks: Published `count` of iterations and `state` of each rank, and whether it `has_turn` since the last
             hand-over.
     """
@@ -118,6 +122,10 @@ class GangTable:
         """Close the file; the mapping stays until this object goes."""
         self._file.close()
 
+    def stopped_owner(self) -> int | None:
+        """Process id of the lock's owner, if it was stopped (SIGSTOP, a debugger); else None."""
+        return self._lock.stopped_owner()
+
     @property
     def keeps(self) -> bool:
         """Whether the ranks hand over no more."""
@@ -135,10 +143,10 @@ class GangTable:
         """Note that a rank has reached the target; the last one lets all give up their turns.
 
         Returns:
-            Number of hand-overs before this one; None if the ranks hand over no more.
+            Number of hand-overs before this one; None if the target was given up meanwhile.
         """
         with self._lock:
-            if self.header.keeps:
+            if not self.header.target:
                 return None
             before = int(self.header.releases)
             self.ranks[rank].state = RankState.PARKED
@@ -153,22 +161,43 @@ class GangTable:
             self._release_if_all_parked()
         self._wake()
 
-    def keep(self, unless_beyond: int | None = None) -> bool:
-        """Let the ranks hand over no more. Return whether they keep their lanes now.
+    def has_released(self, before: int) -> bool:
+        """Whether there was a hand-over since a rank parked. Ask this when the rank is parked no more.
 
         Args:
-            unless_beyond: Number of hand-overs: if there were more meanwhile, nothing changes. None to keep in any
-                case.
+            before: Number of hand-overs when it parked.
+        """
+        with self._lock:  # a release changes several words
+            return bool(self.header.releases != before)
+
+    def retreat(self, before: int) -> bool:
+        """Let parked ranks go on without a hand-over. Return whether the gang keeps its lanes from now on.
+
+        Args:
+            before: Number of hand-overs when the caller parked: if there was another one since, nothing changes.
         """
         with self._lock:
-            if unless_beyond is not None and self.header.releases != unless_beyond:
-                return bool(self.header.keeps)
-            self.header.keeps, self.header.target = 1, 0
-            for each in self.ranks:
-                if each.state == RankState.PARKED:
-                    each.state = RankState.RUNNING
+            if self.header.releases != before or self.header.keeps or not self.header.target:
+                return False
+            self._go_on()
+            self.header.failures += 1
+            self.header.keeps = self.header.failures >= _MOST_FAILURES
+            keeps = bool(self.header.keeps)
         self._wake()
-        return True
+        return keeps
+
+    def keep(self) -> None:
+        """Let the ranks hand over no more."""
+        with self._lock:
+            self._go_on()
+            self.header.keeps = 1
+        self._wake()
+
+    def _go_on(self) -> None:
+        self.header.target = 0
+        for each in self.ranks:
+            if each.state == RankState.PARKED:
+                each.state = RankState.RUNNING
 
     def is_barred(self, rank: int) -> bool:
         """Whether a rank may not have its turn yet, since a rank before it has not."""
@@ -196,7 +225,7 @@ class GangTable:
         for each in self.ranks:
             if each.state == RankState.PARKED:
                 each.state, each.has_turn = RankState.RUNNING, 0
-        self.header.target = 0
+        self.header.target = self.header.failures = 0
         self.header.releases += 1
 
     def _wake(self) -> None:

@@ -35,6 +35,14 @@ class RankTurn(Protocol):
         """Longest iteration (s) of late."""
         ...
 
+    def leave_out(self, pause_s: float) -> None:
+        """Leave a pause (s) out of the time of the next iteration."""
+        ...
+
+    def regain(self) -> None:
+        """Take the turn if the job wants it and does not have it."""
+        ...
+
     def yield_turn(self) -> None:
         """Give up the turn, and wait for it again."""
         ...
@@ -73,6 +81,7 @@ class GangTurn:
             turn: Turn of the rank in its lane.
             drain: Waits until the device has finished the rank's work.
         """
+        turn.regain()
         count = self._own.count + 1
         self._own.count = count  # before the look at the target: see the table
         target = self._header.target
@@ -125,12 +134,12 @@ class GangTurn:
         before = self._table.park(self._rank)
         if before is None:
             return
-        within_s = _TOGETHER_WITHIN_S + _ITERATIONS * turn.longest_iteration_s
-        together = self._wait_until(lambda: self._header.releases != before or self._header.keeps, within_s)
-        if not together and self._table.keep(unless_beyond=before):
+        within_s, began_s = _TOGETHER_WITHIN_S + _ITERATIONS * turn.longest_iteration_s, time.monotonic()
+        if not self._wait_until(lambda: self._own.state != RankState.PARKED, within_s) and self._table.retreat(before):
             self._note(UNEVEN)
-        if self._header.releases == before:
-            return  # they keep their lanes
+        turn.leave_out(time.monotonic() - began_s)
+        if not self._table.has_released(before):
+            return  # not all ranks have come
         turn.stop_if_asked(drain)
         turn.yield_turn()
 

@@ -23,7 +23,7 @@ import os
 import runpy
 import sys
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
@@ -68,7 +68,7 @@ class HookedJob:
         self._swap = swap
         self._trace = Tracer(trace_path(Path(launch.folder), launch.attempt), launch.opened_s)
         self._reports = Reporter(reports_path(Path(launch.folder), launch.attempt))
-        self._gang = self._joined() if launch.ranks else None
+        self._gang = self._joined() if launch.ranks > 1 else None
         self._turns = [
             LaneTurn(
                 LaneTable(path) if tables is None else tables[path],
@@ -217,12 +217,20 @@ class HookedJob:
         self._limit_cuda()
 
     def _limit_cuda(self) -> None:
-        """Limit the allocator to the memory that the context leaves of the memory of the job."""
-        most_bytes = self._launch.process_bytes if self._launch.fused else self._launch.cap_bytes
-        limit_cuda(most_bytes - self._launch.context_bytes)
+        """Limit the allocator on each device to the memory that the context leaves of the memory of the job."""
+        launch = self._launch
+        most_bytes = launch.process_bytes if launch.fused else launch.cap_bytes
+        for device in self._devices:
+            limit_cuda(most_bytes - launch.context_bytes, device)
 
     def _drain(self) -> None:
-        drain(alone=self._swap is None)
+        sees_several = len(self._launch.gang_lanes or self._turns) > 1
+        drain(alone=self._swap is None, devices=self._devices if sees_several else ())
+
+    @property
+    def _devices(self) -> Sequence[int]:
+        """Numbers of the devices of this process among those that it sees. A rank sees those of the others, too."""
+        return [self._launch.rank] if self._launch.ranks else range(len(self._launch.tables))
 
     @property
     def _note(self) -> Path:

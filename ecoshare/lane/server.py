@@ -26,6 +26,7 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -214,7 +215,7 @@ class JobSupervisor:
                 ours.close()
                 processes.die_with_parent(parent)
                 self._become_other()
-                confine(launch.processors)
+                _confine(launch.processors)
                 match_threads(launch.processors)
                 return theirs
             theirs.close()
@@ -320,13 +321,19 @@ class JobSupervisor:
                 os.dup2(handle, target)
                 os.close(handle)
             signal.signal(signal.SIGINT, signal.default_int_handler)
-            confine(launch.processors)
+            _confine(launch.processors)
             if why:
                 _replace(launch, python, self.added)
             return None
         for output in outputs:
             os.close(output)
-        attempt = AttemptProcess(launch, pid, os.pidfd_open(pid), places)
+        try:
+            pidfd = os.pidfd_open(pid)
+        except OSError:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            raise
+        attempt = AttemptProcess(launch, pid, pidfd, places)
         self.attempts.append(attempt)
         self._selector.register(attempt.pidfd, selectors.EVENT_READ, partial(self._reap, attempt))
         return attempt
@@ -342,7 +349,9 @@ class JobSupervisor:
 
         Other jobs of the lane may wait for the lock while this process has nothing to do there.
         """
-        hung = {owner for table in self.tables.values() if (owner := table.stopped_owner()) is not None}
+        gangs = {id(each.gang): each.gang.table for each in self.attempts if each.gang is not None}
+        tables: list[LaneTable | GangTable] = [*self.tables.values(), *gangs.values()]
+        hung = {owner for table in tables if (owner := table.stopped_owner()) is not None}
         for pid in hung & self._hung:  # stopped with the lock at the last look, too
             self._end_hung(pid)
         self._hung = hung
@@ -413,6 +422,15 @@ class JobSupervisor:
     def _send(self, message: Message) -> None:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the controller is gone; the loop will see it
             self.channel.sendall(messages.encode(message))
+
+
+def _confine(processors: Sequence[int]) -> None:
+    """Keep a forked child on its processors, or end it: it must not return into the code of its parent."""
+    try:
+        confine(processors)
+    except OSError as error:
+        os.write(2, f"ecoshare: the processors {list(processors)} cannot be used: {error}\n".encode())
+        os._exit(127)
 
 
 def _replace(launch: LaunchAttempt, python: str, added: dict[str, str]) -> None:

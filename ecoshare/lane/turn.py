@@ -123,7 +123,7 @@ class LaneTurn:
             drain: Waits until the device has finished the job's work.
         """
         if self._wanted and not self.holding:
-            self.take()
+            self.regain()
             return
         if self._slot.goal != NO_GOAL and self._move(drain):
             if self._wanted:
@@ -163,10 +163,8 @@ class LaneTurn:
     def is_due(self) -> bool:
         """Whether another job may get the turn at this boundary, or the job was asked to end there."""
         slot, header = self._slot, self._table.header
-        if slot.stop == 1:
-            return True
-        if header.waiting_rank == NO_RANK or slot.seat != SlotState.HOLDING:
-            return False
+        if slot.stop == 1 or header.waiting_rank == NO_RANK or slot.seat != SlotState.HOLDING:
+            return bool(slot.stop == 1)
         held_s = time.monotonic() - slot.since_s
         early = self._service_s(held_s) > header.early_at_s
         return bool(held_s >= header.quantum_s or early or header.waiting_rank < slot.rank)
@@ -175,6 +173,15 @@ class LaneTurn:
     def longest_iteration_s(self) -> float:
         """Longest iteration (s) of the job of late."""
         return float(self._slot.longest_iteration_s)
+
+    def leave_out(self, pause_s: float) -> None:
+        """Leave a pause (s) out of the time of the next iteration."""
+        self._away_s += pause_s
+
+    def regain(self) -> None:
+        """Take the turn if the job wants it and does not have it: a signal handler of the script ended its wait."""
+        if self._wanted and not self.holding:
+            self.take()
 
     def yield_turn(self) -> None:
         """Give up the turn, and wait for it again. The gang of this rank does so in all of its lanes.
@@ -247,10 +254,9 @@ class LaneTurn:
     def leave(self) -> None:
         """Give up the turn, without asking for it back yet. The device has finished the job's work."""
         table, slot = self._table, self._slot
-        self._wanted = False
+        self._wanted, chosen, emptied = False, None, False
         if slot.seat == SlotState.AWAY:
             return
-        chosen, emptied = None, False
         while True:
             with table.locked():
                 now_s, held = time.monotonic(), self.holding
@@ -400,8 +406,7 @@ class LaneTurn:
         """Let the other ranks of the job know that this one has its turn, and wait for theirs."""
         if self._gang is not None:
             self._gang.got_turn(lambda: bool(self._slot.stop == 1))
-            if self._slot.stop == 1:
-                self._stop()
+            self.stop_if_asked(lambda: None)
 
     def _rest(self) -> None:
         """Get ready to be parked. From now on this thread calls nothing of the device until it has the turn again."""

@@ -54,6 +54,7 @@ class LiveAttempt:
         seen: Usage that was last read.
         told_s: Time (s) in the run of the last report to the core.
         keeps_lane: Reason, in words, why the attempt keeps its lane to its end; empty if it does not, as far as known.
+        spent_s: Processor time (s) in each of its lanes that was last read.
     """
 
     job: PlannedJob
@@ -64,6 +65,7 @@ class LiveAttempt:
     seen: Usage = field(default_factory=Usage)
     told_s: float = 0.0
     keeps_lane: str = ""
+    spent_s: dict[int, float] = field(default_factory=dict)
 
     @property
     def key(self) -> str:
@@ -199,8 +201,9 @@ class Attempts:
         # The kernel's peak is that of one process, and the job may have several.
         peak_bytes = max(usage.peak_bytes, self._footprints.largest_seen_bytes(own.key))
         usage = replace(usage, peak_bytes=peak_bytes, keeps_lane=own.keeps_lane)
+        left_s = usage.cpu_s - sum(own.spent_s.get(lane, 0.0) for lane, _ in own.places)
         for lane, _ in own.places:
-            part = replace(usage, cpu_s=usage.cpu_s / len(own.places))
+            part = replace(usage, cpu_s=own.spent_s.get(lane, 0.0) + left_s / len(own.places))
             self._ended[self._device_of[lane]][own.key] = _progress(own, lane, part, None)
         self._footprints.forget(own.key)
         return usage
@@ -296,6 +299,7 @@ class Attempts:
             reported = None if device.on_processors else on_device
             memory_bytes = self._footprints.bytes(own.key, family, reported, sharing[pid])
             lane = next(lane for lane, _ in own.places if self._device_of[lane] == device.name)
+            own.spent_s[lane] = spent_s
             done[own.key] = _progress(own, lane, replace(usage, cpu_s=spent_s), memory_bytes)
         return done
 

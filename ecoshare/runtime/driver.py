@@ -24,6 +24,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ecoshare.common.first_error import first_error
 from ecoshare.core.commands import (
     ApplySetting,
     AskInterference,
@@ -247,9 +248,9 @@ class Driver:
                 if self._on_end is not None:
                     await self._on_end.finish(self.core.jobs)
             except* OSError as errors:
-                raise unwritable(self._parts.folder.path, _first(errors)) from errors
+                raise unwritable(self._parts.folder.path, first_error(errors)) from errors
             except* UnfitEnvironment as errors:
-                raise _first(errors) from None
+                raise first_error(errors) from None
             finally:
                 await self._clear_up()
 
@@ -397,7 +398,12 @@ class Driver:
         own = self.attempts.start(command, self._jobs[command.job])
         lanes = [self.core.lanes[lane] for lane, _ in own.places]
         names = [lane.device.name for lane in lanes]
-        launch = self._launches.launch(command, own, names, process_bytes=lanes[0].device.memory_bytes)
+        try:
+            launch = self._launches.launch(command, own, names, process_bytes=lanes[0].device.memory_bytes)
+        except OSError as error:
+            self.attempts.give_up(command.id)
+            self._tell(partial(Refused, command=command.id, error=f"no port for its ranks: {error}"))
+            return
         self.caches.launch(launch, set(names))
 
     def set_caching(self, command: SetCaching, now_s: float) -> None:
@@ -488,10 +494,3 @@ class Driver:
             steps.push_async_callback(self.supervisor.close)
             for each in self.sessions.values():
                 steps.push_async_callback(asyncio.to_thread, each.restore)
-
-
-def _first(errors: BaseExceptionGroup[Any]) -> Any:
-    error: BaseException = errors
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error

@@ -1,8 +1,9 @@
 """Class of a job: jobs of one class share a profile.
 
 Two jobs belong to one class if everything that decides the cost of an iteration is equal: the script with the local
-modules that it imports, all arguments, the device model, and the version of torch. If the job file names the class
-(`class:`), the user vouches for scripts and arguments. Then only the device model and torch are added to that name.
+modules that it imports, all arguments, the device model, the number of devices, and the version of torch. If the job
+file names the class (`class:`), the user vouches for scripts and arguments. Then only the devices and torch are added
+to that name.
 
 Paths do not count, so a project that was moved keeps its profiles. The origin holds the path of the script, to find the
 nearest class.
@@ -21,6 +22,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from ecoshare.jobs.fields import Launch
 from ecoshare.jobs.schema import JobConfig
 from ecoshare.lane.local_sources import local_modules, local_sources
 from ecoshare.profiling.profile import ProfileOrigin
@@ -61,7 +63,7 @@ class JobClasses:
         program = self._program(job.script, job.module, job.cwd if job.module is not None else None)
         changes = {
             "args": tuple(map(_text, job.args)),
-            "device_model": _text(self._device_model),
+            "device_model": _text(self._devices_of(job)),
             "torch": self._torch(job.python),
             "given": job.job_class,
         }
@@ -71,6 +73,12 @@ class JobClasses:
         if origin.given is not None:
             return JobClass(_name(origin.given, "given", *where), origin)
         return JobClass(_name(program.stem, program.digest, origin.args, *where), origin)
+
+    def _devices_of(self, job: JobConfig) -> str:
+        """Device model, with the number of devices if there are several: an iteration takes longer or shorter there."""
+        if job.gpus == 1:
+            return self._device_model
+        return f"{job.gpus} {'ranks' if job.launch is Launch.RANKS else 'devices'} of {self._device_model}"
 
 
 def torch_version(python: str | None) -> str:

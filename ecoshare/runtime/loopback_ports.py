@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import socket
+from collections import deque
+
+_MOST_BOUND = 64
+"""Most ports that stay bound. A rank 0 that listens at an earlier one has it by itself."""
 
 
 class LoopbackPorts:
     """Ports of a run.
 
-    Each port stays bound, without listening, until the run ends. So no other program that asks for any free port gets
-    it, and the store of rank 0 can listen there: both sides set `SO_REUSEADDR`.
+    The latest ports stay bound, without listening. So no other program that asks for any free port gets one before
+    rank 0 has opened its store there: both sides set `SO_REUSEADDR`.
     """
 
     def __init__(self) -> None:
         """No port yet."""
-        self._bound: list[socket.socket] = []
+        self._bound: deque[socket.socket] = deque()
+        self._given: set[int] = set()
 
     def take(self) -> int:
         """A free port.
@@ -22,11 +27,17 @@ class LoopbackPorts:
         Raises:
             OSError: The machine has none left.
         """
-        bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind(("127.0.0.1", 0))
-        self._bound.append(bound)
-        return int(bound.getsockname()[1])
+        while True:
+            bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            bound.bind(("127.0.0.1", 0))
+            port = int(bound.getsockname()[1])
+            self._bound.append(bound)
+            if len(self._bound) > _MOST_BOUND:
+                self._bound.popleft().close()
+            if port not in self._given:
+                self._given.add(port)
+                return port
 
     def close(self) -> None:
         """Give all ports back."""

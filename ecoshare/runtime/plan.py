@@ -409,7 +409,7 @@ def _plan(job: JobConfig, job_class: JobClass, profile: Profile | None, length: 
         slowdown_limit=job.slowdown_limit,
         movable=job.preemptible and job.sweep is None,
         takes_turns=job.gpus > 1 and job.launch is Launch.RANKS,
-        fused=job.isolation == "lane" and job.gpus == 1 and job.python is None,
+        fused=job.isolation == "lane" and job.gpus == 1 and job.launch is job.python is None,
         profiled=profile is not None and profile.is_whole,
     )
     made = PlannedJob(spec, job.arrival_s, job, job_class, length)

@@ -167,6 +167,8 @@ def _found_again(run: Path, before: Sequence[dict[str, Any]]) -> tuple[DeviceInf
             raise UsageError(
                 f"{run} ran on {then['uuid']}, and {now.name} is {now.uuid} now", "set CUDA_VISIBLE_DEVICES as it was"
             )
+        if now.name != then["name"]:
+            raise UsageError(f"{run} ran on {then['name']} alone", "start it again")
         if now.cores != then["cores"] and now.processors:
             raise UsageError(
                 f"{run} ran on {then['name']} of {counted(then['cores'], 'processor')}, and it has {now.cores} now",

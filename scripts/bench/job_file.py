@@ -18,6 +18,8 @@ JobEntry = TypedDict(
         "sweep": dict[str, object],
         "isolation": str,
         "priority": int,
+        "gpus": int,
+        "launch": str,
         "arrival": str,
     },
     total=False,

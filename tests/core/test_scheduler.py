@@ -282,6 +282,21 @@ def test_a_gang_that_takes_turns_starts_beside_other_jobs(takes_turns: bool, sta
     assert set(driver.states().values()) == {JobState.COMPLETED}
 
 
+@pytest.mark.parametrize("objective", ["energy", "jct", "makespan", "edp"])
+def test_jobs_have_empty_devices_before_they_share_one(objective: str) -> None:
+    """Before, the second job of a run shared the first device, however slow, while the second device was idle."""
+    devices = tuple(Device(f"cpu:{number}", "here", 8 * GIB, threads=1) for number in range(2))
+    longer = ((5.0, Outcome.COMPLETED),)
+    driver = drive(
+        objective,
+        *(job(name, attempts=longer, job_class=name) for name in ("one", "two")),
+        devices=devices,
+        config={"lanes_per_device": 6},
+    )
+    placed = [each.lanes[0] for _, commands in driver.log for each in commands if isinstance(each, StartJob)]
+    assert sorted(lane // 6 for lane in placed) == [0, 1]
+
+
 def test_a_gang_that_takes_turns_has_a_lane_on_each_of_its_devices() -> None:
     devices = tuple(Device(f"cpu:{number}", "here", 8 * GIB) for number in range(3))
     driver = drive(

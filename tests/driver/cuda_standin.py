@@ -160,7 +160,7 @@ class StandIn:
         with self._call():
             return self.memory.info()
 
-    def _limit(self, fraction: float) -> None:
+    def _limit(self, fraction: float, _device: int | None = None) -> None:
         with self._call():  # up to torch 2.8, the allocator asks CUDA for the size of the device
             self._allocator.cap_bytes = int(fraction * self._total_bytes)
 

@@ -18,6 +18,7 @@ from ecoshare.lane.lane_table import LaneTable
 from ecoshare.lane.table_layout import NO_SLOT
 from ecoshare.lane.turn import LaneTurn
 from tests.lane.forked import ForkedJobs, succeed
+from tests.warm import wait_for
 
 STEPS = 150
 SHORT_S = 0.0005
@@ -62,14 +63,14 @@ class Lanes:
         lanes: list[int],
         steps: Callable[[int], int] = lambda _rank: STEPS,
         ahead: int = 12,
-        stays: Callable[[int, int], float] = lambda _rank, _step: 0.0,
+        after: Callable[[int, int, GangTable], None] = lambda _rank, _step, _table: None,
     ) -> tuple[GangTable, list[int]]:
         """Gang with a rank in each lane; `NAME-RANK.json` gets the iterations after which it handed over.
 
         Args:
             steps: Number of iterations of a rank.
             ahead: Most iterations that a rank may be ahead of the slowest: a host runs ahead of its collectives.
-            stays: Time (s) that a rank does something else after an iteration.
+            after: Called by a rank after each iteration.
         """
         table = GangTable.create(self.folder / name, len(lanes))
         places = [(self.tables[lane].path, self._seat(lane)) for lane in lanes]
@@ -90,7 +91,7 @@ class Lanes:
                 gang.boundary(turn, lambda: None)
                 if own.header.releases != before and not own.keeps:
                     handed.append(step)
-                time.sleep(stays(rank, step))
+                after(rank, step, own)
             turn.leave()
             gang.leave()
             (self.folder / f"{name}-{rank}.json").write_text(json.dumps([handed, said]))
@@ -161,11 +162,15 @@ def test_a_rank_that_ends_early_is_not_waited_for(lanes: Callable[[int], Lanes])
 def test_ranks_that_do_not_get_there_together_keep_their_lanes(
     lanes: Callable[[int], Lanes], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The second rank does something else for long: the first waits for a while, and then goes on for good."""
+    """The second rank does something else for very long. The first tries three times, and then goes on for good."""
     monkeypatch.setattr(gang_turn, "_TOGETHER_WITHIN_S", 0.05)
     machine = lanes(2)
-    stays = {(1, 3): 0.6}
-    table, pids = machine.gang("gang", [0, 1], ahead=STEPS, stays=lambda *place: stays.get(place, 0.0))
+
+    def after(rank: int, step: int, own: GangTable) -> None:
+        if (rank, step) == (1, 3):
+            wait_for(lambda: own.keeps, 20.0)
+
+    table, pids = machine.gang("gang", [0, 1], ahead=STEPS, after=after)
     succeed(*pids, machine.single(0))
     assert table.keeps
     said = [json.loads((tmp_path / f"gang-{rank}.json").read_text())[1] for rank in (0, 1)]
@@ -182,8 +187,28 @@ def test_a_proposal_lies_beyond_every_rank(tmp_path: Path) -> None:
     table.leave(1)
     assert (table.park(0), table.header.releases) == (0, 0)
     assert (table.park(2), table.header.releases, table.header.target) == (0, 1, 0)
-    assert table.keep(unless_beyond=0) is False, "they have handed over meanwhile"
-    assert table.keep() and table.propose() == 0 and table.park(0) is None
+    assert table.retreat(before=0) is False, "they have handed over meanwhile"
+    table.keep()
+    assert table.propose() == 0 and table.park(0) is None
+
+
+def test_a_gang_keeps_its_lanes_after_some_failures_in_a_row(tmp_path: Path) -> None:
+    """Before, one long checkpoint of one rank was enough."""
+    table = GangTable.create(tmp_path / "gang", 2)
+    for failed in (False, False, True):
+        assert table.propose() == 2 and table.park(0) == table.header.releases
+        assert table.retreat(before=table.header.releases) is failed
+        assert table.ranks[0].state == RankState.RUNNING and not table.header.target
+    assert table.keeps
+    table = GangTable.create(tmp_path / "other", 2)
+    for _ in range(5):
+        table.propose()
+        table.park(0)
+        table.retreat(before=table.header.releases)
+        table.propose()
+        table.park(0)
+        table.park(1)
+    assert not table.keeps and table.header.releases == 5
 
 
 def test_a_file_that_is_no_table_is_refused(tmp_path: Path) -> None:

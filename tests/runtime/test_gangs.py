@@ -22,13 +22,15 @@ from tests.runtime.running import Finished, job_file, run, slow_steps, start
 from tests.warm import ecoshare, wait_for
 
 DDP = """
-import json, os, sys, time
+import json, os, signal, sys, time
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 dist.init_process_group("gloo")
 rank, steps, fails = dist.get_rank(), int(sys.argv[1]), sys.argv[2:]
+if fails == ["saves"] and rank == 0:
+    signal.signal(signal.SIGTERM, lambda *_: (time.sleep(1.0), open("saved", "w").close(), sys.exit(0)))
 torch.manual_seed(0)
 model = torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.Tanh(), torch.nn.Linear(64, 4))
 model = DistributedDataParallel(model)
@@ -67,7 +69,7 @@ def told(path: Path) -> list[Any]:
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory) -> Finished:
-    """A gang alone, one that fails in its second rank, and then the first once more, beside other jobs."""
+    """A gang, alone unless the machine is slow, one that fails in its second rank, and then two beside other jobs."""
     folder = tmp_path_factory.mktemp("gangs")
     beside = [gang(folder, name, 400, arrival="4 s") for name in ("again", "and-again")]
     jobs = [gang(folder, "first", 400), gang(folder, "fails", 30, "raises-1", arrival="3 s"), *beside]
@@ -84,7 +86,7 @@ def test_ranks_find_each_other_and_have_a_partition_each(done: Finished) -> None
     assert [first[3], second[3]] == processors
     job = done.job("first")
     assert (job["state"], job["devices"], job["iterations"]) == ("completed", ["cpu:0", "cpu:1"], 400)
-    assert (job["handovers"], job["keeps_lane"]) == (1, None)
+    assert job["keeps_lane"] is None
 
 
 def test_gangs_that_share_their_lanes_compute_what_one_computes_alone(done: Finished) -> None:
@@ -150,7 +152,7 @@ def test_a_rank_that_is_killed_ends_the_others_at_once(tmp_path: Path) -> None:
 
 def test_ctrl_c_ends_all_ranks_after_the_same_iteration(tmp_path: Path) -> None:
     """A rank that ended at its own next boundary would leave the others waiting in a collective."""
-    path = job_file(tmp_path, gang(tmp_path, "a", 100_000))
+    path = job_file(tmp_path, gang(tmp_path, "a", 100_000, "saves"))
     process = start(path, *PARTS)
     folder = tmp_path / "ecoshare-runs" / "latest"
     wait_for(lambda: _count(folder) > 0)
@@ -160,6 +162,7 @@ def test_ctrl_c_ends_all_ranks_after_the_same_iteration(tmp_path: Path) -> None:
     assert process.returncode == 130 and time.monotonic() - began_s < 8.0, "before the end of the grace"
     (end,) = [entry for entry in event_log.read(folder / "events.jsonl") if isinstance(entry, JobExited)]
     assert end.outcome.value == "stopped"
+    assert (tmp_path / "saved").exists(), "the first rank saves on SIGTERM; the end of the second did not kill it"
     own = folder / "jobs" / "a"
     assert _iterations_in_turns(own) == _iterations_in_turns(own / "rank-1")
 

@@ -7,9 +7,9 @@
     lane 1   B ════════════════╗
              C                 ╚══════════════════════   C suits A better than D does: it came when B had ended
 
-A waiting job starts when it belongs to the best group of a device. The packer never stops or restarts a running job
-that is outside the group. Such a job gets the level behind the group. If its lane has no member, it moves to one that
-has.
+A waiting job starts when it belongs to the best group of a device; empty devices are asked first. The packer never
+stops or restarts a running job that is outside the group. Such a job gets the level behind the group. If its lane has
+no member, it moves to one that has.
 """
 
 from __future__ import annotations
@@ -109,6 +109,7 @@ class Packer:
         self._asked: int | None = None
         self._is_stale = False
         self._best: dict[str, frozenset[Job]] = {}
+        self._order: list[str] = []  # devices without a job first
         self._first: dict[str, Job] = {}  # first job of the group, by device
         self._now_s = 0.0
 
@@ -205,6 +206,7 @@ class Packer:
     def look(self, at_s: float) -> None:
         """Drop the cached groups, because something has changed."""
         self._best.clear()
+        self._order = []
         self._now_s = at_s
 
     @property
@@ -216,7 +218,9 @@ class Packer:
         """Lanes for a job where it belongs to the best group of a device; a gang gets lanes of empty devices."""
         if job.spec.gpus > 1:
             return self._lane_index.find(job, lambda lane: self._is_empty(lane.device.name) and fits(lane), kept)
-        for device in self._lane_index.devices:
+        # A device that is on costs its idle power in any case, so a job had better be alone there than be slowed here.
+        self._order = self._order or sorted(self._lane_index.devices, key=self._is_empty, reverse=True)
+        for device in self._order:
             if device not in self._best:
                 self._best[device] = self._best_of(device, self._now_s)
             if job not in self._best[device]:
@@ -224,6 +228,7 @@ class Packer:
             lane = self._free_lane(device)
             if lane is not None and lane.number not in kept and fits(lane) and not self._has_gang(device):
                 del self._best[device]  # the best group may change once this job has started
+                self._order = []
                 return (lane,)
         return ()
 
