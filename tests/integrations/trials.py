@@ -84,6 +84,7 @@ def resumes(config: dict[str, Any]) -> None:
 
     The trial begins when `together` trials have met in the folder `meets`. A file there gets the number at each step:
     Ray's own table of results loses the steps before a pause if the pause comes before the table was copied.
+    Before each step a trial with `outlasts` waits up to 1 s for those trials: each must have that many lines there.
     """
     import tempfile
 
@@ -100,6 +101,12 @@ def resumes(config: dict[str, Any]) -> None:
     width = context.get_trial_resources().required_resources["CPU"]
     while done < config["results"]:
         time.sleep(config["each_s"])
+        latest_s = time.monotonic() + 1.0
+        while time.monotonic() < latest_s and not all(
+            len(Path(config["meets"], seed).read_text().splitlines()) >= lines
+            for seed, lines in config["outlasts"].items()
+        ):
+            time.sleep(0.05)
         done += 1
         with own.open("a") as file:
             print(width, file=file)

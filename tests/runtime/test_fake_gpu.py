@@ -154,7 +154,8 @@ def test_a_profile_is_that_of_the_job_alone(
     assert energy.power_w == pytest.approx(alone_w, rel=3 * energy.relative_error)
     beyond_idle_j = (alone_w - watts(0.0)) * training.ms / 1000
     assert energy.active_per_iteration_j == pytest.approx(beyond_idle_j, rel=4 * energy.relative_error)
-    assert (made.use.busy, made.use.memory_busy) == pytest.approx((training.compute, training.memory))
+    # The fake tells the load of the instant: one of the few samples may fall between two iterations.
+    assert (made.use.busy, made.use.memory_busy) == pytest.approx((training.compute, training.memory), rel=0.25)
     assert made.use.bound_by == bound_by
     setting = made.setting
     assert (setting.gpu_clock_mhz, setting.memory_clock_mhz) == (TOP_CLOCK_MHZ, 3201)
