@@ -29,7 +29,7 @@ from enum import IntEnum
 from pathlib import Path
 
 from ecoshare.lane import futex
-from ecoshare.lane.mapping import mapped
+from ecoshare.lane.mapping import create_file, mapped
 from ecoshare.lane.own_file import OwnFile
 from ecoshare.lane.table_lock import TableLock
 
@@ -110,12 +110,7 @@ class GangTable:
             raise OSError(errno.E2BIG, f"a gang has {_MOST_RANKS} ranks at most", str(path))
         layout = _Layout()
         layout.header.magic, layout.header.ranks = _MAGIC, ranks
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        try:
-            if os.write(handle, bytes(layout)) < ctypes.sizeof(layout):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
-        finally:
-            os.close(handle)
+        create_file(path, layout)
         return cls(path)
 
     def close(self) -> None:

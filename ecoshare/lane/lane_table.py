@@ -21,7 +21,6 @@ which is one word again:
 from __future__ import annotations
 
 import ctypes
-import errno
 import math
 import os
 import time
@@ -38,7 +37,7 @@ from ecoshare.core.turns import (
     successor,
 )
 from ecoshare.lane import futex
-from ecoshare.lane.mapping import mapped
+from ecoshare.lane.mapping import create_file, mapped
 from ecoshare.lane.own_file import OwnFile
 from ecoshare.lane.table_layout import (
     ANY_SLOT,
@@ -101,12 +100,7 @@ class LaneTable:
         layout.header.early_at_s = math.inf
         layout.header.wait_per_job_s = wait_per_job_s
         layout.header.refill_s = REFILL_AT_FIRST_S
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        try:
-            if os.write(handle, bytes(layout)) < ctypes.sizeof(layout):  # a look beyond the end of the file would kill
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
-        finally:
-            os.close(handle)
+        create_file(path, layout)
         return cls(path)
 
     def close(self) -> None:
@@ -156,12 +150,7 @@ class LaneTable:
         """
         with self.locked():
             self.header.only = only
-            chosen = None
-            if self.header.holder == NO_SLOT:
-                chosen = self.choose(time.monotonic())
-                self.grant(chosen)
-            else:
-                self.refresh()
+            chosen = self.grant_if_free(time.monotonic())
         self.wake(chosen)
 
     def pin(self, pinned: bool) -> None:
@@ -240,23 +229,14 @@ class LaneTable:
                     slot.waited_s += now_s - slot.since_s
                     slot.since_s = now_s
                     self.level(index, now_s)
-                if self.header.holder == NO_SLOT:
-                    chosen = self.choose(now_s)
-                    self.grant(chosen)
-                else:
-                    self.refresh()
+                chosen = self.grant_if_free(now_s)
         self.wake(chosen)
 
     def unbar(self, index: int) -> None:
         """Let the rank of a slot have its turn: the rank before it has its own."""
-        chosen = None
         with self.locked():
             self.slots[index].barred = 0
-            if self.header.holder == NO_SLOT:
-                chosen = self.choose(time.monotonic())
-                self.grant(chosen)
-            else:
-                self.refresh()
+            chosen = self.grant_if_free(time.monotonic())
         self.wake(chosen)
 
     # The turn: the jobs' and the supervisor's side
@@ -344,6 +324,19 @@ class LaneTable:
                 holder = self.header.holder
         if holder != NO_SLOT:  # also an earlier holder: the dead process may have granted it the turn without waking it
             self.wake(holder)
+
+    def grant_if_free(self, now_s: float) -> int | None:
+        """Grant the turn to a job that waits, if no job has it. The caller holds the lock.
+
+        Returns:
+            Slot that was granted the turn, which the caller must wake; None if there is none.
+        """
+        if self.header.holder != NO_SLOT:
+            self.refresh()
+            return None
+        chosen = self.choose(now_s)
+        self.grant(chosen)
+        return chosen
 
     def pass_on(self, index: int) -> int | None:
         """Pass on the turn and the reservation of an empty slot, if it had them. The caller holds the lock.

@@ -1,4 +1,4 @@
-"""Maps a file into memory without keeping a descriptor.
+"""Makes a file of shared memory, and maps it without keeping a descriptor.
 
 `mmap.mmap` keeps one, at the lowest free number. In a user's process, the script could write to that descriptor. The
 script could also close it and open a file of its own at the same number, which `mmap` would close in turn.
@@ -7,15 +7,31 @@ script could also close it and open a file of its own at the same number, which 
 from __future__ import annotations
 
 import ctypes
+import errno
 import mmap
 import os
 import weakref
+from pathlib import Path
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _LIBC.mmap.restype = ctypes.c_void_p
 _LIBC.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long)
 _LIBC.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
 _FAILED = ctypes.c_void_p(-1).value
+
+
+def create_file(path: Path, layout: ctypes.Structure) -> None:
+    """Make the file at `path`, which must not exist, with this content.
+
+    Raises:
+        OSError: If the file exists, or there is no room.
+    """
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        if os.write(handle, bytes(layout)) < ctypes.sizeof(layout):  # a look beyond the end of the file would kill
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+    finally:
+        os.close(handle)
 
 
 def mapped(descriptor: int, size: int) -> ctypes.Array[ctypes.c_char]:

@@ -33,7 +33,7 @@ from ecoshare.core.turns import Contender
 from ecoshare.lane.boundary_answers import BoundaryAnswers
 from ecoshare.lane.gang_turn import GangTurn
 from ecoshare.lane.lane_table import LaneTable, lane_path
-from ecoshare.lane.table_layout import NO_GOAL, NO_RANK, NO_SLOT, UNREACHABLE, ParkRequest, SlotState
+from ecoshare.lane.table_layout import NO_GOAL, NO_RANK, UNREACHABLE, ParkRequest, SlotState
 from ecoshare.lane.thread_state import ThreadState
 from ecoshare.lane.trace import Kind, Tracer
 
@@ -346,7 +346,6 @@ class LaneTurn:
     def _enter(self) -> bool:
         """Ask for the turn, for a job that neither has nor wants it. Return whether the job has it at once."""
         table, slot = self._table, self._slot
-        chosen = None
         with table.locked():
             slot.since_s = time.monotonic()
             if self._left_s:
@@ -358,11 +357,7 @@ class LaneTurn:
             table.level(self._index, slot.since_s)
             slot.barred = self._gang is not None and self._gang.is_barred
             slot.seat = SlotState.WAITING
-            if table.header.holder == NO_SLOT:
-                chosen = table.choose(slot.since_s)
-                table.grant(chosen)
-            else:
-                table.refresh()
+            chosen = table.grant_if_free(slot.since_s)
         if chosen == self._index:
             self._gather()
             self._begin(slot.since_s)

@@ -100,6 +100,11 @@ class EnergyAccount:
     intervals: list[EnergyInterval] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
 
+    @property
+    def idle_w(self) -> float | None:
+        """Power (W) of the device at rest; None if it is not known."""
+        return self.session.idle_w if self.session is not None else None
+
 
 def account(lines: Iterable[Line], rates: Callable[[str], EnergyRate | None]) -> EnergyAccount:
     """Compute the energy account of a device.

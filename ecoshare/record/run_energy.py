@@ -61,7 +61,7 @@ class RunEnergy:
     @property
     def idle_w(self) -> float | None:
         """Power (W) of all devices at rest; None if that of one is not known."""
-        watts = [each.session.idle_w if each.session is not None else None for each in self.devices.values()]
+        watts = [each.idle_w for each in self.devices.values()]
         known = [value for value in watts if value is not None]
         return math.fsum(known) if known and len(known) == len(watts) else None
 

@@ -90,8 +90,7 @@ def summarise(
 
 def _device(fields: Mapping[str, Any], energy: RunEnergy) -> DeviceSummary:
     own = energy.of(fields["name"])
-    idle_w = own.session.idle_w if own.session is not None else None
-    return DeviceSummary(fields, device_energy(own), own.idle_j, idle_w)
+    return DeviceSummary(fields, device_energy(own), own.idle_j, own.idle_w)
 
 
 def _run_state(jobs: set[str], live: bool) -> str:

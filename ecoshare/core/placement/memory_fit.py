@@ -120,7 +120,7 @@ class MemoryFit:
         """
         if not lane.has_place or self.apart(job):
             return False
-        if self._profiling.occupies(lane) or any(map(_keeps_others_out, lane.jobs.values())):
+        if self._profiling.occupies(lane) or any(other.spec.has_lanes_alone for other in lane.jobs.values()):
             return False
         if job.parked_in is not None and job.parked_in is not lane:
             return False
@@ -344,11 +344,6 @@ def _needs(job: Job) -> tuple[object, ...]:
     spec, seen = job.spec, job.usage.peak_bytes
     lanes = spec.gpus, spec.takes_turns
     return (spec.job_class, _family(job), spec.memory, lanes, job.whole_device, job.least_bytes, seen)
-
-
-def _keeps_others_out(job: Job) -> bool:
-    """Whether a job on several devices has its lanes to itself."""
-    return len(job.lanes) > 1 and not job.spec.takes_turns
 
 
 def _family(job: Job) -> str:
