@@ -14,7 +14,8 @@ functions of the observables, so a change of either loses no evaluation.
 """
 
 from tuner.evaluations import Evaluation, EvaluationStatus
-from tuner.objective import Limit, edp, energy, time
+from tuner.expectation import ExpectedResponses
+from tuner.objective import POWER, Limit, edp, energy, time
 from tuner.prior import Prior
 from tuner.response_model import ResponseModel
 from tuner.space import Knob, Role, Setting, Space, bucketised
@@ -22,9 +23,11 @@ from tuner.transfer import transferred
 from tuner.tuner import ConstrainedTuner
 
 __all__ = [
+    "POWER",
     "ConstrainedTuner",
     "Evaluation",
     "EvaluationStatus",
+    "ExpectedResponses",
     "Knob",
     "Limit",
     "Prior",

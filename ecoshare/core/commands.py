@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from ecoshare.values.class_profile import Solo
 from ecoshare.values.measurement import ColocationMeasurement, Measurement
 from ecoshare.values.packing import Packing
+from ecoshare.values.power_response import LimitMeasurement
 from ecoshare.values.setting import Setting
 
 
@@ -233,6 +234,22 @@ class AskSetting:
 
 
 @dataclass(frozen=True, slots=True)
+class AskPower:
+    """Ask the power adviser how a packing responds to the power limit of its device.
+
+    Attributes:
+        limits_w: Power limits (W) of the device, ascending.
+        measurements: Measurements of the packing so far.
+    """
+
+    id: int
+    device: str
+    packing: Packing
+    limits_w: tuple[float, ...]
+    measurements: tuple[LimitMeasurement, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class WakeAt:
     """Answer when this time has come. Meanwhile the core may ask for an earlier time, too."""
 
@@ -328,6 +345,7 @@ Command = (
     | MeasureSetting
     | AskSetting
     | AskInterference
+    | AskPower
     | AskPlanner
     | AskSampler
     | WakeAt

@@ -16,6 +16,7 @@ from ecoshare.core.commands import (
     ApplySetting,
     AskInterference,
     AskPlanner,
+    AskPower,
     AskSampler,
     AskSetting,
     Command,
@@ -103,6 +104,10 @@ class CommandHandler(Protocol):
         """Ask for the speeds of co-located jobs; the answer is `InterferencePredicted`."""
         ...
 
+    def ask_power(self, command: AskPower, now_s: float) -> None:
+        """Ask for the response of a packing to power limits; the answer is `PowerPredicted`."""
+        ...
+
     def ask_planner(self, command: AskPlanner, now_s: float) -> None:
         """Ask for the plan of a round; the answer is `Planned`."""
         ...
@@ -150,6 +155,7 @@ class CoreDriver:
             MeasureSetting: handler.measure_setting,
             AskSetting: handler.ask_setting,
             AskInterference: handler.ask_interference,
+            AskPower: handler.ask_power,
             AskPlanner: handler.ask_planner,
             AskSampler: handler.ask_sampler,
             WakeAt: handler.wake_at,

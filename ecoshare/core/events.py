@@ -13,6 +13,7 @@ from ecoshare.values.class_profile import MemoryDemand, Solo
 from ecoshare.values.device import Device
 from ecoshare.values.job_spec import JobSpec
 from ecoshare.values.measurement import ColocationMeasurement, Measurement, PairSpeed
+from ecoshare.values.power_response import PowerResponse
 from ecoshare.values.setting import KnownSetting, Setting
 from ecoshare.values.sweep_spec import SweepSpec
 
@@ -41,6 +42,9 @@ class Config:
             Simulated jobs take exactly what they state.
         host_bytes: Host memory of each node for the memory of parked jobs; 0 if no job is parked.
         displaces: Whether movable jobs give up their places in lanes of several places, too.
+        power_budget_w: Power (W) that the limits of all devices together never exceed; 0 for no budget.
+        tuning_limit: Time of an iteration under a power limit / time under the limit that was found, at most, as long
+            as the power budget suffices for that on all devices; 0 for no such limit.
     """
 
     policy: str
@@ -55,6 +59,8 @@ class Config:
     enforces_memory: bool = False
     host_bytes: int = 0
     displaces: bool = False
+    power_budget_w: float = 0.0
+    tuning_limit: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,6 +275,19 @@ class InterferencePredicted:
 
 
 @dataclass(frozen=True, slots=True)
+class PowerPredicted:
+    """The power adviser has answered an `AskPower`.
+
+    Attributes:
+        response: Expected behaviour of the packing under each limit of the question, the lowest limit first.
+    """
+
+    at_s: float
+    command: int
+    response: PowerResponse
+
+
+@dataclass(frozen=True, slots=True)
 class SettingMeasured:
     """The measurement of a `MeasureSetting` command is over."""
 
@@ -305,6 +324,10 @@ Event = (
     | SettingAdvised
     | Planned
     | InterferencePredicted
+    | PowerPredicted
     | SettingMeasured
     | StopRequested
 )
+
+SettingAnswer = Done | Refused | SettingMeasured | SettingAdvised | PowerPredicted
+"""Answer to a command of the setting selection or of the power budget."""

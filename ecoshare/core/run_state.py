@@ -19,6 +19,8 @@ class RunState:
         live: Number of jobs that have arrived and not ended.
         placed: Number of jobs that have a place.
         stopping: Whether a `StopRequested` event has come.
+        over_budget: Whether the power limits in force exceed the power budget, because the first are not lowered yet.
+        refusal: Reason why no job can ever start, in words: a power budget that cannot be kept. Empty in any other run.
     """
 
     jobs: dict[str, Job] = field(default_factory=dict)
@@ -28,8 +30,10 @@ class RunState:
     live: int = 0
     placed: int = 0
     stopping: bool = False
+    over_budget: bool = False
+    refusal: str = ""
 
     @property
     def may_start(self) -> bool:
         """Whether jobs may start. None starts before the last lane is open: the first lane would get all jobs."""
-        return not self.stopping and not self.opening
+        return not self.stopping and not self.opening and not self.over_budget

@@ -48,8 +48,7 @@ from ecoshare.core.events import (
     Reported,
     Resumed,
     RunOpened,
-    SettingAdvised,
-    SettingMeasured,
+    SettingAnswer,
     StopRequested,
     SweepOpened,
 )
@@ -168,10 +167,10 @@ class Scheduler:
                 return self._profiled(event)
             case Planned() | InterferencePredicted():
                 return self._carry_out(self._placement.answered(event), event.at_s)
-            case SettingMeasured() | SettingAdvised():
-                return self._settings_answered(event)
             case StopRequested():
                 return self._stop(event)
+            case _:
+                return self._settings_answered(event)
 
     def _open(self, event: RunOpened) -> list[Command]:
         self._config = event.config
@@ -185,9 +184,10 @@ class Scheduler:
         self._caching = Caching(self._fit, self._next_id)
         self._parking = Parking(self._placement.host, self._state, self._next_id)
         self._places = Places(self._placement, self._parking, self._caching, self._state, self._next_id)
-        self._review = SettingReview(event, self._placement, self._profiling, self._next_id)
+        self._review = SettingReview(event, self._placement, self._profiling, self._state, self._next_id)
         self._settings = self._review.selector
-        return [self._open_lane(device) for device in event.devices for _ in range(event.config.lanes_per_device)]
+        lanes = [self._open_lane(device) for device in event.devices for _ in range(event.config.lanes_per_device)]
+        return [*lanes, *self._review.begin()]
 
     def _is_held(self, device: str) -> bool:
         """Whether a window or a measurement is under way on the device. No job may come, go or move meanwhile."""
@@ -216,7 +216,7 @@ class Scheduler:
         self._placement.waits(job, event.at_s)
         if self._state.stopping:
             self._end(job, JobState.CANCELLED, event.at_s, "the run was being stopped")
-        elif (reason := self._fit.never(job)) is not None:
+        elif reason := self._state.refusal or self._fit.never(job):
             self._end(job, JobState.FAILED, event.at_s, reason)
         else:
             return self._fill(event.at_s, newcomer=job)
@@ -461,11 +461,16 @@ class Scheduler:
                     commands.append(step)
         return commands
 
-    def _settings_answered(self, event: Done | Refused | SettingMeasured | SettingAdvised) -> list[Command]:
+    def _settings_answered(self, event: SettingAnswer) -> list[Command]:
         """Handle the answer to a command of the setting selection."""
         if self._state.stopping:
             return []
+        waits = self._state.over_budget
         device, commands = self._review.answered(event)
+        if waits and not self._state.over_budget:
+            commands += self._fill(event.at_s)
+        for job in list(self._placement.waiting) if self._state.refusal else ():
+            self._end(job, JobState.FAILED, event.at_s, self._state.refusal)
         return commands + self._carry_out(self._placement.settings_answered(device, event), event.at_s)
 
     def _look_at_settings(self, devices: tuple[str, ...] = ()) -> list[Command]:

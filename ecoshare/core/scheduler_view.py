@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from ecoshare.core.placement.lane_index import LaneIndex
 from ecoshare.core.placement.memory_fit import MemoryFit
 from ecoshare.core.placement.strategy import PlacementStrategy
+from ecoshare.core.power_budget import PowerBudget
 from ecoshare.core.profiling_windows import Profiling
 from ecoshare.core.setting_selection import SettingSelector
 
@@ -20,7 +21,7 @@ class SchedulerView:
         lane_index: Index of the lanes.
         fit: Memory fit of jobs and lanes.
         profiling: Profiling windows.
-        settings: Selection of settings.
+        settings: Selection of settings; in a run with a power budget, the budget.
         opening: Whether a lane is still being opened.
     """
 
@@ -28,5 +29,5 @@ class SchedulerView:
     lane_index: LaneIndex
     fit: MemoryFit
     profiling: Profiling
-    settings: SettingSelector
+    settings: SettingSelector | PowerBudget
     opening: bool

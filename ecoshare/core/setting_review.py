@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ecoshare.core.commands import Command
-from ecoshare.core.events import Done, Refused, RunOpened, SettingAdvised, SettingMeasured
+from ecoshare.core.events import RunOpened, SettingAnswer
 from ecoshare.core.placement.strategy import PlacementStrategy
+from ecoshare.core.power_budget import PowerBudget
 from ecoshare.core.profiling_windows import Profiling
+from ecoshare.core.run_state import RunState
 from ecoshare.core.setting_selection import SettingSelector
 
 
@@ -15,11 +17,16 @@ class SettingReview:
     """Review of the settings of all devices.
 
     Attributes:
-        selector: Selection of settings.
+        selector: Selection of settings; in a run with a power budget, the budget.
     """
 
     def __init__(
-        self, opened: RunOpened, placement: PlacementStrategy, profiling: Profiling, next_id: Callable[[], int]
+        self,
+        opened: RunOpened,
+        placement: PlacementStrategy,
+        profiling: Profiling,
+        state: RunState,
+        next_id: Callable[[], int],
     ) -> None:
         """Review with all devices at their default settings.
 
@@ -27,14 +34,25 @@ class SettingReview:
             opened: Opening of the run.
             placement: Placement strategy of the run.
             profiling: Profiling windows.
+            state: State of the run.
             next_id: Function that returns the id of the next command.
         """
+        self._placement, self._profiling = placement, profiling
         search = opened.config.search
         observe = placement.learns_speeds and opened.config.profile and not search
-        self.selector = SettingSelector(
-            opened.known_settings, search, next_id, placement.present, observe, placement.bear
-        )
-        self._placement, self._profiling = placement, profiling
+        self.selector: SettingSelector | PowerBudget
+        if opened.config.power_budget_w:
+            self.selector = PowerBudget(
+                opened, state, placement.objective, placement.present, self._is_profiling, next_id
+            )
+        else:
+            self.selector = SettingSelector(
+                opened.known_settings, search, next_id, placement.present, observe, placement.bear
+            )
+
+    def begin(self) -> list[Command]:
+        """Commands at the beginning of a run: those that bring the limits into a power budget."""
+        return self.selector.begin() if isinstance(self.selector, PowerBudget) else []
 
     def look(self, devices: Sequence[str] = ()) -> list[Command]:
         """Commands that set or search the settings of these devices, or of all devices if none is named."""
@@ -49,10 +67,14 @@ class SettingReview:
 
     def _is_ready(self, device: str) -> bool:
         """Whether the packing of a device will last, as a search needs: no job will start, move or be profiled."""
-        first = self._placement.lane_index.devices[device][0]
-        return not self._profiling.occupies(first) and self._placement.is_settled(device)
+        return not self._is_profiling(device) and self._placement.is_settled(device)
 
-    def answered(self, event: Done | Refused | SettingMeasured | SettingAdvised) -> tuple[str, list[Command]]:
+    def _is_profiling(self, device: str) -> bool:
+        """Whether a profiling window is open on a device."""
+        lanes = self._placement.lane_index.devices.get(device)
+        return lanes is not None and self._profiling.occupies(lanes[0])
+
+    def answered(self, event: SettingAnswer) -> tuple[str, list[Command]]:
         """Device that the answer to a command is about, and the commands that follow from the answer."""
         device = self.selector.device_of(event.command)
         return device, self.selector.answered(event, self._placement.lane_index.devices[device])

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from ecoshare.core.commands import ApplySetting, AskSetting, Command, MeasureSetting
-from ecoshare.core.events import Done, Refused, SettingAdvised, SettingMeasured
+from ecoshare.core.events import Done, PowerPredicted, Refused, SettingAdvised, SettingAnswer, SettingMeasured
 from ecoshare.core.records import Job, Lane
 from ecoshare.core.states import JobState
 from ecoshare.values.measurement import Measurement, MeasurementStatus
@@ -155,9 +155,7 @@ class SettingSelector:
         """Whether a command belongs to the setting selection and has no answer yet."""
         return command in self._commands
 
-    def answered(
-        self, event: Done | Refused | SettingMeasured | SettingAdvised, lanes: Sequence[Lane]
-    ) -> list[Command]:
+    def answered(self, event: SettingAnswer, lanes: Sequence[Lane]) -> list[Command]:
         """Commands that follow from the answer to a command of the setting selection.
 
         Args:
@@ -181,6 +179,8 @@ class SettingSelector:
                 return self._rest(device)
             case SettingAdvised():
                 return self._advised(device, event, lanes)
+            case PowerPredicted():
+                raise AssertionError("only a run with a power budget asks for power")
 
     def _advised(self, device: _Device, event: SettingAdvised, lanes: Sequence[Lane]) -> list[Command]:
         assert device.packing is not None, "only a device with a packing asks"

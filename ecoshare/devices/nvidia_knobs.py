@@ -15,8 +15,9 @@ from typing import Any
 
 from ecoshare.devices.knob import UNLOCKED, Access, Cause, Clocks, DeviceKnob, KnobFault, KnobSpec, Reading
 from ecoshare.devices.power_profiles import POWER_PROFILE, PowerProfile
-from ecoshare.devices.zeus_knobs import POWER_LIMIT, ZeusPowerLimit, cause_of, reported
+from ecoshare.devices.zeus_knobs import ZeusPowerLimit, cause_of, reported
 from ecoshare.errors import UnfitEnvironment
+from ecoshare.values.power_response import POWER_LIMIT
 
 GPU_CLOCK, MEMORY_CLOCK = "gpu_clock", "memory_clock"
 NAMES = (GPU_CLOCK, MEMORY_CLOCK, POWER_LIMIT, POWER_PROFILE)

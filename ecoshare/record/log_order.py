@@ -29,6 +29,7 @@ from ecoshare.core.events import (
     JobExited,
     Parked,
     Planned,
+    PowerPredicted,
     Profiled,
     Refused,
     Reported,
@@ -51,6 +52,7 @@ _Answer = (
     | SettingAdvised
     | Planned
     | InterferencePredicted
+    | PowerPredicted
     | SettingMeasured
     | Exhausted
 )
@@ -125,6 +127,7 @@ class Order:
                 | SettingAdvised()
                 | Planned()
                 | InterferencePredicted()
+                | PowerPredicted()
                 | SettingMeasured()
             ):
                 self._answered(entry)

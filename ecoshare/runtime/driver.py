@@ -29,6 +29,7 @@ from ecoshare.core.commands import (
     ApplySetting,
     AskInterference,
     AskPlanner,
+    AskPower,
     AskSampler,
     AskSetting,
     Command,
@@ -466,6 +467,10 @@ class Driver:
         self.sessions[command.device].ask(command)
 
     def ask_interference(self, command: AskInterference, now_s: float) -> None:
+        """See `CommandHandler`."""
+        self._questions.ask(command)
+
+    def ask_power(self, command: AskPower, now_s: float) -> None:
         """See `CommandHandler`."""
         self._questions.ask(command)
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from ecoshare.core.commands import AskInterference, AskPlanner
-from ecoshare.core.events import Event, InterferencePredicted, Planned
+from ecoshare.core.commands import AskInterference, AskPlanner, AskPower
+from ecoshare.core.events import Event, InterferencePredicted, Planned, PowerPredicted
 from ecoshare.core.placement.colocation_estimates import BESIDE
 from ecoshare.runtime.profiler import Profiler
 
@@ -41,9 +41,21 @@ class LiveQuestions:
     tell: Callable[[Callable[..., Event]], None]
     begin: Callable[[Coroutine[Any, Any, None]], None]
 
-    def ask(self, command: AskInterference | AskPlanner) -> None:
+    def ask(self, command: AskInterference | AskPlanner | AskPower) -> None:
         """Ask the adviser that a command names."""
-        self.begin(self._predict(command) if isinstance(command, AskInterference) else self._plan(command))
+        match command:
+            case AskInterference():
+                self.begin(self._predict(command))
+            case AskPlanner():
+                self.begin(self._plan(command))
+            case AskPower():
+                self.begin(self._respond(command))
+
+    async def _respond(self, command: AskPower) -> None:
+        """Ask for the response of a packing to power limits."""
+        from ecoshare.advisers.power_adviser import respond
+
+        self.tell(partial(PowerPredicted, command=command.id, response=await asyncio.to_thread(respond, command)))
 
     async def _plan(self, command: AskPlanner) -> None:
         """Ask a planner for the shares of a round."""

@@ -29,6 +29,7 @@ class Cluster:
         gpu: Model of every device.
         spread: Whether a job may span any nodes, as if the network cost nothing.
         speeds: Relative speeds of devices that differ, keyed by device name and job class, as in `Device.speeds`.
+        power_limits_w: Power limits (W) of every device; see `Device.power_limits_w`.
     """
 
     nodes: int
@@ -36,6 +37,7 @@ class Cluster:
     gpu: GpuModel
     spread: bool = False
     speeds: Mapping[str, Mapping[str, float]] = field(default_factory=dict, hash=False)
+    power_limits_w: tuple[float, ...] = ()
 
     @property
     def size(self) -> int:
@@ -84,8 +86,9 @@ class Cluster:
     def devices(self) -> tuple[Device, ...]:
         """Devices in the form that the core takes."""
         return tuple(
-            Device(name, node, self.gpu.memory_bytes, tuple(sorted(self.speeds.get(name, {}).items())))
+            Device(name, node, self.gpu.memory_bytes, tuple(sorted(speeds.items())), power_limits_w=self.power_limits_w)
             for node, name in self._names()
+            for speeds in [self.speeds.get(name, {})]
         )
 
     def _names(self) -> Iterator[tuple[str, str]]:

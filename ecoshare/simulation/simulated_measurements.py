@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from ecoshare.advisers.advice import Advice
-from ecoshare.core.commands import AskInterference, AskSetting, MeasureSetting, ProfileJob
-from ecoshare.core.events import Event, InterferencePredicted, Profiled, SettingMeasured
+from ecoshare.core.commands import AskInterference, AskPower, AskSetting, MeasureSetting, ProfileJob
+from ecoshare.core.events import Event, InterferencePredicted, PowerPredicted, Profiled, SettingMeasured
 from ecoshare.simulation.costs import Costs
 from ecoshare.simulation.virtual_device import VirtualDevice
 from ecoshare.simulation.virtual_lane import SimulatedAttempt
@@ -100,12 +100,16 @@ class SimulatedMeasurements:
         )
         return SettingMeasured(now_s, command.id, found)
 
-    def ask(self, command: AskSetting | AskInterference, now_s: float) -> None:
+    def ask(self, command: AskSetting | AskInterference | AskPower, now_s: float) -> None:
         """Ask an adviser, which answers from the present data after `Costs.ask_s`."""
         event: Callable[[float], Event]
         if isinstance(command, AskSetting):
             assert self._tuner is not None, "settings are searched only where there is a tuner"
             event = self._tuner(command).told(command.id)
+        elif isinstance(command, AskPower):
+            from ecoshare.advisers.power_adviser import respond  # imports torch, so only on demand
+
+            event = partial(PowerPredicted, command=command.id, response=respond(command))
         else:
             from ecoshare.advisers.interference_adviser import foresee  # imports scipy, so only on demand
 

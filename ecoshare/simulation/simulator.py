@@ -25,6 +25,7 @@ from ecoshare.core.commands import (
     ApplySetting,
     AskInterference,
     AskPlanner,
+    AskPower,
     AskSampler,
     AskSetting,
     Command,
@@ -272,6 +273,10 @@ class Simulator:
         self._measuring.ask(command, now_s)
 
     def ask_interference(self, command: AskInterference, now_s: float) -> None:
+        """See `CommandHandler`."""
+        self._measuring.ask(command, now_s)
+
+    def ask_power(self, command: AskPower, now_s: float) -> None:
         """See `CommandHandler`."""
         self._measuring.ask(command, now_s)
 

@@ -24,6 +24,7 @@ from ecoshare.core.commands import (
     ApplySetting,
     AskInterference,
     AskPlanner,
+    AskPower,
     AskSampler,
     AskSetting,
     Command,
@@ -54,6 +55,7 @@ from ecoshare.core.events import (
     JobExited,
     Parked,
     Planned,
+    PowerPredicted,
     Profiled,
     Refused,
     Resumed,
@@ -70,6 +72,7 @@ from ecoshare.values.class_profile import MemoryDemand
 from ecoshare.values.device import Device
 from ecoshare.values.job_spec import JobSpec
 from ecoshare.values.measurement import Measurement, MeasurementStatus
+from ecoshare.values.power_response import PowerPoint
 from ecoshare.values.setting import KnownSetting, Setting
 
 PROGRESS_S, WINDOW_S = 0.5, 0.7
@@ -296,6 +299,12 @@ class VirtualDriver:
     def ask_interference(self, command: AskInterference, now_s: float) -> None:
         """See `CommandHandler`. Nothing is known of any pair, so the policy goes by its own expectation."""
         self._later(_ADVICE_S, partial(InterferencePredicted, command=command.id, pairs=(), prices={}))
+
+    def ask_power(self, command: AskPower, now_s: float) -> None:
+        """See `CommandHandler`. The speed grows with the square root of the limit, and a device draws its limit."""
+        most_w = command.limits_w[-1]
+        response = tuple(PowerPoint(each, (each / most_w) ** 0.5, each) for each in command.limits_w)
+        self._later(_ADVICE_S, partial(PowerPredicted, command=command.id, response=response))
 
     def ask_planner(self, command: AskPlanner, now_s: float) -> None:
         """See `CommandHandler`."""

@@ -81,6 +81,8 @@ class Device:
         speeds: Relative speed for each job class: rate on this device / rate on a typical device of its model. The
             class "" stands for all classes that are not named. A missing value is 1.
         threads: Number of processor threads; 0 for any other device.
+        power_limits_w: Power limits (W) that this run may set, ascending; the last is the limit that the device was
+            found with. Empty in a run without a power budget.
     """
 
     name: str
@@ -88,6 +90,7 @@ class Device:
     memory_bytes: int
     speeds: tuple[tuple[str, float], ...] = ()
     threads: int = 0
+    power_limits_w: tuple[float, ...] = ()
 
     @property
     def memory_is_watched(self) -> bool:

@@ -34,10 +34,10 @@ from numpy.typing import NDArray
 
 from ecoshare.devices.knob import UNLOCKED
 from ecoshare.devices.nvidia_knobs import GPU_CLOCK
-from ecoshare.devices.zeus_knobs import POWER_LIMIT
 from ecoshare.simulation.gpus import IDLE_SHARE
 from ecoshare.simulation.traces import measured_speeds
 from ecoshare.values.class_profile import MemoryDemand
+from ecoshare.values.power_response import POWER_LIMIT
 from ecoshare.values.setting import Setting
 from scripts.bench.energy_curves import (
     CLOCKS_MHZ,

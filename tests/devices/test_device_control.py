@@ -17,8 +17,8 @@ from ecoshare.devices.knob import UNLOCKED, Cause, KnobFault, Reading
 from ecoshare.devices.nvidia_knobs import GPU_CLOCK, MEMORY_CLOCK, GpuKnobs
 from ecoshare.devices.restore import Foreign, KnobOutcome, mend
 from ecoshare.devices.state_folder import StateFolder
-from ecoshare.devices.zeus_knobs import POWER_LIMIT
 from ecoshare.errors import UnfitEnvironment
+from ecoshare.values.power_response import POWER_LIMIT
 from tests.devices.claims import FOUND_W, claim, limited, state_in
 from tests.driver import FakeDriver, Fault
 

@@ -22,8 +22,8 @@ from ecoshare.devices.nvidia_knobs import GPU_CLOCK, GpuKnobs
 from ecoshare.devices.power_profiles import _NAMES, POWER_PROFILE
 from ecoshare.devices.restore import Foreign, KnobOutcome, Restored, mend
 from ecoshare.devices.state_folder import StateFolder
-from ecoshare.devices.zeus_knobs import POWER_LIMIT
 from ecoshare.reporting.device_table import print_devices
+from ecoshare.values.power_response import POWER_LIMIT
 from tests.devices.claims import FOUND_W, claim, limited, state_in
 from tests.driver import COMPILER, FakeDriver, Fault, presets
 from tests.driver.presets import COMPUTE, HIGH, MAX_Q, MEMORY_BOUND

@@ -18,9 +18,9 @@ from ecoshare.devices.nvidia_knobs import GPU_CLOCK
 from ecoshare.devices.processors_beside import claim_processors, frequency_knob
 from ecoshare.devices.restore import KnobOutcome, mend
 from ecoshare.devices.state_folder import StateFolder, key
-from ecoshare.devices.zeus_knobs import POWER_LIMIT
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.runtime.device_claim import AppliedSettings, claim, leftovers_beside
+from ecoshare.values.power_response import POWER_LIMIT
 from tests.devices.claims import FOUND_W, limited
 from tests.devices.fake_processors import FakeProcessors
 from tests.driver import FakeDriver, Fault

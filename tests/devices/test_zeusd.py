@@ -10,7 +10,7 @@ import pytest
 from ecoshare.devices.knob import Cause
 from ecoshare.devices.nvidia_knobs import GPU_CLOCK, GpuKnobs
 from ecoshare.devices.restore import KnobOutcome, mend
-from ecoshare.devices.zeus_knobs import POWER_LIMIT
+from ecoshare.values.power_response import POWER_LIMIT
 from tests.devices.claims import FOUND_W, claim, limited, state_in
 from tests.driver import FakeDriver, Fault
 from tests.driver.zeusd import Zeusd

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from ecoshare.core.events import Done, InterferencePredicted, Profiled, Refused, SettingAdvised, SettingMeasured
+from ecoshare.core.events import Done, InterferencePredicted, Profiled, Refused, SettingAnswer, SettingMeasured
 from ecoshare.core.placement.admission import Admission
 from ecoshare.core.placement.grant_returns import GrantReturns
 from ecoshare.core.placement.packer import Packer, packing_class
@@ -40,6 +40,7 @@ class PackedPlacement(PlacementStrategy):
             next_id: Function that returns the id of the next command.
         """
         super().__init__(parts, packing_class)
+        self._packing = packing
         self._packer = Packer(
             parts.policy, packing, self.lane_index, self.fit, self.waiting, is_held, largest, next_id, colocations
         )
@@ -50,6 +51,11 @@ class PackedPlacement(PlacementStrategy):
     def groups(self) -> Packer:
         """Groups of co-located jobs."""
         return self._packer
+
+    @property
+    def objective(self) -> PackingPolicy:
+        """The policy."""
+        return self._packing
 
     # Jobs
 
@@ -159,9 +165,7 @@ class PackedPlacement(PlacementStrategy):
                 yield from self._returns.ask(job)
         yield from self.fill(event.at_s)
 
-    def settings_answered(
-        self, device: str, event: Done | Refused | SettingMeasured | SettingAdvised
-    ) -> Iterator[Step]:
+    def settings_answered(self, device: str, event: SettingAnswer) -> Iterator[Step]:
         """Steps after an answer to a command of the setting selection. A measurement tells speeds of its jobs."""
         if isinstance(event, SettingMeasured):
             self._packer.measured(event.measurement, self.lane_index.devices[device])

@@ -24,8 +24,7 @@ from ecoshare.core.events import (
     Planned,
     Profiled,
     Refused,
-    SettingAdvised,
-    SettingMeasured,
+    SettingAnswer,
 )
 from ecoshare.core.placement.displacement import Displacement
 from ecoshare.core.placement.host_memory import HostMemory
@@ -34,7 +33,7 @@ from ecoshare.core.placement.lane_index import LaneIndex
 from ecoshare.core.placement.memory_fit import MemoryFit
 from ecoshare.core.placement.packer import Packer
 from ecoshare.core.placement.steps import RankLanes, ReviewSettings, Start, Step
-from ecoshare.core.policies.base import LevelPolicy, Policy
+from ecoshare.core.policies.base import LevelPolicy, PackingPolicy, Policy
 from ecoshare.core.policy_timers import PolicyTimers
 from ecoshare.core.profiling_windows import Profiling
 from ecoshare.core.records import Job, Lane
@@ -106,6 +105,11 @@ class PlacementStrategy(ABC):
     @property
     def groups(self) -> Packer | None:
         """Groups of co-located jobs; None if the strategy forms none."""
+        return None
+
+    @property
+    def objective(self) -> PackingPolicy | None:
+        """Policy with an objective that tells the worth and the cost of work; None if the policy has none."""
         return None
 
     # Jobs
@@ -250,9 +254,7 @@ class PlacementStrategy(ABC):
         """Steps after a profiling window has closed."""
         return self.fill(event.at_s)
 
-    def settings_answered(
-        self, device: str, event: Done | Refused | SettingMeasured | SettingAdvised
-    ) -> Iterable[Step]:
+    def settings_answered(self, device: str, event: SettingAnswer) -> Iterable[Step]:
         """Steps after an answer to a command of the setting selection."""
         return (ReviewSettings((device,)),)
 

@@ -26,9 +26,10 @@ from ecoshare.devices.memory_transfer import MemoryTransfer
 from ecoshare.devices.meter import MeterFault
 from ecoshare.devices.power_model import PowerModel
 from ecoshare.devices.vendor import DeviceState
-from ecoshare.devices.zeus_knobs import POWER_LIMIT, ZeusPowerLimit, cause_of, reported
+from ecoshare.devices.zeus_knobs import ZeusPowerLimit, cause_of, reported
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.values.device import DeviceInfo
+from ecoshare.values.power_response import POWER_LIMIT
 
 SHARE = 0.95
 """Share of the free memory that a run may use. The rest is for the driver, which needs more with each context."""

@@ -1,0 +1,387 @@
+"""Power budget: the limits of all devices, which together never exceed it.
+
+::
+
+    a job came, went or was measured ──► the limits under which the work costs least (`power_allocation.py`)
+                                             │
+           lower limits first                ▼            when these are in force, what they freed is given away
+      ApplySetting cuda:0 ──► Done ──► ApplySetting cuda:1 ──► Done
+
+    a packing is warm and its limit new ──► MeasureSetting ──► AskPower ──► PowerPredicted: its response is known better
+
+A limit counts from the command that raises it until the answer to the command that lowers it. An idle device counts
+with the limit that is set there, too. No job starts before the limits that a run found fit into the budget.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+
+from ecoshare.core.commands import ApplySetting, AskPower, Command, MeasureSetting
+from ecoshare.core.events import (
+    Done,
+    PowerPredicted,
+    Refused,
+    RunOpened,
+    SettingAdvised,
+    SettingAnswer,
+    SettingMeasured,
+)
+from ecoshare.core.placement.colocation_estimates import IDLE_SHARE, ColocationForecast
+from ecoshare.core.policies.base import PackingPolicy
+from ecoshare.core.power_allocation import PoweredDevice, allocate, cost_at
+from ecoshare.core.records import Job, Lane
+from ecoshare.core.run_state import RunState
+from ecoshare.core.setting_selection import packing_of
+from ecoshare.values.measurement import Measurement, MeasurementStatus
+from ecoshare.values.packing import Packing
+from ecoshare.values.power_response import POWER_LIMIT, LimitMeasurement, PowerPoint, PowerResponse
+from ecoshare.values.setting import AS_FOUND, Setting
+
+GAIN = 0.01
+"""Least relative fall of the cost for which limits are changed: each change takes a moment, and is written down."""
+
+MOST_MEASUREMENTS = 5
+"""Most measurements of one packing, each under another limit."""
+
+MOST_TRIES = 8
+"""Most measurements that are begun for one packing. Some fail, because a job ends meanwhile."""
+
+NEAR = 0.04
+"""Relative distance of two limits below which a measurement of one says enough about the other."""
+
+_UNKNOWN_EXPONENT = 0.5
+"""Assumed exponent of the speed against the limit, before the adviser has answered for a packing."""
+
+
+@dataclass(slots=True)
+class _Powered:
+    """A device under the budget.
+
+    Attributes:
+        limits_w: Power limits (W) that it takes, ascending; the last is the one that it was found with.
+        in_force_w: Limit in force.
+        wanted_w: Limit of the last `ApplySetting` command, in force or not.
+        goal_w: Limit that the device should have.
+        packing: Jobs that are at work.
+        jobs: Those jobs.
+        command: Id of the `ApplySetting` or `MeasureSetting` command without an answer; None without one.
+        measures: Whether that command measures.
+        is_profiled: Whether a profiling window is open on the device.
+        is_stuck: Whether the device has refused a limit. It then keeps the limit in force.
+    """
+
+    name: str
+    limits_w: tuple[float, ...]
+    in_force_w: float
+    wanted_w: float
+    goal_w: float
+    packing: Packing = ()
+    jobs: tuple[Job, ...] = ()
+    command: int | None = None
+    measures: bool = False
+    is_profiled: bool = False
+    is_stuck: bool = False
+
+    @property
+    def setting(self) -> Setting:
+        """Setting in force."""
+        return _setting(self, self.in_force_w)
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether the limit in force must stay, for a measurement, for a window, or as the device refuses others."""
+        return self.measures or self.is_profiled or self.is_stuck
+
+    @property
+    def counts_w(self) -> float:
+        """Power (W) with which the device counts: the largest limit that may be in force."""
+        return max(self.in_force_w, self.wanted_w)
+
+
+class PowerBudget:
+    """Limits of all devices. It takes the place of the setting selection in a run with a budget."""
+
+    active = tries = True
+
+    def __init__(
+        self,
+        opened: RunOpened,
+        state: RunState,
+        policy: PackingPolicy | None,
+        present: Callable[[Iterable[Lane]], list[Job]],
+        is_profiling: Callable[[str], bool],
+        next_id: Callable[[], int],
+    ) -> None:
+        """Budget of a run that begins. All devices have the limits that they were found with.
+
+        Args:
+            opened: Opening of the run, with the budget, which is at least the sum of the least limits, and with devices
+                that all have limits that can be set.
+            state: State of the run; `over_budget` is kept up to date.
+            policy: Policy of the run, if it packs: the objective. None stands for the most work per second.
+            present: Function that returns the jobs of some lanes that make up the packing of their device.
+            is_profiling: Function that returns whether a profiling window is open on a device, by its name.
+            next_id: Function that returns the id of the next command.
+        """
+        config = opened.config
+        self._budget_w, self._least_speed = config.power_budget_w, 1.0 / (config.tuning_limit or inf)
+        self._state, self._policy = state, policy
+        self._present, self._is_profiling, self._next_id = present, is_profiling, next_id
+        self._devices = {
+            each.name: _Powered(each.name, limits, limits[-1], limits[-1], limits[-1])
+            for each in opened.devices
+            if (limits := each.power_limits_w)
+        }
+        self._responses: dict[tuple[Packing, tuple[float, ...]], PowerResponse] = {}
+        self._measured: dict[Packing, list[LimitMeasurement]] = {}
+        self._tries: Counter[Packing] = Counter()
+        self._asked: dict[int, _Question] = {}
+        self._is_stale = True
+        self._look_at_sum()
+
+    def begin(self) -> list[Command]:
+        """Commands that bring the limits that the run found into the budget."""
+        return self._deal()
+
+    @property
+    def counted_w(self) -> float:
+        """Sum (W) of the limits that may be in force."""
+        return sum(each.counts_w for each in self._devices.values())
+
+    def is_measuring(self, name: str) -> bool:
+        """Whether a measurement is under way on a device. A job that comes or goes now makes it void."""
+        return self._devices[name].measures
+
+    def at_default(self, lane: Lane) -> bool:
+        """Whether the device of a lane has the limit that it was found with, and no command is about to change that."""
+        device = self._devices[lane.device.name]
+        return device.command is None and device.setting == AS_FOUND
+
+    def look(self, name: str, lanes: Sequence[Lane], ready: bool) -> list[Command]:
+        """Commands that follow from the present packing of a device; see `SettingSelector.look`."""
+        device = self._devices[name]
+        jobs = tuple(self._present(lanes))
+        # A device between two jobs keeps its limit: the next one comes in a moment.
+        if jobs or not (self._state.starting or self._state.live > self._state.placed):
+            self._is_stale |= set(jobs) != set(device.jobs)
+            device.jobs, device.packing = jobs, packing_of(jobs)
+        return [*self._deal(), *(self._learn(device, ready) if jobs else ())]
+
+    def owns(self, command: int) -> bool:
+        """Whether a command belongs to the budget and has no answer yet."""
+        return command in self._asked or any(each.command == command for each in self._devices.values())
+
+    def device_of(self, command: int) -> str:
+        """Name of the device that an unanswered command is about."""
+        if command in self._asked:
+            return self._asked[command].device
+        return next(each.name for each in self._devices.values() if each.command == command)
+
+    def answered(self, event: SettingAnswer, lanes: Sequence[Lane]) -> list[Command]:
+        """Commands that follow from the answer to a command of the budget.
+
+        Args:
+            event: The answer.
+            lanes: All lanes of the device that the command is about.
+        """
+        if isinstance(event, PowerPredicted):
+            asked = self._asked.pop(event.command)
+            self._responses[asked.packing, asked.limits_w] = event.response
+            self._is_stale = True
+            return self._deal()
+        device = self._devices[self.device_of(event.command)]
+        device.command = None
+        commands: list[Command] = []
+        match event:
+            case Done():
+                device.in_force_w = device.wanted_w
+            case Refused():
+                device.wanted_w, device.is_stuck, self._is_stale = device.in_force_w, True, True
+                self._give_up(device, event.error)
+            case SettingMeasured():
+                device.measures, self._is_stale = False, True
+                commands = self._told(device, event.measurement, packing_of(self._present(lanes)))
+            case SettingAdvised():
+                raise AssertionError("a run with a budget searches no settings")
+        self._look_at_sum()
+        return commands + self._deal()
+
+    # Limits
+
+    def _deal(self) -> list[Command]:
+        """Commands that bring the limits nearer to the best ones."""
+        if self._is_stale:
+            self._is_stale = False
+            self._choose()
+        commands: list[Command] = []
+        for device in self._devices.values():
+            if device.command is None and device.goal_w < device.in_force_w:
+                commands.append(self._apply(device))
+        for device in self._devices.values():
+            more_w = device.goal_w - device.in_force_w
+            if device.command is None and more_w > 0.0 and self.counted_w + more_w <= self._budget_w:
+                commands.append(self._apply(device))
+        return commands
+
+    def _choose(self) -> None:
+        """Choose the limit of each device. Those of this moment stay if others are hardly better."""
+        devices = list(self._devices.values())
+        for each in devices:
+            each.is_profiled = self._is_profiling(each.name)
+            self._is_stale |= each.is_profiled  # the limit is chosen anew after the window
+            if each.is_fixed:
+                each.goal_w = each.in_force_w
+        powered = self._fast_enough([self._powered(each) for each in devices])
+        best = allocate(powered, self._budget_w, self._cost)
+        now = [each.goal_w for each in devices]
+        if sum(now) <= self._budget_w:
+            before = cost_at(powered, now, self._cost)
+            if before * (1.0 - GAIN) <= cost_at(powered, best, self._cost) and before < inf:
+                return
+        left_w = self._budget_w - sum(best)
+        for device, limit_w in zip(devices, best, strict=True):
+            more_w = device.in_force_w - limit_w
+            # An idle device keeps its limit while nothing needs the watts: it draws no more, and starts the faster.
+            stays = not device.jobs and 0.0 < more_w <= left_w
+            device.goal_w = device.in_force_w if stays else limit_w
+            left_w -= more_w if stays else 0.0
+
+    def _fast_enough(self, powered: list[PoweredDevice]) -> list[PoweredDevice]:
+        """The devices without limits that are too low for the tuning limit, if the budget suffices for that."""
+        kept = [replace(each, response=_from(each.response, self._least_speed)) for each in powered]
+        return kept if sum(each.response[0].limit_w for each in kept) <= self._budget_w else powered
+
+    def _powered(self, device: _Powered) -> PoweredDevice:
+        """The device as the allocation sees it. A device that measures or is stuck keeps its limit."""
+        response = self._response(device)
+        full_w = response[-1].power_w
+        if device.is_fixed:
+            response = (_at(response, device.in_force_w),)
+        if not device.jobs:
+            limit_w = device.in_force_w if device.is_fixed else device.limits_w[0]
+            return PoweredDevice((PowerPoint(limit_w, 1.0, min(limit_w, IDLE_SHARE * device.limits_w[-1])),))
+        lanes: dict[int, list[Job]] = {}
+        for job in device.jobs:
+            lanes.setdefault(job.lanes[0].number, []).append(job)
+        worth = sum(sum(self._worth(job, full_w / len(lanes)) for job in jobs) / len(jobs) for jobs in lanes.values())
+        return PoweredDevice(response, float(len(lanes)), worth)
+
+    def _worth(self, job: Job, full_w: float) -> float:
+        """Worth of a second of a job's work: of its joules, for an objective that counts these."""
+        return 1.0 if self._policy is None else self._policy.worth(job, full_w, job.told_s)
+
+    def _cost(self, speeds: float, worth: float, power_w: float) -> float:
+        if worth <= 0.0:
+            return inf
+        if self._policy is None:
+            return 1.0 / worth
+        return self._policy.spent(ColocationForecast((speeds,), (0.0,), power_w)) / worth
+
+    def _apply(self, device: _Powered) -> ApplySetting:
+        device.wanted_w, device.command = device.goal_w, self._next_id()
+        return ApplySetting(device.command, device.name, _setting(device, device.goal_w))
+
+    def _give_up(self, device: _Powered, error: str) -> None:
+        """Let no job start if the least limits, with that of a device that refuses another one, exceed the budget."""
+        least_w = [each.in_force_w if each.is_stuck else each.limits_w[0] for each in self._devices.values()]
+        if self._state.over_budget and sum(least_w) > self._budget_w and not self._state.refusal:
+            self._state.refusal = f"the power budget of {self._budget_w:g} W cannot be kept: {device.name}: {error}"
+
+    def _look_at_sum(self) -> None:
+        self._state.over_budget = sum(each.in_force_w for each in self._devices.values()) > self._budget_w
+
+    # Responses
+
+    def _response(self, device: _Powered) -> PowerResponse:
+        known = self._responses.get((device.packing, device.limits_w))
+        if known is not None:
+            return known
+        most_w = device.limits_w[-1]
+        return tuple(PowerPoint(each, (each / most_w) ** _UNKNOWN_EXPONENT, each) for each in device.limits_w)
+
+    def _learn(self, device: _Powered, ready: bool) -> list[Command]:
+        """Question about an unknown packing, and measurement of a packing that will last under a new limit."""
+        packing = device.packing
+        commands: list[Command] = []
+        if (packing, device.limits_w) not in self._responses:
+            commands += self._ask(device, packing)
+        if ready and device.command is None and device.in_force_w == device.goal_w and self._is_new(device):
+            self._tries[packing] += 1
+            device.command, device.measures = self._next_id(), True
+            jobs = tuple(sorted(job.spec.name for job in device.jobs))
+            commands.append(MeasureSetting(device.command, device.name, jobs, device.setting))
+        return commands
+
+    def _is_new(self, device: _Powered) -> bool:
+        """Whether a measurement of the packing of a device under its limit would teach something."""
+        known = self._measured.get(device.packing, [])
+        if len(known) >= MOST_MEASUREMENTS or self._tries[device.packing] >= MOST_TRIES:
+            return False
+        if any(each.measures and each.packing == device.packing for each in self._devices.values()):
+            return False
+        return all(abs(each.limit_w / device.in_force_w - 1.0) > NEAR for each in known)
+
+    def _ask(self, device: _Powered, packing: Packing) -> list[Command]:
+        question = _Question(device.name, packing, device.limits_w)
+        if any((each.packing, each.limits_w) == (packing, device.limits_w) for each in self._asked.values()):
+            return []  # the answer to an earlier question comes first
+        command = self._next_id()
+        self._asked[command] = question
+        return [AskPower(command, device.name, packing, device.limits_w, tuple(self._known(device, packing)))]
+
+    def _known(self, device: _Powered, packing: Packing) -> list[LimitMeasurement]:
+        """Measurements of a packing, with that of its class alone from an earlier run, under the limit as found."""
+        solos = [job.spec.solo for job in device.jobs if packing == ((job.spec.job_class,),)]
+        earlier = [
+            LimitMeasurement(device.limits_w[-1], solo.power_w, ((packing[0][0], solo.iteration_s),))
+            for solo in solos[:1]
+            if solo is not None and solo.power_w and solo.iteration_s
+        ]
+        return [*earlier, *self._measured.get(packing, [])]
+
+    def _told(self, device: _Powered, found: Measurement, packing: Packing) -> list[Command]:
+        """Note a measurement, and ask what follows from it."""
+        if found.status is not MeasurementStatus.MEASURED or not found.power_w or packing != device.packing:
+            return []
+        times: dict[str, list[float]] = {}
+        for job in device.jobs:
+            if job.spec.name in found.times_s:
+                times.setdefault(job.spec.job_class, []).append(found.times_s[job.spec.name])
+        if set(times) != {name for lane in packing for name in lane}:
+            return []
+        means = tuple((name, sum(times[name]) / len(times[name])) for name in sorted(times))
+        self._measured.setdefault(packing, []).append(LimitMeasurement(device.in_force_w, found.power_w, means))
+        return self._ask(device, packing)
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """Question for the response of a packing.
+
+    Attributes:
+        device: Name of the device that asks.
+        limits_w: Limits of the device.
+    """
+
+    device: str
+    packing: Packing
+    limits_w: tuple[float, ...]
+
+
+def _setting(device: _Powered, limit_w: float) -> Setting:
+    return AS_FOUND if limit_w == device.limits_w[-1] else ((POWER_LIMIT, limit_w),)
+
+
+def _from(response: PowerResponse, least_speed: float) -> PowerResponse:
+    """Points with at least this speed. The last point has the speed 1, or it is the only one."""
+    return tuple(point for point in response if point.speed >= least_speed) or response[-1:]
+
+
+def _at(response: PowerResponse, limit_w: float) -> PowerPoint:
+    """Point of a limit in force, with the values of the nearest lower limit of the response."""
+    found = next((point for point in reversed(response) if point.limit_w <= limit_w), response[0])
+    return replace(found, limit_w=limit_w)

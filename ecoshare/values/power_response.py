@@ -1,0 +1,42 @@
+"""Response of a device with its jobs to its power limit: how fast the jobs are, and what the device draws."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+POWER_LIMIT = "power_limit"
+"""Name of the knob that limits the power (W) of a board."""
+
+
+@dataclass(frozen=True, slots=True)
+class LimitMeasurement:
+    """Measurement of a packing under one power limit.
+
+    Attributes:
+        limit_w: Power limit (W) of the device.
+        power_w: Mean power (W) of the device.
+        times_s: Class and its mean time (s) of an iteration, for each class of the packing, sorted by class.
+    """
+
+    limit_w: float
+    power_w: float
+    times_s: tuple[tuple[str, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PowerPoint:
+    """Expected behaviour of a packing under one power limit.
+
+    Attributes:
+        limit_w: Power limit (W) of the device.
+        speed: Relative speed in (0, 1]: rate under this limit / rate under the largest limit, as the mean of the jobs.
+        power_w: Mean power (W) of the device.
+    """
+
+    limit_w: float
+    speed: float
+    power_w: float
+
+
+PowerResponse = tuple[PowerPoint, ...]
+"""Points of one packing for all limits of a device, the lowest limit first."""

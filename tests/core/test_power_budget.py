@@ -1,0 +1,266 @@
+"""Power budget: the limits of all devices never exceed it, at any instant, and watts go where they buy most."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from math import inf
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ecoshare.core.commands import ApplySetting, AskPower, MeasureSetting, StartJob
+from ecoshare.core.events import Config, Done, Refused
+from ecoshare.core.power_allocation import PoweredDevice, allocate, cost_at
+from ecoshare.core.states import JobState
+from ecoshare.testing.virtual_driver import ScriptedJob, VirtualDriver
+from ecoshare.values.attempt import Outcome
+from ecoshare.values.class_profile import MemoryDemand
+from ecoshare.values.device import Device
+from ecoshare.values.job_spec import JobSpec
+from ecoshare.values.power_response import POWER_LIMIT, PowerPoint
+from ecoshare.values.setting import Setting
+
+GIB = 1 << 30
+LIMITS_W = (100.0, 150.0, 200.0, 250.0, 300.0)
+POLICIES = ("energy", "edp", "jct", "makespan", "fair", "fifo", "srtf", "tiresias", "gandiva", "fluid")
+
+
+def gpu(number: int, limits_w: tuple[float, ...] = LIMITS_W) -> Device:
+    return Device(f"cuda:{number}", "here", 16 * GIB, power_limits_w=limits_w)
+
+
+def job(name: str, job_class: str = "a", length_s: float = 3.0, at_s: float = 0.0) -> tuple[JobSpec, ScriptedJob]:
+    spec = JobSpec(name, job_class, memory=MemoryDemand(GIB), profiled=job_class != "c")
+    return spec, ScriptedJob(at_s, ((length_s, Outcome.COMPLETED),), profile=MemoryDemand(GIB))
+
+
+def drive(
+    budget_w: float,
+    devices: tuple[Device, ...],
+    *jobs: tuple[JobSpec, ScriptedJob],
+    policy: str = "makespan",
+    lanes: int = 1,
+    refuses: frozenset[Setting] = frozenset(),
+    tuning_limit: float = 0.0,
+) -> VirtualDriver:
+    config = Config(
+        policy,
+        lanes_per_device=lanes,
+        places_per_lane=2,
+        profile=True,
+        power_budget_w=budget_w,
+        tuning_limit=tuning_limit,
+    )
+    return VirtualDriver(config, devices, {spec.name: (spec, script) for spec, script in jobs}, refuses=refuses).run()
+
+
+def limit_w(setting: Setting, device: Device) -> float:
+    return float(dict(setting).get(POWER_LIMIT, device.power_limits_w[-1]))
+
+
+def most_w(driver: VirtualDriver, budget_w: float) -> float:
+    """Largest sum of the limits that may be in force at once after the first job was started.
+
+    A limit may be in force from its command on, and the one before it until the answer.
+    """
+    devices = {each.name: each for each in driver.devices}
+    may = {name: [each.power_limits_w[-1]] for name, each in devices.items()}
+    asked: dict[int, tuple[str, float]] = {}
+    largest, is_under_way = 0.0, False
+    for event, commands in driver.log:
+        if isinstance(event, Done | Refused) and event.command in asked:
+            name, wanted_w = asked.pop(event.command)
+            may[name] = [wanted_w] if isinstance(event, Done) else may[name][:1]
+        for each in commands:
+            if isinstance(each, ApplySetting):
+                wanted_w = limit_w(each.setting, devices[each.device])
+                asked[each.id] = each.device, wanted_w
+                may[each.device].append(wanted_w)
+            is_under_way = is_under_way or isinstance(each, StartJob)
+            if is_under_way or sum(max(each) for each in may.values()) <= budget_w:
+                is_under_way = True
+                largest = max(largest, sum(max(each) for each in may.values()))
+    return largest
+
+
+def of(driver: VirtualDriver, kind: type) -> list:  # type: ignore[type-arg]
+    return [each for _, commands in driver.log for each in commands if isinstance(each, kind)]
+
+
+def test_no_job_starts_before_the_limits_fit_into_the_budget() -> None:
+    driver = drive(500.0, (gpu(0), gpu(1)), job("a"))
+    at_s = {type(event).__name__: event.at_s for event, commands in driver.log if of_kind(commands, StartJob)}
+    answered = [event.at_s for event, _ in driver.log if isinstance(event, Done)]
+    assert at_s and answered, "a job was started, and limits were set"
+    first_start = next(place for place, (_, commands) in enumerate(driver.log) if of_kind(commands, StartJob))
+    lowered = {each.device for _, commands in driver.log[:first_start] for each in of_kind(commands, ApplySetting)}
+    assert lowered, "the limits were lowered before"
+    assert most_w(driver, 500.0) <= 500.0
+
+
+def of_kind(commands: tuple, kind: type) -> list:  # type: ignore[type-arg]
+    return [each for each in commands if isinstance(each, kind)]
+
+
+def test_a_budget_above_all_limits_leaves_devices_that_work_as_they_were_found() -> None:
+    driver = drive(1000.0, (gpu(0), gpu(1)), job("a"), job("b"))
+    assert set(driver.states().values()) == {JobState.COMPLETED}
+    assert not of(driver, ApplySetting)
+
+
+def test_the_watts_of_an_idle_device_go_to_the_one_that_works() -> None:
+    driver = drive(400.0, (gpu(0), gpu(1)), job("a", length_s=8.0))
+    limits_w = {each.name: 300.0 for each in driver.devices}
+    while_it_runs: list[dict[str, float]] = []
+    for event, commands in driver.log:
+        for each in of_kind(commands, ApplySetting):
+            limits_w[each.device] = limit_w(each.setting, gpu(0))
+        if event.at_s > 2.0:
+            while_it_runs.append(dict(limits_w))
+    assert while_it_runs[0] == {"cuda:0": 300.0, "cuda:1": 100.0}
+
+
+def test_a_packing_is_measured_under_its_limits_and_asked_about() -> None:
+    driver = drive(400.0, (gpu(0), gpu(1)), job("a", "a", 20.0), job("b", "b", 20.0))
+    measured = of(driver, MeasureSetting)
+    assert measured and of(driver, AskPower)
+    told = [each for each in of(driver, AskPower) if each.measurements]
+    assert told and told[0].measurements[0].power_w == 100.0
+    seen = [(each.device, each.setting, each.jobs) for each in measured]
+    assert len(set(seen)) == len(seen), "no packing is measured twice under one limit"
+
+
+def test_a_run_ends_where_the_limits_cannot_be_lowered() -> None:
+    refused = frozenset({((POWER_LIMIT, each),) for each in LIMITS_W})
+    driver = drive(300.0, (gpu(0), gpu(1)), job("a"), job("b", at_s=5.0), refuses=refused)
+    assert set(driver.states().values()) == {JobState.FAILED}
+    assert not of(driver, StartJob)
+    reasons = {job.history[-1].cause for job in driver.core.jobs.values()}
+    assert len(reasons) == 1 and "the power budget of 300 W cannot be kept: cuda:" in reasons.pop()
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    limits=st.lists(
+        st.lists(st.integers(5, 40).map(lambda each: 10.0 * each), min_size=1, max_size=6, unique=True).map(
+            lambda each: tuple(sorted(each))
+        ),
+        min_size=1,
+        max_size=4,
+    ),
+    jobs=st.lists(st.tuples(st.sampled_from("abc"), st.floats(0.05, 9.0), st.floats(0.0, 9.0)), min_size=1, max_size=8),
+    part=st.floats(0.0, 1.2),
+    policy=st.sampled_from(POLICIES),
+    lanes=st.integers(1, 3),
+    refused=st.sets(st.integers(5, 40).map(lambda each: 10.0 * each), max_size=2),
+)
+def test_the_limits_never_exceed_the_budget(
+    limits: list[tuple[float, ...]],
+    jobs: list[tuple[str, float, float]],
+    part: float,
+    policy: str,
+    lanes: int,
+    refused: set[float],
+) -> None:
+    devices = tuple(gpu(number, each) for number, each in enumerate(limits))
+    least_w, found_w = sum(each[0] for each in limits), sum(each[-1] for each in limits)
+    budget_w = least_w + part * (found_w - least_w) + 0.5
+    made = [job(f"j{number}", *each) for number, each in enumerate(jobs)]
+    settings_refused = frozenset({((POWER_LIMIT, each),) for each in refused})
+    driver = drive(budget_w, devices, *made, policy=policy, lanes=lanes, refuses=settings_refused)
+    ends = set(driver.states().values())
+    if JobState.FAILED in ends:
+        assert ends == {JobState.FAILED} and not of(driver, StartJob) and refused
+        return
+    assert ends == {JobState.COMPLETED}
+    assert most_w(driver, budget_w) <= budget_w
+
+
+def response(*points: tuple[float, float, float]) -> tuple[PowerPoint, ...]:
+    return tuple(PowerPoint(*each) for each in points)
+
+
+def throughput(_speeds: float, worth: float, _power_w: float) -> float:
+    return 1.0 / worth if worth > 0.0 else inf
+
+
+def joules(_speeds: float, worth: float, power_w: float) -> float:
+    return power_w / worth if worth > 0.0 else inf
+
+
+STEEP = response((100.0, 0.4, 100.0), (200.0, 0.8, 200.0), (300.0, 1.0, 300.0))
+FLAT = response((100.0, 0.9, 100.0), (200.0, 0.97, 150.0), (300.0, 1.0, 160.0))
+
+
+def test_watts_go_to_the_device_that_gains_most() -> None:
+    both = [PoweredDevice(FLAT, 1.0, 1.0), PoweredDevice(STEEP, 1.0, 1.0)]
+    assert allocate(both, 400.0, throughput) == [100.0, 300.0]
+    assert allocate(both, 300.0, throughput) == [100.0, 200.0]
+    assert allocate(both, 100.0, throughput) == [100.0, 100.0], "less than the least limits cannot be given"
+
+
+def test_an_objective_that_counts_joules_leaves_watts_that_cost_more_than_they_save() -> None:
+    alone = [PoweredDevice(STEEP, 1.0, 300.0)]
+    assert allocate(alone, 1000.0, joules) == [100.0]
+    assert allocate(alone, 1000.0, throughput) == [300.0]
+
+
+@given(
+    curves=st.lists(
+        st.lists(st.tuples(st.integers(1, 9), st.floats(0.01, 1.0)), min_size=1, max_size=4), min_size=1, max_size=3
+    ),
+    part=st.floats(0.0, 1.0),
+)
+def test_the_allocation_of_responses_that_bend_down_is_near_the_best(
+    curves: list[list[tuple[int, float]]], part: float
+) -> None:
+    devices = []
+    for steps in curves:
+        watts, speed, points = 50.0, 0.2, []
+        for more_w, faster in sorted(steps, key=lambda each: -each[1] / each[0]):
+            points.append(PowerPoint(watts, speed, watts))
+            watts, speed = watts + 10.0 * more_w, speed + faster
+        devices.append(PoweredDevice(tuple(points), 1.0, 1.0))
+    least_w = sum(each.response[0].limit_w for each in devices)
+    budget_w = least_w + part * sum(each.response[-1].limit_w - each.response[0].limit_w for each in devices)
+    chosen = allocate(devices, budget_w, throughput)
+    assert sum(chosen) <= max(least_w, budget_w) + 1e-6
+    best = min(
+        cost_at(devices, each, throughput) for each in _every(devices) if sum(each) <= max(least_w, budget_w) + 1e-6
+    )
+    largest_step = max(
+        (after.speed - before.speed for each in devices for before, after in pairwise(each.response)),
+        default=0.0,
+    )
+    # What is left is less than one step: the best sum of speeds is at most that much larger.
+    assert 1.0 / best <= 1.0 / cost_at(devices, chosen, throughput) + largest_step + 1e-9
+
+
+def _every(devices: list[PoweredDevice]) -> list[list[float]]:
+    found: list[list[float]] = [[]]
+    for device in devices:
+        found = [[*each, point.limit_w] for each in found for point in device.response]
+    return found
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_all_policies_run_under_a_budget(policy: str) -> None:
+    driver = drive(
+        350.0, (gpu(0), gpu(1)), *(job(f"j{number}", "ab"[number % 2], 4.0) for number in range(6)), policy=policy
+    )
+    assert set(driver.states().values()) == {JobState.COMPLETED}
+    assert 200.0 <= most_w(driver, 350.0) <= 350.0
+
+
+def test_the_tuning_limit_bounds_how_far_joules_are_saved() -> None:
+    one = (gpu(0),)
+    free, bounded = (
+        drive(300.0, one, job("a"), policy="energy"),
+        drive(300.0, one, job("a"), policy="energy", tuning_limit=1.1),
+    )
+    # A device is as fast as the square root of its limit here: 0.91 of its speed takes 0.83 of its 300 W.
+    assert [limit_w(each.setting, gpu(0)) for each in of(free, ApplySetting)] == [100.0]
+    assert [limit_w(each.setting, gpu(0)) for each in of(bounded, ApplySetting)] == [250.0]
+    scarce = drive(200.0, one, job("a"), policy="energy", tuning_limit=1.1)
+    assert most_w(scarce, 200.0) <= 200.0, "the budget goes before the tuning limit"
