@@ -35,11 +35,19 @@ def every(count: int, nearness: int) -> Near:
         ),
         (every(4, over_nvlinks(18)), 4, ["cuda:0, cuda:1, cuda:2 and cuda:3: 18 NVLinks"]),
         (every(2, XGMI), 2, ["cuda:0 and cuda:1: over XGMI"]),
-        ({(0, 1): ONE_BOARD, (1, 2): NUMA_NODE}, 3, ["cuda:0 and cuda:1: on one board", "cuda:1 and cuda:2: in one NUMA node"]),
-        (every(3, ACROSS_NODES) | {(0, 1): 14}, 3, ["cuda:0 and cuda:1: 4 NVLinks", "all other pairs: across NUMA nodes"]),
+        (
+            {(0, 1): ONE_BOARD, (1, 2): NUMA_NODE},
+            3,
+            ["cuda:0 and cuda:1: on one board", "cuda:1 and cuda:2: in one NUMA node"],
+        ),
+        (
+            every(3, ACROSS_NODES) | {(0, 1): over_nvlinks(4)},
+            3,
+            ["cuda:0 and cuda:1: 4 NVLinks", "all other pairs: across NUMA nodes"],
+        ),
         ({}, 2, []),
     ],
-)  # fmt: skip
+)
 def test_each_group_has_a_line(near: Near, count: int, lines: list[str]) -> None:
     assert list(group_lines(links(near, count))) == lines
 
@@ -54,7 +62,7 @@ def test_each_group_has_a_line(near: Near, count: int, lines: list[str]) -> None
 )
 def test_each_known_pair_is_in_a_line_with_its_own_words(drawn: tuple[int, Near]) -> None:
     count, near = drawn
-    told = {}
+    told: dict[tuple[int, ...], str] = {}
     for line in group_lines(links(near, count)):
         names, _, words = line.partition(": ")
         if names == "all other pairs":
