@@ -1,6 +1,6 @@
 """Reads how NVIDIA GPUs are linked: the NVLinks between them, else the nearest part of PCIe that they share.
 
-What NVML does not tell is unknown, and never an error: a run can do without it.
+A link that NVML does not tell is unknown, and never an error: a run can do without it.
 """
 
 from __future__ import annotations

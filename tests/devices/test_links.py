@@ -20,7 +20,7 @@ PAIRS = (0, 2), (1, 3)
 
 @pytest.fixture
 def four(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeDriver:
-    """Driver with four GPUs: NVLinks in two pairs, whose GPUs lie in two NUMA nodes."""
+    """Driver with four GPUs: each pair has NVLinks, and lies in a NUMA node of its own."""
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     driver = FakeDriver(tmp_path, [presets.V100] * 4)
     for one, other in combinations(range(4), 2):

@@ -21,7 +21,7 @@ MOST_SETS = 20_000
 """Most sets of devices that are searched for the best one; C(16, 8) is 12,870. Otherwise the set is grown greedily."""
 
 MOST_GROWN = 64
-"""Most devices from which a set is grown greedily. Its time grows with their cube."""
+"""Most devices from which a set is grown greedily: the time grows with their cube."""
 
 
 class DeviceLinks:
@@ -75,7 +75,7 @@ class DeviceLinks:
         best: tuple[float, int] = (-1, -1)
         found: list[str] = []
         for seed in free:
-            near = {name: self._quality(name, fixed) for name in free}
+            near = {name: self.quality(name, fixed) for name in free}
             chosen, (least, total) = [seed], near.pop(seed)
             while len(chosen) < count:
                 for name, (its_least, its_sum) in near.items():
@@ -88,7 +88,7 @@ class DeviceLinks:
                 best, found = (least, total), chosen
         return sorted(found, key=free.index)
 
-    def _quality(self, name: str, others: Sequence[str]) -> tuple[float, int]:
+    def quality(self, name: str, others: Sequence[str]) -> tuple[float, int]:
         """Least nearness of a device to others, and the sum."""
         near = [self.between(name, other) for other in others]
         return min(near, default=math.inf), sum(near)
@@ -130,5 +130,5 @@ class _Search:
         if (least, total + pairs * self._most) <= self._quality:
             return
         for place in range(first, len(self._free) - missing + 1):
-            its_least, its_sum = self._links._quality(self._free[place], chosen)
+            its_least, its_sum = self._links.quality(self._free[place], chosen)
             self._extend([*chosen, self._free[place]], size, place + 1, min(least, its_least), total + its_sum)

@@ -32,7 +32,7 @@ PAIRS: Near = dict.fromkeys(combinations(range(4), 2), ACROSS_NODES) | {(0, 2): 
 """Four devices: 0 and 2 are linked, and 1 and 3."""
 
 
-def devices(near: Near, count: int, **fields: Any) -> tuple[Device, ...]:
+def devices(near: Near, count: int) -> tuple[Device, ...]:
     """Devices of a node; the first one of each pair names the link."""
     return tuple(
         Device(f"g{one}", "here", 8 * GIB, links=tuple((f"g{b}", to) for (a, b), to in near.items() if a == one))
