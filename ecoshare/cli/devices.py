@@ -10,7 +10,7 @@ from ecoshare.cli.options import JsonOption
 
 
 def devices(as_json: JsonOption = False) -> None:
-    """Show each device's knobs: ranges, present values, and whether this user may set them. Sets nothing."""
+    """Show each device's knobs: ranges, present values, and whether this user may set them; and links. Sets nothing."""
     from ecoshare.devices.knob_survey import survey
     from ecoshare.devices.state_folder import StateFolder
     from ecoshare.reporting.device_table import print_devices

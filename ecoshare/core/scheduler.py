@@ -26,13 +26,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import count
 
-from ecoshare.core.commands import (
-    Command,
-    DropJob,
-    KillJob,
-    OpenLane,
-    ProfileJob,
-)
+from ecoshare.core.commands import Command, DropJob, KillJob, OpenLane, ProfileJob
 from ecoshare.core.events import (
     Done,
     Event,

@@ -9,7 +9,7 @@ import re
 
 from ecoshare.common.plural import counted, listed
 from ecoshare.devices.partitions import partitions
-from ecoshare.devices.registry import find, processors, visible_gpus
+from ecoshare.devices.registry import find, processors, visible_gpus, with_links
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.values.device import PROCESSORS, DeviceInfo
 
@@ -21,7 +21,7 @@ _MOST_PARTITIONS = 9999
 
 
 def find_all(wanted: str | None = None, count: int | None = None) -> tuple[DeviceInfo, ...]:
-    """Devices of a run, in the order in which they are named.
+    """Devices of a run, in the order in which they are named, with their links to each other.
 
     Args:
         wanted: Names of devices, separated by commas; `all` for all GPUs; `cpu/N` for N partitions of the processors.
@@ -38,14 +38,14 @@ def find_all(wanted: str | None = None, count: int | None = None) -> tuple[Devic
         raise UsageError(f"--devices {count}: expected 1 or more")
     found = _named(wanted) if wanted is not None else _default()
     if count is None or count == len(found):
-        return found
+        return with_links(found)
     if found[0].processors:
         raise UsageError(f"--devices {count}: --device {wanted} is {counted(len(found), 'device')} by itself")
     if len(found) < count:
         there = counted(len(found), "device")
         words = f"--device {wanted} names {there}" if wanted else f"this machine has {there}"
         raise UnfitEnvironment(f"--devices {count}: {words}", _remedy(found, count))
-    return found[:count]
+    return with_links(found[:count])
 
 
 def find_one(wanted: str | None = None) -> tuple[DeviceInfo]:

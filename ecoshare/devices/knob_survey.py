@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ecoshare.devices import journal, registry
@@ -54,6 +54,7 @@ class FoundDevice:
         user: Process that sets the device now, in words; None if there is none.
         left: Journal of the device, or None. A dead run left it if `user` is None.
         trouble: Reason why the journal cannot be used; empty if there is no trouble.
+        links: Nearness (`values/nearness.py`) of the other devices of its vendor, as (name, nearness) pairs.
     """
 
     name: str
@@ -65,6 +66,7 @@ class FoundDevice:
     user: str | None = None
     left: Journal | None = None
     trouble: str = ""
+    links: tuple[tuple[str, int], ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -80,6 +82,7 @@ class FoundDevice:
             "set_by": self.user,
             "left_by": self.left.owner.command if self.left is not None and self.user is None else None,
             "trouble": self.trouble,
+            "links": dict(self.links),
         }
 
 
@@ -89,7 +92,8 @@ def survey(state: StateFolder) -> list[FoundDevice]:
     Raises:
         UnfitEnvironment: A driver fails, or the environment names what ecoshare cannot share.
     """
-    return [_look(device, state) for vendor in registry.all_vendors() for device in vendor.visible()]
+    found = [registry.with_links(vendor.visible()) for vendor in registry.all_vendors()]
+    return [replace(_look(device, state), links=device.links) for devices in found for device in devices]
 
 
 def _look(device: DeviceInfo, state: StateFolder) -> FoundDevice:

@@ -51,7 +51,7 @@ def gpus() -> list[NvmlGpu]:
     Raises:
         UnfitEnvironment: The driver fails.
     """
-    with _nvml() as nvml:
+    with library() as nvml:
         if nvml is None:
             return []
         driver = str(nvml.nvmlSystemGetDriverVersion())
@@ -64,7 +64,7 @@ def power_w(uuid: str) -> float | None:
     Raises:
         UnfitEnvironment: There is no driver, or no such GPU.
     """
-    with _nvml() as nvml:
+    with library() as nvml:
         if nvml is None:
             raise UnfitEnvironment("there is no NVIDIA driver on this machine")
         handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
@@ -190,7 +190,7 @@ def _optional(nvml: Any, read: Any) -> Any:
 
 
 @contextmanager
-def _nvml() -> Iterator[Any]:
+def library() -> Iterator[Any]:
     """Context manager: the initialised library, or None without a driver."""
     import pynvml  # the module of nvidia-ml-py
 

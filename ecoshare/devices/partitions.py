@@ -15,12 +15,14 @@ import os
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 
 from ecoshare.common.plural import counted
 from ecoshare.devices.kernel_files import kernel_files
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.values.device import DeviceInfo
+from ecoshare.values.nearness import ACROSS_NODES, NUMA_NODE
 
 Core = tuple[int, ...]
 """Numbers of the processors (hardware threads) of one core."""
@@ -75,6 +77,25 @@ def cut(nodes: Sequence[Sequence[Core]], count: int) -> list[tuple[int, ...]]:
         size = len(cores) // count
         groups = [cores[first : first + size] for first in range(0, size * count, size)]
     return [tuple(sorted(number for core in group for number in core)) for group in groups]
+
+
+def nearness(parts: Sequence[Collection[int]]) -> dict[tuple[int, int], int]:
+    """Nearness (`values/nearness.py`) of each pair of partitions, by their places, the smaller one first.
+
+    Partitions of the same NUMA node are nearer than others. The result is empty if all lie in one node, or if the
+    kernel tells no nodes.
+
+    Args:
+        parts: Processors of each partition.
+    """
+    node_of = _nodes(kernel_files())
+    nodes = [frozenset(node_of.get(number) for number in part) for part in parts]
+    if len(frozenset().union(*nodes)) < 2:
+        return {}
+    return {
+        (one, other): NUMA_NODE if nodes[one] == nodes[other] and len(nodes[one]) == 1 else ACROSS_NODES
+        for one, other in combinations(range(len(parts)), 2)
+    }
 
 
 def cores_of(files: Path, allowed: Collection[int]) -> list[list[Core]]:

@@ -9,6 +9,8 @@ import functools
 import importlib
 import pkgutil
 import re
+from collections.abc import Sequence
+from dataclasses import replace
 
 from ecoshare.common.plural import counted
 from ecoshare.devices import vendors
@@ -38,6 +40,21 @@ def vendor(name: str) -> Vendor:
             return each
     known = ", ".join(each.name for each in all_vendors())
     raise UnfitEnvironment(f"devices of {name} are not known here, only those of {known}")
+
+
+def with_links(devices: Sequence[DeviceInfo]) -> tuple[DeviceInfo, ...]:
+    """The same devices, of one vendor, each with its nearness to the others.
+
+    Raises:
+        UnfitEnvironment: The driver fails.
+    """
+    if len(devices) < 2:
+        return tuple(devices)
+    links: dict[str, list[tuple[str, int]]] = {each.name: [] for each in devices}
+    for (one, other), near in vendor(devices[0].vendor).nearness(devices).items():
+        links[one].append((other, near))
+        links[other].append((one, near))
+    return tuple(replace(each, links=tuple(links[each.name])) for each in devices)
 
 
 def open_device(device: DeviceInfo) -> OpenDevice:

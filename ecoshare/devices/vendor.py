@@ -4,6 +4,7 @@
 
     registry ──► Vendor ──┬── visible()        identity, memory
                           ├── environment()    variables that show a job its devices alone
+                          ├── nearness()       how two devices are linked
                           ├── share_contexts() how processes use them at the same moment
                           ├── memory_transfer() ──► MemoryTransfer: moves memory to the host and back
                           ├── power_model()    watts for a device without a meter
@@ -103,6 +104,14 @@ class Vendor(Protocol):
 
     def environment(self, devices: Sequence[DeviceInfo]) -> dict[str, str | None]:
         """Variables that make only these devices visible to a job, in this order; None takes a variable out."""
+        ...
+
+    def nearness(self, devices: Sequence[DeviceInfo]) -> Mapping[tuple[str, str], int]:
+        """Nearness (`values/nearness.py`) of pairs of these devices, by their names; without unknown pairs.
+
+        Raises:
+            UnfitEnvironment: The driver fails. A link that it does not tell is no failure.
+        """
         ...
 
     def share_contexts(

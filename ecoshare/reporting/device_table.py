@@ -7,6 +7,7 @@ from rich.text import Text
 
 from ecoshare.devices.knob_survey import FoundDevice, FoundKnob
 from ecoshare.devices.restore import KnobOutcome, Restored
+from ecoshare.reporting.link_words import group_lines
 from ecoshare.reporting.prose import say
 from ecoshare.reporting.text_table import TableColumn, print_columns
 
@@ -14,7 +15,10 @@ _COLOURS = {KnobOutcome.FAILED: "red", KnobOutcome.FOREIGN: "yellow"}
 
 
 def print_devices(found: list[FoundDevice], console: Console) -> None:
-    """Print a block for each device: permission to set it, its knobs, missing knobs, and settings that a run left."""
+    """Print a block for each device: permission to set it, its knobs, missing knobs, and settings that a run left.
+
+    The links of the devices come last, if any are known.
+    """
     for place, device in enumerate(found):
         if place:
             console.print()
@@ -33,6 +37,11 @@ def print_devices(found: list[FoundDevice], console: Console) -> None:
         if device.trouble:
             say(console, f"  {device.trouble}", "yellow")
         _print_knobs(device, console)
+    if lines := list(group_lines({device.name: dict(device.links) for device in found if device.links})):
+        console.print()
+        say(console, "links", "bold")
+        for line in lines:
+            say(console, f"  {line}")
 
 
 def _print_knobs(device: FoundDevice, console: Console) -> None:

@@ -20,6 +20,7 @@ from ecoshare.core.states import JobState
 from ecoshare.record.log_replay import LogReplay, ReplayMoment
 from ecoshare.record.packing_timeline import PackingTimeline
 from ecoshare.record.run_history import RunHistory
+from ecoshare.reporting.link_words import gang_words
 from ecoshare.reporting.queue_groups import Queued
 from ecoshare.reporting.reason_intervals import SHORTEST_S, ReasonInterval, Story, alike, joined
 from ecoshare.values.attempt import Outcome
@@ -200,7 +201,7 @@ class _Listener:
                 self._windows[device] = WindowSpan(device, job, at_s, None)
 
     def _remark(self, moment: ReplayMoment, touched: Iterable[Job]) -> None:
-        """Note failed windows, refused starts, kills and exits as remarks of their jobs.
+        """Note starts of gangs, failed windows, refused starts, kills and exits as remarks of their jobs.
 
         Args:
             touched: Jobs that the event may have moved into the queue or out of it.
@@ -211,6 +212,8 @@ class _Listener:
                 self._asked[command.id] = command.job
             elif isinstance(command, StartJob):
                 self._starting[command.id] = command.job
+                if len(command.lanes) > 1:
+                    self._say(command.job, at_s, f"starts on {_gang_words(moment.core, command)}")
             elif isinstance(command, ParkJob):
                 self._parking[command.id] = command.job
             elif isinstance(command, KillJob) and command.reason:
@@ -248,3 +251,9 @@ class _Listener:
 
     def _say(self, job: str, at_s: float, words: str) -> None:
         self.explained.stories[job].remarks.append((at_s, words))
+
+
+def _gang_words(core: Scheduler, start: StartJob) -> str:
+    """Devices of a gang that starts, and how they are linked."""
+    devices = {core.lanes[number].device.name: core.lanes[number].device for number in start.lanes}
+    return gang_words(list(devices), {name: dict(device.links) for name, device in devices.items()})

@@ -120,7 +120,13 @@ class Plan:
                 displaces=any(job.spec.movable for job in self.jobs),
             ),
             "devices": tuple(
-                Device(each.name, "local", each.memory_bytes, threads=each.cores if each.on_processors else 0)
+                Device(
+                    each.name,
+                    "local",
+                    each.memory_bytes,
+                    threads=each.cores if each.on_processors else 0,
+                    links=each.links,
+                )
                 for each in self.devices
             ),
             "known_settings": self.known_settings,

@@ -32,6 +32,7 @@ class DeviceInfo:
         free_bytes: Free memory of a GPU when it was found; 0 for the processors.
         unfit: Reason why the device cannot be shared, in words; empty if it can.
         processors: Numbers of the processors of a partition; empty for a GPU, and for all processors of this process.
+        links: Nearness (`values/nearness.py`) of other devices of the run, as (name, nearness) pairs.
     """
 
     name: str
@@ -48,6 +49,7 @@ class DeviceInfo:
     free_bytes: int = 0
     unfit: str = ""
     processors: tuple[int, ...] = ()
+    links: tuple[tuple[str, int], ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -83,6 +85,8 @@ class Device:
         threads: Number of processor threads; 0 for any other device.
         power_limits_w: Power limits (W) that this run may set, ascending; the last is the limit that the device was
             found with. Empty in a run without a power budget.
+        links: Nearness (`values/nearness.py`) of other devices of the run, as (name, nearness) pairs. A device that is
+            not named is at nearness 0, which means unknown.
     """
 
     name: str
@@ -91,6 +95,7 @@ class Device:
     speeds: tuple[tuple[str, float], ...] = ()
     threads: int = 0
     power_limits_w: tuple[float, ...] = ()
+    links: tuple[tuple[str, int], ...] = ()
 
     @property
     def memory_is_watched(self) -> bool:

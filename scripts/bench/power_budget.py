@@ -2,7 +2,7 @@
 
 Runs are simulated. The world that judges (energy_world.py) is not the model that deals out the watts: it looks up the
 measured responses of workloads to power limits (Zeus, V100), with drift, noise and measurements that take time. The
-model learns these responses in each run, from nothing, as the live run does. What the two share: the meaning of a power
+model learns these responses in each run, from nothing, as the live run does. The two share the meaning of a power
 limit, and that a GPU alone in its lane runs one job.
 
 Each mix has ten jobs a GPU, all there at once, and a budget of 0.5 to 0.85 of all limits. Ways: `equal limits` gives
@@ -235,7 +235,7 @@ def uniform_clock(world: MeasuredWorld, drawn: Mix) -> Setting:
 
 
 def bound(world: MeasuredWorld, drawn: Mix, objective: str) -> Outcome:
-    """Least makespan or least energy of any schedule whose limits keep the budget on average.
+    """Least makespan or least energy of any schedule in which the limits keep the budget on average.
 
     Raises:
         RuntimeError: The linear program was not solved.

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from ecoshare.devices import journal, registry
+from ecoshare.devices.choice import find_all
 from ecoshare.devices.device_control import DeviceControl
 from ecoshare.devices.knob import Cause
 from ecoshare.devices.meter import MeterFault, between
@@ -21,6 +22,7 @@ from ecoshare.devices.state_folder import StateFolder
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.values.device import DeviceInfo
 from ecoshare.values.joules import MEASURED
+from ecoshare.values.nearness import ACROSS_NODES, NUMA_NODE, XGMI
 from tests.driver import COMPILER, Fault
 from tests.driver.amd import ENERGY, MI300X, POWER, SETTERS, FakeAmdDriver
 
@@ -171,3 +173,13 @@ def test_a_machine_without_the_library_has_no_amd_gpus(monkeypatch: pytest.Monke
     monkeypatch.setenv("ROCM_PATH", str(tmp_path))
     amd._amdsmi.cache_clear()
     assert registry.vendor("amd").visible() == []
+
+
+def test_gpus_are_linked_over_xgmi_or_pcie(driver: FakeAmdDriver) -> None:
+    assert [each.links for each in find_all()] == [(), ()], "the driver tells nothing"
+    driver.state.connect(0, 1, nvlinks=7)
+    assert [dict(each.links) for each in find_all()] == [{"cuda:1": XGMI}, {"cuda:0": XGMI}]
+    driver.state.connect(0, 1, level=50)
+    assert [dict(each.links) for each in find_all()] == [{"cuda:1": ACROSS_NODES}, {"cuda:0": ACROSS_NODES}]
+    driver.state.connect(0, 1, level=40)
+    assert dict(find_all()[0].links) == {"cuda:1": NUMA_NODE}

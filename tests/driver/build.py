@@ -25,8 +25,8 @@ def library() -> Path:
     too.
     """
     folder = _folder()
-    for name, source in ((NVML, "nvml.c"), (CUDA, "cuda.c")):
-        compile_c(folder / name, *_sources(source), options=_SHARED)
+    for name, sources in ((NVML, ("nvml.c", "topology.c")), (CUDA, ("cuda.c",))):
+        compile_c(folder / name, *_sources(*sources), options=_SHARED)
     return folder / NVML
 
 
@@ -44,8 +44,8 @@ def _folder() -> Path:
     return folder
 
 
-def _sources(front: str) -> list[Path]:
-    return [SOURCES / name for name in (front, "model.c", "shared.c")]
+def _sources(*front: str) -> list[Path]:
+    return [SOURCES / name for name in (*front, "model.c", "shared.c")]
 
 
 def compile_c(output: Path, *sources: Path, options: tuple[str, ...] = ()) -> None:

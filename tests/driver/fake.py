@@ -175,6 +175,23 @@ class FakeDriver:
             for index in range(FAULTS):
                 page.faults[index] = FaultRecord()
 
+    def connect(self, one: int, other: int, *, nvlinks: int = 0, level: int | None = None) -> None:
+        """Set how two GPUs are linked.
+
+        Args:
+            nvlinks: Number of NVLinks between the two.
+            level: NVML's level of the nearest part of PCIe that they share; None if the driver does not tell it.
+        """
+        with self._state.change() as page:
+            for own, peer in ((one, other), (other, one)):
+                page.gpu[own].peer_links[peer] = nvlinks
+                page.gpu[own].common_level[peer] = 0 if level is None else level + 1
+
+    def connect_to_switch(self, gpu: int, nvlinks: int, *, idle: int = 0) -> None:
+        """Set the NVLinks of a GPU to the NVSwitches, the first `idle` of which are not active."""
+        with self._state.change() as page:
+            page.gpu[gpu].switch_links, page.gpu[gpu].idle_links = nvlinks, idle
+
     def setter_calls(self) -> list[SetterCall]:
         """All calls so far that set something, from any process, in order.
 

@@ -10,13 +10,7 @@
 #include <time.h>
 
 #include "model.h"
-#include "shared.h"
-
-#define API __attribute__((visibility("default"))) result_t
-
-typedef const char *device_t; /* the place in `handles` is the GPU's index, whichever state is mapped */
-
-static const char handles[GPUS];
+#include "nvml.h"
 
 struct memory {
     unsigned long long total, free, used;
@@ -82,14 +76,11 @@ enum { CLEAR = 0, ADD = 1, OVERWRITE = 2 };
 static const unsigned MEMORY_V2 = 0x02000028, TEMPERATURE_V1 = 0x100000C;
 static const unsigned CURRENT_PROFILES_V1 = 0x1000064, REQUESTED_PROFILES_V1 = 0x1000024;
 
-static int number(device_t device) {
+const char handles[GPUS];
+
+int number(device_t device) {
     return device >= handles && device < handles + GPUS ? (int)(device - handles) : GPUS;
 }
-
-#define ENTER(device)                                                                                                  \
-    int index = number(device);                                                                                        \
-    result_t result = enter(index, __func__);                                                                          \
-    struct gpu *gpu = result == SUCCESS ? &page->gpu[index] : NULL
 
 #define GETTER(name, type, expression)                                                                                 \
     API name(device_t device, type *value) {                                                                           \

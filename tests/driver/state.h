@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 #define MAGIC 0x4c4d564e454b4146u /* "FAKENVML" */
-#define VERSION 2
+#define VERSION 3
 
 enum { GPUS = 8, LOADS = 32, MEMORY_CLOCKS = 4, GRAPHICS_CLOCKS = 160, EVENTS = 1024, FAULTS = 16, CALLS = 256 };
 enum { PROFILES = 8, MASK_WORDS = 8 };
@@ -76,6 +76,10 @@ struct gpu {
     uint32_t unused;
     uint32_t profiles; /* how many it has; 0: the board knows none */
     uint32_t unused_too;
+    uint32_t peer_links[GPUS];    /* NVLinks to each GPU; they are numbered in the order of the GPUs */
+    uint32_t switch_links;        /* NVLinks to the NVSwitches, numbered after those */
+    uint32_t idle_links;          /* so many links, the first ones, are there and not active */
+    uint32_t common_level[GPUS];  /* NVML's level that is shared with each GPU, plus 1; 0: not told */
     struct profile profile[PROFILES];
     uint32_t requested_profiles[MASK_WORDS];
     struct coefficients coefficients;

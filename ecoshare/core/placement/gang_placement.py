@@ -6,28 +6,39 @@ from collections.abc import Callable, Iterable
 from heapq import nlargest
 from itertools import chain, islice
 
+from ecoshare.core.placement.linked_lanes import LinkedLanes
 from ecoshare.core.records import Lane
 
 
 def together(
-    lanes: Iterable[Lane], gpus: int, nodes: int | None, slowness: Callable[[Lane], float]
+    lanes: Iterable[Lane],
+    gpus: int,
+    nodes: int | None,
+    slowness: Callable[[Lane], float],
+    linked: LinkedLanes | None = None,
 ) -> tuple[Lane, ...]:
     """Choose the lanes of a gang so that the slowest of them is as little slow as possible; empty if too few exist.
 
     The bound on slowness rises lane by lane until the nodes with the most lanes below it have enough. No other choice
-    has a lower bound. Earlier lanes win ties, and the fewest nodes are used.
+    has a lower bound. The fewest nodes are used. Lanes of one node that are linked best win ties, then earlier lanes.
 
     Args:
         lanes: Lanes to choose from, each on a device of its own.
         gpus: Number of lanes to choose.
         nodes: Most nodes that the lanes may span; None for any number.
         slowness: Time of the gang in a lane / time on a typical device.
+        linked: Choice by the links of the devices; None for a choice without it.
     """
     below: dict[str, list[Lane]] = {}
-    for count, lane in enumerate(sorted(lanes, key=slowness), 1):
+    ordered = sorted(lanes, key=slowness)
+    for count, lane in enumerate(ordered, 1):
         below.setdefault(lane.device.node, []).append(lane)
         if count >= gpus:
             fullest = nlargest(nodes or len(below), below.values(), key=len)
+            if linked and len(fullest[0]) >= gpus:
+                node, bound = fullest[0][0].device.node, slowness(lane)
+                able = [each for each in ordered if each.device.node == node and slowness(each) <= bound]
+                return linked.nearest(able, gpus)
             if sum(map(len, fullest)) >= gpus:
                 return tuple(islice(chain.from_iterable(fullest), gpus))
     return ()

@@ -10,6 +10,7 @@ from itertools import chain
 from sortedcontainers import SortedList
 
 from ecoshare.core.placement.gang_placement import together
+from ecoshare.core.placement.linked_lanes import LinkedLanes
 from ecoshare.core.policies.base import GangPlacementPolicy
 from ecoshare.core.records import Job, Key, Lane
 from ecoshare.core.states import LaneState
@@ -37,6 +38,7 @@ class LaneIndex:
         devices: Lanes by the names of their devices.
         nodes: Lanes by the names of their nodes.
         free: Number of devices with an empty lane.
+        linked: Choice by the links of the devices; false if there are none.
     """
 
     def __init__(self, preference: Callable[[Lane], Key], placing: GangPlacementPolicy | None = None) -> None:
@@ -51,6 +53,7 @@ class LaneIndex:
         self.devices: dict[str, list[Lane]] = {}
         self.nodes: dict[str, list[Lane]] = {}
         self.free = 0
+        self.linked = LinkedLanes(self.devices)
         self._preference, self._placing = preference, placing
         self._places: SortedList = SortedList()  # (preference, number) of lanes that have a free place
         self._known: dict[int, tuple[Key, int]] = {}
@@ -62,6 +65,7 @@ class LaneIndex:
         """Add a lane that is being opened."""
         self.lanes[lane.number] = lane
         self.devices.setdefault(lane.device.name, []).append(lane)
+        self.linked.add(lane)
         self.nodes.setdefault(lane.device.node, []).append(lane)
         if lane.device.node not in self._empty:
             self._empty[lane.device.node] = {}
@@ -114,7 +118,8 @@ class LaneIndex:
         takes turns gets lanes with free places. Any other gang has its lanes to itself. It gets them on the one node
         with the fewest free devices that has enough. If no node has enough and the gang may span several, it gets the
         nodes with the most free devices. If the policy knows how slow the job is in each lane, the job gets the lanes
-        where it is least slow, and the rules above decide ties.
+        where it is least slow, and the rules above decide ties. Among equal devices of a node, a gang gets those that
+        are linked best, and a job of one device the one that gangs miss least.
 
         Args:
             job: Job to place.
@@ -148,7 +153,7 @@ class LaneIndex:
             if number in kept or not fits(lane):
                 continue
             if not lane.jobs:
-                return (lane,)
+                return (self.linked.for_one(self._able(fits, kept)),) if self.linked else (lane,)
             found, preferred = [*found, lane], tuple(key)
         return (min(found, key=match),) if found else ()
 
@@ -160,9 +165,23 @@ class LaneIndex:
             if number not in kept and fits(lane):
                 found = nodes.setdefault(lane.device.node, {})
                 found.setdefault(lane.device.name, lane)
-                if len(found) == gpus:
+                if len(found) == gpus and not self.linked:
                     return tuple(found.values())
+                if len(found) == gpus:
+                    able = self._able(fits, kept)
+                    here = (each for each in able if each[1].device.node == lane.device.node)
+                    return tuple(self.linked.for_gang(here, gpus))
         return ()
+
+    def _able(self, fits: Fits, kept: Container[int]) -> Iterator[tuple[Key, Lane]]:
+        """Lanes that a job may have, in the order in which the policy fills them, each after its key."""
+        for key, number in self._places:
+            if number not in kept and fits(self.lanes[number]):
+                yield key, self.lanes[number]
+
+    def spare_first(self) -> Iterable[str]:
+        """Names of all devices; with links, the empty ones first, of which those go first that gangs miss least."""
+        return self.linked.spare_first() if self.linked else self.devices
 
     def emptiest(self, gpus: int, nodes: int | None) -> tuple[Lane, ...]:
         """Lanes that will be free first if no other job is let in: those with the fewest jobs; empty if too few exist.
@@ -216,10 +235,11 @@ class LaneIndex:
             return () if least is None else (least,)
         if gpus > self.free:
             return ()
-        within = together(self._in_nodes(self._by_free[gpus:], fits, kept), gpus, 1, slowness)
+        linked = self.linked
+        within = together(self._in_nodes(self._by_free[gpus:], fits, kept), gpus, 1, slowness, linked)
         if nodes == 1:
             return within
-        over = together(self._in_nodes(reversed(self._by_free[1:]), fits, kept), gpus, nodes, slowness)
+        over = together(self._in_nodes(reversed(self._by_free[1:]), fits, kept), gpus, nodes, slowness, linked)
         if within and max(map(slowness, within)) <= placing.across * max(map(slowness, over)):
             return within
         return over
@@ -232,8 +252,12 @@ class LaneIndex:
     def _in_node(self, node: str, gpus: int, fits: Fits, kept: Container[int]) -> list[Lane]:
         """At most `gpus` empty lanes of a node, each on another device; the lanes that the policy prefers."""
         lanes = [self.lanes[number] for numbers in self._empty[node].values() for number in numbers]
+        lanes.sort(key=lambda lane: self._known[lane.number])
+        if self.linked:
+            able = ((self._known[each.number][0], each) for each in lanes if each.number not in kept and fits(each))
+            return self.linked.for_gang(able, gpus)
         found: dict[str, Lane] = {}
-        for lane in sorted(lanes, key=lambda lane: self._known[lane.number]):
+        for lane in lanes:
             if lane.number not in kept and lane.device.name not in found and fits(lane):
                 found[lane.device.name] = lane
                 if len(found) == gpus:
@@ -244,7 +268,7 @@ class LaneIndex:
         """Lanes on as few nodes as possible: the nodes with the most free devices first."""
         if nodes is not None:  # some of the free lanes may be kept for other jobs
             lanes = self._in_nodes(reversed(self._by_free[1:]), fits, kept)
-            return together(lanes, gpus, nodes, lambda lane: 0.0)
+            return together(lanes, gpus, nodes, lambda lane: 0.0, self.linked)
         found: list[Lane] = []
         names = chain.from_iterable(reversed(self._by_free[1:]))
         for node in names:

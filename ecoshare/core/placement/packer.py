@@ -219,7 +219,7 @@ class Packer:
         if job.spec.gpus > 1:
             return self._lane_index.find(job, lambda lane: self._is_empty(lane.device.name) and fits(lane), kept)
         # A device that is on costs its idle power in any case, so a job had better be alone there than be slowed here.
-        self._order = self._order or sorted(self._lane_index.devices, key=self._is_empty, reverse=True)
+        self._order = self._order or sorted(self._lane_index.spare_first(), key=self._is_empty, reverse=True)
         for device in self._order:
             if device not in self._best:
                 self._best[device] = self._best_of(device, self._now_s)

@@ -15,6 +15,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from ecoshare.devices.vendor import DeviceState
 from ecoshare.devices.zeus_knobs import ZeusPowerLimit, cause_of, reported
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.values.device import DeviceInfo
+from ecoshare.values.nearness import ACROSS_NODES, NUMA_NODE, UNKNOWN, XGMI
 from ecoshare.values.power_response import POWER_LIMIT
 
 SHARE = 0.95
@@ -197,6 +199,17 @@ class Amd:
         numbers = [hip for _, _, hip in (_found(str(each.uuid)) for each in devices)]
         return {"HIP_VISIBLE_DEVICES": ",".join(map(str, numbers)), "CUDA_VISIBLE_DEVICES": None}
 
+    def nearness(self, devices: Sequence[DeviceInfo]) -> dict[tuple[str, str], int]:
+        """Nearness by XGMI links, else by the NUMA nodes of the GPUs; without pairs that amdsmi does not tell.
+
+        Raises:
+            UnfitEnvironment: There is no driver.
+        """
+        gpus = [(each.name, *_found(str(each.uuid))) for each in devices]
+        pairs = combinations([(name, smi, handle) for name, smi, handle, _ in gpus], 2)
+        found = {(one, other): _nearness(smi, handle, to) for (one, smi, handle), (other, _, to) in pairs}
+        return {pair: near for pair, near in found.items() if near}
+
     def share_contexts(
         self, devices: Sequence[DeviceInfo], lanes: int, folder: Path, environment: Mapping[str, str]
     ) -> ContextSharing:
@@ -338,6 +351,17 @@ def _info(smi: Any, place: int, handle: Any) -> DeviceInfo:
         total_bytes=memory["vram_total"] * _MB,
         free_bytes=free_bytes,
     )
+
+
+def _nearness(smi: Any, one: Any, other: Any) -> int:
+    with contextlib.suppress(smi.AmdSmiLibraryException):
+        kind = smi.amdsmi_topo_get_link_type(one, other)["type"]
+        if kind == smi.AmdSmiLinkType.AMDSMI_LINK_TYPE_XGMI:
+            return XGMI
+        if kind == smi.AmdSmiLinkType.AMDSMI_LINK_TYPE_PCIE:
+            nodes = {smi.amdsmi_topo_get_numa_node_number(each) for each in (one, other)}
+            return NUMA_NODE if len(nodes) == 1 else ACROSS_NODES
+    return UNKNOWN
 
 
 def _number(value: Any) -> float | None:

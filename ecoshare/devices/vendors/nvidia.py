@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from ecoshare.devices import cuda_checkpoint, mps, nvml, power_model
+from ecoshare.devices import cuda_checkpoint, mps, nvml, nvml_links, power_model
 from ecoshare.devices.context_sharing import ContextSharing
 from ecoshare.devices.memory_transfer import CudaMemoryTransfer
 from ecoshare.devices.nvidia_knobs import GpuKnobs
@@ -42,6 +42,11 @@ class Nvidia:
     def environment(self, devices: Sequence[DeviceInfo]) -> dict[str, str | None]:
         """Variables that name the GPUs by their UUIDs, which no order of GPUs changes."""
         return {"CUDA_VISIBLE_DEVICES": ",".join(each.uuid or "" for each in devices)}
+
+    def nearness(self, devices: Sequence[DeviceInfo]) -> dict[tuple[str, str], int]:
+        """Nearness by the number of NVLinks, else by the levels of the PCIe topology; without pairs that NVML skips."""
+        found = nvml_links.nearness([str(each.uuid) for each in devices])
+        return {(devices[one].name, devices[other].name): near for (one, other), near in found.items()}
 
     def share_contexts(
         self, devices: Sequence[DeviceInfo], lanes: int, folder: Path, environment: Mapping[str, str]

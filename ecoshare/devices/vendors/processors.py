@@ -14,6 +14,7 @@ from ecoshare.devices.context_sharing import ContextSharing
 from ecoshare.devices.cpu_knobs import CpuKnobs
 from ecoshare.devices.memory_transfer import NoMemoryTransfer
 from ecoshare.devices.meter import MeterFault
+from ecoshare.devices.partitions import nearness
 from ecoshare.devices.power_model import PowerModel
 from ecoshare.devices.rapl_meter import RaplMeter
 from ecoshare.devices.vendor import DeviceState
@@ -80,6 +81,11 @@ class Processors:
     def environment(self, devices: Sequence[DeviceInfo]) -> dict[str, str | None]:
         """Variables that hide every GPU."""
         return {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""}
+
+    def nearness(self, devices: Sequence[DeviceInfo]) -> dict[tuple[str, str], int]:
+        """Nearness of partitions by their NUMA nodes; empty on a machine with one node, where all are equally near."""
+        found = nearness([each.processors for each in devices])
+        return {(devices[one].name, devices[other].name): near for (one, other), near in found.items()}
 
     def share_contexts(
         self, devices: Sequence[DeviceInfo], lanes: int, folder: Path, environment: Mapping[str, str]

@@ -13,6 +13,7 @@
 #define API __attribute__((visibility("default"))) int
 
 enum { INVALID = 1, UNSUPPORTED = 2, NO_PERMISSION = 10, NOT_INITIALISED = 32, NO_DRIVER = 51, NO_GPU_FOUND = 31 };
+enum { PCIE = 1, XGMI = 2, LEVEL_SYSTEM = 50 };
 enum { LONGEST = 256, GFX = 0, MEM = 4, NOT_TOLD = 0xFFFF };
 
 static const char handles[GPUS];
@@ -298,5 +299,25 @@ API amdsmi_set_power_cap(const void *handle, uint32_t sensor, uint64_t cap_uw) {
     else if (gpu && struck != FAULT_IGNORE)
         gpu->limit_mw = limit_mw;
     record(index, __func__, limit_mw, 0, result);
+    LEAVE;
+}
+
+/* A link that was set as NVLinks is XGMI here, any other one PCIe; the level `system` means two NUMA nodes. */
+API amdsmi_topo_get_link_type(const void *handle, const void *other, uint64_t *hops, uint32_t *type) {
+    ENTER(handle);
+    int peer = number(other);
+    if (gpu && (peer == GPUS || (gpu->peer_links[peer] == 0 && gpu->common_level[peer] == 0)))
+        result = NOT_SUPPORTED;
+    else if (gpu) {
+        *hops = gpu->peer_links[peer] ? 1 : 2;
+        *type = gpu->peer_links[peer] ? XGMI : PCIE;
+    }
+    LEAVE;
+}
+
+API amdsmi_topo_get_numa_node_number(const void *handle, uint32_t *node) {
+    ENTER(handle);
+    if (gpu)
+        *node = gpu->common_level[0] == LEVEL_SYSTEM + 1;
     LEAVE;
 }
