@@ -91,6 +91,25 @@ def size_bytes(option: str, size: str | int | None) -> int | None:
         raise UsageError(f"{option} {size}: {error}") from error
 
 
+def power_w(option: str, power: str | float | None) -> float | None:
+    """Power in watts from a number or from text such as `1.2 kW`; None for None.
+
+    Args:
+        option: Name of the option, for the error.
+
+    Raises:
+        UsageError: It is no power, or not above 0.
+    """
+    from ecoshare.jobs.quantities import parse_power_w
+
+    if power is None:
+        return None
+    try:
+        return parse_power_w(power if isinstance(power, str) else f"{float(power):.10g}")
+    except ValueError as error:
+        raise UsageError(f"{option} {power}: {error}") from error
+
+
 def path_or_none(path: AnyPath | None) -> Path | None:
     """The path as a `Path`; None for None."""
     return None if path is None else Path(path)

@@ -15,6 +15,7 @@ from ecoshare.api.request_values import (
     check_control,
     goal,
     no_progress,
+    power_w,
     profile_store,
     silent,
     size_bytes,
@@ -23,6 +24,7 @@ from ecoshare.api.request_values import (
 from ecoshare.api.run_result import RunResult
 from ecoshare.common.folders import RUNS
 from ecoshare.errors import UsageError
+from ecoshare.values.power_response import BY_LIMITS
 
 if TYPE_CHECKING:
     from ecoshare.jobs.from_values import AnyPath, Jobs
@@ -52,6 +54,9 @@ class RunRequest:
         jobs_per_lane: Most jobs that hold memory in one lane at once; None for 4.
         memory: Most memory for the jobs of each device, in bytes or as text such as `8 GiB`; None for all memory.
         host_memory: Most host memory for parked jobs, in bytes or as text such as `16 GiB`; None to park none.
+        power_budget: Power that all devices together may draw at most, in watts or as text such as `1.2 kW`; None for
+            no budget.
+        power_budget_by: Way to keep it: `limits` sets power limits, `placement` only decides which jobs may start.
         control: Whether the run may set clocks and power: `auto`, `known` or `off`.
         tuning_limit: Upper bound of an iteration's time at a setting / its time at the default setting.
         wait: Whether to wait for the end of a run that uses one of the devices. Otherwise such a run is an error.
@@ -75,6 +80,8 @@ class RunRequest:
     jobs_per_lane: int | None = None
     memory: str | int | None = None
     host_memory: str | int | None = None
+    power_budget: str | float | None = None
+    power_budget_by: str = BY_LIMITS
     control: Control = "auto"
     tuning_limit: float = TUNING_LIMIT
     wait: bool = False
@@ -214,9 +221,11 @@ def _planner(request: RunRequest) -> tuple[LoadedJobs, Callable[[tuple[DeviceInf
     """The jobs, and a function that plans them on devices and shows the notes of the plan."""
     from ecoshare.jobs.from_values import given_jobs
     from ecoshare.runtime import plan as planning
+    from ecoshare.runtime.planned_power import NO_BUDGET, planned_budget
 
     memory_bytes = size_bytes("--memory", request.memory)
     host_bytes = size_bytes("--host-memory", request.host_memory) or 0
+    budget_w = power_w("--power-budget", request.power_budget)
     if request.options and request.policy is None:
         raise UsageError("--option is a policy's: name it with --policy")
     loaded = given_jobs(request.jobs, request.args)
@@ -236,6 +245,11 @@ def _planner(request: RunRequest) -> tuple[LoadedJobs, Callable[[tuple[DeviceInf
             control=request.control != "off",
             goal=goal(request.objective, request.tuning_limit, planning.MOST_TRIALS) if searched else None,
             host_bytes=host_bytes,
+            budget=NO_BUDGET
+            if budget_w is None
+            else planned_budget(
+                budget_w, request.power_budget_by, devices, request.control != "off", request.tuning_limit
+            ),
         )
         for line in made.notes:
             request.note(line)

@@ -20,6 +20,7 @@ from ecoshare.cli.options import JsonOption, ProfilesOption, RunDeviceOption, Ru
 from ecoshare.cli.output import note, progress
 from ecoshare.common.folders import RUNS
 from ecoshare.errors import UsageError
+from ecoshare.values.power_response import BY_LIMITS
 
 if TYPE_CHECKING:
     from ecoshare.api.run_result import RunResult
@@ -73,6 +74,21 @@ def run(
             "that the policy puts before it has its place. Default: no job is parked."
         ),
     ] = None,
+    power_budget: Annotated[
+        str | None,
+        typer.Option(
+            help="Power that all devices together may draw, such as '1200 W'. Watts go where they buy most of the "
+            "objective. Default: no budget."
+        ),
+    ] = None,
+    power_budget_by: Annotated[
+        str,
+        typer.Option(
+            metavar="limits|placement",
+            help="Way to keep the power budget: limits sets power limits of the devices, placement sets nothing, and "
+            "starts a job only if the modelled power stays within the budget.",
+        ),
+    ] = BY_LIMITS,
     control: Annotated[
         str,
         typer.Option(
@@ -112,7 +128,8 @@ def run(
     if resume is not None:
         if jobs or words_after(context):
             raise UsageError("--resume takes the jobs from the run; give one or the other")
-        given = (policy, option, device, devices, jobs_per_lane, memory, host_memory, profiles) != (None,) * 8
+        options = (policy, option, device, devices, jobs_per_lane, memory, host_memory, power_budget, profiles)
+        given = any(each is not None for each in options) or power_budget_by != BY_LIMITS
         given = given or lanes is not None or objective != "energy" or tuning_limit != TUNING_LIMIT
         if given or dry_run or no_profiles:
             raise UsageError(
@@ -148,6 +165,8 @@ def run(
             jobs_per_lane=jobs_per_lane,
             memory=memory,
             host_memory=host_memory,
+            power_budget=power_budget,
+            power_budget_by=power_budget_by,
             control=cast(Control, control),
             tuning_limit=tuning_limit,
             wait=wait,

@@ -43,6 +43,7 @@ class Config:
         host_bytes: Host memory of each node for the memory of parked jobs; 0 if no job is parked.
         displaces: Whether movable jobs give up their places in lanes of several places, too.
         power_budget_w: Power (W) that the limits of all devices together never exceed; 0 for no budget.
+        budget_by_placement: Whether no limit is set, and the power budget only decides which jobs may start.
         tuning_limit: Time of an iteration under a power limit / time under the limit that was found, at most, as long
             as the power budget suffices for that on all devices; 0 for no such limit.
     """
@@ -61,6 +62,12 @@ class Config:
     displaces: bool = False
     power_budget_w: float = 0.0
     tuning_limit: float = 0.0
+    budget_by_placement: bool = False
+
+    @property
+    def sets_limits(self) -> bool:
+        """Whether power limits are set, to keep a power budget."""
+        return self.power_budget_w > 0.0 and not self.budget_by_placement
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,7 +70,6 @@ class _Powered:
         jobs: Those jobs.
         command: Id of the `ApplySetting` or `MeasureSetting` command without an answer; None without one.
         measures: Whether that command measures.
-        is_profiled: Whether a profiling window is open on the device.
         is_stuck: Whether the device has refused a limit. It then keeps the limit in force.
     """
 
@@ -83,7 +82,6 @@ class _Powered:
     jobs: tuple[Job, ...] = ()
     command: int | None = None
     measures: bool = False
-    is_profiled: bool = False
     is_stuck: bool = False
 
     @property
@@ -93,8 +91,8 @@ class _Powered:
 
     @property
     def is_fixed(self) -> bool:
-        """Whether the limit in force must stay, for a measurement, for a window, or as the device refuses others."""
-        return self.measures or self.is_profiled or self.is_stuck
+        """Whether the limit in force must stay: a measurement is under way, or the device refuses limits."""
+        return self.measures or self.is_stuck
 
     @property
     def counts_w(self) -> float:
@@ -113,7 +111,6 @@ class PowerBudget:
         state: RunState,
         policy: PackingPolicy | None,
         present: Callable[[Iterable[Lane]], list[Job]],
-        is_profiling: Callable[[str], bool],
         next_id: Callable[[], int],
     ) -> None:
         """Budget of a run that begins. All devices have the limits that they were found with.
@@ -124,13 +121,12 @@ class PowerBudget:
             state: State of the run; `over_budget` is kept up to date.
             policy: Policy of the run, if it packs: the objective. None stands for the most work per second.
             present: Function that returns the jobs of some lanes that make up the packing of their device.
-            is_profiling: Function that returns whether a profiling window is open on a device, by its name.
             next_id: Function that returns the id of the next command.
         """
         config = opened.config
         self._budget_w, self._least_speed = config.power_budget_w, 1.0 / (config.tuning_limit or inf)
         self._state, self._policy = state, policy
-        self._present, self._is_profiling, self._next_id = present, is_profiling, next_id
+        self._present, self._next_id = present, next_id
         self._devices = {
             each.name: _Powered(each.name, limits, limits[-1], limits[-1], limits[-1])
             for each in opened.devices
@@ -231,8 +227,6 @@ class PowerBudget:
         """Choose the limit of each device. Those of this moment stay if others are hardly better."""
         devices = list(self._devices.values())
         for each in devices:
-            each.is_profiled = self._is_profiling(each.name)
-            self._is_stale |= each.is_profiled  # the limit is chosen anew after the window
             if each.is_fixed:
                 each.goal_w = each.in_force_w
         powered = self._fast_enough([self._powered(each) for each in devices])

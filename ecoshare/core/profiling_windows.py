@@ -91,7 +91,7 @@ class Profiling:
         name = job.spec.job_class
         measured = name in self._classes and all(each.spec.job_class != name for each in self.windows.values())
         given_up = self._tries[name] >= MOST_WINDOWS or job.spec.gpus > 1
-        return _is_warm(job.usage) and (job.spec.profiled or measured or given_up)
+        return _is_warm(job.usage) and (not self._wanted or job.spec.profiled or measured or given_up)
 
     def begin(self, command: int, job: Job) -> None:
         """Note that a window for this job begins with this command."""

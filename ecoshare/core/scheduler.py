@@ -168,7 +168,8 @@ class Scheduler:
 
     def _open(self, event: RunOpened) -> list[Command]:
         self._config = event.config
-        self._profiling = Profiling(event.config.profile)
+        # A window under a power limit would tell nothing about the class.
+        self._profiling = Profiling(event.config.profile and not event.config.sets_limits)
         self._placement = placement_strategy(
             event, self._state, self._profiling, self._next_id, self._is_held, lambda: self._sweeps.coming
         )

@@ -41,10 +41,8 @@ class SettingReview:
         search = opened.config.search
         observe = placement.learns_speeds and opened.config.profile and not search
         self.selector: SettingSelector | PowerBudget
-        if opened.config.power_budget_w:
-            self.selector = PowerBudget(
-                opened, state, placement.objective, placement.present, self._is_profiling, next_id
-            )
+        if opened.config.sets_limits:
+            self.selector = PowerBudget(opened, state, placement.objective, placement.present, next_id)
         else:
             self.selector = SettingSelector(
                 opened.known_settings, search, next_id, placement.present, observe, placement.bear
@@ -67,12 +65,8 @@ class SettingReview:
 
     def _is_ready(self, device: str) -> bool:
         """Whether the packing of a device will last, as a search needs: no job will start, move or be profiled."""
-        return not self._is_profiling(device) and self._placement.is_settled(device)
-
-    def _is_profiling(self, device: str) -> bool:
-        """Whether a profiling window is open on a device."""
-        lanes = self._placement.lane_index.devices.get(device)
-        return lanes is not None and self._profiling.occupies(lanes[0])
+        first = self._placement.lane_index.devices[device][0]
+        return not self._profiling.occupies(first) and self._placement.is_settled(device)
 
     def answered(self, event: SettingAnswer) -> tuple[str, list[Command]]:
         """Device that the answer to a command is about, and the commands that follow from the answer."""

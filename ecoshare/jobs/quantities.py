@@ -27,6 +27,8 @@ BYTES_BY_UNIT: Final = {
     "TiB": 2**40,
 }
 
+WATTS_BY_UNIT: Final = {"mW": 1e-3, "W": 1.0, "kW": 1e3, "MW": 1e6}
+
 # A century fits every timeout of the standard library (`threading.TIMEOUT_MAX` is 292 years).
 MAX_DURATION_S: Final = 100 * 365 * 86400.0
 MAX_SIZE_BYTES: Final = 2**63 - 1
@@ -74,6 +76,25 @@ def parse_size_bytes(text: str) -> int:
         if size_bytes <= MAX_SIZE_BYTES:
             return size_bytes
     raise ValueError(f"expected a size of at most {format_size(MAX_SIZE_BYTES)}, got {quoted(text)}")
+
+
+def parse_power_w(text: str) -> float:
+    """Power in watts; a bare number is watts.
+
+    Raises:
+        ValueError: The text is no power, or it is 0 or too large for a float.
+    """
+    number, unit = _split(text)
+    factor = WATTS_BY_UNIT.get(unit or "W")
+    if number is None or factor is None:
+        raise ValueError(
+            "expected a power such as '1200 W' or '1.2 kW' "
+            f"(units: {', '.join(WATTS_BY_UNIT)}; a bare number is watts), got {quoted(text)}"
+        )
+    power_w = float(number) * factor
+    if not 0.0 < power_w < math.inf:
+        raise ValueError(f"expected a power above 0, got {quoted(text)}")
+    return power_w
 
 
 def format_duration(duration_s: float) -> str:

@@ -71,6 +71,14 @@ class _Sweep(_Job):
     target: float | None
 
 
+class _Budget(_Written):
+    """See `runtime.planned_power.PlannedBudget`."""
+
+    watts: Amount
+    by: str
+    tuning_limit: Amount
+
+
 class _Plan(_Written):
     """See `runtime.plan.Plan`."""
 
@@ -82,6 +90,7 @@ class _Plan(_Written):
     options: dict[str, float] = {}
     devices: list[_Device] = Field(min_length=1)
     host_bytes: Count = 0
+    power_budget: _Budget | None = None
     lanes: Whole
     places_per_lane: Whole
     profiles: str | None

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ecoshare.common.plural import counted
-from ecoshare.jobs.quantities import format_duration, format_size
+from ecoshare.jobs.quantities import format_duration, format_size, number
 from ecoshare.reporting.fused_words import asked_for
 from ecoshare.reporting.prose import say
 from ecoshare.reporting.reason_words import listed
@@ -34,6 +34,9 @@ def print_plan(plan: dict[str, Any], console: Console) -> None:
     say(console, f"lanes      {words}{where}, at most {counted(plan['places_per_lane'], 'job')} in each")
     if plan.get("host_bytes"):
         say(console, f"parked     jobs may have {format_size(plan['host_bytes'])} of host memory")
+    if budget := plan.get("power_budget"):
+        how = "power limits" if budget["by"] == "limits" else "the choice of the jobs that start"
+        say(console, f"power      at most {number(budget['watts'])} W for all devices together, by {how}")
     if launchers := [f"{job['name']} ({job['launcher']})" for job in _everything(plan) if job.get("launcher")]:
         say(console, f"launchers  {listed(launchers)}: each keeps its lane from start to end for child processes")
     if fused := asked_for(plan):

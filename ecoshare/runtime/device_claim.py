@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from ecoshare.devices import journal
 from ecoshare.devices.device_control import DeviceControl
@@ -111,7 +111,11 @@ class AppliedSettings:
 
 
 def claim(
-    device: DeviceInfo, exact: bool, assume_unlocked: bool = False, with_processors: bool = False
+    device: DeviceInfo,
+    exact: bool,
+    assume_unlocked: bool = False,
+    with_processors: bool = False,
+    only: Collection[str] | None = None,
 ) -> AppliedSettings:
     """Claim a device for a run, and restore the settings that a dead run left there.
 
@@ -120,6 +124,7 @@ def claim(
         exact: Whether one refused knob makes a setting refused: see `AppliedSettings`.
         assume_unlocked: Whether to lock clocks without a check for locks of other software.
         with_processors: Whether the frequency of the processors beside a GPU shall be a knob, too, where it can be.
+        only: Names of the knobs that may be set; None for all of the device.
 
     Raises:
         UnfitEnvironment: Another process holds the device, this user may set nothing, there is nothing to set, or the
@@ -130,7 +135,7 @@ def claim(
             "partitions of the processors share clocks and power limits", "`--device cpu` uses all processors as one"
         )
     state = StateFolder.of_this_user()
-    control = DeviceControl(key(device), device.vendor, device.model, state, assume_unlocked)
+    control = DeviceControl(key(device), device.vendor, device.model, state, assume_unlocked, only=only)
     if control.specs and control.access.allowed:
         if not with_processors or device.on_processors:
             return AppliedSettings(control, exact)

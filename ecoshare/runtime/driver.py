@@ -466,17 +466,11 @@ class Driver:
         """See `CommandHandler`."""
         self.sessions[command.device].ask(command)
 
-    def ask_interference(self, command: AskInterference, now_s: float) -> None:
-        """See `CommandHandler`."""
+    def _ask(self, command: AskInterference | AskPlanner | AskPower, now_s: float) -> None:
+        """See `CommandHandler`: one of the questions that no device owns."""
         self._questions.ask(command)
 
-    def ask_power(self, command: AskPower, now_s: float) -> None:
-        """See `CommandHandler`."""
-        self._questions.ask(command)
-
-    def ask_planner(self, command: AskPlanner, now_s: float) -> None:
-        """See `CommandHandler`."""
-        self._questions.ask(command)
+    ask_interference = ask_planner = ask_power = _ask
 
     def ask_sampler(self, command: AskSampler, now_s: float) -> None:
         """See `CommandHandler`."""
@@ -488,14 +482,14 @@ class Driver:
         asyncio.get_running_loop().call_later(wait_s, self._tell, partial(Done, command=command.id))
 
     async def _clear_up(self) -> None:
-        """Restore the devices and end everything that is left. Each step runs even if another one fails."""
+        """End everything that is left, and restore the devices. Each step runs even if another one fails."""
         async with contextlib.AsyncExitStack() as steps:  # the last step runs first
             if self._on_end is not None:
                 steps.push_async_callback(self._on_end.end)
             steps.callback(self._samples.close)
             steps.callback(self._launches.close)
+            for each in self.sessions.values():  # after the jobs: their limits may exceed the power budget
+                steps.push_async_callback(asyncio.to_thread, each.restore)
             steps.push_async_callback(asyncio.to_thread, reaping.end_all, self._parts.token)
             steps.push_async_callback(asyncio.to_thread, self._parts.sharing.end)
             steps.push_async_callback(self.supervisor.close)
-            for each in self.sessions.values():
-                steps.push_async_callback(asyncio.to_thread, each.restore)

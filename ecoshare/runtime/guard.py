@@ -4,7 +4,7 @@
 
     controller ──stdin pipe──► guard
         ends well: "done"        exits
-        dies:      end of file   restores the device's settings, ends every process of the run,
+        dies:      end of file   ends every process of the run, restores the settings of its devices,
                                  removes its shared memory
 
 Only the controller holds the other end of the pipe, so the kernel itself reports its death. The controller
@@ -44,9 +44,11 @@ def main(args: list[str]) -> None:
         _be_ready(vendor)
     if sys.stdin.buffer.read() == DONE:
         return
-    for _, device in devices:
-        _put_back(device)
-    reaping.end_all(token)
+    try:
+        reaping.end_all(token)
+    finally:
+        for _, device in devices:  # after the jobs: the limits that were found may exceed the power budget
+            _put_back(device)
     shutil.rmtree(shared, ignore_errors=True)
 
 

@@ -30,6 +30,7 @@ from ecoshare.runtime.class_knowledge import demand, solo
 from ecoshare.runtime.iteration_learning import learned
 from ecoshare.runtime.job_class import JobClass, JobClasses
 from ecoshare.runtime.planned_job import PlannedJob
+from ecoshare.runtime.planned_power import NO_BUDGET, PlannedBudget
 from ecoshare.runtime.planned_sweeps import PlannedSweep
 from ecoshare.values.class_profile import Solo
 from ecoshare.values.device import Device, DeviceInfo
@@ -78,6 +79,7 @@ class Plan:
         made_file: Whether the job file was made from scripts on the command line. The run folder holds it.
         on_end: Command for the end of the run, word by word; empty for none.
         host_bytes: Host memory (bytes) for parked jobs; 0 if no job is parked.
+        budget: Power budget.
     """
 
     job_file: Path
@@ -102,6 +104,7 @@ class Plan:
     made_file: bool = False
     on_end: tuple[str, ...] = ()
     host_bytes: int = 0
+    budget: PlannedBudget = NO_BUDGET
 
     def opening(self) -> dict[str, Any]:
         """Fields of the `RunOpened` event of the run."""
@@ -118,6 +121,9 @@ class Plan:
                 enforces_memory=True,
                 host_bytes=self.host_bytes,
                 displaces=any(job.spec.movable for job in self.jobs),
+                power_budget_w=self.budget.watts,
+                budget_by_placement=self.budget.by_placement,
+                tuning_limit=self.budget.tuning_limit if self.budget else 0.0,
             ),
             "devices": tuple(
                 Device(
@@ -126,6 +132,8 @@ class Plan:
                     each.memory_bytes,
                     threads=each.cores if each.on_processors else 0,
                     links=each.links,
+                    power_limits_w=self.budget.limits_w.get(each.name, ()),
+                    draws_w=self.budget.draws_w.get(each.name, (0.0, 0.0)),
                 )
                 for each in self.devices
             ),
@@ -154,6 +162,7 @@ class Plan:
             "options": dict(self.options),
             "devices": [each.as_dict() for each in self.devices],
             "host_bytes": self.host_bytes,
+            "power_budget": self.budget.as_dict() if self.budget else None,
             "lanes": self.lanes,
             "places_per_lane": self.places,
             "mps": self.mps,
@@ -209,6 +218,7 @@ def make(
     only_tune: bool = False,
     learn: bool = True,
     host_bytes: int = 0,
+    budget: PlannedBudget = NO_BUDGET,
 ) -> Plan:
     """Decide how to run the jobs of a file.
 
@@ -226,6 +236,7 @@ def make(
         only_tune: Whether the run is for one search only, under any policy.
         learn: Whether jobs without `iterations:` take the number that earlier runs took.
         host_bytes: Host memory (bytes) for parked jobs; 0 to park none.
+        budget: Power budget. If it sets limits, no other knob is set.
 
     Raises:
         UsageError: An objective, a policy or an option of it does not exist, a number is out of range, or a run for one
@@ -294,6 +305,7 @@ def make(
     limited = [job.source.name for job in jobs if job.source.slowdown_limit is not None]
     if limited and not packs(policy):
         notes.append(f"slowdown limits ({listed(limited)}) are checked at the end; nothing steers by them yet")
+    sets_any_knob = control and not budget.sets_limits
     return Plan(
         job_file=loaded.path,
         digest=loaded.digest,
@@ -307,10 +319,10 @@ def make(
         profiles=store.folder if store is not None else None,
         known=known,
         control=control,
-        goal=goal if only_tune or (packs(policy) and store is not None and control) else None,
+        goal=goal if only_tune or (packs(policy) and store is not None and sets_any_knob) else None,
         only_tune=only_tune,
         known_settings=_tuned(set(names), device, objective, lanes, shown, store, notes)
-        if control and not only_tune
+        if sets_any_knob and not only_tune
         else (),
         colocations=_seen(set(names), store, notes) if packs(policy) else (),
         notes=tuple(notes),
@@ -319,6 +331,7 @@ def make(
         made_file=loaded.made,
         on_end=loaded.on_end,
         host_bytes=host_bytes,
+        budget=budget,
     )
 
 

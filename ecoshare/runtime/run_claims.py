@@ -17,9 +17,11 @@ from ecoshare.profiling.tuning_store import TuningStore
 from ecoshare.runtime.device_claim import AppliedSettings, claim, leftovers, leftovers_beside
 from ecoshare.runtime.plan import Plan
 from ecoshare.runtime.planned_job import PlannedJob
+from ecoshare.runtime.planned_power import limits_of, with_limits
 from ecoshare.runtime.profiler import Profiler
 from ecoshare.runtime.setting_searches import Searching
 from ecoshare.runtime.told_once import is_news
+from ecoshare.values.power_response import POWER_LIMIT
 
 if TYPE_CHECKING:
     from ecoshare.advisers.setting_adviser import TunerAdviser
@@ -82,7 +84,13 @@ def as_found(plan: Plan, notes: list[str]) -> Plan:
 
 
 def claimed(plan: Plan, notes: list[str]) -> tuple[Plan, RunClaims]:
-    """Claim the devices if they may be set, and prepare searches if joules are measured. Notes say why not, once."""
+    """Claim the devices if they may be set, and prepare searches if joules are measured. Notes say why not, once.
+
+    Raises:
+        UnfitEnvironment: The plan has a power budget that sets limits, and they cannot be set or exceed it.
+    """
+    if plan.budget.sets_limits:
+        return _limited(plan)
     plan = _measurable(plan, notes)
     if plan.goal is None and not any(each.setting for each in plan.known_settings):
         return plan, RunClaims()
@@ -112,6 +120,19 @@ def claimed(plan: Plan, notes: list[str]) -> tuple[Plan, RunClaims]:
             for device in plan.devices
         },
     )
+
+
+def _limited(plan: Plan) -> tuple[Plan, RunClaims]:
+    """Claim the power limit of each device, for a power budget. Limits that a dead run left are restored first."""
+    settings: dict[str, AppliedSettings] = {}
+    try:
+        for device in plan.devices:
+            settings[device.name] = claim(device, exact=True, only=(POWER_LIMIT,))
+        limits_w = {name: limits_of(each.control.specs) for name, each in settings.items()}
+        return replace(plan, budget=with_limits(plan.budget, limits_w)), RunClaims(settings)
+    except BaseException:
+        RunClaims(settings).restore()
+        raise
 
 
 def _measurable(plan: Plan, notes: list[str]) -> Plan:

@@ -34,6 +34,7 @@ from ecoshare.runtime import reaping
 from ecoshare.runtime.iteration_learning import teach
 from ecoshare.runtime.plan import Plan
 from ecoshare.runtime.planned_parking import left_for_jobs
+from ecoshare.runtime.planned_power import NO_BUDGET, planned_budget
 from ecoshare.runtime.run_host import LocalHost, RunHost
 from ecoshare.runtime.signals import CommandSignals, StopSignals
 from ecoshare.values.device import DeviceInfo
@@ -129,6 +130,7 @@ def resume(
     with contextlib.closing(events), occupied(find, admission, say) as occupancy:
         occupancy.tell(folder.path)
         host_bytes = before.get("host_bytes", 0)
+        budget = before.get("power_budget")
         plan = planning.make(
             loaded,
             occupancy.devices,
@@ -145,6 +147,7 @@ def resume(
             store=ProfileStore(Path(before["profiles"])) if before["profiles"] is not None else None,
             goal=run_documents.goal_of(before) if search else None,
             host_bytes=host_bytes,
+            budget=planned_budget(devices=occupancy.devices, may_set=control, **budget) if budget else NO_BUDGET,
         )
         return _go_on(plan, folder, events, progress, signals)
 

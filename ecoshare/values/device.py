@@ -84,7 +84,9 @@ class Device:
             class "" stands for all classes that are not named. A missing value is 1.
         threads: Number of processor threads; 0 for any other device.
         power_limits_w: Power limits (W) that this run may set, ascending; the last is the limit that the device was
-            found with. Empty in a run without a power budget.
+            found with. Empty in a run that sets none.
+        draws_w: Power (W) that the device is expected to draw at rest, and the most that it can draw. Known in a run
+            with a power budget by placement only.
         links: Nearness (`values/nearness.py`) of other devices of the run, as (name, nearness) pairs. A device that is
             not named is at nearness 0, which means unknown.
     """
@@ -95,6 +97,7 @@ class Device:
     speeds: tuple[tuple[str, float], ...] = ()
     threads: int = 0
     power_limits_w: tuple[float, ...] = ()
+    draws_w: tuple[float, float] = (0.0, 0.0)
     links: tuple[tuple[str, int], ...] = ()
 
     @property

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 POWER_LIMIT = "power_limit"
 """Name of the knob that limits the power (W) of a board."""
 
+BY_LIMITS, BY_PLACEMENT = "limits", "placement"
+"""Ways to keep a power budget: limits of the devices are set, or only the jobs that start are chosen."""
+
 
 @dataclass(frozen=True, slots=True)
 class LimitMeasurement:

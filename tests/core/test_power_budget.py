@@ -233,7 +233,7 @@ def test_the_allocation_of_responses_that_bend_down_is_near_the_best(
         (after.speed - before.speed for each in devices for before, after in pairwise(each.response)),
         default=0.0,
     )
-    # What is left is less than one step: the best sum of speeds is at most that much larger.
+    # Less than one step of a device is left: the best sum of speeds is at most that much larger.
     assert 1.0 / best <= 1.0 / cost_at(devices, chosen, throughput) + largest_step + 1e-9
 
 

@@ -17,6 +17,7 @@ from types import MappingProxyType
 from ecoshare.common.plural import counted
 from ecoshare.core.memory import cached_bytes, lane_bytes, promised
 from ecoshare.core.placement.lane_index import LaneIndex
+from ecoshare.core.placement.power_room import PowerRoom
 from ecoshare.core.profiling_windows import Profiling
 from ecoshare.core.records import Job, Lane
 from ecoshare.values.class_profile import CONTEXT_BYTES, MemoryDemand
@@ -47,7 +48,12 @@ class MemoryFit:
     """
 
     def __init__(
-        self, lane_index: LaneIndex, profiling: Profiling, moves_freely: bool = False, enforces: bool = False
+        self,
+        lane_index: LaneIndex,
+        profiling: Profiling,
+        moves_freely: bool = False,
+        enforces: bool = False,
+        power: PowerRoom | None = None,
     ) -> None:
         """Memory fit without knowledge beyond the specifications of the jobs.
 
@@ -57,9 +63,10 @@ class MemoryFit:
             moves_freely: Whether jobs move between the lanes of a device at any time. Memory must then suffice for
                 every distribution of the jobs over the lanes.
             enforces: Whether memory is enforced on the devices; see `Config.enforces_memory`.
+            power: Room in a power budget by placement; None without one.
         """
         self._lane_index, self._profiling, self._moves_freely = lane_index, profiling, moves_freely
-        self._enforces = enforces
+        self._enforces, self._power = enforces, power
         self.regranted: dict[str, None] = {}
         self._shown_bytes: dict[str, int] = {}  # largest peak, by class
         self._family_bytes: dict[str, int] = {}  # largest peak, by script
@@ -123,6 +130,8 @@ class MemoryFit:
         if self._profiling.occupies(lane) or any(other.spec.has_lanes_alone for other in lane.jobs.values()):
             return False
         if job.parked_in is not None and job.parked_in is not lane:
+            return False
+        if self._power is not None and not self._power.admits(job, lane):
             return False
         return self._has_room(lane.device.name, {lane.number: [self.demand(job, lane)]})
 
@@ -254,7 +263,7 @@ class MemoryFit:
             return f"needs {counted(gpus, 'device')} of {where}, and {in_node * nodes} can be had"
         if job.spec.memory is not None and job.spec.memory.peak_bytes > largest_bytes:
             return f"needs {job.spec.memory.peak_bytes} bytes, and the largest device has {largest_bytes}"
-        return None
+        return None if self._power is None else self._power.never(job)
 
     def returns_at_once(self, job: Job) -> bool:
         """Whether memory that a running job gives back is free at once, without a limit to its allocator."""

@@ -14,6 +14,7 @@ from ecoshare.core.placement.host_memory import HostMemory
 from ecoshare.core.placement.lane_index import LaneIndex
 from ecoshare.core.placement.memory_fit import MemoryFit
 from ecoshare.core.placement.packed_placement import PackedPlacement
+from ecoshare.core.placement.power_room import PowerRoom
 from ecoshare.core.placement.preemptive_placement import PreemptivePlacement
 from ecoshare.core.placement.queue_placement import QueuePlacement
 from ecoshare.core.placement.round_placement import PreemptiveRounds, RoundsOfTurns
@@ -61,7 +62,8 @@ def placement_strategy(
     if gangs is not None:
         gangs.meet(opened.devices)
     lane_index = LaneIndex(policy.lane, gangs)
-    fit = MemoryFit(lane_index, profiling, isinstance(policy, PackingPolicy), config.enforces_memory)
+    power = PowerRoom(config.power_budget_w, lane_index.devices) if config.budget_by_placement else None
+    fit = MemoryFit(lane_index, profiling, isinstance(policy, PackingPolicy), config.enforces_memory, power)
     host, timers = HostMemory(config.host_bytes), PolicyTimers(levels, next_id)
     displacement = None
     if config.host_bytes or config.displaces:

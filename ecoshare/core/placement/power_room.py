@@ -1,0 +1,66 @@
+"""Power budget by placement: a job starts only if the devices are then expected to draw no more than the budget.
+
+No limit is set. The expected power of a device is that at rest, and for each lane the largest that one of its jobs
+adds: jobs of a lane take turns. A class of unknown power adds all that the device can draw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ecoshare.core.records import Job, Lane
+
+_TOLERANCE_W = 1e-6
+
+
+class PowerRoom:
+    """Room for the power of further jobs."""
+
+    def __init__(self, budget_w: float, devices: Mapping[str, Sequence[Lane]]) -> None:
+        """Room on idle devices.
+
+        Args:
+            budget_w: Power (W) that the devices together are expected to draw at most.
+            devices: Lanes by the names of their devices, which the caller keeps up to date.
+        """
+        self._budget_w, self._devices = budget_w, devices
+
+    def admits(self, job: Job, lane: Lane) -> bool:
+        """Whether the devices are expected to stay within the budget with the job in this lane.
+
+        A gang counts with as many lanes as it needs, all like this one.
+        """
+        name = lane.device.name
+        more_w = self._device_w(name, lane, job) - self._device_w(name)
+        return self.expected_w() + job.spec.gpus * more_w <= self._budget_w + _TOLERANCE_W
+
+    def never(self, job: Job) -> str | None:
+        """Reason in words why the job exceeds the budget even if no other job runs; None if it does not."""
+        idle_w = sum(lanes[0].device.draws_w[0] for lanes in self._devices.values())
+        least_w = min(_adds_w(job, lanes[0]) for lanes in self._devices.values())
+        with_it_w = idle_w + job.spec.gpus * least_w
+        if with_it_w <= self._budget_w + _TOLERANCE_W:
+            return None
+        return f"the devices would draw {with_it_w:.0f} W with it alone, and the power budget is {self._budget_w:g} W"
+
+    def expected_w(self) -> float:
+        """Power (W) that the devices are expected to draw now."""
+        return sum(map(self._device_w, self._devices))
+
+    def _device_w(self, name: str, lane: Lane | None = None, newcomer: Job | None = None) -> float:
+        """Expected power (W) of a device, with a newcomer in one of its lanes."""
+        lanes = self._devices[name]
+        idle_w, most_w = lanes[0].device.draws_w
+        for each in lanes:
+            jobs = [*each.jobs.values(), *([newcomer] if newcomer is not None and each is lane else [])]
+            idle_w += max((_adds_w(job, each) for job in jobs if job is not None), default=0.0)
+        return min(idle_w, most_w)
+
+
+def _adds_w(job: Job, lane: Lane) -> float:
+    """Power (W) that a job adds to an idle device."""
+    idle_w, most_w = lane.device.draws_w
+    solo = job.spec.solo
+    if solo is None or solo.power_w is None:
+        return most_w - idle_w
+    return max(0.0, min(most_w, solo.power_w) - (idle_w if solo.idle_w is None else solo.idle_w))

@@ -1,0 +1,150 @@
+"""Power budget of a plan: whether this machine can keep it, and the limits or the draw that it is kept by."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any
+
+from ecoshare.advisers.advice import TUNING_LIMIT
+from ecoshare.common.plural import counted
+from ecoshare.devices.knob import KnobSpec
+from ecoshare.devices.registry import open_knobs, vendor
+from ecoshare.devices.state_folder import key
+from ecoshare.errors import UnfitEnvironment, UsageError
+from ecoshare.jobs.quantities import number
+from ecoshare.values.device import DeviceInfo
+from ecoshare.values.power_response import BY_LIMITS, BY_PLACEMENT, POWER_LIMIT
+
+OPTION = "--power-budget"
+BY_OPTION = "--power-budget-by"
+_SETS_NOTHING = f"`{BY_OPTION} {BY_PLACEMENT}` sets nothing, and only decides which jobs may start"
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedBudget:
+    """Power budget of a run.
+
+    Attributes:
+        watts: Power (W) that the devices together may draw; 0 for no budget.
+        by_placement: Whether no power limit is set, and the budget only decides which jobs may start.
+        tuning_limit: Time of an iteration under a power limit / time under the limit that was found, at most, as long
+            as the budget suffices for that.
+        limits_w: Power limits (W) that each device takes, ascending, by its name; the last is the one that it has now.
+            Empty for a budget by placement.
+        draws_w: Power (W) of each device at rest, and the most that it can draw, by its name. Empty otherwise.
+    """
+
+    watts: float
+    by_placement: bool = False
+    tuning_limit: float = TUNING_LIMIT
+    limits_w: Mapping[str, tuple[float, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    draws_w: Mapping[str, tuple[float, float]] = field(default_factory=lambda: MappingProxyType({}))
+
+    def __bool__(self) -> bool:
+        """Whether there is a budget."""
+        return self.watts > 0.0
+
+    @property
+    def sets_limits(self) -> bool:
+        """Whether the run sets power limits to keep the budget."""
+        return bool(self) and not self.by_placement
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        by = BY_PLACEMENT if self.by_placement else BY_LIMITS
+        return {"watts": self.watts, "by": by, "tuning_limit": self.tuning_limit}
+
+
+NO_BUDGET = PlannedBudget(0.0)
+
+
+def planned_budget(
+    watts: float, by: str, devices: Sequence[DeviceInfo], may_set: bool, tuning_limit: float = TUNING_LIMIT
+) -> PlannedBudget:
+    """Power budget of a run on these devices. Nothing is set or claimed yet.
+
+    Args:
+        watts: The budget (W).
+        by: `limits` or `placement`.
+        devices: Devices of the run.
+        may_set: Whether the run may set power limits.
+        tuning_limit: See `PlannedBudget`.
+
+    Raises:
+        UsageError: `by` is neither of the two, or the run may set nothing.
+        UnfitEnvironment: The limits of a device cannot be set, the power of a device is not known, or the budget is
+            less than the devices need in any case.
+    """
+    if by not in (BY_LIMITS, BY_PLACEMENT):
+        raise UsageError(f"{BY_OPTION} {by}: expected {BY_LIMITS} or {BY_PLACEMENT}")
+    if by == BY_PLACEMENT:
+        draws_w = {each.name: _draws_w(each) for each in devices}
+        _enough(watts, [idle_w for idle_w, _ in draws_w.values()], "the idle devices draw")
+        return PlannedBudget(watts, True, tuning_limit, draws_w=draws_w)
+    if not may_set:
+        raise UsageError(f"{OPTION} sets power limits, and --control off sets nothing", _SETS_NOTHING)
+    limits_w = {each.name: _limits_w(each) for each in devices}
+    return with_limits(PlannedBudget(watts, tuning_limit=tuning_limit), limits_w)
+
+
+def with_limits(budget: PlannedBudget, limits_w: Mapping[str, tuple[float, ...]]) -> PlannedBudget:
+    """The budget with the limits that the devices take now.
+
+    Raises:
+        UnfitEnvironment: The least limits exceed the budget.
+    """
+    _enough(budget.watts, [each[0] for each in limits_w.values()], "the least power limits are")
+    return replace(budget, limits_w=dict(limits_w))
+
+
+def limits_of(specs: Sequence[KnobSpec]) -> tuple[float, ...]:
+    """Power limits (W) among the knobs of a device, ascending; empty if there is nothing to choose."""
+    found = next((each for each in specs if each.name == POWER_LIMIT), None)
+    return tuple(found.values) if found is not None and found.choices > 1 else ()
+
+
+def _enough(watts: float, needed_w: Sequence[float], words: str) -> None:
+    if sum(needed_w) > watts:
+        each = f", {number(needed_w[0])} W each" if len(set(needed_w)) == 1 and len(needed_w) > 1 else ""
+        all_of_them = f"{number(sum(needed_w))} W on {counted(len(needed_w), 'device')}{each}"
+        raise UnfitEnvironment(
+            f"{OPTION} {number(watts)} W: {words} {all_of_them}",
+            "give more, or take fewer devices with --devices",
+        )
+
+
+def _limits_w(device: DeviceInfo) -> tuple[float, ...]:
+    """Power limits (W) that a device takes.
+
+    Raises:
+        UnfitEnvironment: They cannot be set here.
+    """
+    if device.on_processors:
+        raise UnfitEnvironment(f"{OPTION}: the power limit of {device.name} cannot be set for a run", _SETS_NOTHING)
+    knobs = open_knobs(device.vendor, key(device))
+    try:
+        if not knobs.access.allowed:
+            remedy = f"{knobs.access.remedy}; " if knobs.access.remedy else ""
+            words = f"{OPTION}: power limits of {device.model} cannot be set: {knobs.access.how}"
+            raise UnfitEnvironment(words, remedy + _SETS_NOTHING)
+        limits_w = limits_of([each.spec for each in knobs.knobs])
+        if not limits_w:
+            why = knobs.missing.get(POWER_LIMIT, "it has one limit only")
+            raise UnfitEnvironment(f"{OPTION}: the power limit of {device.name} cannot be set: {why}", _SETS_NOTHING)
+        return limits_w
+    finally:
+        knobs.close()
+
+
+def _draws_w(device: DeviceInfo) -> tuple[float, float]:
+    """Power (W) of a device at rest, and the most that it can draw.
+
+    Raises:
+        UnfitEnvironment: They are not known.
+    """
+    model = vendor(device.vendor).power_model(device)
+    if model is None:
+        raise UnfitEnvironment(f"{OPTION}: the driver does not tell the power of {device.name}")
+    return model.idle_w, model.busy_w
