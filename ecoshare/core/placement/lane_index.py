@@ -37,6 +37,7 @@ class LaneIndex:
         devices: Lanes by the names of their devices.
         nodes: Lanes by the names of their nodes.
         free: Number of devices with an empty lane.
+        differ: Whether the relative speed of any device is known.
     """
 
     def __init__(self, preference: Callable[[Lane], Key], placing: GangPlacementPolicy | None = None) -> None:
@@ -57,10 +58,12 @@ class LaneIndex:
         self._empty: dict[str, dict[str, list[int]]] = {}  # numbers of the empty lanes, by node and device
         self._by_free: list[dict[str, None]] = [{}]  # names of the nodes, at index n those with n free devices
         self._limits: tuple[int, int, int] | None = None
+        self.differ = False
 
     def add(self, lane: Lane) -> None:
         """Add a lane that is being opened."""
         self.lanes[lane.number] = lane
+        self.differ |= bool(lane.device.speeds)
         self.devices.setdefault(lane.device.name, []).append(lane)
         self.nodes.setdefault(lane.device.node, []).append(lane)
         if lane.device.node not in self._empty:
@@ -110,7 +113,8 @@ class LaneIndex:
     def find(self, job: Job, fits: Fits, kept: Container[int] = (), match: Match = _all_alike) -> tuple[Lane, ...]:
         """Lanes for a job, one on each of its devices; empty if there is no room.
 
-        A job of one device gets an empty lane among those that the policy prefers, or else the best fit. A gang that
+        A job of one device gets an empty lane among those that the policy prefers, on the device that is fastest for
+        its class, or else the best fit. A gang that
         takes turns gets lanes with free places. Any other gang has its lanes to itself. It gets them on the one node
         with the fewest free devices that has enough. If no node has enough and the gang may span several, it gets the
         nodes with the most free devices. If the policy knows how slow the job is in each lane, the job gets the lanes
@@ -126,7 +130,7 @@ class LaneIndex:
         if self._placing is not None:
             return self._least_slow(job, self._placing, fits, kept)
         if gpus == 1:
-            return self._best(fits, kept, match)
+            return self._best(job, fits, kept, match)
         if job.spec.takes_turns:
             return self._with_places(gpus, fits, kept)
         if gpus > self.free:
@@ -137,9 +141,10 @@ class LaneIndex:
                     return tuple(found)
         return self._spread(gpus, nodes, fits, kept) if nodes is None or nodes > 1 else ()
 
-    def _best(self, fits: Fits, kept: Container[int], match: Match) -> tuple[Lane, ...]:
-        """Empty lane among those that the policy prefers, or else the best fit."""
+    def _best(self, job: Job, fits: Fits, kept: Container[int], match: Match) -> tuple[Lane, ...]:
+        """Empty lane among those that the policy prefers, on the fastest device, or else the best fit."""
         found: list[Lane] = []
+        are_empty = False
         preferred: Key = ()
         for (*key, _), number in self._places:
             lane = self.lanes[number]
@@ -147,9 +152,14 @@ class LaneIndex:
                 break
             if number in kept or not fits(lane):
                 continue
-            if not lane.jobs:
+            if not lane.jobs and not self.differ:
                 return (lane,)
+            if are_empty and lane.jobs:
+                break  # empty lanes come first
+            are_empty = not lane.jobs
             found, preferred = [*found, lane], tuple(key)
+        if are_empty:
+            return (max(found, key=lambda lane: lane.device.speed(job.spec.job_class)),)
         return (min(found, key=match),) if found else ()
 
     def _with_places(self, gpus: int, fits: Fits, kept: Container[int]) -> tuple[Lane, ...]:

@@ -1,0 +1,113 @@
+"""Relative speeds of the devices of one model, from the times that iterations of the same classes took on them.
+
+::
+
+    own_dc    median of the kept times of class c on device d           (s)
+    typical_c median of own_dc over the devices that have class c       (s), two devices at least
+    r_dc      log(typical_c / own_dc)
+    e_dc      standard error of log(own_dc)
+    speed_dc  exp(r_dc t^2 / (t^2 + e_dc^2))   if |r_dc| > 2 e_dc, else 1        t = 0.05
+    speed_d   geometric mean of speed_dc over the classes of device d             the class ""
+
+The error is that of a median of n times, each with the standard deviation s::
+
+    e_dc = s sqrt(k / n)      k = 1 for n <= 2, else pi / 2 (the median of many is less sure than their mean)
+    s    = the largest of: the floor 0.01; the spread of the kept times around their medians, pooled over all devices
+           and classes; the mean error within the measurements of d and c
+
+A difference below two standard errors counts as none, so that noise alone does not order the devices. Larger ones are
+shrunk towards 1, as the mean of a normal prior with the standard deviation t and a measurement with the error e. The
+value of t follows Sinha et al., "Not All GPUs Are Created Equal", SC 2022: GPUs of one model vary by 8 % on average.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
+
+ANY = ""
+"""Class that stands for all classes without a speed of their own, as in `Device.speeds`."""
+
+PRIOR_SD = 0.05
+"""Standard deviation of the logarithm of a device's speed, before anything is measured."""
+
+FLOOR = 0.01
+"""Least standard deviation of one measurement: temperature and clocks differ from run to run."""
+
+_ERRORS = 2.0
+"""Number of standard errors above which a difference counts."""
+
+Times = Sequence[tuple[float, float]]
+"""Measurements of a class on a device: time (s) of an iteration, and standard error / time; 0 if it is unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class RelativeSpeed:
+    """Relative speed of a class on a device.
+
+    Attributes:
+        speed: Rate on this device / rate on a typical device of its model.
+        standard_error: Standard error of the logarithm of the speed as measured.
+        seconds: Time (s) of an iteration on this device; None for the class "".
+    """
+
+    speed: float
+    standard_error: float
+    seconds: float | None = None
+
+
+def device_speeds(times: Mapping[str, Mapping[str, Times]]) -> dict[str, dict[str, RelativeSpeed]]:
+    """Relative speed of each device and class, with the class "" for all other classes.
+
+    Classes that one device has alone are left out, and so are devices without any other class.
+
+    Args:
+        times: Measurements by device and class, at least one of each. All devices are of one model.
+    """
+    spread = _spread(times)
+    own_s = {
+        device: {job_class: median(seconds for seconds, _ in each) for job_class, each in classes.items()}
+        for device, classes in times.items()
+    }
+    typical_s = {}
+    for job_class in {job_class: None for classes in own_s.values() for job_class in classes}:
+        known = [classes[job_class] for classes in own_s.values() if job_class in classes]
+        if len(known) > 1:
+            typical_s[job_class] = median(known)
+    found = {}
+    for device, classes in own_s.items():
+        speeds = {
+            job_class: _speed(seconds, typical_s[job_class], times[device][job_class], spread)
+            for job_class, seconds in classes.items()
+            if job_class in typical_s
+        }
+        if speeds:
+            found[device] = {ANY: _overall(list(speeds.values())), **speeds}
+    return found
+
+
+def _speed(own_s: float, typical_s: float, times: Times, spread: float) -> RelativeSpeed:
+    deviation = max(FLOOR, spread, fmean(error for _, error in times))
+    error = deviation * math.sqrt((1.0 if len(times) <= 2 else math.pi / 2.0) / len(times))
+    ratio = math.log(typical_s / own_s)
+    kept = PRIOR_SD**2 / (PRIOR_SD**2 + error**2) if abs(ratio) > _ERRORS * error else 0.0
+    return RelativeSpeed(round(math.exp(ratio * kept), 4), error, own_s)
+
+
+def _overall(speeds: Sequence[RelativeSpeed]) -> RelativeSpeed:
+    speed = math.exp(fmean(math.log(each.speed) for each in speeds))
+    error = math.sqrt(sum(each.standard_error**2 for each in speeds)) / len(speeds)
+    return RelativeSpeed(round(speed, 4), error)
+
+
+def _spread(times: Mapping[str, Mapping[str, Times]]) -> float:
+    """Standard deviation of the logarithm of a time, from all classes with several times; 0 without any."""
+    squares = freedom = 0.0
+    for classes in times.values():
+        for each in classes.values():
+            middle = median(math.log(seconds) for seconds, _ in each)
+            squares += sum((math.log(seconds) - middle) ** 2 for seconds, _ in each)
+            freedom += len(each) - 1
+    return math.sqrt(squares / freedom) if freedom else 0.0
