@@ -26,9 +26,6 @@ from ecoshare.values.device import DeviceInfo
 
 FOLDER = "calibration"
 
-COMPUTE, MEMORY = "(compute)", "(memory)"
-"""Classes of the built-in loads. No job class can have such a name: it begins with a letter, a digit or `_`."""
-
 MOST_TIMES = 9
 """Times that are kept for one class: as many as counts of iterations, for the same reasons."""
 

@@ -5,13 +5,14 @@
     own_dc    median of the kept times of class c on device d           (s)
     typical_c median of own_dc over the devices that have class c       (s), two devices at least
     r_dc      log(typical_c / own_dc)
-    e_dc      standard error of log(own_dc)
+    v_dc      variance of log(own_dc)
+    e_dc      standard error of r_dc, for a typical time of n devices:  sqrt((1 - 1/n)^2 v_dc + sum_others v / n^2)
     speed_dc  exp(r_dc t^2 / (t^2 + e_dc^2))   if |r_dc| > 2 e_dc, else 1        t = 0.05
     speed_d   geometric mean of speed_dc over the classes of device d             the class ""
 
-The error is that of a median of n times, each with the standard deviation s::
+The variance is that of a median of m times, each with the standard deviation s::
 
-    e_dc = s sqrt(k / n)      k = 1 for n <= 2, else pi / 2 (the median of many is less sure than their mean)
+    v_dc = s^2 k / m          k = 1 for m <= 2, else pi / 2 (the median of many is less sure than their mean)
     s    = the largest of: the floor 0.01; the spread of the kept times around their medians, pooled over all devices
            and classes; the mean error within the measurements of d and c
 
@@ -29,6 +30,9 @@ from statistics import fmean, median
 
 ANY = ""
 """Class that stands for all classes without a speed of their own, as in `Device.speeds`."""
+
+COMPUTE, MEMORY = "(compute)", "(memory)"
+"""Classes of the built-in loads. No job class can have such a name: it begins with a letter, a digit or `_`."""
 
 PRIOR_SD = 0.05
 """Standard deviation of the logarithm of a device's speed, before anything is measured."""
@@ -71,26 +75,31 @@ def device_speeds(times: Mapping[str, Mapping[str, Times]]) -> dict[str, dict[st
         device: {job_class: median(seconds for seconds, _ in each) for job_class, each in classes.items()}
         for device, classes in times.items()
     }
-    typical_s = {}
-    for job_class in {job_class: None for classes in own_s.values() for job_class in classes}:
-        known = [classes[job_class] for classes in own_s.values() if job_class in classes]
-        if len(known) > 1:
-            typical_s[job_class] = median(known)
-    found = {}
-    for device, classes in own_s.items():
-        speeds = {
-            job_class: _speed(seconds, typical_s[job_class], times[device][job_class], spread)
-            for job_class, seconds in classes.items()
-            if job_class in typical_s
-        }
-        if speeds:
-            found[device] = {ANY: _overall(list(speeds.values())), **speeds}
-    return found
+    found: dict[str, dict[str, RelativeSpeed]] = {device: {} for device in times}
+    for job_class in dict.fromkeys(job_class for classes in times.values() for job_class in classes):
+        known_s = {device: classes[job_class] for device, classes in own_s.items() if job_class in classes}
+        if len(known_s) < 2:
+            continue
+        typical_s = median(known_s.values())
+        variances = {device: _variance(times[device][job_class], spread) for device in known_s}
+        for device, seconds in known_s.items():
+            error = _error(variances[device], sum(variances.values()), len(known_s))
+            found[device][job_class] = _speed(seconds, typical_s, error)
+    return {device: {ANY: _overall(list(speeds.values())), **speeds} for device, speeds in found.items() if speeds}
 
 
-def _speed(own_s: float, typical_s: float, times: Times, spread: float) -> RelativeSpeed:
+def _variance(times: Times, spread: float) -> float:
     deviation = max(FLOOR, spread, fmean(error for _, error in times))
-    error = deviation * math.sqrt((1.0 if len(times) <= 2 else math.pi / 2.0) / len(times))
+    return deviation**2 * (1.0 if len(times) <= 2 else math.pi / 2.0) / len(times)
+
+
+def _error(variance: float, all_variances: float, devices: int) -> float:
+    """Standard error of log(typical / own), as if the typical time were the mean over the devices."""
+    own = (1.0 - 1.0 / devices) ** 2 * variance
+    return math.sqrt(own + (all_variances - variance) / devices**2)
+
+
+def _speed(own_s: float, typical_s: float, error: float) -> RelativeSpeed:
     ratio = math.log(typical_s / own_s)
     kept = PRIOR_SD**2 / (PRIOR_SD**2 + error**2) if abs(ratio) > _ERRORS * error else 0.0
     return RelativeSpeed(round(math.exp(ratio * kept), 4), error, own_s)

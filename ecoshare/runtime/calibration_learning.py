@@ -20,16 +20,21 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import median
 
 from ecoshare.errors import UnfitEnvironment
-from ecoshare.lane.trace import Kind, held
-from ecoshare.profiling.calibration_store import CalibrationStore, IterationTime
+from ecoshare.lane.trace import MARK_BYTES, Kind, held, trace_path, whole_bytes
+from ecoshare.profiling.calibration_store import CalibrationStore, IterationTime, identity
 from ecoshare.profiling.iteration_times import relative_error
 from ecoshare.profiling.profile import Profile
 from ecoshare.record.job_history import AttemptHistory
+from ecoshare.record.reading import with_traces
 from ecoshare.record.run_data import RunData
+from ecoshare.record.run_folder import RunFolder
 from ecoshare.values.device import DeviceInfo
 
 LEAST_S, FEWEST = 1.0, 5
 """Least time (s) and fewest iterations of a class on a device that count as a measurement."""
+
+MOST_MARKS = 500_000
+"""Most marks of all traces that are read at the end of a run, which takes about two seconds."""
 
 WARM_UP = 10
 """First iterations of an attempt that do not count: they allocate memory, choose kernels and fill caches."""
@@ -41,18 +46,29 @@ Span = tuple[float, float]
 
 
 def teach_speeds(
-    devices: Iterable[DeviceInfo], data: RunData, made: Mapping[str, Profile], run: str, store: CalibrationStore
+    devices: Sequence[DeviceInfo],
+    folder: RunFolder,
+    data: RunData,
+    made: Mapping[str, Profile],
+    store: CalibrationStore,
 ) -> list[str]:
     """Add the iteration times of a run to the calibration of its devices; return notes for the user.
 
+    Times of the run replace those of an earlier session of it. A run with very long traces adds nothing.
+
     Args:
         devices: Devices of the run.
-        data: Data of the run.
+        folder: Folder of the run, with the traces.
+        data: Data of the run, without traces.
         made: Profiles that the run has made, by class.
-        run: Name of the run folder. Its times replace those of an earlier session of this run.
         store: Calibrations of all devices.
     """
-    measured = measured_times(data, made, run)
+    if all(identity(device) is None for device in devices):
+        return []
+    paths = (trace_path(folder.job(each.job), each.number) for each in data.history.attempts)
+    if sum(map(whole_bytes, paths)) > MOST_MARKS * MARK_BYTES:
+        return []
+    measured = measured_times(with_traces(data, folder), made, folder.path.name)
     try:
         for device in devices:
             store.add(device, measured.get(device.name, {}))
@@ -62,7 +78,13 @@ def teach_speeds(
 
 
 def measured_times(data: RunData, made: Mapping[str, Profile], run: str) -> dict[str, dict[str, IterationTime]]:
-    """Iteration time of each class alone, by device and class. See `teach_speeds` for the arguments."""
+    """Iteration time of each class alone, by device and class.
+
+    Args:
+        data: Data of the run, with traces.
+        made: Profiles that the run has made, by class.
+        run: Name of the run.
+    """
     found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     on_device: dict[str, list[AttemptHistory]] = defaultdict(list)
     for attempt in data.history.attempts:

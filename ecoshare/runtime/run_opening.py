@@ -266,10 +266,10 @@ def _taught(plan: Plan, finished: FinishedRun, occupancy: Occupancy | None) -> F
     """
     if plan.profiles is None:
         return finished
-    run = finished.folder.path.name
-    notes = teach(plan.jobs, finished.data.history.jobs, run, ProfileStore(plan.profiles))
+    folder, data, store = finished.folder, finished.data, ProfileStore(plan.profiles)
+    notes = teach(plan.jobs, data.history.jobs, folder.path.name, store)
     if finished.as_found and not (occupancy is not None and occupancy.is_shared):
-        notes += teach_speeds(plan.devices, finished.data, finished.made, run, CalibrationStore(plan.profiles))
+        notes += teach_speeds(plan.devices, folder, data, finished.made, CalibrationStore(store.folder))
     return replace(finished, notes=(*finished.notes, *notes))
 
 
