@@ -13,8 +13,8 @@
 The variance is that of a median of m times, each with the standard deviation s::
 
     v_dc = s^2 k / m          k = 1 for m <= 2, else pi / 2 (the median of many is less sure than their mean)
-    s    = the largest of: the floor 0.01; the spread of the kept times around their medians, pooled over all devices
-           and classes; the mean error within the measurements of d and c
+    s    = the largest of: the floor 0.01; the spread of the kept times of d and c around their median; the median of
+           these spreads over all devices and classes; the mean error within the measurements of d and c
 
 A difference below two standard errors counts as none, so that noise alone does not order the devices. Larger ones are
 shrunk towards 1, as the mean of a normal prior with the standard deviation t and a measurement with the error e. The
@@ -70,7 +70,8 @@ def device_speeds(times: Mapping[str, Mapping[str, Times]]) -> dict[str, dict[st
     Args:
         times: Measurements by device and class, at least one of each. All devices are of one model.
     """
-    spread = _spread(times)
+    spreads = [_spread(each) for classes in times.values() for each in classes.values() if len(each) > 1]
+    usual = median(spreads) if spreads else 0.0
     own_s = {
         device: {job_class: median(seconds for seconds, _ in each) for job_class, each in classes.items()}
         for device, classes in times.items()
@@ -81,15 +82,15 @@ def device_speeds(times: Mapping[str, Mapping[str, Times]]) -> dict[str, dict[st
         if len(known_s) < 2:
             continue
         typical_s = median(known_s.values())
-        variances = {device: _variance(times[device][job_class], spread) for device in known_s}
+        variances = {device: _variance(times[device][job_class], usual) for device in known_s}
         for device, seconds in known_s.items():
             error = _error(variances[device], sum(variances.values()), len(known_s))
             found[device][job_class] = _speed(seconds, typical_s, error)
     return {device: {ANY: _overall(list(speeds.values())), **speeds} for device, speeds in found.items() if speeds}
 
 
-def _variance(times: Times, spread: float) -> float:
-    deviation = max(FLOOR, spread, fmean(error for _, error in times))
+def _variance(times: Times, usual: float) -> float:
+    deviation = max(FLOOR, usual, _spread(times), fmean(error for _, error in times))
     return deviation**2 * (1.0 if len(times) <= 2 else math.pi / 2.0) / len(times)
 
 
@@ -111,12 +112,10 @@ def _overall(speeds: Sequence[RelativeSpeed]) -> RelativeSpeed:
     return RelativeSpeed(round(speed, 4), error)
 
 
-def _spread(times: Mapping[str, Mapping[str, Times]]) -> float:
-    """Standard deviation of the logarithm of a time, from all classes with several times; 0 without any."""
-    squares = freedom = 0.0
-    for classes in times.values():
-        for each in classes.values():
-            middle = median(math.log(seconds) for seconds, _ in each)
-            squares += sum((math.log(seconds) - middle) ** 2 for seconds, _ in each)
-            freedom += len(each) - 1
-    return math.sqrt(squares / freedom) if freedom else 0.0
+def _spread(times: Times) -> float:
+    """Standard deviation of the logarithms of times around their median; 0 for a single time."""
+    if len(times) < 2:
+        return 0.0
+    logarithms = [math.log(seconds) for seconds, _ in times]
+    middle = median(logarithms)
+    return math.sqrt(sum((each - middle) ** 2 for each in logarithms) / (len(times) - 1))
