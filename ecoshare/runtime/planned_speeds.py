@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ecoshare.common.plural import counted
 from ecoshare.profiling.calibration_store import CalibrationStore, identity
@@ -40,6 +40,21 @@ def known_speeds(
         return {}
     notes += _note(devices, found, names)
     return {name: speeds for name, speeds in found.items() if speeds}
+
+
+def relative_to(device: DeviceInfo, store: CalibrationStore) -> Callable[[str | None, str], float]:
+    """Function of a UUID and a class: speed of that device / speed of `device`; 1 if it is unknown.
+
+    A time that was measured there, times this factor, is the time to expect on `device`.
+    """
+    known = store.speeds(device.described)
+
+    def speed(uuid: str | None, job_class: str) -> float:
+        own = known.get(uuid or "", {})
+        found = own.get(job_class) or own.get(ANY)
+        return found.speed if found is not None else 1.0
+
+    return lambda uuid, job_class: speed(uuid, job_class) / speed(device.uuid, job_class)
 
 
 def speed_where_measured(profile: Profile, devices: Sequence[DeviceInfo], speeds: Mapping[str, Speeds]) -> float:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +15,7 @@ from ecoshare.core.events import Config, Done, JobArrived, JobExited, Profiled, 
 from ecoshare.lane.trace import Kind, Mark
 from ecoshare.profiling.iteration_times import times
 from ecoshare.profiling.profile import Profile
+from ecoshare.record import event_log
 from ecoshare.record.run_data import RunData
 from ecoshare.record.run_history import RunHistory
 from ecoshare.runtime.calibration_learning import WARM_UP, measured_times
@@ -20,6 +24,7 @@ from ecoshare.values.device import Device
 from ecoshare.values.job_spec import JobSpec
 from tests.profiling.classes import profile
 from tests.reporting.made_run import run
+from tests.runtime.running import run as finished
 
 Life = tuple[str, int, list[Mark], float, float]
 """A job of the class of its first letter: its name, lane, trace, start (s) and end (s)."""
@@ -113,3 +118,36 @@ def test_a_window_stands_in_for_a_class_without_iterations_alone() -> None:
     assert found(long, a=made) == {"d1": {"a": (0.1, 90)}}
     doubted = made.model_copy(update={"doubt": "other programs kept 1.4 of 2 processors busy"})
     assert found(long, a=doubted) == {}, "the run was disturbed, not only its window"
+
+
+UNEVEN = """
+import os, time
+import torch
+model = torch.nn.Linear(4, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+slow = min(os.sched_getaffinity(0)) == FIRST
+for step in range(110):
+    model(torch.ones(2, 4)).sum().backward()
+    optimizer.step()
+    time.sleep(0.015 if slow else 0.010)
+"""
+"""Script that stands for devices which differ: an iteration takes half as long again on the first partition."""
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two partitions take two processors")
+@pytest.mark.slow
+def test_the_next_run_knows_which_device_is_fast(tmp_path: Path) -> None:
+    (tmp_path / "uneven.py").write_text(UNEVEN.replace("FIRST", str(min(os.sched_getaffinity(0)))))
+    jobs = [{"name": name, "script": "uneven.py"} for name in "ab"]
+    options = ("--device", "cpu/2", "--profiles", str(tmp_path / "profiles"))
+    first = finished(tmp_path, *jobs, options=options)
+    assert first.code == 0 and "slower" not in first.stderr
+    assert [first.job(name)["devices"] for name in "ab"] == [["cpu:0"], ["cpu:1"]]
+    again = finished(tmp_path, jobs[0], options=(*options, "--policy", "energy"))
+    assert again.code == 0, again.stderr
+    assert re.search(r"cpu:0 is up to \d\d % slower than cpu:1: jobs go to the fastest free device", again.stderr)
+    assert again.job("a")["devices"] == ["cpu:1"]
+    opened = next(iter(event_log.read(again.folder / "events.jsonl")))
+    assert isinstance(opened, RunOpened)
+    slow, fast = (dict(device.speeds)[""] for device in opened.devices)
+    assert slow < 0.95 < 1.05 < fast

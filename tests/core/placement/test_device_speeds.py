@@ -94,7 +94,7 @@ def test_a_fast_device_with_a_job_comes_after_a_slow_one_without() -> None:
 
 def test_a_measurement_of_neighbours_is_corrected_by_the_speed_of_their_device() -> None:
     """On a device of speed 0.8, times that are 1.25 times those of the profile show no interference."""
-    core = Core((("", 0.8),))
+    core = Core((("", 0.8),), profile=True)
     core.arrive("a1", "b1")
     core.now_s = 60.0
     for name in ("a1", "b1"):
