@@ -16,23 +16,34 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from ecoshare.lane.confinement import confine
 from ecoshare.lane.processes import die_with_parent
 from ecoshare.profiling.device_speeds import COMPUTE, MEMORY
+from ecoshare.values.device import PROCESSORS
 
 _WARM_UP = 0.25
 """Part of the time before the iterations that count: clocks rise, caches fill, kernels are chosen."""
 
-_SIDES = {"cpu": 1024, "cuda": 4096}
-"""Number of rows and columns of the matrices: a product keeps the device busy for 1 ms or more."""
 
-_ELEMENTS = {"cpu": 16 << 20, "cuda": 64 << 20}
-"""Number of elements of four bytes that are read, and written elsewhere: more than a cache holds."""
+@dataclass(frozen=True, slots=True)
+class _Size:
+    """Size of the loads on one kind of device.
 
-_REPEATS = {"cpu": 1, "cuda": 10}
-"""Operations in an iteration, after which the host waits for the device."""
+    Attributes:
+        side: Number of rows and columns of the matrices: a product keeps the device busy for 1 ms or more.
+        elements: Number of elements of four bytes that are read, and written elsewhere: more than a cache holds.
+        repeats: Number of operations in an iteration, after which the host waits for the device.
+    """
+
+    side: int
+    elements: int
+    repeats: int
+
+
+_ON_PROCESSORS, _ON_GPU = _Size(1024, 16 << 20, 1), _Size(4096, 64 << 20, 10)
 
 
 def main(parent: int, kind: str, processors: list[int]) -> None:
@@ -48,13 +59,14 @@ def main(parent: int, kind: str, processors: list[int]) -> None:
     import torch
 
     _tell(None)
+    on_processors = kind == PROCESSORS
+    size, wait = (_ON_PROCESSORS, _nothing) if on_processors else (_ON_GPU, torch.cuda.synchronize)
     loads: dict[str, Callable[[], object]] = {}
     for line in sys.stdin:
         name, _, seconds = line.rpartition(" ")
         if name not in loads:
-            loads[name] = {COMPUTE: _products, MEMORY: _copies}[name](torch, kind)
-        wait = torch.cuda.synchronize if kind == "cuda" else _nothing
-        _tell(_times(loads[name], _REPEATS[kind], wait, float(seconds)))
+            loads[name] = {COMPUTE: _products, MEMORY: _copies}[name](torch, kind, size)
+        _tell(_times(loads[name], size.repeats, wait, float(seconds)))
 
 
 def _times(load: Callable[[], object], repeats: int, wait: Callable[[], object], seconds: float) -> list[float]:
@@ -73,17 +85,17 @@ def _times(load: Callable[[], object], repeats: int, wait: Callable[[], object],
     return found
 
 
-def _products(torch: Any, kind: str) -> Callable[[], object]:
-    side = _SIDES[kind]
-    number = torch.float16 if kind == "cuda" else torch.float32  # as training on GPUs: the units that draw most power
+def _products(torch: Any, kind: str, size: _Size) -> Callable[[], object]:
+    # Half precision keeps those units of a GPU busy that draw most power, like training does.
+    number = torch.float32 if kind == PROCESSORS else torch.float16
     torch.manual_seed(0)
-    left, right = (torch.randn(side, side, device=kind, dtype=number) for _ in range(2))
+    left, right = (torch.randn(size.side, size.side, device=kind, dtype=number) for _ in range(2))
     out = torch.empty_like(left)
     return lambda: torch.mm(left, right, out=out)
 
 
-def _copies(torch: Any, kind: str) -> Callable[[], object]:
-    values = torch.ones(_ELEMENTS[kind], device=kind)
+def _copies(torch: Any, kind: str, size: _Size) -> Callable[[], object]:
+    values = torch.ones(size.elements, device=kind)
     out = torch.empty_like(values)
     return lambda: torch.add(values, 1.0, out=out)
 

@@ -6,7 +6,7 @@
     round 2   cuda:2 …                 cuda:1 compute, memory   cuda:0 …        the other way round
     round 3   cuda:0 …
 
-A machine that warms up, or whose clocks change, meets all devices alike. Each device has a process of its own, which
+Heat and clocks that change with time then affect all devices alike. Each device has a process of its own, which
 waits while other devices are measured.
 """
 

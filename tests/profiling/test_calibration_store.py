@@ -77,7 +77,7 @@ def test_a_device_is_known_by_its_uuid_or_by_its_processors(tmp_path: Path) -> N
 
 
 def test_a_device_of_another_model_begins_anew(tmp_path: Path) -> None:
-    """As partitions of other sizes that begin with the same processor; their times cannot be compared."""
+    """Times of two models cannot be compared, even if the driver gives both one UUID."""
     store = CalibrationStore(tmp_path)
     store.add(ONE, {A: time(1.0)})
     store.add(replace(ONE, model="NVIDIA H100"), {B: time(1.0)})

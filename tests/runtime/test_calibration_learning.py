@@ -102,7 +102,7 @@ def test_what_is_too_little_is_left_out(life: Life) -> None:
 
 
 def test_a_job_with_children_on_its_device_does_not_count() -> None:
-    """Its trace is that of the launcher."""
+    """The trace is that of the launcher."""
     assert found(data(("a", 0, turn(0.0, 100, 0.1), 0.0, 20.0), keeps_lane="torchrun")) == {}
 
 
@@ -126,12 +126,12 @@ import torch
 model = torch.nn.Linear(4, 4)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 slow = min(os.sched_getaffinity(0)) == FIRST
-for step in range(110):
+for step in range(90):
     model(torch.ones(2, 4)).sum().backward()
     optimizer.step()
-    time.sleep(0.015 if slow else 0.010)
+    time.sleep(0.030 if slow else 0.015)
 """
-"""Script that stands for devices which differ: an iteration takes half as long again on the first partition."""
+"""Script that stands for devices which differ: an iteration takes twice as long on the first partition."""
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two partitions take two processors")
