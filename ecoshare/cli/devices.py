@@ -3,20 +3,92 @@
 from __future__ import annotations
 
 import json
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
+import typer
 from rich.console import Console
 
-from ecoshare.cli.options import JsonOption
+from ecoshare.cli.options import JsonOption, ProfilesOption, RunDeviceOption, WaitOption
+from ecoshare.cli.output import note
+from ecoshare.errors import UsageError
+
+if TYPE_CHECKING:
+    from ecoshare.profiling.calibration_store import CalibrationStore
 
 
-def devices(as_json: JsonOption = False) -> None:
-    """Show each device's knobs: ranges, present values, and whether this user may set them; and links. Sets nothing."""
+def devices(
+    as_json: JsonOption = False,
+    calibrate: Annotated[
+        bool, typer.Option("--calibrate", help="Measure how fast each device is, with short built-in loads.")
+    ] = False,
+    calibration: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the known speeds as a file for `ecoshare simulate --calibration`."),
+    ] = None,
+    device: RunDeviceOption = None,
+    seconds: Annotated[
+        float | None, typer.Option(min=0.3, max=3600.0, help="Time of each load on each device; 4 unless given.")
+    ] = None,
+    wait: WaitOption = False,
+    profiles: ProfilesOption = None,
+) -> None:
+    """Show each device's knobs, ranges and present values, whether this user may set them, known speeds and links.
+
+    Nothing is set.
+    """
+    from ecoshare.profiling.calibration_store import CalibrationStore
+    from ecoshare.profiling.profile_store import default_folder
+
+    if seconds is not None and not calibrate:
+        raise UsageError("--seconds is the time of a load, and goes with --calibrate")
+    if device is not None and not calibrate and calibration is None:
+        raise UsageError("--device names the devices of --calibrate or --calibration")
+    store = CalibrationStore(profiles or default_folder())
+    if calibrate:
+        _calibrate(device, seconds, wait, store, as_json)
+    if calibration is not None:
+        _write(calibration, device, store)
+    elif not calibrate:
+        _show(store, as_json)
+    for line in store.notes:
+        note(line)
+
+
+def _calibrate(device: str | None, seconds: float | None, wait: bool, store: CalibrationStore, as_json: bool) -> None:
+    from ecoshare.devices.choice import find_all
+    from ecoshare.devices.occupancy import DeviceAdmission, occupied
+    from ecoshare.reporting.calibration_table import print_calibration
+    from ecoshare.runtime.device_calibration import SECONDS, calibrate, check_comparable
+
+    with occupied(partial(find_all, device), DeviceAdmission.of(wait), note) as occupancy:
+        check_comparable(occupancy.devices, store)
+        result = calibrate(occupancy.devices, SECONDS if seconds is None else seconds, store, note)
+    if as_json:
+        print(json.dumps(result.as_dict(), indent=2))
+    else:
+        print_calibration(result, Console(highlight=False))
+
+
+def _write(path: Path, device: str | None, store: CalibrationStore) -> None:
+    from ecoshare.devices.choice import find_all
+    from ecoshare.profiling.calibration_result import as_csv
+    from ecoshare.record.run_folder import write_text
+
+    write_text(path, as_csv(find_all(device), store))
+
+
+def _show(store: CalibrationStore, as_json: bool) -> None:
     from ecoshare.devices.knob_survey import survey
     from ecoshare.devices.state_folder import StateFolder
+    from ecoshare.profiling.calibration_result import known_speeds
     from ecoshare.reporting.device_table import print_devices
 
     found = survey(StateFolder.of_this_user())
+    speeds = {each.key: known_speeds(each.key, store) for each in found}
     if as_json:
-        print(json.dumps([device.as_dict() for device in found], indent=2))
+        told = [{**each.as_dict(), "speeds": [of.as_dict() for of in speeds[each.key]]} for each in found]
+        print(json.dumps(told, indent=2))
     else:
-        print_devices(found, Console(highlight=False))
+        print_devices(found, speeds, Console(highlight=False))

@@ -100,7 +100,7 @@ def rm(names: NamesArgument, profiles: ProfilesOption = None) -> None:
     """Remove profiles, and all else that is stored of their classes. The next run measures them anew.
 
     Speeds beside other classes and tuned settings are relative to a class alone, so they go with its profile. The
-    iterations of completed jobs go, too. Nothing is removed where a name is wrong.
+    iterations of completed jobs and the times on single devices go, too. Nothing is removed where a name is wrong.
     """
     from ecoshare.profiling.profile_store import ProfileStore, default_folder
     from ecoshare.profiling.stored_profiles import forget, named
@@ -116,6 +116,7 @@ def rm(names: NamesArgument, profiles: ProfilesOption = None) -> None:
                 (gone.beside, "measurement beside others", "measurements beside others"),
                 (gone.tuned, "tuned setting", "tuned settings"),
                 (gone.counts, "iteration count", "iteration counts"),
+                (gone.times, "time on a device", "times on devices"),
             )
             if count
         ]

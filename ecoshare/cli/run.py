@@ -20,7 +20,6 @@ from ecoshare.cli.options import JsonOption, ProfilesOption, RunDeviceOption, Ru
 from ecoshare.cli.output import note, progress
 from ecoshare.common.folders import RUNS
 from ecoshare.errors import UsageError
-from ecoshare.values.power_response import BY_LIMITS
 
 if TYPE_CHECKING:
     from ecoshare.api.run_result import RunResult
@@ -88,7 +87,7 @@ def run(
             help="Way to keep the power budget: limits sets power limits of the devices, placement sets nothing, and "
             "starts a job only if the modelled power stays within the budget.",
         ),
-    ] = BY_LIMITS,
+    ] = "limits",
     control: Annotated[
         str,
         typer.Option(
@@ -129,7 +128,7 @@ def run(
         if jobs or words_after(context):
             raise UsageError("--resume takes the jobs from the run; give one or the other")
         options = (policy, option, device, devices, jobs_per_lane, memory, host_memory, power_budget, profiles)
-        given = any(each is not None for each in options) or power_budget_by != BY_LIMITS
+        given = any(each is not None for each in options) or power_budget_by != "limits"
         given = given or lanes is not None or objective != "energy" or tuning_limit != TUNING_LIMIT
         if given or dry_run or no_profiles:
             raise UsageError(

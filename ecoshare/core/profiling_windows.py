@@ -9,6 +9,7 @@ from ecoshare.core.records import Job, Lane
 from ecoshare.core.states import JobState
 from ecoshare.values.attempt import Usage
 from ecoshare.values.class_profile import MemoryDemand
+from ecoshare.values.device import Device
 
 WARM_UP_ITERATIONS, WARM_UP_S = 10, 1.0
 """Iterations and turn time (s) that a job needs before its window.
@@ -47,6 +48,7 @@ class Profiling:
         self.memory: dict[str, MemoryDemand] = {}
         self.windows: dict[int, Job] = {}
         self._devices: dict[str, int] = {}
+        self._measured_on: dict[str, Device] = {}
         self._classes: set[str] = set()  # measured, or in a window now
         self._tries: Counter[str] = Counter()
         self._not_before_s: dict[str, float] = {}
@@ -98,6 +100,7 @@ class Profiling:
         self.windows[command] = job
         self._classes.add(job.spec.job_class)
         self._tries[job.spec.job_class] += 1
+        self._measured_on[job.spec.job_class] = job.lanes[0].device
         self._devices.update({lane.device.name: command for lane in job.lanes})
 
     def ended(self, event: Profiled) -> str:
@@ -113,6 +116,11 @@ class Profiling:
         elif event.memory is not None:
             self.memory[name] = event.memory
         return name
+
+    def speed_where_measured(self, job_class: str) -> float:
+        """Relative speed of a class on the device of its last window; 1 if it had none."""
+        device = self._measured_on.get(job_class)
+        return device.speed(job_class) if device is not None else 1.0
 
     def occupies(self, lane: Lane) -> bool:
         """Whether a window is open on the device of the lane. No job may start there meanwhile."""

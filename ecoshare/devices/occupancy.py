@@ -155,6 +155,7 @@ class Occupancy:
 
     Attributes:
         devices: The devices as they were when the run was admitted.
+        is_shared: Whether another run used one of them at that time.
     """
 
     def __init__(self, devices: tuple[DeviceInfo, ...], state: StateFolder) -> None:
@@ -163,7 +164,7 @@ class Occupancy:
         Raises:
             OSError: A file of the run cannot be made. No device is used then.
         """
-        self.devices, self._uses = devices, list[_Use]()
+        self.devices, self.is_shared, self._uses = devices, False, list[_Use]()
         with contextlib.ExitStack() as undo:
             for each in _resources(devices):
                 self._uses.append(_Use(each, state))
@@ -209,6 +210,7 @@ def occupied(
             occupancy = Occupancy(devices, state)
         except OSError as error:
             raise UnfitEnvironment(f"cannot write to {state.locks}: {error.strerror or error}") from error
+    occupancy.is_shared = bool(beside)
     for name, occupant in beside:
         say(f"{name} is shared with {occupant}: both are slower, and what is measured is that of both")
     try:

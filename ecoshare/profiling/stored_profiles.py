@@ -14,6 +14,7 @@ from pathlib import Path, PurePath
 
 from ecoshare.common.plural import counted
 from ecoshare.errors import UsageError
+from ecoshare.profiling.calibration_store import CalibrationStore
 from ecoshare.profiling.colocation_store import ColocationStore
 from ecoshare.profiling.iteration_store import ArgumentCounts, IterationStore
 from ecoshare.profiling.profile import Profile
@@ -50,6 +51,7 @@ class Forgotten:
         beside: Number of co-location measurements of groups with this class.
         tuned: Number of files with tuning results of packings with this class.
         counts: Number of iteration counts of completed jobs.
+        times: Number of iteration times on single devices.
     """
 
     job_class: str
@@ -57,6 +59,7 @@ class Forgotten:
     beside: int
     tuned: int
     counts: int
+    times: int
 
 
 def stored(profiles: ProfileStore, iterations: IterationStore) -> list[StoredClass]:
@@ -103,7 +106,7 @@ def the_one_named(name: str, classes: Sequence[StoredClass]) -> StoredClass:
 
 
 def forget(one: StoredClass, store: ProfileStore) -> Forgotten:
-    """Remove the profile of a class, its drawing, its co-location speeds, tuning results and iteration counts.
+    """Remove the profile of a class, its drawing, its co-location speeds, tuning results, iteration counts and times.
 
     Co-location speeds are ratios to the rate alone, and so are the limits of tuned settings. So they hold no longer
     than the profile of the class.
@@ -114,8 +117,9 @@ def forget(one: StoredClass, store: ProfileStore) -> Forgotten:
     beside = ColocationStore(store.folder).forget(one.job_class)
     tuned = TuningStore(store.folder).forget(one.job_class)
     counts = IterationStore(store.folder).forget(one.job_class)
+    times = CalibrationStore(store.folder).forget(one.job_class)
     store.forget(one.job_class)  # last, so that the class can still be named after an error
-    return Forgotten(one.job_class, one.script, beside, tuned, counts)
+    return Forgotten(one.job_class, one.script, beside, tuned, counts, times)
 
 
 def _other_names(one: StoredClass) -> set[str]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from ecoshare.core.commands import ApplySetting, AskSetting, Command, MeasureSetting, ProfileJob
+from ecoshare.core.commands import ApplySetting, AskSetting, Command, MeasureSetting, OpenLane, ProfileJob, StartJob
 from ecoshare.core.events import (
     Done,
     Event,
@@ -32,6 +32,7 @@ from ecoshare.record.log_replay import LogReplay
 from ecoshare.record.packing_record import PackingChanged, PackingEnding, PackingRecorder
 from ecoshare.values.attempt import Usage
 from ecoshare.values.class_profile import Solo
+from ecoshare.values.device import Device
 from ecoshare.values.measurement import Measurement, MeasurementStatus
 from ecoshare.values.packing import Packing
 from ecoshare.values.setting import AS_FOUND, Setting
@@ -79,6 +80,7 @@ class PackingPeriod:
         measurements: Measurements in the stretch, each with the time (s) at which it ended.
         searched: Time (s) at which the search for a setting ended, the best setting, and the reason for the end.
         progress: First and last progress of each job, reported while only the default setting had been in force.
+        device_speeds: Relative speed of the device for each job: rate there / rate on a typical device.
     """
 
     device: str
@@ -93,6 +95,7 @@ class PackingPeriod:
     measurements: list[tuple[float, Measurement]] = field(default_factory=list)
     searched: tuple[float, Setting, str] | None = None
     progress: dict[str, tuple[Usage, Usage]] = field(default_factory=dict)
+    device_speeds: dict[str, float] = field(default_factory=dict)
 
     @property
     def jobs(self) -> tuple[str, ...]:
@@ -114,7 +117,7 @@ class PackingPeriod:
         for job, time_s in measured.times_s.items():
             solo = solos.get(self.classes.get(job, ""))
             if solo is not None and solo.iteration_s and time_s > 0.0:
-                found[job] = solo.iteration_s / time_s
+                found[job] = solo.iteration_s / (time_s * self.device_speeds.get(job, 1.0))
         return found
 
     def findings(self, solos: dict[str, Solo]) -> list[PackingFinding]:
@@ -143,7 +146,7 @@ class PackingPeriod:
             elif held_s < OBSERVED_S or done < OBSERVED_ITERATIONS:
                 missing[job] = "too short"
             else:
-                speeds[job] = solo.iteration_s * done / held_s
+                speeds[job] = solo.iteration_s * done / (held_s * self.device_speeds.get(job, 1.0))
         return speeds, missing
 
     def is_passing(self) -> bool:
@@ -162,7 +165,7 @@ class PackingTimeline:
 
     Attributes:
         stretches: Stretches in order of their start.
-        solos: Values of each class alone, as known at the end.
+        solos: Values of each class alone on a typical device, as known at the end.
         kept: Best setting that a search found for each packing, in this or an earlier run.
         differs_s: Time (s) from which this core decides differently from the core of the run; None if it never does.
     """
@@ -212,6 +215,9 @@ class _Builder:
         self.timeline = PackingTimeline()
         self._open: dict[str, PackingPeriod] = {}
         self._classes: dict[str, str] = {}
+        self._devices: dict[str, Device] = {}
+        self._lanes: dict[int, str] = {}
+        self._places: dict[str, str] = {}
         self._settings: dict[str, Setting] = {}
         self._applying: dict[int, ApplySetting] = {}
         self._measurements: dict[int, MeasureSetting] = {}
@@ -248,6 +254,7 @@ class _Builder:
         self.cut_off()
         for kept in (self._settings, self._applying, self._measurements, self._windows, self._asked):
             kept.clear()
+        self._devices = {device.name: device for device in event.devices}
         self.timeline.kept.update({each.packing: each.setting for each in event.known_settings})
 
     def _take(self, event: Event) -> None:
@@ -259,7 +266,9 @@ class _Builder:
                 if event.job.solo is not None:
                     self.timeline.solos.setdefault(event.job.job_class, event.job.solo)
             case Profiled() if event.command in self._windows and event.solo is not None:
-                self.timeline.solos[self._classes[self._windows.pop(event.command)]] = event.solo
+                job = self._windows.pop(event.command)
+                speed = self._speed(self._places.get(job, ""), job)
+                self.timeline.solos[self._classes[job]] = event.solo.on_typical_device(speed)
             case Done() if event.command in self._applying:
                 applied = self._applying.pop(event.command)
                 self._settings[applied.device] = applied.setting
@@ -297,6 +306,14 @@ class _Builder:
                 self._windows[command.id] = command.job
             case AskSetting():
                 self._asked[command.id] = command
+            case OpenLane():
+                self._lanes[command.lane] = command.device
+            case StartJob():
+                self._places[command.job] = self._lanes.get(command.lanes[0], "")
+
+    def _speed(self, device: str, job: str) -> float:
+        """Relative speed of the class of a job on a device."""
+        return self._devices[device].speed(self._classes[job]) if device in self._devices else 1.0
 
     def _change(self, change: PackingChanged) -> None:
         """End and begin stretches on a device if other jobs run there now; else note lanes and the forecast."""
@@ -314,7 +331,8 @@ class _Builder:
 
     def _begin(self, change: PackingChanged) -> PackingPeriod:
         classes = {job: self._classes[job] for job in change.jobs}
-        stretch = PackingPeriod(change.device, classes, (), self._now_s)
+        speeds = {job: self._speed(change.device, job) for job in change.jobs}
+        stretch = PackingPeriod(change.device, classes, (), self._now_s, device_speeds=speeds)
         stretch.settings.append((self._now_s, self._settings.get(change.device, AS_FOUND)))
         self._open[change.device] = stretch
         self.timeline.stretches.append(stretch)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from rich.console import Console
 from rich.text import Text
 
+from ecoshare.common.plural import counted
 from ecoshare.devices.knob_survey import FoundDevice, FoundKnob
 from ecoshare.devices.restore import KnobOutcome, Restored
+from ecoshare.profiling.calibration_result import KnownSpeed
 from ecoshare.reporting.link_words import group_lines
 from ecoshare.reporting.prose import say
 from ecoshare.reporting.text_table import TableColumn, print_columns
@@ -14,10 +18,14 @@ from ecoshare.reporting.text_table import TableColumn, print_columns
 _COLOURS = {KnobOutcome.FAILED: "red", KnobOutcome.FOREIGN: "yellow"}
 
 
-def print_devices(found: list[FoundDevice], console: Console) -> None:
+def print_devices(found: list[FoundDevice], speeds: Mapping[str, Sequence[KnownSpeed]], console: Console) -> None:
     """Print a block for each device: permission to set it, its knobs, missing knobs, and settings that a run left.
 
     The links of the devices come last, if any are known.
+
+    Args:
+        found: The devices.
+        speeds: Known speeds by the key of a device.
     """
     for place, device in enumerate(found):
         if place:
@@ -36,6 +44,10 @@ def print_devices(found: list[FoundDevice], console: Console) -> None:
             say(console, words + "`ecoshare restore` puts them back", "yellow")
         if device.trouble:
             say(console, f"  {device.trouble}", "yellow")
+        for each in speeds.get(device.key, ()):
+            error = f"{100.0 * each.standard_error:.1f} %"
+            words = f"  {each.name}: speed {each.speed:.3f} of a typical {each.model} "
+            say(console, words + f"(error {error}, from {counted(each.classes, 'class', 'classes')})")
         _print_knobs(device, console)
     if lines := list(group_lines({device.name: dict(device.links) for device in found if device.links})):
         console.print()

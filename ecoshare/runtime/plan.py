@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -25,7 +25,7 @@ from ecoshare.profiling.profile_difference import why_new
 from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.profiling.tuning_store import TuningStore
 from ecoshare.record.setting_history import values_words
-from ecoshare.runtime import planned_launchers, planned_parking, planned_sweeps
+from ecoshare.runtime import planned_launchers, planned_parking, planned_speeds, planned_sweeps
 from ecoshare.runtime.class_knowledge import demand, solo
 from ecoshare.runtime.iteration_learning import learned
 from ecoshare.runtime.job_class import JobClass, JobClasses
@@ -33,7 +33,7 @@ from ecoshare.runtime.planned_job import PlannedJob
 from ecoshare.runtime.planned_power import NO_BUDGET, PlannedBudget
 from ecoshare.runtime.planned_sweeps import PlannedSweep
 from ecoshare.values.class_profile import Solo
-from ecoshare.values.device import Device, DeviceInfo
+from ecoshare.values.device import Device, DeviceInfo, Speeds
 from ecoshare.values.goal import Goal
 from ecoshare.values.job_spec import JobSpec
 from ecoshare.values.joules import MEASURED
@@ -80,6 +80,7 @@ class Plan:
         on_end: Command for the end of the run, word by word; empty for none.
         host_bytes: Host memory (bytes) for parked jobs; 0 if no job is parked.
         budget: Power budget.
+        speeds: Relative speeds of devices that differ, by the name of the device; see `Device.speeds`.
     """
 
     job_file: Path
@@ -105,6 +106,7 @@ class Plan:
     on_end: tuple[str, ...] = ()
     host_bytes: int = 0
     budget: PlannedBudget = NO_BUDGET
+    speeds: Mapping[str, Speeds] = field(default_factory=dict)
 
     def opening(self) -> dict[str, Any]:
         """Fields of the `RunOpened` event of the run."""
@@ -130,7 +132,8 @@ class Plan:
                     each.name,
                     "local",
                     each.memory_bytes,
-                    threads=each.cores if each.on_processors else 0,
+                    self.speeds.get(each.name, ()),
+                    each.cores if each.on_processors else 0,
                     links=each.links,
                     power_limits_w=self.budget.limits_w.get(each.name, ()),
                     draws_w=self.budget.draws_w.get(each.name, (0.0, 0.0)),
@@ -161,6 +164,7 @@ class Plan:
             "policy": self.policy,
             "options": dict(self.options),
             "devices": [each.as_dict() for each in self.devices],
+            "speeds": {name: dict(speeds) for name, speeds in self.speeds.items()},
             "host_bytes": self.host_bytes,
             "power_budget": self.budget.as_dict() if self.budget else None,
             "lanes": self.lanes,
@@ -193,9 +197,9 @@ class Plan:
         return newest.energy.idle_w if newest is not None and newest.energy is not None else None
 
     def without_profiles(self) -> Plan:
-        """The same plan without profiles, known settings and co-location measurements."""
+        """The same plan without profiles, known settings, co-location measurements and speeds of devices."""
         unknown = tuple(replace(job, spec=replace(job.spec, memory=None, profiled=False)) for job in self.jobs)
-        return replace(self, jobs=unknown, known={}, known_settings=(), colocations=())
+        return replace(self, jobs=unknown, known={}, known_settings=(), colocations=(), speeds={})
 
     @property
     def everything(self) -> tuple[PlannedJob, ...]:
@@ -270,7 +274,12 @@ def make(
     shown = _shown(planned)
     known = _known(names, shown, store, notes)
     lengths = learned(planned, store, notes) if learn else {}
-    both = [_plan(job, job_class, known.get(job_class.name), lengths.get(job.name)) for job, job_class in planned]
+    speeds = planned_speeds.known_speeds(devices, names, store, notes)
+    measured_at = {name: planned_speeds.speed_where_measured(each, devices, speeds) for name, each in known.items()}
+    both = [
+        _plan(job, job_class, known.get(job_class.name), lengths.get(job.name), measured_at.get(job_class.name, 1.0))
+        for job, job_class in planned
+    ]
     if not device.on_processors:
         both = [planned_launchers.with_whole_device(job, smallest_bytes) for job in both]
     notes += planned_launchers.notes(both, device.on_processors)
@@ -332,6 +341,7 @@ def make(
         on_end=loaded.on_end,
         host_bytes=host_bytes,
         budget=budget,
+        speeds=speeds,
     )
 
 
@@ -412,7 +422,10 @@ def _tuned(
     return tuple(settings)
 
 
-def _plan(job: JobConfig, job_class: JobClass, profile: Profile | None, length: LearnedIterations | None) -> PlannedJob:
+def _plan(
+    job: JobConfig, job_class: JobClass, profile: Profile | None, length: LearnedIterations | None, speed: float
+) -> PlannedJob:
+    """Job of the plan. Times are those of a typical device; `speed` is that of the device of the profile."""
     iterations = job.iterations if length is None else length.iterations
     spec = JobSpec(
         name=job.name,
@@ -420,11 +433,11 @@ def _plan(job: JobConfig, job_class: JobClass, profile: Profile | None, length: 
         gpus=job.gpus,
         priority=job.priority,
         iterations=iterations,
-        service_s=_service_s(iterations, profile),
+        service_s=_service_s(iterations, profile, speed),
         active_w=_active_w(profile),
         retries=job.retries,
         memory=demand(profile) if profile is not None else None,
-        solo=solo(profile) if profile is not None else Solo(job_class.origin.script),
+        solo=solo(profile).on_typical_device(speed) if profile is not None else Solo(job_class.origin.script),
         slowdown_limit=job.slowdown_limit,
         movable=job.preemptible and job.sweep is None,
         takes_turns=job.gpus > 1 and job.launch is Launch.RANKS,
@@ -435,11 +448,11 @@ def _plan(job: JobConfig, job_class: JobClass, profile: Profile | None, length: 
     return replace(made, spec=replace(spec, fused=False)) if made.launcher else made
 
 
-def _service_s(iterations: int | None, profile: Profile | None) -> float | None:
+def _service_s(iterations: int | None, profile: Profile | None, speed: float) -> float | None:
     """Turn time (s) of the whole job, from the iteration time of its class alone; None if unknown."""
     if iterations is None or profile is None or profile.train is None:
         return None
-    return iterations * profile.train.mean_s
+    return iterations * profile.train.mean_s * speed
 
 
 def _active_w(profile: Profile | None) -> float | None:

@@ -53,6 +53,7 @@ class FinishedRun:
         made: Profiles that the run made, by class.
         notes: Notes for the user, one line each.
         unrestored: Knobs that could not be restored.
+        as_found: Whether the devices were without settings of another run, so that times of this run may be kept.
     """
 
     folder: RunFolder
@@ -61,6 +62,7 @@ class FinishedRun:
     made: dict[str, Profile] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     unrestored: tuple[Restored, ...] = ()
+    as_found: bool = True
 
 
 def conduct(
@@ -175,6 +177,7 @@ def conduct(
         made=profiler.made,
         notes=notes,
         unrestored=claims.unrestored,
+        as_found=plan.profiles is not None,
     )
 
 

@@ -26,11 +26,13 @@ from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.jobs.load import LoadedJobs, load
 from ecoshare.jobs.mask import MASK, masked
 from ecoshare.lane import futex
+from ecoshare.profiling.calibration_store import CalibrationStore
 from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.record import event_log, run_documents
 from ecoshare.record.run_folder import RunFolder, unwritable, write_json, write_text
 from ecoshare.runtime import plan as planning
 from ecoshare.runtime import reaping
+from ecoshare.runtime.calibration_learning import teach_speeds
 from ecoshare.runtime.iteration_learning import teach
 from ecoshare.runtime.plan import Plan
 from ecoshare.runtime.planned_parking import left_for_jobs
@@ -91,7 +93,7 @@ def start(
         from ecoshare.runtime.run_lifecycle import conduct
 
         finished = conduct(plan, folder, events, environment, progress, host, limits, only_profile, searching)
-        return _taught(plan, finished)
+        return _taught(plan, finished, occupancy)
 
 
 def resume(
@@ -149,7 +151,7 @@ def resume(
             host_bytes=host_bytes,
             budget=planned_budget(devices=occupancy.devices, may_set=control, **budget) if budget else NO_BUDGET,
         )
-        return _go_on(plan, folder, events, progress, signals)
+        return _go_on(plan, folder, events, progress, signals, occupancy)
 
 
 def _found_again(run: Path, before: Sequence[dict[str, Any]]) -> tuple[DeviceInfo, ...]:
@@ -214,6 +216,7 @@ def _go_on(
     events: event_log.EventLog,
     progress: ProgressDisplay,
     signals: StopSignals | None,
+    occupancy: Occupancy,
 ) -> FinishedRun:
     """End the processes that the dead session has left, and run the jobs without a recorded end."""
     from ecoshare.record.run_history import RunHistory
@@ -227,7 +230,7 @@ def _go_on(
     left = leftover(plan, folder, history)
     if left is None:
         events.close()  # before the log is read: an open log means a run in progress
-        return _taught(plan, conclude(folder, ran=False))
+        return _taught(plan, conclude(folder, ran=False), occupancy)
     # Scripts may have been changed or measured since then. The jobs that are left run as they are now.
     write_json(folder.plan, plan.as_dict())
     _keep_profiles(plan, folder)
@@ -235,7 +238,7 @@ def _go_on(
     environment["token"] = secrets.token_hex(8)
     with _served(None, environment["token"], folder, signals) as host:
         finished = conduct(left, folder, events, environment, progress, host, reached_s=reached_s(folder, history))
-        return _taught(plan, finished)
+        return _taught(plan, finished, occupancy)
 
 
 @contextlib.contextmanager
@@ -256,16 +259,20 @@ def _served(host: RunHost | None, token: str, folder: RunFolder, signals: StopSi
         yield own
 
 
-def _taught(plan: Plan, finished: FinishedRun) -> FinishedRun:
-    """The run, after later plans can learn from it how many iterations its completed jobs took.
+def _taught(plan: Plan, finished: FinishedRun, occupancy: Occupancy | None) -> FinishedRun:
+    """The run, after later plans can learn from it how many iterations its jobs took, and how long on each device.
 
     Args:
         plan: The plan of the whole run: jobs that completed in an earlier session count, too.
         finished: The run.
+        occupancy: Use of the devices; None if it is unknown. Times beside another run are not kept.
     """
     if plan.profiles is None:
         return finished
-    notes = teach(plan.jobs, finished.data.history.jobs, finished.folder.path.name, ProfileStore(plan.profiles))
+    folder, data, store = finished.folder, finished.data, ProfileStore(plan.profiles)
+    notes = teach(plan.jobs, data.history.jobs, folder.path.name, store)
+    if finished.as_found and not (occupancy is not None and occupancy.is_shared):
+        notes += teach_speeds(plan.devices, folder, data, finished.made, CalibrationStore(store.folder))
     return replace(finished, notes=(*finished.notes, *notes))
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from ecoshare.common.plural import counted
 from ecoshare.devices.cpu_knobs import CPU_FREQUENCY
 from ecoshare.devices.knob import KnobSpec
 from ecoshare.errors import UnfitEnvironment, UsageError
+from ecoshare.profiling.calibration_store import CalibrationStore
 from ecoshare.profiling.json_store import made_utc
 from ecoshare.profiling.profile import Profile
 from ecoshare.profiling.tuning_store import (
@@ -23,6 +24,7 @@ from ecoshare.profiling.tuning_store import (
 from ecoshare.runtime.device_claim import AppliedSettings
 from ecoshare.runtime.plan import Plan
 from ecoshare.runtime.planned_job import PlannedJob
+from ecoshare.runtime.planned_speeds import relative_to
 from ecoshare.runtime.profiler import Profiler
 from ecoshare.values.class_profile import Solo
 from ecoshare.values.device import DeviceInfo
@@ -234,7 +236,12 @@ class Searching:
             {name: self._default[name] for name in names},
             jobs,
             {job.name: self._spec(job.name).job_class for job in jobs},
-            _earlier(self._kept.on(self.device.described), names, self.settings.processors is not None),
+            _earlier(
+                self._kept.on(self.device.described),
+                names,
+                self.settings.processors is not None,
+                relative_to(self.device, CalibrationStore(self._kept.folder.parent)),
+            ),
             self._goal.seed,
             default_s,
         )
@@ -271,15 +278,21 @@ class Searching:
             self._show.measured(record)
 
 
-def _earlier(results: Sequence[TuningResult], names: set[str], with_processors: bool) -> list[Earlier]:
+def _earlier(
+    results: Sequence[TuningResult],
+    names: set[str],
+    with_processors: bool,
+    relative: Callable[[str | None, str], float] = lambda _uuid, _job_class: 1.0,
+) -> list[Earlier]:
     """Searches of single jobs, by class, with what their classes did in other packings.
 
-    Measurements with any other knob off its default are left out.
+    Measurements with any other knob off its default are left out. Times of other devices of the model are corrected.
 
     Args:
         results: Earlier results on the device model.
         names: Names of the knobs of the search.
         with_processors: Whether the watts of the processors count. Measurements without them are left out then.
+        relative: Speed of the device with this UUID / speed of the device of the new search, for a class.
     """
     from ecoshare.advisers.earlier_searches import Earlier
 
@@ -303,6 +316,7 @@ def _earlier(results: Sequence[TuningResult], names: set[str], with_processors: 
                 (time_s,) = record.times.values()
                 own = measurements.setdefault(alone[0], [])
                 watts = record.power_w + ((record.processors_w or 0.0) if with_processors else 0.0)
+                time_s *= relative(tuned.device.uuid, alone[0])
                 own.append((setting, watts, time_s, record.status is MeasurementStatus.CENSORED))
     return [Earlier(name, own, in_company.get(name, ())) for name, own in measurements.items()]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 CONTEXT_BYTES = 600 << 20
 """Assumed device memory of a process outside its allocator, where the driver does not tell it.
@@ -35,7 +35,7 @@ class Solo:
 
     Attributes:
         family: Script of the class. Jobs of one script behave alike.
-        iteration_s: Time (s) of a training iteration.
+        iteration_s: Time (s) of a training iteration. Where devices differ, decisions use that of a typical device.
         power_w: Mean power (W) of the device while the job runs; None without a meter.
         idle_w: Power (W) of the idle device; None without a meter.
         busy: Part of the time, in [0, 1], in which work ran on the device.
@@ -48,3 +48,7 @@ class Solo:
     idle_w: float | None = None
     busy: float | None = None
     memory_busy: float | None = None
+
+    def on_typical_device(self, speed: float) -> Solo:
+        """The same class on a typical device, from measurements on a device with this relative speed."""
+        return self if self.iteration_s is None else replace(self, iteration_s=self.iteration_s * speed)

@@ -8,6 +8,9 @@ from typing import Any
 PROCESSORS = "cpu"
 """Kind of the processors, which is their name in torch, too. Every other kind is an accelerator's."""
 
+Speeds = tuple[tuple[str, float], ...]
+"""Relative speed of a device for each job class; see `Device.speeds`."""
+
 _NOT_IN_JSON = ("total_bytes", "free_bytes", "unfit")
 """Fields that describe one moment, or hold only before a run begins."""
 
@@ -94,7 +97,7 @@ class Device:
     name: str
     node: str
     memory_bytes: int
-    speeds: tuple[tuple[str, float], ...] = ()
+    speeds: Speeds = ()
     threads: int = 0
     power_limits_w: tuple[float, ...] = ()
     draws_w: tuple[float, float] = (0.0, 0.0)
@@ -107,5 +110,10 @@ class Device:
 
     def speed(self, job_class: str) -> float:
         """Relative speed of a job class: rate on this device / rate on a typical device of its model."""
-        known = dict(self.speeds)
-        return known.get(job_class, known.get("", 1.0))
+        return speed_of(self.speeds, job_class)
+
+
+def speed_of(speeds: Speeds, job_class: str) -> float:
+    """Relative speed of a job class, which may be that of "", the class for all others; 1 if nothing is known."""
+    known = dict(speeds)
+    return known.get(job_class, known.get("", 1.0))

@@ -9,7 +9,7 @@ Each mix has ten jobs a GPU, all there at once, and a budget of 0.5 to 0.85 of a
 each GPU the largest limit that its part of the budget allows; `uniform clock` sets the fastest clock with which the
 GPUs together stay within the budget, whichever of the mix's jobs run; `dealt` is ecoshare. The bound is a fluid linear
 program that knows every response: time of each class under each limit, with the average of the limits within the
-budget. Its freedoms are those of no real schedule, so it is safe. All ways run each job alone on a GPU.
+budget. It has freedoms that no real schedule has, so it is safe. All ways run each job alone on a GPU.
 
 The last figure counts the events after which limits above the budget may have been in force: from the command for a
 limit to the answer to that for the next one.

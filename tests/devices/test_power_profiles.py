@@ -185,7 +185,7 @@ def test_devices_shows_the_knob_its_choices_and_what_is_requested(driver: FakeDr
     device = FoundDevice("cuda:0", "NVIDIA B200", "GPU-0", knobs.access, tuple(found), tuple(knobs.missing.items()))
     console = Console(width=160)
     with console.capture() as shown:
-        print_devices([device], console)
+        print_devices([device], {}, console)
     (line,) = [line for line in shown.get().splitlines() if POWER_PROFILE in line]
     assert "max_q" in line and "compute and profile_40" in line
     told: dict[str, Any] = next(each for each in device.as_dict()["knobs"] if each["name"] == POWER_PROFILE)

@@ -27,7 +27,7 @@ def name(block: Block) -> str:
 
 def _marks(block: Block) -> list[pytest.MarkDecorator]:
     """Whether a block is slow: one that runs jobs, simulates or searches takes seconds to half a minute."""
-    long = ("ecoshare run ", "ecoshare simulate ", "ecoshare tune ")
+    long = ("ecoshare run ", "ecoshare simulate ", "ecoshare tune ", "ecoshare devices --calibrate")
     return [pytest.mark.slow] if any(step.command.startswith(long) for step in steps(block)) else []
 
 

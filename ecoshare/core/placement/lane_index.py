@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain
 
@@ -39,6 +39,7 @@ class LaneIndex:
         nodes: Lanes by the names of their nodes.
         free: Number of devices with an empty lane.
         linked: Choice by the links of the devices; false if there are none.
+        differ: Whether the relative speed of any device is known.
     """
 
     def __init__(self, preference: Callable[[Lane], Key], placing: GangPlacementPolicy | None = None) -> None:
@@ -60,10 +61,12 @@ class LaneIndex:
         self._empty: dict[str, dict[str, list[int]]] = {}  # numbers of the empty lanes, by node and device
         self._by_free: list[dict[str, None]] = [{}]  # names of the nodes, at index n those with n free devices
         self._limits: tuple[int, int, int] | None = None
+        self.differ = False
 
     def add(self, lane: Lane) -> None:
         """Add a lane that is being opened."""
         self.lanes[lane.number] = lane
+        self.differ |= bool(lane.device.speeds)
         self.devices.setdefault(lane.device.name, []).append(lane)
         self.linked.add(lane)
         self.nodes.setdefault(lane.device.node, []).append(lane)
@@ -114,7 +117,8 @@ class LaneIndex:
     def find(self, job: Job, fits: Fits, kept: Container[int] = (), match: Match = _all_alike) -> tuple[Lane, ...]:
         """Lanes for a job, one on each of its devices; empty if there is no room.
 
-        A job of one device gets an empty lane among those that the policy prefers, or else the best fit. A gang that
+        A job of one device gets an empty lane among those that the policy prefers, on the device that is fastest for
+        its class, or else the best fit. A gang that
         takes turns gets lanes with free places. Any other gang has its lanes to itself. It gets them on the one node
         with the fewest free devices that has enough. If no node has enough and the gang may span several, it gets the
         nodes with the most free devices. If the policy knows how slow the job is in each lane, the job gets the lanes
@@ -131,7 +135,7 @@ class LaneIndex:
         if self._placing is not None:
             return self._least_slow(job, self._placing, fits, kept)
         if gpus == 1:
-            return self._best(fits, kept, match)
+            return self._best(job, fits, kept, match)
         if job.spec.takes_turns:
             return self._with_places(gpus, fits, kept)
         if gpus > self.free:
@@ -142,9 +146,10 @@ class LaneIndex:
                     return tuple(found)
         return self._spread(gpus, nodes, fits, kept) if nodes is None or nodes > 1 else ()
 
-    def _best(self, fits: Fits, kept: Container[int], match: Match) -> tuple[Lane, ...]:
-        """Empty lane among those that the policy prefers, or else the best fit."""
+    def _best(self, job: Job, fits: Fits, kept: Container[int], match: Match) -> tuple[Lane, ...]:
+        """Empty lane among those that the policy prefers, on the fastest device, or else the best fit."""
         found: list[Lane] = []
+        are_empty = False
         preferred: Key = ()
         for (*key, _), number in self._places:
             lane = self.lanes[number]
@@ -152,10 +157,21 @@ class LaneIndex:
                 break
             if number in kept or not fits(lane):
                 continue
-            if not lane.jobs:
+            if not lane.jobs and not self.differ:
                 return (self.linked.for_one(self._able(fits, kept)),) if self.linked else (lane,)
+            if are_empty and lane.jobs:
+                break  # empty lanes come first
+            are_empty = not lane.jobs
             found, preferred = [*found, lane], tuple(key)
+        if are_empty:
+            return (self._fastest(job, found),)
         return (min(found, key=match),) if found else ()
+
+    def _fastest(self, job: Job, lanes: Sequence[Lane]) -> Lane:
+        """Lane of the fastest device for a job, among empty lanes that the policy prefers equally."""
+        most = max(lane.device.speed(job.spec.job_class) for lane in lanes)
+        fastest = [lane for lane in lanes if lane.device.speed(job.spec.job_class) == most]
+        return self.linked.for_one(((), lane) for lane in fastest) if self.linked else fastest[0]
 
     def _with_places(self, gpus: int, fits: Fits, kept: Container[int]) -> tuple[Lane, ...]:
         """Lanes with free places, one on each of so many devices of a node; those that the policy prefers go first."""

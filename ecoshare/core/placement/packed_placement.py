@@ -158,7 +158,8 @@ class PackedPlacement(PlacementStrategy):
     def profiled(self, job_class: str, event: Profiled) -> Iterator[Step]:
         """Steps after a profiling window has closed: jobs of the class give back memory that they do not need."""
         if event.solo is not None:
-            self._packer.learned(job_class, event.solo)
+            speed = self._profiling.speed_where_measured(job_class)
+            self._packer.learned(job_class, event.solo.on_typical_device(speed))
         for job in self.lane_index.placed_jobs():
             if job.spec.job_class == job_class:
                 self._returns.at_once(job)

@@ -109,7 +109,7 @@ class Packer:
         self._asked: int | None = None
         self._is_stale = False
         self._best: dict[str, frozenset[Job]] = {}
-        self._order: list[str] = []  # devices without a job first
+        self._orders: dict[str, list[str]] = {}  # devices without a job first; by class if devices differ
         self._first: dict[str, Job] = {}  # first job of the group, by device
         self._now_s = 0.0
 
@@ -176,7 +176,7 @@ class Packer:
             if solo is None or solo.iteration_s is None or not time_s:
                 return
             classes.append(job.spec.job_class)
-            speeds.append(solo.iteration_s / time_s)
+            speeds.append(solo.iteration_s / (time_s * job.lanes[0].device.speed(job.spec.job_class)))
         self._seen.append(ColocationMeasurement(tuple(classes), tuple(speeds), found.power_w))
         self._is_stale = True
 
@@ -206,7 +206,7 @@ class Packer:
     def look(self, at_s: float) -> None:
         """Drop the cached groups, because something has changed."""
         self._best.clear()
-        self._order = []
+        self._orders.clear()
         self._now_s = at_s
 
     @property
@@ -215,12 +215,13 @@ class Packer:
         return self._lane_index.has_places
 
     def find(self, job: Job, fits: Fits, kept: Container[int]) -> tuple[Lane, ...]:
-        """Lanes for a job where it belongs to the best group of a device; a gang gets lanes of empty devices."""
+        """Lanes for a job where it belongs to the best group of a device; a gang gets lanes of empty devices.
+
+        Devices without a job are asked first, and among equal ones those that are faster for the class of the job.
+        """
         if job.spec.gpus > 1:
             return self._lane_index.find(job, lambda lane: self._is_empty(lane.device.name) and fits(lane), kept)
-        # A device that is on costs its idle power in any case, so a job had better be alone there than be slowed here.
-        self._order = self._order or sorted(self._lane_index.spare_first(), key=self._is_empty, reverse=True)
-        for device in self._order:
+        for device in self._order(job.spec.job_class):
             if device not in self._best:
                 self._best[device] = self._best_of(device, self._now_s)
             if job not in self._best[device]:
@@ -228,9 +229,22 @@ class Packer:
             lane = self._free_lane(device)
             if lane is not None and lane.number not in kept and fits(lane) and not self._has_gang(device):
                 del self._best[device]  # the best group may change once this job has started
-                self._order = []
+                self._orders.clear()
                 return (lane,)
         return ()
+
+    def _order(self, job_class: str) -> list[str]:
+        """Devices in the order in which a job of a class asks them."""
+        index = self._lane_index
+        key = job_class if index.differ else ""
+        if (order := self._orders.get(key)) is None:
+            # A device that is on costs its idle power in any case. A job is better off alone there than slowed here.
+            order = self._orders[key] = sorted(
+                index.spare_first(),
+                key=lambda name: (self._is_empty(name), index.devices[name][0].device.speed(job_class)),
+                reverse=True,
+            )
+        return order
 
     def _best_of(self, device: str, at_s: float) -> frozenset[Job]:
         """Best group of a device, from its running jobs and the waiting jobs that fit; empty if it is held."""
