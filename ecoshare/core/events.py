@@ -289,6 +289,20 @@ class StopRequested:
     at_once: bool
 
 
+@dataclass(frozen=True, slots=True)
+class DeviceFailed:
+    """A device has failed, and does not come back in this run. The jobs that use it begin again on other devices.
+
+    Attributes:
+        device: Name of the device.
+        reason: One line for the user.
+    """
+
+    at_s: float
+    device: str
+    reason: str
+
+
 Event = (
     RunOpened
     | JobArrived
@@ -307,4 +321,5 @@ Event = (
     | InterferencePredicted
     | SettingMeasured
     | StopRequested
+    | DeviceFailed
 )

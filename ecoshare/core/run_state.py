@@ -18,7 +18,7 @@ class RunState:
         parking: Jobs that are being parked, by the id of the command that has no answer yet.
         live: Number of jobs that have arrived and not ended.
         placed: Number of jobs that have a place.
-        stopping: Whether a `StopRequested` event has come.
+        stopping: Whether a `StopRequested` event has come, or no device is left.
     """
 
     jobs: dict[str, Job] = field(default_factory=dict)
