@@ -38,9 +38,13 @@ def devices_of(driver: VirtualDriver, name: str) -> list[tuple[str, ...]]:
     return [tuple(lanes[lane].device.name for lane in each.lanes) for each in commands if each.job == name]
 
 
-def kinds(driver: VirtualDriver, kind: type) -> list[tuple[float, str]]:
+def asked(driver: VirtualDriver) -> list[tuple[type, float, str]]:
+    """Kind, time (s) and device of each command about settings."""
     return [
-        (event.at_s, each.device) for event, commands in driver.log for each in commands if isinstance(each, kind)
+        (type(each), event.at_s, each.device)
+        for event, commands in driver.log
+        for each in commands
+        if isinstance(each, ApplySetting | MeasureSetting | AskSetting)
     ]
 
 
@@ -121,9 +125,9 @@ def test_a_search_on_a_failed_device_goes_on_on_another() -> None:
         failures = ((failure_s, "d0"),)
         driver = drive("fifo", *known, devices=TWO, config=config, failures=failures, advises=advice)
         assert set(driver.states().values()) == {JobState.COMPLETED}
-        assert any(device == "d1" for _, device in kinds(driver, MeasureSetting)), failure_s
-        for kind in (ApplySetting, MeasureSetting, AskSetting):
-            assert not [at_s for at_s, device in kinds(driver, kind) if device == "d0" and at_s >= failure_s]
+        commands = asked(driver)
+        assert any(kind is MeasureSetting and device == "d1" for kind, _, device in commands), failure_s
+        assert not [each for each in commands if each[2] == "d0" and each[1] >= failure_s]
 
 
 def test_a_parked_job_begins_again_elsewhere() -> None:
@@ -169,10 +173,11 @@ def test_whatever_fails_every_job_ends_and_none_is_on_a_failed_device(
     failures: list[tuple[float, int]],
     stop_s: float | None,
 ) -> None:
-    named = {
-        f"j{number}": (replace(spec, name=f"j{number}", movable=movable and spec.gpus == 1), script)
-        for number, (spec, script) in enumerate(jobs)
-    }
+    named = {}
+    for number, (spec, script) in enumerate(jobs):
+        memory = None if profile else spec.memory  # jobs of one class have one demand
+        movable_spec = replace(spec, name=f"j{number}", movable=movable and spec.gpus == 1, memory=memory)
+        named[movable_spec.name] = movable_spec, script
     devices = tuple(Device(f"d{number}", node, 8 * GIB) for number, node in enumerate(nodes))
     lanes, places = (1, 1) if preempt else (lanes, places)
     config = Config(policy, lanes, places, profile=profile, search=search, preempt=preempt, host_bytes=host_bytes)
@@ -188,5 +193,3 @@ def test_whatever_fails_every_job_ends_and_none_is_on_a_failed_device(
             fits = spec.gpus == 1 and (spec.memory is None or spec.memory.peak_bytes <= 8 * GIB)
             if good and fits:
                 assert record.state is JobState.COMPLETED, record.history
-
-
