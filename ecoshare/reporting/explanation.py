@@ -93,6 +93,7 @@ class _Listener:
         self._keepers: set[str] = set()
         self._starting: dict[int, str] = {}
         self._parking: dict[int, str] = {}
+        self._displaced: set[str] = set()  # jobs that lost their device and have not started again
         self._since_s: float | None = None
 
     def hear(self, moment: ReplayMoment) -> None:
@@ -211,6 +212,7 @@ class _Listener:
                 self._asked[command.id] = command.job
             elif isinstance(command, StartJob):
                 self._starting[command.id] = command.job
+                self._starts_again(command, moment)
             elif isinstance(command, ParkJob):
                 self._parking[command.id] = command.job
             elif isinstance(command, KillJob) and command.reason:
@@ -229,6 +231,13 @@ class _Listener:
                     if job.history and job.history[-1].at_s == at_s and job.history[-1].cause == event.error:
                         self._say(job.spec.name, at_s, f"could not be started: {event.error}")
 
+    def _starts_again(self, command: StartJob, moment: ReplayMoment) -> None:
+        """Note as a remark where a job goes on that has lost its device."""
+        if command.job in self._displaced:
+            self._displaced.remove(command.job)
+            devices = dict.fromkeys(moment.core.lanes[lane].device.name for lane in command.lanes)
+            self._say(command.job, moment.event.at_s, f"was started again on {', '.join(devices)}")
+
     def _keeps(self, event: IterationsDone | JobExited) -> None:
         """Note as a remark that an attempt keeps its lane, once for each attempt."""
         if event.usage.keeps_lane and event.job not in self._keepers:
@@ -243,6 +252,8 @@ class _Listener:
         if event.outcome is Outcome.COMPLETED:
             self._say(event.job, event.at_s, "completed")
             return
+        if event.outcome is Outcome.DEVICE_FAILED and again:
+            self._displaced.add(event.job)
         reason = f": {event.reason}" if event.reason else ""
         self._say(event.job, event.at_s, f"attempt {event.attempt} ended ({event.outcome.value}){reason}{then}")
 
