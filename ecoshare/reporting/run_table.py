@@ -115,9 +115,7 @@ def devices(summary: RunSummary) -> list[str]:
         joules = "energy not known"
         if each.energy is not None:
             joules = f"energy {energy(each.energy)} of which idle {format_energy(each.idle_energy_j or 0.0)}"
-        failed = (
-            "" if each.failed is None else f", failed after {format_duration(each.failed.at_s)}: {each.failed.reason}"
-        )
+        failed = "" if each.failed is None else f", {each.failed.in_words}"
         lines.append(f"{each.name}: {counted(jobs, 'job')}, {joules}{failed}")
     return lines
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ecoshare.common.plural import counted
-from ecoshare.jobs.quantities import format_duration, format_size
+from ecoshare.jobs.quantities import format_size
 from ecoshare.record.run_data import RunData
 from ecoshare.reporting.job_table import NOT_KNOWN, energy_words
 from ecoshare.reporting.report_section import ReportInput, ReportSection, fragment
@@ -51,7 +51,7 @@ def _machine(data: RunData) -> list[tuple[str, str]]:
         if len(data.devices) > 1 and device.energy is not None:
             parts.append(energy_words(device.energy))
         if device.failed is not None:
-            parts.append(f"failed after {format_duration(device.failed.at_s)}: {device.failed.reason}")
+            parts.append(device.failed.in_words)
         found.append((device.name, ", ".join(parts) or NOT_KNOWN))
     return found + [(word, _known(data.environment.get(name))) for name, word in _MACHINE.items()]
 
