@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
 from hypothesis import given
@@ -12,13 +13,16 @@ from ecoshare.core.commands import ApplySetting, AskSetting, KillJob, MeasureSet
 from ecoshare.core.events import Config, DeviceFailed, JobExited
 from ecoshare.core.policies import own_names
 from ecoshare.core.retries import MOST_LOSSES
+from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.states import JobState, LaneState
 from ecoshare.testing.virtual_driver import ScriptedJob, VirtualDriver
 from ecoshare.values.attempt import Outcome
 from ecoshare.values.device import Device
 from ecoshare.values.job_spec import JobSpec
 from ecoshare.values.setting import Setting
+from ecoshare.values.sweep_spec import StoppingSpec, SweepSpec
 from tests.core.test_scheduler import GIB, JOBS, drive, job, starts
+from tests.core.test_sweeps import World
 
 TWO = (Device("d0", "here", 8 * GIB), Device("d1", "here", 8 * GIB))
 LONG = ((20.0, Outcome.COMPLETED),)
@@ -193,3 +197,24 @@ def test_whatever_fails_every_job_ends_and_none_is_on_a_failed_device(
             fits = spec.gpus == 1 and (spec.memory is None or spec.memory.peak_bytes <= 8 * GIB)
             if good and fits:
                 assert record.state is JobState.COMPLETED, record.history
+
+
+RULES = [None, StoppingSpec("asha", 1, 3), StoppingSpec("halving", 1, 2)]
+
+
+@pytest.mark.parametrize("policy", ["fair", "fifo", "srtf", "energy", "fluid"])
+@pytest.mark.parametrize("rule", RULES, ids=["all", "asha", "halving"])
+@pytest.mark.parametrize("devices", [1, 2], ids=["the only device", "one of two devices"])
+def test_a_sweep_bears_a_failed_device(policy: str, rule: StoppingSpec | None, devices: int) -> None:
+    """Trials are drawn once, and end. Without a device the sampler is not asked any more."""
+    for seed, steps in product(range(3), (1, 10, 40)):
+        world = World(SweepSpec("s", 7, early_stopping=rule), 30, policy=policy, seed=seed, devices=devices)
+        world.go_on(4, fails_after=steps)
+        jobs = world.core.jobs
+        assert all(job.state.ended for job in jobs.values()), [(name, each.state) for name, each in jobs.items()]
+        assert len(jobs) == 30 or devices == 1
+        assert world.core.live_jobs == world.core.open_sweeps == 0
+        again = Scheduler()
+        assert all(
+            again.handle(event) == commands for event, commands in zip(world.events, world.commands, strict=True)
+        )
