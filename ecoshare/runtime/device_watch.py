@@ -6,7 +6,7 @@
     an attempt has failed    ──► health of its devices ──► DeviceFailed, and then its JobExited
                                                            so the core hears of the device first
 
-A device that has failed is not asked again. Its session keeps the joules up to then.
+A device that has failed is not asked again. The joules up to then are kept.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ class SimulatedParking:
         self.leave(seat, now_s)
 
         def parked(at_s: float) -> Parked | None:
-            if seat.is_killed:  # its device failed meanwhile
+            if seat.is_killed:  # the device failed meanwhile
                 return None
             running.placed_s += at_s - running.since_s
             return Parked(at_s, command.id, seat.usage(), took_s)

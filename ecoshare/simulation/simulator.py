@@ -104,7 +104,7 @@ class Simulator:
         Args:
             tuner: Adviser on settings; needed if `config.search` is on.
             foresee: Adviser on interference; None for ecoshare's own.
-            failures: Time (s) and device of each failure. Its jobs go on elsewhere from where they were.
+            failures: Time (s) and device of each failure. The jobs there go on elsewhere from where they were.
 
         Raises:
             UsageError: A job asks for more GPUs or memory than the cluster has.
