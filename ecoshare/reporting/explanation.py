@@ -207,6 +207,8 @@ class _Listener:
             touched: Jobs that the event may have moved into the queue or out of it.
         """
         event, at_s = moment.event, moment.event.at_s
+        if isinstance(event, JobExited) and event.outcome is Outcome.DEVICE_FAILED:
+            self._displaced.add(event.job)
         for command in moment.commands:
             if isinstance(command, ProfileJob):
                 self._asked[command.id] = command.job
@@ -252,8 +254,6 @@ class _Listener:
         if event.outcome is Outcome.COMPLETED:
             self._say(event.job, event.at_s, "completed")
             return
-        if event.outcome is Outcome.DEVICE_FAILED and again:
-            self._displaced.add(event.job)
         reason = f": {event.reason}" if event.reason else ""
         self._say(event.job, event.at_s, f"attempt {event.attempt} ended ({event.outcome.value}){reason}{then}")
 

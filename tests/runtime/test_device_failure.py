@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -145,7 +146,13 @@ def test_it_is_told(lost: Lost) -> None:
     shown = ecoshare("explain", lost.done.folder).stdout
     assert "cuda:1 failed" in shown and "cuda:0" in shown
     one = ecoshare("explain", lost.done.folder, "b").stdout
-    assert "cuda:1 failed" in one
+    assert "cuda:1 failed" in one and "was started again on cuda:0" in one
+    said = json.loads(ecoshare("explain", lost.done.folder, "--json").stdout)["failures"]
+    assert said["cuda:1"]["reason"] == "the driver says: GPU is lost"
+    for form in ("html", "perfetto"):
+        done = ecoshare("export", lost.done.folder, "--format", form, "--output", lost.done.folder / form)
+        assert done.returncode == 0, done.stderr
+        assert b"GPU is lost" in (lost.done.folder / form).read_bytes()
 
 
 def test_without_a_gpu_the_run_fails_and_is_resumed_when_the_gpu_is_back(tmp_path: Path) -> None:
@@ -160,3 +167,26 @@ def test_without_a_gpu_the_run_fails_and_is_resumed_when_the_gpu_is_back(tmp_pat
     again = ecoshare("run", "--resume", done.done.folder, "--json", environment=environment(done.driver))
     assert again.returncode == 0, again.stderr
     assert {job["state"] for job in json.loads(again.stdout)["jobs"]} == {"completed"}
+
+
+def test_a_run_without_its_lost_gpu_is_resumed_on_the_other(tmp_path: Path) -> None:
+    """The first GPU is lost, so the driver counts the other one anew: it is known by its UUID."""
+    jobs = [training(name) for name in "abcd"]
+    (tmp_path / "trains.py").write_text(TRAINS)
+    (tmp_path / "lost").write_text("none")
+    driver = FakeDriver(tmp_path, [presets.H200, presets.H200])
+    line = [word for word in words(job_file(tmp_path, *jobs), "--control", "off") if word not in ("--device", "cpu")]
+    process = Started(*line, environment=environment(driver), loads=True)
+    run = tmp_path / "ecoshare-runs" / "latest"
+    wait_for(lambda: _at_work(run) >= 2)
+    driver.gpu(0).fault(Fault.GPU_LOST)
+    wait_for(lambda: any(isinstance(each, DeviceFailed) for each in event_log.read(run / "events.jsonl")))
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    again = ecoshare("run", "--resume", run, "--json", environment=environment(driver))
+    assert again.returncode == 0, again.stderr
+    summary = json.loads(again.stdout)
+    assert {job["state"] for job in summary["jobs"]} == {"completed"}
+    assert [device["name"] for device in summary["devices"]] == ["cuda:0", "cuda:1"]
+    assert [device["failed"] is not None for device in summary["devices"]] == [True, False]
+    assert {device for job in summary["jobs"] for device in job["devices"]} == {"cuda:1"}
