@@ -66,6 +66,19 @@ def test_jobs_of_a_failed_device_begin_again_on_another(policy: str) -> None:
     assert driver.core.lanes[1].state is LaneState.CLOSED
 
 
+@pytest.mark.parametrize("policy", own_names())
+@pytest.mark.parametrize("preempt", [False, True], ids=["", "preempts"])
+def test_a_job_does_not_wait_where_another_device_is_idle(policy: str, preempt: bool) -> None:
+    """Three jobs on four devices: a plan that was made before the failure must not hold the job back."""
+    devices = (*TWO, Device("d2", "here", 8 * GIB), Device("d3", "here", 8 * GIB))
+    jobs = [job(name, attempts=((100.0, Outcome.COMPLETED),)) for name in "abc"]
+    config = {**ALONE, "preempt": preempt}
+    driver = drive(policy, *jobs, devices=devices, config=config, failures=((5.0, "d0"),))
+    commands = [(event.at_s, each) for event, commands in driver.log for each in commands]
+    [again] = [at_s for at_s, each in commands if isinstance(each, StartJob) and each.attempt == 2]
+    assert 5.0 <= again < 6.0
+
+
 def test_a_failure_of_a_job_after_that_of_its_device_is_not_its_own() -> None:
     """The device fails while the job is about to fail from it, before the kill is carried out."""
     attempts = ((4.99, Outcome.FAILED), (1.0, Outcome.COMPLETED))
