@@ -108,9 +108,15 @@ class RunResult:
         bad = [name for name, state in states.items() if state != "completed"]
         if not bad:
             return
+        words = f"{len(bad)} of {counted(len(states), 'job')} did not complete: {', '.join(bad[:5])}"
+        failed = [f"{each.name} failed: {each.failed.reason}" for each in summary.devices if each.failed is not None]
+        errors = [job.error or "" for job in summary.jobs if not job.completed]
+        if any(each in error for each in failed for error in errors):
+            hint = f"`ecoshare run --resume {summary.run}` goes on with it on the devices that work"
+            raise JobFailed(f"{words}; {'; '.join(failed)}", hint)
         said = next((job.name for job in summary.jobs if bad[0] in (job.name, job.sweep)), bad[0])
         raise JobFailed(
-            f"{len(bad)} of {counted(len(states), 'job')} did not complete: {', '.join(bad[:5])}",
+            words,
             f"what they said is in {summary.stderr_of(said)}" + (" and so on" if len(bad) > 1 else ""),
         )
 

@@ -315,6 +315,20 @@ class StopRequested:
     at_once: bool
 
 
+@dataclass(frozen=True, slots=True)
+class DeviceFailed:
+    """A device has failed, and does not come back in this run. The jobs that use it begin again on other devices.
+
+    Attributes:
+        device: Name of the device.
+        reason: One line for the user.
+    """
+
+    at_s: float
+    device: str
+    reason: str
+
+
 Event = (
     RunOpened
     | JobArrived
@@ -334,6 +348,7 @@ Event = (
     | PowerPredicted
     | SettingMeasured
     | StopRequested
+    | DeviceFailed
 )
 
 SettingAnswer = Done | Refused | SettingMeasured | SettingAdvised | PowerPredicted

@@ -206,6 +206,23 @@ class PowerBudget:
         self._look_at_sum()
         return commands + self._deal()
 
+    def drop(self, name: str) -> list[int]:
+        """Take a failed device out of the choice. Returns its unanswered commands.
+
+        It counts with the largest limit that may be in force there: nothing can be set any more, and it may still draw.
+        """
+        device = self._devices[name]
+        commands = [number for number, asked in self._asked.items() if asked.device == name]
+        for number in commands:
+            del self._asked[number]
+        if device.command is not None:
+            commands.append(device.command)
+        device.in_force_w = device.goal_w = device.wanted_w = device.counts_w
+        device.command, device.measures, device.is_stuck = None, False, True
+        device.jobs, device.packing, self._is_stale = (), (), True
+        self._give_up(device, "it failed before its limit was lowered")
+        return commands
+
     # Limits
 
     def _deal(self) -> list[Command]:

@@ -122,6 +122,16 @@ class Profiling:
         device = self._measured_on.get(job_class)
         return device.speed(job_class) if device is not None else 1.0
 
+    def drop(self, device: str) -> list[int]:
+        """Forget the window on a failed device, as if it had not begun. Returns its command."""
+        command = self._devices.pop(device, None)
+        if command is None:
+            return []
+        name = self.windows.pop(command).spec.job_class
+        self._classes.discard(name)
+        self._tries[name] -= 1
+        return [command]
+
     def occupies(self, lane: Lane) -> bool:
         """Whether a window is open on the device of the lane. No job may start there meanwhile."""
         return lane.device.name in self._devices

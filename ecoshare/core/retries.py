@@ -11,7 +11,9 @@ MOST_LOSSES = 3
 _FAILURES = frozenset({Outcome.FAILED, Outcome.CRASHED, Outcome.OUT_OF_MEMORY, Outcome.TIMED_OUT})
 
 
-NO_FAULT_OF_ITS_OWN = frozenset({Outcome.STOPPED, Outcome.LOST, Outcome.MOVED_OUT, Outcome.NOT_RESUMED})
+_LOSSES = frozenset({Outcome.LOST, Outcome.MOVED_OUT, Outcome.NOT_RESUMED, Outcome.DEVICE_FAILED})
+
+NO_FAULT_OF_ITS_OWN = frozenset({Outcome.STOPPED, *_LOSSES})
 """Outcomes with which an attempt ends because of other jobs, of ecoshare or of the machine."""
 
 
@@ -27,7 +29,7 @@ def again(job: Job, outcome: Outcome, largest_bytes: int) -> bool:
     """
     if outcome is Outcome.STOPPED:
         return job.again
-    if outcome in (Outcome.LOST, Outcome.MOVED_OUT, Outcome.NOT_RESUMED):
+    if outcome in _LOSSES:
         job.losses += 1
         job.deaths += outcome is Outcome.LOST
         return job.losses <= MOST_LOSSES

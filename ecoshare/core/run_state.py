@@ -18,7 +18,7 @@ class RunState:
         parking: Jobs that are being parked, by the id of the command that has no answer yet.
         live: Number of jobs that have arrived and not ended.
         placed: Number of jobs that have a place.
-        stopping: Whether a `StopRequested` event has come.
+        stopping: Whether a `StopRequested` event has come, or no device is left.
         over_budget: Whether the power limits in force exceed the power budget, because the first are not lowered yet.
         refusal: Reason why no job can ever start, in words: a power budget that cannot be kept. Empty in any other run.
     """

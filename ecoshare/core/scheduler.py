@@ -16,6 +16,7 @@
     Profiled              ──►   memory demand of the class      ──►   StartJob, AskInterference
     SettingAdvised, ...   ──►   settings of the packings        ──►   ApplySetting, MeasureSetting, AskSetting
     StopRequested         ──►   end of all jobs                 ──►   KillJob
+    DeviceFailed          ──►   lanes of the device close       ──►   KillJob, StartJob elsewhere
 
 The scheduler is deterministic: equal events give equal commands, so the log of a run replays to the same decisions. No
 event costs a scan of all jobs.
@@ -24,10 +25,13 @@ event costs a scan of all jobs.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from itertools import count
 
 from ecoshare.core.commands import Command, DropJob, KillJob, OpenLane, ProfileJob
+from ecoshare.core.device_failures import DeviceFailures
 from ecoshare.core.events import (
+    DeviceFailed,
     Done,
     Event,
     Exhausted,
@@ -59,6 +63,7 @@ from ecoshare.core.run_state import RunState
 from ecoshare.core.scheduler_view import SchedulerView
 from ecoshare.core.setting_review import SettingReview
 from ecoshare.core.states import JobState, LaneState
+from ecoshare.core.stops import Stops
 from ecoshare.core.sweeps import Sweeps
 from ecoshare.values.attempt import Outcome, Usage
 from ecoshare.values.device import Device
@@ -78,13 +83,9 @@ class Scheduler:
         self.jobs = self._state.jobs
         self.lanes: dict[int, Lane] = {}
         self._opening, self._starting = self._state.opening, self._state.starting
-        self._ids = count(1)
+        self._next_id = partial(next, count(1))  # id of the next command
         self._arrivals = count()
         self._sweeps = Sweeps(self._next_id)
-
-    def _next_id(self) -> int:
-        """Id of the next command."""
-        return next(self._ids)
 
     @property
     def stopping(self) -> bool:
@@ -131,9 +132,11 @@ class Scheduler:
         return [*self._caching.changed(), *commands]
 
     def _follow(self, event: Event) -> list[Command]:
+        if isinstance(event, RunOpened):
+            return self._open(event)
+        if self._failures.ignores(event):
+            return []
         match event:
-            case RunOpened():
-                return self._open(event)
             case JobArrived():
                 return self._arrive(event)
             case SweepOpened():
@@ -163,6 +166,8 @@ class Scheduler:
                 return self._carry_out(self._placement.answered(event), event.at_s)
             case StopRequested():
                 return self._stop(event)
+            case DeviceFailed():
+                return self._device_failed(event)
             case _:
                 return self._settings_answered(event)
 
@@ -181,8 +186,12 @@ class Scheduler:
         self._places = Places(self._placement, self._parking, self._caching, self._state, self._next_id)
         self._review = SettingReview(event, self._placement, self._profiling, self._state, self._next_id)
         self._settings = self._review.selector
-        lanes = [self._open_lane(device) for device in event.devices for _ in range(event.config.lanes_per_device)]
-        return [*lanes, *self._review.begin()]
+        self._stops = Stops(self._placement, self._next_id)
+        self._failures = DeviceFailures(
+            self._placement, self._profiling, self._settings, self._state, self._stops, self._next_id
+        )
+        places = [device for device in event.devices for _ in range(event.config.lanes_per_device)]
+        return [*map(self._open_lane, places), *self._review.begin()]
 
     def _is_held(self, device: str) -> bool:
         """Whether a window or a measurement is under way on the device. No job may come, go or move meanwhile."""
@@ -210,12 +219,23 @@ class Scheduler:
         self._placement.arrived(job)
         self._placement.waits(job, event.at_s)
         if self._state.stopping:
-            self._end(job, JobState.CANCELLED, event.at_s, "the run was being stopped")
-        elif reason := self._state.refusal or self._fit.never(job):
-            self._end(job, JobState.FAILED, event.at_s, reason)
-        else:
+            state, reason = self._failures.end_at_stop()
+            self._end(job, state, event.at_s, reason)
+        elif not self._ends_unplaceable(job, event.at_s):
             return self._fill(event.at_s, newcomer=job)
         return []
+
+    def _end_unplaceable(self, at_s: float) -> None:
+        """End all waiting jobs that could not start even if no other job ran."""
+        for job in list(self._placement.waiting):
+            if job.state is JobState.QUEUED:
+                self._ends_unplaceable(job, at_s)
+
+    def _ends_unplaceable(self, job: Job, at_s: float) -> bool:
+        """End a waiting job that could not start even if no other job ran. Returns whether it has ended."""
+        if reason := self._failures.never(job):
+            self._end(job, JobState.FAILED, at_s, reason)
+        return bool(reason)
 
     def _done(self, event: Done) -> list[Command]:
         if (lane := self._opening.pop(event.command, None)) is not None:
@@ -248,14 +268,17 @@ class Scheduler:
         if self._placement.owns(event.command):
             return self._carry_out(self._placement.answered(event), event.at_s)
         if event.command in self._state.parking:
-            return self._runs_on(self._parking.refused(event.command, event.at_s, event.error), event.at_s)
+            job = self._parking.refused(event.command, event.at_s, event.error)
+            if job.state is JobState.RUNNING:  # it runs on
+                self._placement.runs(job, event.at_s)
+            return self._fill(event.at_s)
         job = self._starting.pop(event.command)
         job.command = None
         self._places.leave(job)
         # A start usually fails for a lasting reason, such as a missing interpreter. It counts as a failure, so that
         # `retries` of the job decides about another attempt.
-        job.failures += 1
-        if job.state is JobState.STOPPING:
+        job.failures += job.state is not JobState.STOPPING
+        if job.state is JobState.STOPPING and not job.again:
             self._end(job, JobState.CANCELLED, event.at_s, event.error)
         elif job.failures > job.spec.retries:
             self._end(job, JobState.FAILED, event.at_s, event.error)
@@ -273,12 +296,6 @@ class Scheduler:
         job.lanes = ()
         self._placement.waits(job, event.at_s)
         return self._fill(event.at_s) + self._look_at_settings(devices)
-
-    def _runs_on(self, job: Job, at_s: float) -> list[Command]:
-        """A job that could not be parked runs on."""
-        if job.state is JobState.RUNNING:
-            self._placement.runs(job, at_s)
-        return self._fill(at_s)
 
     def _profiled(self, event: Profiled) -> list[Command]:
         job_class = self._profiling.ended(event)
@@ -316,7 +333,7 @@ class Scheduler:
         commands: list[Command] = []
         while not self._state.stopping and (loser := self._fit.outgrown(job.lanes[0])) is not None:
             loser.least_bytes = loser.demand.peak_bytes
-            commands.append(self._stop_for_now(loser, at_s, "the jobs beside it need its memory", at_once=False))
+            commands.append(self._stops.for_now(loser, at_s, "the jobs beside it need its memory", at_once=False))
         return commands
 
     def _reported(self, event: Reported) -> list[Command]:
@@ -343,7 +360,8 @@ class Scheduler:
             else:
                 job.move(JobState.QUEUED, at_s, "is among the best of its rung")
                 self._placement.resumes(job, at_s)
-        return [*commands, *self._fill(at_s)] if decided else []
+                self._ends_unplaceable(job, at_s)
+        return [*commands, *self._fill(at_s), *self._decided(at_s)] if decided else []
 
     def _exited(self, event: JobExited) -> list[Command]:
         job = self.jobs[event.job]
@@ -361,50 +379,39 @@ class Scheduler:
             self._starting.pop(job.command, None)
             job.command = None
         self._places.leave(job)
-        cause = event.reason or event.outcome.value
-        if event.outcome is Outcome.COMPLETED:
+        cause, outcome = event.reason or event.outcome.value, self._failures.outcome(job, event.outcome)
+        if outcome is Outcome.COMPLETED:
             self._end(job, JobState.COMPLETED, event.at_s, cause)
-        elif event.outcome is Outcome.PRUNED:
+        elif outcome is Outcome.PRUNED:
             self._end(job, JobState.PRUNED, event.at_s, cause)
-        elif not self._state.stopping and self._goes_on(job, event.outcome):
+        elif not self._state.stopping and self._goes_on(job, outcome):
             self._requeue(job, event.at_s, cause)
-        elif event.outcome in NO_FAULT_OF_ITS_OWN and self._state.stopping:
+        elif outcome in NO_FAULT_OF_ITS_OWN and self._state.stopping and not self._failures.over:
             self._end(job, JobState.CANCELLED, event.at_s, cause)
         else:
             self._end(job, JobState.FAILED, event.at_s, cause)
         suspects: list[Command] = []
-        if event.outcome is Outcome.CRASHED and self._config.shared_context:
-            suspects = self._restart_neighbours(job, event)
+        if outcome is Outcome.CRASHED and self._config.shared_context:
+            suspects = self._stops.neighbours(job, event)
         return suspects + self._fill(event.at_s) + self._look_at_settings(devices)
 
     def _goes_on(self, job: Job, outcome: Outcome) -> bool:
         """Whether another attempt follows. The counts of the job are updated."""
-        if outcome is Outcome.STOPPED and self._sweeps.pauses(job):
+        if outcome in (Outcome.STOPPED, Outcome.DEVICE_FAILED) and self._sweeps.pauses(job):
             return True
         goes_on = again(job, outcome, self._fit.largest_bytes())
         if job.is_suspect:
             self._fit.suspects(job)
         return goes_on
 
-    def _restart_neighbours(self, culprit: Job, event: JobExited) -> list[Command]:
-        """Restart all jobs that shared a context with the culprit: its unclean death may have corrupted them."""
-        devices = {lane.device.name for lane in culprit.lanes}
-        reason = f"suspect: {culprit.spec.name} died beside it ({event.reason})"
-        commands: list[Command] = []
-        for lane in self.lanes.values():
-            if lane.device.name not in devices:
-                continue
-            for job in lane.jobs.values():
-                if job.state in (JobState.STARTING, JobState.RUNNING):
-                    commands.append(self._stop_for_now(job, event.at_s, reason, at_once=True))
-        return commands
-
-    def _stop_for_now(self, job: Job, at_s: float, reason: str, at_once: bool) -> KillJob:
-        """End an attempt that another attempt will follow."""
-        self._placement.stops(job)
-        job.again = True
-        job.move(JobState.STOPPING, at_s, reason)
-        return KillJob(self._next_id(), job.spec.name, job.attempt, at_once, reason)
+    def _device_failed(self, event: DeviceFailed) -> list[Command]:
+        """Jobs of a failed device begin again elsewhere. Jobs for which too few devices are left end."""
+        commands: list[Command] = [*self._failures.failed(event, self._sweeps.pauses)]
+        self._end_unplaceable(event.at_s)
+        if self._failures.over:
+            for name in self._sweeps.paused:
+                self._end(self.jobs[name], JobState.CANCELLED, event.at_s, self._failures.over)
+        return commands + self._fill(event.at_s) + self._look_at_settings()
 
     def _stop(self, event: StopRequested) -> list[Command]:
         self._state.stopping = True
@@ -413,7 +420,7 @@ class Scheduler:
         for job in [*waiting, *(self.jobs[name] for name in self._sweeps.paused)]:
             if job.state is not JobState.PARKED:
                 self._end(job, JobState.CANCELLED, event.at_s, "the run was stopped")
-        commands: list[Command] = [self._end_parked(job, event.at_s) for job in parked]
+        commands: list[Command] = [self._stops.parked(job, event.at_s, "the run was stopped") for job in parked]
         for job in self._lane_index.placed_jobs():
             job.again = False
             if job.state is not JobState.STOPPING:
@@ -423,12 +430,6 @@ class Scheduler:
                 continue
             commands.append(KillJob(self._next_id(), job.spec.name, job.attempt, event.at_once, "the run was stopped"))
         return commands
-
-    def _end_parked(self, job: Job, at_s: float) -> KillJob:
-        """Kill a parked job: it has no place in which it could end at a boundary."""
-        self._placement.waiting.remove(job)
-        job.move(JobState.STOPPING, at_s, "the run was stopped")
-        return KillJob(self._next_id(), job.spec.name, job.attempt, True, "the run was stopped")
 
     def _fill(self, at_s: float, newcomer: Job | None = None) -> list[Command]:
         """Use the free places; see `PlacementStrategy.fill`."""
@@ -443,7 +444,7 @@ class Scheduler:
                     commands.append(self._places.take(job, lanes, at_s))
                 case GiveWay(jobs, to, reason):
                     why = f"gives way to {to.spec.name}" if to is not None else reason or "its round is over"
-                    commands += [self._stop_for_now(job, at_s, why, at_once=False) for job in jobs]
+                    commands += [self._stops.for_now(job, at_s, why, at_once=False) for job in jobs]
                 case Park(job, to, reason):
                     self._placement.stops(job)
                     why = f"gives its place to {to.spec.name}" if to is not None else reason
@@ -464,8 +465,8 @@ class Scheduler:
         device, commands = self._review.answered(event)
         if waits and not self._state.over_budget:
             commands += self._fill(event.at_s)
-        for job in list(self._placement.waiting) if self._state.refusal else ():
-            self._end(job, JobState.FAILED, event.at_s, self._state.refusal)
+        if self._state.refusal:
+            self._end_unplaceable(event.at_s)
         return commands + self._carry_out(self._placement.settings_answered(device, event), event.at_s)
 
     def _look_at_settings(self, devices: tuple[str, ...] = ()) -> list[Command]:
@@ -485,6 +486,9 @@ class Scheduler:
         if pauses:
             self._placement.pauses(job)
             self._sweeps.left(job)
+        elif self._failures.reasons:
+            self._placement.resumes(job, at_s)
+            self._ends_unplaceable(job, at_s)
         else:
             self._placement.waits(job, at_s)
 

@@ -208,6 +208,16 @@ class SettingSelector:
     def _packing_of(self, lanes: Iterable[Lane]) -> Packing:
         return packing_of(self._present(lanes))
 
+    def drop(self, name: str) -> list[int]:
+        """Forget the setting and the search of a failed device. Returns its unanswered commands."""
+        device = self._devices.pop(name, None)
+        commands = [command for command, each in self._commands.items() if each is device]
+        for command in commands:
+            del self._commands[command]
+        if device is not None and device.packing is not None:
+            self._observed.discard(device.packing)
+        return commands
+
     def device_of(self, command: int) -> str:
         """Name of the device that an unanswered command is about."""
         return self._commands[command].name

@@ -13,7 +13,8 @@ from functools import partial
 from typing import Any
 
 from ecoshare.devices.counter_meter import CounterMeter
-from ecoshare.devices.vendor import DeviceState
+from ecoshare.devices.nvml_health import GpuHealth
+from ecoshare.devices.vendor import DeviceHealth, DeviceState
 from ecoshare.devices.zeus_knobs import reported
 from ecoshare.errors import UnfitEnvironment
 
@@ -46,7 +47,7 @@ class NvmlGpu:
 
 
 def gpus() -> list[NvmlGpu]:
-    """All GPUs that the driver shows, in its order; empty without a driver.
+    """All GPUs that the driver shows, in its order; empty without a driver. A GPU that is lost is left out.
 
     Raises:
         UnfitEnvironment: The driver fails.
@@ -55,7 +56,11 @@ def gpus() -> list[NvmlGpu]:
         if nvml is None:
             return []
         driver = str(nvml.nvmlSystemGetDriverVersion())
-        return [_gpu(nvml, index, driver) for index in range(nvml.nvmlDeviceGetCount())]
+        found = []
+        for index in range(nvml.nvmlDeviceGetCount()):
+            with contextlib.suppress(nvml.NVMLError_GpuIsLost):
+                found.append(_gpu(nvml, index, driver))
+        return found
 
 
 def power_w(uuid: str) -> float | None:
@@ -90,9 +95,14 @@ class NvmlDevice:
             try:
                 self._handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
                 self._zeus = NVIDIAGPU(pynvml.nvmlDeviceGetIndex(self._handle))
+                self._health = GpuHealth(pynvml, uuid)
             except BaseException:
                 pynvml.nvmlShutdown()
                 raise
+
+    def health(self) -> DeviceHealth:
+        """Whether the GPU still works; see `GpuHealth`."""
+        return self._health.look()
 
     def close(self) -> None:
         """Release the driver's library."""

@@ -10,7 +10,7 @@
                           ├── power_model()    watts for a device without a meter
                           ├── open_knobs()     ──► Knobs: what can be set (devices/knob.py)
                           └── open()           ──► OpenDevice ──┬── open_meter() ──► Meter: joules (devices/meter.py)
-                                                                ├── state(), processes(), power_limit_w()
+                                                                ├── state(), health(), processes(), power_limit_w()
                                                                 └── close()
 
 docs/adding-a-device.md shows how a vendor is added: one file.
@@ -51,6 +51,19 @@ class DeviceState:
     memory_bytes: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class DeviceHealth:
+    """Health of a device since it was opened.
+
+    Attributes:
+        failure: Reason, in words, why jobs can no longer use the device; empty if they can.
+        note: Fact, in words, that the owner of the device should know; empty without one.
+    """
+
+    failure: str = ""
+    note: str = ""
+
+
 class OpenDevice(Protocol):
     """One device that is read repeatedly."""
 
@@ -68,6 +81,10 @@ class OpenDevice(Protocol):
 
     def processes(self) -> dict[int, int]:
         """Device memory (bytes) of each process on the device, as far as it is reported; empty for processors."""
+        ...
+
+    def health(self) -> DeviceHealth:
+        """Whether the device still works. An answer that the driver does not give is no failure."""
         ...
 
     def power_limit_w(self) -> float | None:

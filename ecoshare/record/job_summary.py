@@ -109,6 +109,7 @@ def job_summary(
     lanes: int,
     energy: RunEnergy,
     state: str,
+    unplaceable: str,
     profile: Profile | None,
     at_settings: bool,
     end_s: float,
@@ -122,6 +123,7 @@ def job_summary(
         lanes: Number of lanes of a device.
         energy: Joules of the run.
         state: State of the job.
+        unplaceable: Reason why failed devices leave too few for the job; empty if enough are left.
         profile: Profile of its class; None if there is none.
         at_settings: Whether the run applied settings.
         end_s: Time (s) of the last event of the run.
@@ -168,7 +170,7 @@ def job_summary(
         peak_memory_bytes=usage.peak_bytes or energy.peak_bytes(job["name"]),
         energy=own,
         energy_per_iteration_j=own.value_j / counted if own and counted else None,
-        error=_error(history) if state != "completed" else None,
+        error=(_error(history) or unplaceable or None) if state != "completed" else None,
         sweep=job.get("sweep"),
         values=job.get("values") or {},
         value=value if math.isfinite(value) else None,
@@ -176,19 +178,21 @@ def job_summary(
     )
 
 
-def job_state(history: JobHistory, stopped: bool, live: bool) -> str:
+def job_state(history: JobHistory, stopped: bool, live: bool, is_unplaceable: bool = False) -> str:
     """State of a job; a job without an exit in a finished run was cut off with the run.
 
     Args:
         stopped: Whether the user stopped the run.
         live: Whether the run still goes on.
+        is_unplaceable: Whether failed devices leave too few for the job.
     """
     last = history.exit
     if last is None:
         if not live:
-            return "cancelled" if history.refusal is None else "failed"
+            failed = history.refusal is not None or (is_unplaceable and not stopped)
+            return "failed" if failed else "cancelled"
         return "arriving" if history.arrival_s is None else "running" if history.attempt else "queued"
-    if last.outcome is Outcome.STOPPED or (last.outcome is Outcome.LOST and stopped):
+    if last.outcome is Outcome.STOPPED or (last.outcome in (Outcome.LOST, Outcome.DEVICE_FAILED) and stopped):
         return "cancelled"
     if last.outcome is Outcome.PRUNED:
         return "pruned"

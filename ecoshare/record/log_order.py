@@ -20,6 +20,7 @@ from ecoshare.core.commands import (
     StartJob,
 )
 from ecoshare.core.events import (
+    DeviceFailed,
     Done,
     Event,
     Exhausted,
@@ -108,6 +109,9 @@ class Order:
                 if entry.job.sweep and entry.job.sweep not in self._sweeps:
                     raise ValueError(f"there is no sweep {entry.job.sweep!r}")
                 self._jobs.add(entry.job.name)
+            case DeviceFailed():
+                if entry.device not in (self._devices or ()):
+                    raise ValueError(f"there is no device {entry.device!r}")
             case SweepOpened():
                 self._sweeps.add(entry.sweep.name)
             case JobExited():

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from ecoshare.common.plural import counted
 from ecoshare.core.commands import (
     ApplySetting,
     AskSampler,
@@ -27,6 +28,7 @@ from ecoshare.core.commands import (
     StartJob,
 )
 from ecoshare.core.events import (
+    DeviceFailed,
     Done,
     Event,
     Exhausted,
@@ -42,6 +44,7 @@ from ecoshare.core.events import (
     SettingMeasured,
     StopRequested,
 )
+from ecoshare.jobs.quantities import format_duration
 from ecoshare.record.job_history import AttemptHistory, JobHistory
 from ecoshare.record.log_entry import LogEntry
 from ecoshare.record.packing_record import PackingChanged
@@ -58,6 +61,24 @@ class OpenedLane:
     number: int
     device: str
     budget_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceFailure:
+    """Failure of a device.
+
+    Attributes:
+        at_s: Time (s) at which it was seen.
+        reason: Reason in words.
+    """
+
+    at_s: float
+    reason: str
+
+    @property
+    def in_words(self) -> str:
+        """Time and reason, such as `failed after 12 s: ...`."""
+        return f"failed after {format_duration(self.at_s)}: {self.reason}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +119,7 @@ class RunHistory:
         jobs: History of each job and trial, in the order of arrival.
         lanes: Lanes by number; in a resumed run, a lane is as it was last opened.
         devices: Devices by name, as last opened.
+        failures: Failures by the name of the device. A session that uses the device again clears its failure.
         trials: Names of the trials of each sweep, in the order in which they were drawn.
         exhausted: Sweeps with an exhausted sampler, each with the sampler's error; empty without one.
         is_stopped: Whether the user stopped the last session.
@@ -111,6 +133,7 @@ class RunHistory:
         self.jobs: dict[str, JobHistory] = {}
         self.lanes: dict[int, OpenedLane] = {}
         self.devices: dict[str, Device] = {}
+        self.failures: dict[str, DeviceFailure] = {}
         self.trials: dict[str, list[str]] = {}
         self.exhausted: dict[str, str] = {}
         self._windows: list[ProfilingSpan] = []
@@ -136,6 +159,14 @@ class RunHistory:
     def devices_of(self, lanes: Iterable[int]) -> tuple[str, ...]:
         """Names of the devices of lanes, each once."""
         return tuple(dict.fromkeys(self.lanes[lane].device for lane in lanes if lane in self.lanes))
+
+    def unplaceable(self, job: JobHistory) -> str:
+        """Reason in words why failed devices leave too few for a job; empty if enough are left."""
+        left = len(self.devices.keys() - self.failures.keys())
+        if not self.failures or job.spec is None or job.spec.gpus <= left:
+            return ""
+        failed = "; ".join(f"{name} failed: {each.reason}" for name, each in self.failures.items())
+        return f"needs {counted(job.spec.gpus, 'device')}, and {left} can be had ({failed})"
 
     @property
     def attempts(self) -> list[AttemptHistory]:
@@ -220,13 +251,17 @@ class RunHistory:
                 self.exhausted[command.sweep] = event.error or self.exhausted.get(command.sweep, "")
             case StopRequested():
                 self.is_stopped = True
+            case DeviceFailed():
+                self.failures.setdefault(event.device, DeviceFailure(event.at_s, event.reason))
 
     def _begin_session(self, event: RunOpened) -> None:
         """Begin a session: commands are numbered anew. Attempts of the session before have no exits."""
         for attempt in self._going.values():
             self._job(attempt.job).resumed(self.end_s)
             attempt.ended_s, attempt.outcome, attempt.reason = self.end_s, Outcome.LOST, "cut off with the run"
-        self.devices.update({device.name: device for device in event.devices})
+        for device in event.devices:
+            self.devices[device.name] = device
+            self.failures.pop(device.name, None)
         self._windows += self._open_windows.values()
         self._settings.begin_session()
         for kept in (self._going, self._commands, self._open_windows):

@@ -16,6 +16,7 @@ from ecoshare.record.job_summary import JobSummary
 from ecoshare.record.packing_summary import PackingSummary
 from ecoshare.record.plain_values import as_plain
 from ecoshare.record.run_folder import RunFolder
+from ecoshare.record.run_history import DeviceFailure
 from ecoshare.record.setting_history import SettingPeriod
 from ecoshare.record.sweep_summary import SweepSummary
 from ecoshare.record.window_costs import WindowSummary
@@ -32,12 +33,14 @@ class DeviceSummary:
         energy: Energy of the device; None if it is not known.
         idle_energy_j: Part (J) of the energy that no job caused; None if it is not known.
         idle_power_w: Power (W) of the device at rest; None if it is not known.
+        failed: Failure of the device in the last session that used it; None if it works.
     """
 
     fields: Mapping[str, Any]
     energy: DeviceEnergy | None = None
     idle_energy_j: float | None = None
     idle_power_w: float | None = None
+    failed: DeviceFailure | None = None
 
     @property
     def name(self) -> str:
@@ -71,7 +74,7 @@ class DeviceSummary:
 
     def as_dict(self) -> dict[str, Any]:
         """The fields of plan.json, and those of the run."""
-        own = ("energy", "idle_energy_j", "idle_power_w")
+        own = ("energy", "idle_energy_j", "idle_power_w", "failed")
         return {**self.fields, **{name: as_plain(getattr(self, name)) for name in own}}
 
 

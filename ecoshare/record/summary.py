@@ -13,7 +13,7 @@ from ecoshare.record.job_history import JobHistory
 from ecoshare.record.job_summary import job_state, job_summary
 from ecoshare.record.packing_summary import packings
 from ecoshare.record.run_energy import RunEnergy
-from ecoshare.record.run_history import RunHistory
+from ecoshare.record.run_history import DeviceFailure, RunHistory
 from ecoshare.record.run_summary import DeviceSummary, RunSummary, outcomes
 from ecoshare.record.sweep_summary import sweeps
 from ecoshare.record.window_costs import search_energy_j, windows
@@ -52,7 +52,8 @@ def summarise(
             history.devices_of(own[name].lanes),
             plan["lanes"],
             energy,
-            job_state(own[name], history.is_stopped, live),
+            job_state(own[name], history.is_stopped, live, bool(history.unplaceable(own[name]))),
+            history.unplaceable(own[name]),
             profiles.get(job["class"]),
             bool(history.settings),
             history.end_s,
@@ -69,7 +70,7 @@ def summarise(
         run=run,
         objective=plan["objective"],
         policy=plan["policy"],
-        devices=tuple(_device(each, energy) for each in plan["devices"]),
+        devices=tuple(_device(each, energy, history.failures.get(each["name"])) for each in plan["devices"]),
         lanes=plan["lanes"],
         state=_run_state(set(outcomes(jobs, swept).values()), live),
         makespan_s=max(finishes_s) - min(arrivals_s) if finishes_s and arrivals_s else None,
@@ -88,9 +89,9 @@ def summarise(
     )
 
 
-def _device(fields: Mapping[str, Any], energy: RunEnergy) -> DeviceSummary:
+def _device(fields: Mapping[str, Any], energy: RunEnergy, failed: DeviceFailure | None) -> DeviceSummary:
     own = energy.of(fields["name"])
-    return DeviceSummary(fields, device_energy(own), own.idle_j, own.idle_w)
+    return DeviceSummary(fields, device_energy(own), own.idle_j, own.idle_w, failed)
 
 
 def _run_state(jobs: set[str], live: bool) -> str:

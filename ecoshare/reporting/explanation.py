@@ -94,6 +94,7 @@ class _Listener:
         self._keepers: set[str] = set()
         self._starting: dict[int, str] = {}
         self._parking: dict[int, str] = {}
+        self._displaced: set[str] = set()  # jobs that lost their device and have not started again
         self._since_s: float | None = None
 
     def hear(self, moment: ReplayMoment) -> None:
@@ -207,6 +208,8 @@ class _Listener:
             touched: Jobs that the event may have moved into the queue or out of it.
         """
         event, at_s = moment.event, moment.event.at_s
+        if isinstance(event, JobExited) and event.outcome is Outcome.DEVICE_FAILED:
+            self._displaced.add(event.job)
         for command in moment.commands:
             if isinstance(command, ProfileJob):
                 self._asked[command.id] = command.job
@@ -214,6 +217,7 @@ class _Listener:
                 self._starting[command.id] = command.job
                 if len(command.lanes) > 1:
                     self._say(command.job, at_s, f"starts on {_gang_words(moment.core, command)}")
+                self._starts_again(command, moment)
             elif isinstance(command, ParkJob):
                 self._parking[command.id] = command.job
             elif isinstance(command, KillJob) and command.reason:
@@ -231,6 +235,13 @@ class _Listener:
                 for job in touched:
                     if job.history and job.history[-1].at_s == at_s and job.history[-1].cause == event.error:
                         self._say(job.spec.name, at_s, f"could not be started: {event.error}")
+
+    def _starts_again(self, command: StartJob, moment: ReplayMoment) -> None:
+        """Note as a remark where a job goes on that has lost its device."""
+        if command.job in self._displaced:
+            self._displaced.remove(command.job)
+            devices = dict.fromkeys(moment.core.lanes[lane].device.name for lane in command.lanes)
+            self._say(command.job, moment.event.at_s, f"was started again on {', '.join(devices)}")
 
     def _keeps(self, event: IterationsDone | JobExited) -> None:
         """Note as a remark that an attempt keeps its lane, once for each attempt."""

@@ -82,9 +82,11 @@ def _remedy(job: str, known: list[str]) -> str:
 def of_run(explained: RunExplanation, summary: RunSummary) -> Iterator[str]:
     """Lines about a run: packings of each device in order of time, then a few lines for each job."""
     yield f"{summary.run}: {summary.state}, objective {summary.objective}, policy {summary.policy}"
-    for device in [each.name for each in summary.devices]:
-        yield from ("", device)
-        lines = sorted(_of_device(explained, device))
+    for device in summary.devices:
+        yield from ("", device.name)
+        lines = sorted(_of_device(explained, device.name))
+        if (failed := device.failed) is not None:
+            lines.append((failed.at_s, _clock(failed.at_s), f"{device.name} failed: {failed.reason}"))
         yield from _columns(lines[:_MOST_LINES])
         if len(lines) > _MOST_LINES:
             yield f"  … and {len(lines) - _MOST_LINES} more; --json has all"
@@ -259,6 +261,7 @@ def as_dict(explained: RunExplanation, summary: RunSummary, only: str | None = N
         "policy": summary.policy,
         "packings": [_stretch_dict(each, explained) for each in explained.timeline.stretches],
         "windows": [asdict(each) for each in explained.windows],
+        "failures": {each.name: asdict(each.failed) for each in summary.devices if each.failed is not None},
         "jobs": [_job_dict(name, explained) for name in names],
         "known_to_s": explained.differs_s if explained.differs_s is not None else explained.end_s,
     }

@@ -66,6 +66,8 @@ def perfetto(data: RunData) -> bytes:
             _life(trace, trace.track(job.name, group), job, own[job.name], turns, parked, end_s)
         for name in data.devices:
             _counters(trace, data.energy.of(name), data.samples_of(name), devices[name])
+            if (failed := data.history.failures.get(name)) is not None:
+                trace.slice(trace.track("health", devices[name]), failed.at_s, end_s, "failed", reason=failed.reason)
     return trace.content()
 
 

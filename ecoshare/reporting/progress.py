@@ -14,6 +14,7 @@ from rich.text import Text
 from ecoshare.common.plural import counted
 from ecoshare.core.commands import Command, ParkJob, ProfileJob, ResumeJob, StartJob
 from ecoshare.core.events import (
+    DeviceFailed,
     Event,
     Exhausted,
     IterationsDone,
@@ -144,6 +145,8 @@ class PlainProgress(_Lines):
             self._say(event.at_s, f"{event.job}{which}: {how} ({done})")
         if isinstance(event, StopRequested):
             self._say(event.at_s, stop_line(event.at_once))
+        if isinstance(event, DeviceFailed):
+            self._say(event.at_s, failure_line(event))
         if isinstance(event, Parked | Resumed | Refused) and event.command in self._transfers:
             self._transferred(event, self._transfers.pop(event.command))
         if isinstance(event, Profiled):
@@ -249,11 +252,14 @@ class LiveProgress:
         self._live.start()
         self._note = ""
         self._window = ""
+        self._failures: list[str] = []
 
     def event(self, event: Event, commands: list[Command]) -> None:
         """Keep the notes about a window or a stop that stand below the table."""
         if isinstance(event, StopRequested):
             self._note = stop_line(event.at_once)
+        if isinstance(event, DeviceFailed):
+            self._failures.append(failure_line(event))
         if isinstance(event, Profiled):
             self._window = ""
         for command in commands:
@@ -283,7 +289,7 @@ class LiveProgress:
         table = laid_out(list(_columns(jobs)), self._width(), self._live.console.encoding)
         if len(view.jobs) > len(jobs):
             table.append(Text(f"… and {len(view.jobs) - len(jobs)} more", style="bright_black"))
-        told = [Text(line) for line in (*sweeps, *below, *filter(None, (self._window, self._note)))]
+        told = [Text(line) for line in (*sweeps, *below, *self._failures, *filter(None, (self._window, self._note)))]
         return Group(Text(title), *table, *(part for line in told for part in broken(line, self._width())))
 
 
@@ -318,6 +324,11 @@ def stop_line(at_once: bool) -> str:
         f"stopping: jobs end at their next iteration boundary, by SIGTERM after {GRACE_S:.0f} s, "
         f"by SIGKILL after {2 * GRACE_S:.0f} s; Ctrl-C again kills them at once"
     )
+
+
+def failure_line(event: DeviceFailed) -> str:
+    """Failure of a device in words."""
+    return f"{event.device} failed: {event.reason}; its jobs begin again on other devices, if any"
 
 
 def _most_interesting(jobs: tuple[JobView, ...]) -> list[JobView]:

@@ -115,7 +115,8 @@ def devices(summary: RunSummary) -> list[str]:
         joules = "energy not known"
         if each.energy is not None:
             joules = f"energy {energy(each.energy)} of which idle {format_energy(each.idle_energy_j or 0.0)}"
-        lines.append(f"{each.name}: {counted(jobs, 'job')}, {joules}")
+        failed = "" if each.failed is None else f", {each.failed.in_words}"
+        lines.append(f"{each.name}: {counted(jobs, 'job')}, {joules}{failed}")
     return lines
 
 

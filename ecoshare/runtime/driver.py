@@ -51,12 +51,10 @@ from ecoshare.core.driving import CoreDriver
 from ecoshare.core.events import (
     Done,
     Event,
-    JobArrived,
     JobExited,
     Refused,
     RunOpened,
     StopRequested,
-    SweepOpened,
 )
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.states import JobState
@@ -69,11 +67,13 @@ from ecoshare.record.run_folder import RunFolder, unwritable
 from ecoshare.record.run_view import ProgressDisplay, RunView
 from ecoshare.record.sample_file import SampleFile
 from ecoshare.runtime import reaping
+from ecoshare.runtime.arrivals import Arrivals
 from ecoshare.runtime.attempt_launches import AttemptLaunches
 from ecoshare.runtime.attempts import Attempts
 from ecoshare.runtime.cache_release import CacheRelease
 from ecoshare.runtime.children_watch import ChildrenWatch
 from ecoshare.runtime.device_session import ClaimedDevice, DeviceSession, LiveRun
+from ecoshare.runtime.device_watch import DeviceWatch
 from ecoshare.runtime.guard_client import Guard
 from ecoshare.runtime.live_parking import LiveParking, transfers
 from ecoshare.runtime.live_questions import LiveQuestions
@@ -159,7 +159,7 @@ class Driver:
         self._jobs = parts.jobs
         self._tasks = asyncio.TaskGroup()
         self._beside: set[asyncio.Task[None]] = set()  # tasks that end with the loop
-        self._to_arrive = self._stops = 0
+        self._stops = 0
         self._drive = CoreDriver(core or Scheduler(), self, self._noted)
         self.core = self._drive.core
         self.supervisor = Supervisor(parts.host, parts.token, parts.folder.supervisor_log)
@@ -167,6 +167,7 @@ class Driver:
         self.caches = CacheRelease(self.attempts.tables_of, self.supervisor.send, self._tell, self._begin)
         self._children = ChildrenWatch(parts.folder, self.attempts, self.supervisor.send)
         self.limits = MemoryLimits(parts.plan, parts.profiler.made, self.attempts, self._tell, self._begin)
+        self._arrivals = Arrivals(parts.plan, self.now_s, self._tell)
         self._samples = SampleFile(parts.folder.samples)
         self._launches = AttemptLaunches(
             parts.plan, parts.folder, parts.sharing, parts.began_s, self.attempts, self.limits
@@ -185,6 +186,9 @@ class Driver:
             stops_after_search=parts.plan.only_tune,
         )
         self.sessions = {each.device.name: DeviceSession(each, run) for each in parts.devices}
+        self._watch = DeviceWatch(
+            self.sessions, self.attempts, parts.profiler.notes, self.now_s, self._tell, self._begin
+        )
         self._parking = LiveParking(
             attempts=self.attempts,
             sessions=self.sessions,
@@ -233,6 +237,7 @@ class Driver:
                         self.supervisor.listen(self._hear, self._lost, lambda: self.core.live_jobs),
                         self._children.keep([(each.device, each.sampler.processes) for each in self.sessions.values()]),
                         self._progress.keep(),
+                        self._watch.keep(),
                         self._show_progress(),
                         self._hear_trials(),
                     ):
@@ -240,7 +245,7 @@ class Driver:
                     # Joules are counted from the first sample on. This wait costs nothing: the server loads for longer.
                     for sampler in samplers:
                         await sampler.first_sample(_METER_WITHIN_S)
-                    self._schedule_arrivals()
+                    self._arrivals.schedule()
                     await self._decide()
                     for task in self._beside:
                         task.cancel()
@@ -265,7 +270,7 @@ class Driver:
             if self._on_end is not None:
                 self._on_end.look(event, commands, self.core.jobs)
             await asyncio.sleep(0)  # lets a Ctrl-C in, even if the queue is never empty
-            more = self.core.live_jobs or self.core.open_sweeps or (self._to_arrive and not self.core.stopping)
+            more = self.core.live_jobs or self.core.open_sweeps or (self._arrivals.to_come and not self.core.stopping)
             if not more and self.core.lanes and not any(each.windows for each in self.sessions.values()):
                 return
 
@@ -283,27 +288,6 @@ class Driver:
 
     # Events
 
-    def _schedule_arrivals(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._to_arrive = len(self._plan.jobs) + len(self._plan.sweeps)
-        coming: list[tuple[float, Callable[..., Event]]] = [
-            (sweep.template.arrival_s, partial(SweepOpened, sweep=sweep.spec)) for sweep in self._plan.sweeps
-        ]
-        coming += [(job.arrival_s, partial(JobArrived, job=job.spec)) for job in self._plan.jobs]
-        for arrival_s, make in coming:  # sweeps first: the jobs include their earlier trials
-            wait_s = arrival_s - self.now_s()
-            if wait_s <= 0:
-                self._arrive(make)
-            else:
-                loop.call_later(wait_s, self._arrive, make)
-
-    def _arrive(self, make: Callable[..., Event]) -> None:
-        def made(at_s: float) -> Event:
-            self._to_arrive -= 1
-            return make(at_s=at_s)
-
-        self._tell(made)
-
     def _hear(self, message: Message) -> None:
         """Report a message of the supervisor to the core."""
         match message:
@@ -315,7 +299,7 @@ class Driver:
             case NotMoved():
                 self.attempts.moving.refused(message.command, message.error)
             case Ended():
-                self._end(message)
+                self._watch.ended(message, self._end)
             case Ready():
                 pass
 
@@ -333,13 +317,14 @@ class Driver:
             self._end(recorded[0] if recorded else lost)
 
     def _end(self, ended: Ended) -> None:
-        if (own := self.attempts.live.get(ended.job)) is not None:
+        own = self.attempts.live.get(ended.job)
+        if own is not None:
             self._children.read_note(own)  # a short job ends before the first look
         usage = self.attempts.end(ended)
         if usage is None:
             return
         self.sweeping.listen(ended.job, ended.attempt, over=True)
-        outcome, reason = self._parking.verdict(ended)
+        outcome, reason = self._watch.verdict(own, *self._parking.verdict(ended))
         self._tell(
             partial(
                 JobExited,

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from ecoshare.core.commands import AskSampler
-from ecoshare.core.events import Event, Exhausted, JobArrived, JobExited, Refused, Reported, StopRequested
+from ecoshare.core.events import DeviceFailed, Event, Exhausted, JobArrived, JobExited, Refused, Reported, StopRequested
 from ecoshare.core.records import Job
 from ecoshare.core.states import JobState
 from ecoshare.jobs.sweep import trial_number
@@ -165,7 +165,7 @@ class Sweeping:
             names = [event.job]
         elif isinstance(event, JobArrived):
             names = [event.job.name]
-        elif isinstance(event, Refused | StopRequested):  # waiting trials may end with these, too
+        elif isinstance(event, Refused | StopRequested | DeviceFailed):  # waiting trials may end with these, too
             names = list(self._trials)
         else:
             return

@@ -5,7 +5,7 @@
     ├─┼─┼─┼─┼─┼─┼──┼──┼──┼───┼───┼────┼─    one sample a second for the first 1,000 seconds, then one for each
     0           1000 s                      thousandth of the time so far: a day has 5,500 lines
 
-If the meter fails, only the joules of the time of its failure are lost.
+If the meter fails, only the joules of the time of its failure are lost. If the device fails, its joules end there.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ecoshare.devices.meter import Meter, MeterFault, MeterInfo
 from ecoshare.devices.model_meter import ModelMeter
 from ecoshare.devices.power_model import PowerModel
 from ecoshare.devices.registry import open_device
-from ecoshare.devices.vendor import OpenDevice
+from ecoshare.devices.vendor import DeviceHealth, OpenDevice
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.record.sample_file import SampleFile
 from ecoshare.record.samples import AttemptProgress, Idle, Sample, Session, shortest_s
@@ -73,6 +73,7 @@ class MeterSampler:
         self._opened_s = 0.0  # monotonic time at which the run was opened
         self._one_at_a_time = asyncio.Lock()
         self._began = asyncio.Event()
+        self._failed = ""  # reason why the device has failed, in words
 
     async def keep(self, now_s: Callable[[], float]) -> None:
         """Sample until cancelled.
@@ -82,7 +83,7 @@ class MeterSampler:
         """
         has_meter = await self.begin(now_s)
         self._began.set()
-        while has_meter:
+        while has_meter and not self._failed:
             await asyncio.sleep(max(shortest_s(self._period_s), _SHARE * now_s()))
             await self.take(now_s)
 
@@ -145,11 +146,21 @@ class MeterSampler:
         state = self._opened.state() if self._opened is not None else None
         return None if state is None else state.memory_bytes
 
+    def health(self) -> DeviceHealth:
+        """Whether the device still works. Without an open device nothing is known."""
+        return self._opened.health() if self._opened is not None else DeviceHealth()
+
+    def fail(self, reason: str) -> None:
+        """Note that the device has failed: from the last sample on, its joules are not known for this reason."""
+        self._failed = reason
+
     def power_limit_w(self) -> float | None:
         """Power limit (W) in force on the device; None if it has none or does not report it."""
         return self._opened.power_limit_w() if self._opened is not None else None
 
     def _sample(self, meter: Meter, jobs: dict[str, AttemptProgress], now_s: Callable[[], float]) -> Sample:
+        if self._failed:
+            return Sample(now_s(), None, self._failed, jobs=jobs, device=self._device.name)
         try:
             reading = meter.read()
             # The time of the read itself, to the microsecond. A busy machine may stop this thread between the read and

@@ -86,7 +86,8 @@ def _ended(trial: PlannedJob, history: RunHistory, folder: RunFolder) -> tuple[J
 def _ends(job: JobHistory, folder: RunFolder) -> dict[int, Outcome]:
     """Outcomes of the attempts of a job, from the log and the exit records: either may lack an end."""
     logged = {attempt: event.outcome for attempt, event in job.exits.items()}
-    return {**logged, **{end.attempt: Outcome(end.outcome) for end in read_records(folder.job(job.name))}}
+    # The log knows more than a record: whether a device of the attempt had failed, say.
+    return {**{end.attempt: Outcome(end.outcome) for end in read_records(folder.job(job.name))}, **logged}
 
 
 def _again(job: PlannedJob, history: RunHistory, folder: RunFolder, largest_bytes: int) -> PlannedJob | None:

@@ -18,9 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import ecoshare
-from ecoshare.common.plural import counted
 from ecoshare.devices import registry
-from ecoshare.devices.choice import find_all
 from ecoshare.devices.occupancy import DeviceAdmission, Occupancy, occupied
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.jobs.load import LoadedJobs, load
@@ -37,11 +35,12 @@ from ecoshare.runtime.iteration_learning import teach
 from ecoshare.runtime.plan import Plan
 from ecoshare.runtime.planned_parking import left_for_jobs
 from ecoshare.runtime.planned_power import NO_BUDGET, planned_budget
+from ecoshare.runtime.resumed_devices import found_again
 from ecoshare.runtime.run_host import LocalHost, RunHost
 from ecoshare.runtime.signals import CommandSignals, StopSignals
-from ecoshare.values.device import DeviceInfo
 
 if TYPE_CHECKING:
+    from ecoshare.record.run_history import RunHistory
     from ecoshare.record.run_view import ProgressDisplay
     from ecoshare.runtime.profiling_window import Limits
     from ecoshare.runtime.run_lifecycle import FinishedRun
@@ -128,7 +127,10 @@ def resume(
     events = _open_log(folder)
     if events is None:
         raise UsageError(f"{run} is still going on", "stop it first, with Ctrl-C where it runs")
-    find = partial(_found_again, run, before["devices"])
+    from ecoshare.record.run_history import RunHistory
+
+    history = RunHistory(event_log.read(folder.events))
+    find = partial(found_again, run, before["devices"], history.failures)
     with contextlib.closing(events), occupied(find, admission, say) as occupancy:
         occupancy.tell(folder.path)
         host_bytes = before.get("host_bytes", 0)
@@ -151,35 +153,7 @@ def resume(
             host_bytes=host_bytes,
             budget=planned_budget(devices=occupancy.devices, may_set=control, **budget) if budget else NO_BUDGET,
         )
-        return _go_on(plan, folder, events, progress, signals, occupancy)
-
-
-def _found_again(run: Path, before: Sequence[dict[str, Any]]) -> tuple[DeviceInfo, ...]:
-    """The devices of an earlier session, as they are now.
-
-    Args:
-        run: The run folder.
-        before: The devices in the plan of that session.
-
-    Raises:
-        UsageError: A device is another one now.
-        UnfitEnvironment: A device is gone.
-    """
-    parts = sum(bool(each.get("processors")) for each in before)
-    devices = find_all(f"cpu/{parts}" if parts else ",".join(each["name"] for each in before))
-    for then, now in zip(before, devices, strict=True):
-        if now.uuid != then["uuid"]:
-            raise UsageError(
-                f"{run} ran on {then['uuid']}, and {now.name} is {now.uuid} now", "set CUDA_VISIBLE_DEVICES as it was"
-            )
-        if now.name != then["name"]:
-            raise UsageError(f"{run} ran on {then['name']} alone", "start it again")
-        if now.cores != then["cores"] and now.processors:
-            raise UsageError(
-                f"{run} ran on {then['name']} of {counted(then['cores'], 'processor')}, and it has {now.cores} now",
-                "give it the same processors, as with `taskset`",
-            )
-    return devices
+        return _go_on(plan, before["devices"], folder, history, events, progress, signals, occupancy)
 
 
 def _resumable(run: Path, folder: RunFolder) -> tuple[dict[str, Any], LoadedJobs]:
@@ -212,27 +186,38 @@ def _resumable(run: Path, folder: RunFolder) -> tuple[dict[str, Any], LoadedJobs
 
 def _go_on(
     plan: Plan,
+    devices: Sequence[dict[str, Any]],
     folder: RunFolder,
+    history: RunHistory,
     events: event_log.EventLog,
     progress: ProgressDisplay,
     signals: StopSignals | None,
     occupancy: Occupancy,
 ) -> FinishedRun:
-    """End the processes that the dead session has left, and run the jobs without a recorded end."""
-    from ecoshare.record.run_history import RunHistory
+    """End the processes that the dead session has left, and run the jobs without a recorded end.
+
+    Args:
+        plan: Plan of the whole run on the devices that work.
+        devices: All devices of the run as its plan has them, failed ones included.
+        folder: The run folder.
+        history: History of the run so far.
+        events: Event log of the run.
+        progress: Display that gets the progress of the run.
+        signals: See `resume`.
+    """
     from ecoshare.runtime.resume import leftover, reached_s
     from ecoshare.runtime.run_lifecycle import conclude, conduct
 
     environment = run_documents.read_environment(folder.environment)
     if alive := reaping.end_all(environment["token"]):
         raise UnfitEnvironment(f"processes of the dead run cannot be ended: {alive}")
-    history = RunHistory(event_log.read(folder.events))
     left = leftover(plan, folder, history)
     if left is None:
         events.close()  # before the log is read: an open log means a run in progress
         return _taught(plan, conclude(folder, ran=False), occupancy)
     # Scripts may have been changed or measured since then. The jobs that are left run as they are now.
-    write_json(folder.plan, plan.as_dict())
+    now = {each.name: each.as_dict() for each in plan.devices}
+    write_json(folder.plan, {**plan.as_dict(), "devices": [now.get(each["name"], each) for each in devices]})
     _keep_profiles(plan, folder)
     # A new token: the guard of the dead session may still clean up, and must not find the processes of this session.
     environment["token"] = secrets.token_hex(8)

@@ -24,7 +24,7 @@ class SimulatedParking:
         core_jobs: The same jobs as the core knows them.
         leave: Lets an attempt leave its lane.
         join: Lets an attempt join its lane.
-        later: Calls a function at a time (s), and tells the event that it returns.
+        later: Calls a function at a time (s), and tells the event that it returns, if any.
     """
 
     transfer_s_per_gib: float
@@ -32,7 +32,7 @@ class SimulatedParking:
     core_jobs: Mapping[str, Job]
     leave: Callable[[SimulatedAttempt, float], None]
     join: Callable[[SimulatedAttempt, float], None]
-    later: Callable[[float, Callable[[float], Event]], None]
+    later: Callable[[float, Callable[[float], Event | None]], None]
 
     def park(self, command: ParkJob, now_s: float) -> None:
         """Let a job leave its turn at once: in virtual time it need not reach a boundary first."""
@@ -41,7 +41,9 @@ class SimulatedParking:
         assert seat is not None, "only a running job is parked"
         self.leave(seat, now_s)
 
-        def parked(at_s: float) -> Parked:
+        def parked(at_s: float) -> Parked | None:
+            if seat.is_killed:  # the device failed meanwhile
+                return None
             running.placed_s += at_s - running.since_s
             return Parked(at_s, command.id, seat.usage(), took_s)
 
@@ -54,7 +56,9 @@ class SimulatedParking:
         assert seat is not None, "a parked job has an attempt"
         running.since_s = now_s
 
-        def resumed(at_s: float) -> Resumed:
+        def resumed(at_s: float) -> Resumed | None:
+            if seat.is_killed:
+                return None
             self.join(seat, at_s)
             return Resumed(at_s, command.id, took_s)
 

@@ -16,7 +16,7 @@ inputs give equal traces.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from ecoshare.advisers.advice import Advice
@@ -47,6 +47,7 @@ from ecoshare.core.driving import CoreDriver
 from ecoshare.core.events import (
     SCHEMA,
     Config,
+    DeviceFailed,
     Done,
     Event,
     Exhausted,
@@ -97,18 +98,20 @@ class Simulator:
         costs: Costs,
         tuner: Callable[[AskSetting], Advice] | None = None,
         foresee: Foresee | None = None,
+        failures: Sequence[tuple[float, str]] = (),
     ) -> None:
         """Prepare a simulation; `run` starts it.
 
         Args:
             tuner: Adviser on settings; needed if `config.search` is on.
             foresee: Adviser on interference; None for ecoshare's own.
+            failures: Time (s) and device of each failure. The jobs there go on elsewhere from where they were.
 
         Raises:
             UsageError: A job asks for more GPUs or memory than the cluster has.
         """
         self._trace, self._cluster, self._config = trace, cluster, config
-        self._world, self._costs = world, costs
+        self._world, self._costs, self._failures = world, costs, failures
         self._core = Scheduler()
         self._lanes: dict[int, VirtualLane] = {}
         self._device_of: dict[int, VirtualDevice] = {}
@@ -144,6 +147,8 @@ class Simulator:
         self._watches = self._core.watches_neighbours
         if self._world.changes_s < math.inf:
             self._push(self._world.changes_s, What.MEASURED, None)
+        for at_s, device in self._failures:
+            self._later(at_s, partial(DeviceFailed, device=device, reason="it is lost"))
         for sweep in self._trace.sweeps:
             if not sweep.after:
                 self._later(sweep.opens_s, partial(self._open, sweep))
@@ -178,7 +183,7 @@ class Simulator:
                     self._lane_event(lane, at_s)
             case What.DONE:
                 command, more = subject
-                if isinstance(more, SimulatedAttempt):
+                if isinstance(more, SimulatedAttempt) and not more.is_killed:
                     self._idle_wakes = 0
                     if more.job.memory is not None and more.job.memory.peak_bytes > more.cap_bytes:
                         self._exit(more, Outcome.OUT_OF_MEMORY, at_s)
@@ -321,7 +326,7 @@ class Simulator:
 
     def _seat_of(self, job: str) -> SimulatedAttempt:
         seat = self._jobs[job].seat
-        assert seat is not None, "only a running job is measured"
+        assert seat is not None, "only a job with an attempt is measured, moved or killed"
         return seat
 
     def move_job(self, command: MoveJob, now_s: float) -> None:
@@ -367,9 +372,10 @@ class Simulator:
 
     def kill_job(self, command: KillJob, now_s: float) -> None:
         """See `CommandHandler`."""
-        seat = self._jobs[command.job].seat
-        assert seat is not None and seat.job.name in self._lanes[seat.lanes[0]].seats, "only what runs gives way"
-        self._leave(seat, now_s)
+        seat = self._seat_of(command.job)
+        seat.is_killed = True
+        if seat.job.name in self._lanes[seat.lanes[0]].seats:  # else it starts, stops, or moves its memory
+            self._leave(seat, now_s)
         outcome = Outcome.PRUNED if command.pruned else Outcome.STOPPED
         self._push(now_s + self._costs.stop_s, What.STOPPED, (seat, outcome))
 
@@ -423,7 +429,9 @@ class Simulator:
 
     def _exit(self, seat: SimulatedAttempt, outcome: Outcome, now_s: float) -> None:
         """End an attempt and free its places."""
-        running = self._jobs[seat.job.name]
+        running = self._jobs.get(seat.job.name)
+        if running is None or running.seat is not seat:
+            return  # it was killed twice: its device failed while it stopped
         running.left_s, running.seat = seat.left_s, None
         running.placed_s += now_s - running.since_s
         reason = "" if outcome is Outcome.COMPLETED else outcome.value

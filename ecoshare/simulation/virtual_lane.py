@@ -44,6 +44,7 @@ class SimulatedAttempt:
         speed: Work done in a second of the turn.
         steps: Number of values that the job reports in all.
         reported: Number of values reported so far.
+        is_killed: Whether the attempt was killed, and its end is to come.
     """
 
     job: TraceJob
@@ -63,6 +64,7 @@ class SimulatedAttempt:
     handovers: int = 0
     steps: int = 0
     reported: int = 0
+    is_killed: bool = False
 
     @property
     def report_left_s(self) -> float:

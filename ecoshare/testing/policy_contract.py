@@ -31,7 +31,7 @@ from random import Random
 from typing import Any, ClassVar
 
 from ecoshare.common.plural import counted
-from ecoshare.core.commands import Command
+from ecoshare.core.commands import Command, OpenLane, StartJob
 from ecoshare.core.events import Config, Event, JobExited
 from ecoshare.core.policies import GROUP, UnknownPolicy, named, own_names, register, unregister
 from ecoshare.errors import UsageError
@@ -55,6 +55,9 @@ SEEDS = range(6)
 
 _MOST_EVENTS = 1000 * JOBS
 """Most events of one trace; with more, the policy counts as waking the core for ever. A good policy needs a tenth."""
+
+_FAILS, _FAILS_AT_S = "n1g0", 12.5
+"""GPU that fails in some runs, and the time (s) at which it does: jobs still arrive then."""
 
 _GPU, _GIB = GPUS["v100"], 1 << 30
 _CLUSTER, _WORLD, _COSTS = Cluster(2, 2, _GPU), World(_GPU), Costs(0.1, 0.2, 0.3, 0.001)
@@ -142,6 +145,30 @@ class PolicyContract:
         for run in self._runs():
             faults = run.ledger().faults
             _must(not faults, f"{run.where}: {'; '.join(faults[:3])}")
+
+    def test_the_failure_of_a_device_loses_no_job(self) -> None:
+        """Jobs of a device that fails go on elsewhere, and no job starts there any more."""
+        for way in _Way:
+            for seed in SEEDS[1:3]:
+                run = self._simulate(way, seed, ((_FAILS_AT_S, _FAILS),))
+                _must(not run.error, f"{run.where}: {run.error}")
+                ends = {each.name for each in run.result.finished} if run.result is not None else set()
+                lost = [job.name for job in run.trace.jobs if job.name not in ends]
+                _must(not lost, f"{run.where}, {_FAILS} fails: lost {', '.join(lost)}")
+                _must(not run.ledger().faults, f"{run.where}, {_FAILS} fails: {'; '.join(run.ledger().faults[:3])}")
+                lanes = {
+                    command.lane
+                    for _, commands in run.log
+                    for command in commands
+                    if isinstance(command, OpenLane) and command.device == _FAILS
+                }
+                started = [
+                    command.job
+                    for event, commands in run.log
+                    for command in commands
+                    if isinstance(command, StartJob) and event.at_s >= _FAILS_AT_S and lanes.intersection(command.lanes)
+                ]
+                _must(not started, f"{run.where}: {', '.join(started)} started on {_FAILS}, which has failed")
 
     def test_work_done_is_work_asked(self) -> None:
         """Each job does all of its iterations, and no job is faster than alone."""
@@ -253,7 +280,7 @@ class PolicyContract:
         """Runs that reached their end; `test_every_job_ends` reports the rest."""
         return ((run, run.result, run.ledger()) for run in self._runs() if run.result is not None)
 
-    def _simulate(self, way: _Way, seed: int) -> _Run:
+    def _simulate(self, way: _Way, seed: int, failures: Sequence[tuple[float, str]] = ()) -> _Run:
         config, trace = self._config(way), _trace(seed)
         if way is _Way.PARKED:  # small jobs, so that moving their memory pays within the trace
             small = MemoryDemand(_GIB // 2, _GIB)
@@ -271,7 +298,8 @@ class PolicyContract:
 
         with _known(probe) as name:
             try:
-                simulator = Simulator(trace, _CLUSTER, replace(config, policy=name), _WORLD, _COSTS)
+                made = replace(config, policy=name)
+                simulator = Simulator(trace, _CLUSTER, made, _WORLD, _COSTS, failures=failures)
                 run.result = simulator.run(watch)
             except (UsageError, GivenUp) as error:
                 run.error = str(error)

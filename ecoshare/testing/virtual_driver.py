@@ -46,6 +46,7 @@ from ecoshare.core.driving import CoreDriver
 from ecoshare.core.events import (
     SCHEMA,
     Config,
+    DeviceFailed,
     Done,
     Event,
     Exhausted,
@@ -66,7 +67,7 @@ from ecoshare.core.events import (
 )
 from ecoshare.core.memory import lane_bytes
 from ecoshare.core.scheduler import Scheduler
-from ecoshare.core.states import JobState
+from ecoshare.core.states import JobState, LaneState
 from ecoshare.values.attempt import Outcome, Usage
 from ecoshare.values.class_profile import MemoryDemand
 from ecoshare.values.device import Device
@@ -112,6 +113,7 @@ class VirtualDriver:
         stop_s: Time (s) at which the user stops the run; None for never.
         known_settings: Settings from earlier searches.
         advises: Answers questions for a setting with the setting and whether the search is over.
+        failures: Time (s) and name of each device that fails.
         refuses: Settings that every device refuses.
         settings: Setting in force on each device.
         core: The core.
@@ -123,6 +125,7 @@ class VirtualDriver:
     devices: tuple[Device, ...]
     jobs: dict[str, tuple[JobSpec, ScriptedJob]]
     stop_s: float | None = None
+    failures: tuple[tuple[float, str], ...] = ()
     known_settings: tuple[KnownSetting, ...] = ()
     advises: Callable[[AskSetting], tuple[Setting, bool]] | None = None
     refuses: frozenset[Setting] = frozenset()
@@ -138,6 +141,7 @@ class VirtualDriver:
         self._attempt: dict[str, int] = {}
         self._refusals: dict[str, int] = {}
         self._windows: dict[str, tuple[str, set[str]]] = {}  # by job: its class, and its devices
+        self._failed: set[str] = set()
 
     def run(self) -> VirtualDriver:
         """Run until no event is left, and check that the log replays to the same commands.
@@ -158,6 +162,8 @@ class VirtualDriver:
             self._at(script.arrival_s, partial(JobArrived, job=spec))
         if self.stop_s is not None:
             self._at(self.stop_s, partial(StopRequested, at_once=False))
+        for at_s, device in self.failures:
+            self._at(at_s, partial(self._fails, device))
         while self._events:
             self.now_s, _, make, wanted = heapq.heappop(self._events)
             if wanted():
@@ -166,6 +172,11 @@ class VirtualDriver:
         again = Scheduler()
         assert all(tuple(again.handle(event)) == commands for event, commands in self.log), "it does not replay"
         return self
+
+    def _fails(self, device: str, at_s: float) -> DeviceFailed:
+        self._failed.add(device)
+        self._windows = {job: each for job, each in self._windows.items() if device not in each[1]}
+        return DeviceFailed(at_s, device, "it is lost")
 
     def states(self) -> dict[str, JobState]:
         """State of every job."""
@@ -186,6 +197,7 @@ class VirtualDriver:
     def start_job(self, command: StartJob, now_s: float) -> None:
         """See `CommandHandler`."""
         _, script = self.jobs[command.job]
+        assert not self._failed & {self.core.lanes[lane].device.name for lane in command.lanes}, "on a failed device"
         if self._refusals.setdefault(command.job, 0) < script.refused:
             self._refusals[command.job] += 1
             self._later(_ANSWER_S, partial(Refused, command=command.id, error="no such interpreter"))
@@ -249,7 +261,7 @@ class VirtualDriver:
         self._windows[command.job] = spec.job_class, devices
 
         def make(at_s: float) -> Event:
-            del self._windows[command.job]
+            self._windows.pop(command.job, None)  # its device may have failed
             if isinstance(script.profile, str):
                 return Profiled(at_s, command.id, None, script.profile)
             return Profiled(at_s, command.id, script.profile)
@@ -353,6 +365,9 @@ class VirtualDriver:
             assert needed <= device.memory_bytes
         for lane in self.core.lanes.values():
             assert len(lane.jobs) + len(lane.coming) <= lane.places
+            if lane.device.name in self._failed:
+                assert lane.state is LaneState.CLOSED
+                assert all(job.state is JobState.STOPPING for job in lane.jobs.values()), "a job on a failed device"
             gangs = [job for job in lane.jobs.values() if job.spec.has_lanes_alone]
             assert not gangs or len(lane.jobs) == 1
         for job in self.core.jobs.values():

@@ -26,6 +26,8 @@ class Outcome(Enum):
     """The job left a shared process because it needs a process of its own."""
     NOT_RESUMED = "not resumed"
     """The memory of the parked job was lost on its way to the host or back."""
+    DEVICE_FAILED = "device failed"
+    """A device of the job failed during the attempt."""
 
 
 @dataclass(frozen=True, slots=True)

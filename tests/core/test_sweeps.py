@@ -14,6 +14,7 @@ from ecoshare.core.early_stopping import LEAST_COMPLETED, rule
 from ecoshare.core.events import (
     SCHEMA,
     Config,
+    DeviceFailed,
     Done,
     Event,
     Exhausted,
@@ -38,9 +39,11 @@ GIB = 1 << 30
 
 
 class World:
-    """One device, a sampler of a number of trials, and trials that report their quality once a step."""
+    """A device or more, a sampler of a number of trials, and trials that report their quality once a step."""
 
-    def __init__(self, sweep: SweepSpec, trials: int, places: int = 4, policy: str = "fair", seed: int = 0) -> None:
+    def __init__(
+        self, sweep: SweepSpec, trials: int, places: int = 4, policy: str = "fair", seed: int = 0, devices: int = 1
+    ) -> None:
         self.core, self.dice, self.trials = Scheduler(), random.Random(seed), trials
         self.events: list[Event] = []
         self.commands: list[list[Command]] = []
@@ -49,7 +52,8 @@ class World:
         self.steps: Counter[str] = Counter()
         self.most_live = 0
         self.asked: list[AskSampler] = []
-        self.tell(RunOpened(0.0, SCHEMA, Config(policy, 1, places), (Device("cpu", "here", 16 * GIB),)))
+        found = tuple(Device(f"d{number}", "here", 16 * GIB) for number in range(devices))
+        self.tell(RunOpened(0.0, SCHEMA, Config(policy, 1, places), found))
         self.tell(SweepOpened(0.0, sweep))
 
     def tell(self, event: Event) -> None:
@@ -82,9 +86,14 @@ class World:
         self.quality[name] = self.dice.random()
         self.tell(JobArrived(0.0, JobSpec(name, "c", sweep=command.sweep, retries=1), command.id))
 
-    def go_on(self, steps: int) -> None:
-        """Let possible next events happen in random order until none is left."""
+    def go_on(self, steps: int, fails_after: int = 0) -> None:
+        """Let possible next events happen in random order until none is left; the first device may fail after some."""
+        passed = 0
         while self.asked or self.running:
+            passed += 1
+            if passed == fails_after:
+                self.tell(DeviceFailed(0.0, "d0", "it is lost"))
+                continue
             live = [job for job in self.core.jobs.values() if not job.state.ended]
             self.most_live = max(self.most_live, len(live) + len(self.asked))
             if self.asked and (not self.running or self.dice.random() < 0.5):

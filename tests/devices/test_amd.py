@@ -19,6 +19,7 @@ from ecoshare.devices.knob import Cause
 from ecoshare.devices.meter import MeterFault, between
 from ecoshare.devices.restore import KnobOutcome, mend
 from ecoshare.devices.state_folder import StateFolder
+from ecoshare.devices.vendor import DeviceHealth
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.values.device import DeviceInfo
 from ecoshare.values.joules import MEASURED
@@ -103,6 +104,16 @@ def test_a_counter_that_is_far_off_the_power_draw_is_not_believed(driver: FakeAm
     driver.fault(Fault.NOT_SUPPORTED, functions=ENERGY)
     with pytest.raises(MeterFault, match="AMD driver"):
         device.open_meter()
+
+
+def test_a_gpu_that_the_driver_no_longer_finds_has_failed(driver: FakeAmdDriver) -> None:
+    device = registry.open_device(found(driver))
+    assert device.health() == DeviceHealth()
+    driver.fault(Fault.NO_PERMISSION, functions="amdsmi_get_gpu_vram_usage")
+    assert device.health() == DeviceHealth(), "no answer is no failure"
+    driver.mend()
+    driver.fault(Fault.NOT_FOUND, functions="amdsmi_get_gpu_vram_usage")
+    assert device.health().failure.startswith("the AMD driver: ")
 
 
 def claim(driver: FakeAmdDriver, folder: Path) -> DeviceControl:

@@ -87,6 +87,11 @@ class FakeGpu:
         """Set the temperature that the GPU shows. It has no other effect."""
         self._state.post(self.index, EVENT_TEMPERATURE, celsius)
 
+    def ecc_errors(self, count: int, *, remapping: int = 0) -> None:
+        """Set the number of uncorrected memory errors, and what became of remapped rows: 1 pending, 2 failed."""
+        with self._state.change() as page:
+            page.gpu[self.index].ecc_errors, page.gpu[self.index].remapping = count, remapping
+
     def fault(self, fault: Fault, *, functions: str | None = None, first: int = 1, times: int = 0) -> None:
         """Inject a fault into this GPU; see `FakeDriver.fault`."""
         with self._state.change() as page:

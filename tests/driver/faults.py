@@ -17,7 +17,7 @@ ENERGY = "@(nvmlDeviceGetTotalEnergyConsumption|NVML_FI_DEV_TOTAL_ENERGY_CONSUMP
 _OF_ONE_GPU = "@(nvmlDevice!(GetCount_v2|GetHandleByUUID)|NVML_FI_DEV_*)"
 _INIT = "nvmlInit*"
 _NOT_SUPPORTED, _NO_PERMISSION, _NOT_LOADED, _TIMEOUT, _LOST, _MISMATCH, _UNKNOWN = 3, 4, 9, 10, 15, 18, 999
-_NOT_FOUND = 13
+_NO_FUNCTION, _NOT_FOUND, _RESET_REQUIRED = 13, 6, 16
 
 
 @dataclass(frozen=True)
@@ -36,14 +36,16 @@ class Fault(Enum):
     NO_ENERGY_COUNTER = _Effect(ENERGY, _NOT_SUPPORTED)
     NO_LOCKED_CLOCKS = _Effect("nvmlDevice@(Set|Reset)GpuLockedClocks", _NOT_SUPPORTED)
     NO_MEMORY_CLOCKS = _Effect("nvmlDevice@(Set|Reset)MemoryLockedClocks", _NOT_SUPPORTED)
-    NO_PROFILE_FUNCTIONS = _Effect(f"{_PROFILES}*", _NOT_FOUND)
+    NO_PROFILE_FUNCTIONS = _Effect(f"{_PROFILES}*", _NO_FUNCTION)
     """The library seems to lack the symbols, as that of a driver before 570 does."""
-    NO_PROFILE_UPDATE = _Effect(f"{_PROFILES}UpdateProfiles_v1", _NOT_FOUND)
+    NO_PROFILE_UPDATE = _Effect(f"{_PROFILES}UpdateProfiles_v1", _NO_FUNCTION)
     """The library seems to be that of a driver from 570 to 580."""
     NO_UTILISATION = _Effect("nvmlDeviceGetUtilizationRates", _NOT_SUPPORTED)
     NO_POWER = _Effect("@(nvmlDeviceGetPowerUsage|NVML_FI_DEV_POWER_*)", _NOT_SUPPORTED)
     NOT_SUPPORTED = _Effect(_OF_ONE_GPU, _NOT_SUPPORTED)
     GPU_LOST = _Effect(_OF_ONE_GPU, _LOST)
+    NOT_FOUND = _Effect(_OF_ONE_GPU, _NOT_FOUND)
+    RESET_REQUIRED = _Effect(_OF_ONE_GPU, _RESET_REQUIRED)
     TIMEOUT = _Effect(_OF_ONE_GPU, _TIMEOUT)
     UNKNOWN = _Effect(_OF_ONE_GPU, _UNKNOWN)
     COUNTER_RESET = _Effect(ENERGY, kind=state.FAULT_RESET)

@@ -119,6 +119,10 @@ __attribute__((visibility("default"))) const char *nvmlErrorString(result_t resu
         return "Driver Not Loaded";
     case LIB_RM_VERSION_MISMATCH:
         return "Driver/library version mismatch";
+    case GPU_IS_LOST:
+        return "GPU is lost";
+    case RESET_REQUIRED:
+        return "GPU requires reset";
     case ARGUMENT_VERSION_MISMATCH:
         return "Argument version mismatch";
     default:
@@ -326,6 +330,38 @@ API nvmlDeviceGetTemperatureV(device_t device, struct temperature *temperature) 
         return leave(INVALID_ARGUMENT);
     if (gpu)
         temperature->celsius = (int)gpu->temperature_c;
+    return leave(result);
+}
+
+API nvmlDeviceGetTemperatureThreshold(device_t device, unsigned threshold, unsigned *celsius) {
+    ENTER(device);
+    if (gpu && threshold != 0) /* only that of the shutdown is told */
+        return leave(NOT_SUPPORTED);
+    if (gpu)
+        *celsius = gpu->shutdown_c;
+    return leave(result);
+}
+
+/* Uncorrected errors (1) since the driver was loaded (0); this board counts no others. */
+API nvmlDeviceGetTotalEccErrors(device_t device, unsigned kind, unsigned counter, unsigned long long *count) {
+    ENTER(device);
+    if (gpu && (!gpu->has_ecc || kind != 1 || counter != 0))
+        return leave(NOT_SUPPORTED);
+    if (gpu)
+        *count = gpu->ecc_errors;
+    return leave(result);
+}
+
+API nvmlDeviceGetRemappedRows(device_t device, unsigned *corrected, unsigned *uncorrected, unsigned *pending,
+                              unsigned *failed) {
+    ENTER(device);
+    if (gpu && (!gpu->has_ecc || gpu->architecture < AMPERE))
+        return leave(NOT_SUPPORTED);
+    if (gpu) {
+        *corrected = *uncorrected = 0;
+        *pending = gpu->remapping & 1;
+        *failed = gpu->remapping >> 1 & 1;
+    }
     return leave(result);
 }
 

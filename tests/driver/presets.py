@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from tests.driver.state import Coefficients, Gpu
 from tests.driver.state import Profile as ProfileRecord
 
+SHUTDOWN_C = 95
+"""Temperature (°C) at which every board turns itself off."""
+
 CANNOT = 2
 """MIG mode of a board without MIG."""
 
@@ -57,6 +60,7 @@ class Preset:
     compute_mode: int = 0
     reserved_bytes: int = 512 * 2**20
     profiles: tuple[Profile, ...] = ()
+    has_ecc: bool = True
 
     def gpu(self, index: int) -> Gpu:
         """State of such a GPU after the start of the machine."""
@@ -70,6 +74,8 @@ class Preset:
             compute_mode=self.compute_mode,
             mig_mode=self.mig_mode,
             temperature_c=40,
+            shutdown_c=SHUTDOWN_C,
+            has_ecc=self.has_ecc,
             limit_mw=1000 * default_w,
             default_limit_mw=1000 * default_w,
             lowest_limit_mw=1000 * lowest_w,
@@ -141,6 +147,7 @@ A4000 = Preset(
     limits_w=(100, 140, 140),
     clocks_mhz={7001: _clocks(2100, 210), 5001: _clocks(1650, 210)},
     coefficients=(12.0, 6.0, 10.0, 95.0, 45.0, 1.3, 0.65, 0.45),
+    has_ecc=False,
 )
 """Board with two memory clocks, each with graphics clocks of its own (the real board has more)."""
 

@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 #define MAGIC 0x4c4d564e454b4146u /* "FAKENVML" */
-#define VERSION 3
+#define VERSION 4
 
 enum { GPUS = 8, LOADS = 32, MEMORY_CLOCKS = 4, GRAPHICS_CLOCKS = 160, EVENTS = 1024, FAULTS = 16, CALLS = 256 };
 enum { PROFILES = 8, MASK_WORDS = 8 };
@@ -73,9 +73,11 @@ struct gpu {
     uint32_t application_mhz[2]; /* graphics, memory */
     uint32_t default_application_mhz[2];
     uint32_t ceiling_mhz; /* what is achieved at most, whatever is requested; 0: none */
-    uint32_t unused;
+    uint32_t shutdown_c;  /* the temperature at which the board turns itself off */
     uint32_t profiles; /* how many it has; 0: the board knows none */
-    uint32_t unused_too;
+    uint32_t remapping; /* rows of memory: bit 0, a remapping waits for a reset; bit 1, one has failed */
+    uint32_t ecc_errors; /* uncorrected errors since the driver was loaded */
+    uint32_t has_ecc;
     uint32_t peer_links[GPUS];    /* NVLinks to each GPU; they are numbered in the order of the GPUs */
     uint32_t switch_links;        /* NVLinks to the NVSwitches, numbered after those */
     uint32_t idle_links;          /* so many links, the first ones, are there and not active */

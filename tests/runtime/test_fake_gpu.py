@@ -58,7 +58,7 @@ def hidden(tmp_path_factory: pytest.TempPathFactory) -> tuple[FakeDriver, str, P
 
 @pytest.fixture(scope="module")
 def faulty(tmp_path_factory: pytest.TempPathFactory) -> OnGpu:
-    """Run in which the energy counter fails, later stands still, and later the GPU is lost for good."""
+    """Run in which the energy counter fails, later stands still, and later the driver answers no more."""
     folder = tmp_path_factory.mktemp("faulty")
     driver, over = two_gpus(folder), folder / "over"
 
@@ -72,7 +72,7 @@ def faulty(tmp_path_factory: pytest.TempPathFactory) -> OnGpu:
         wait_for(lambda: samples(run)[-1].energy_j == samples(run)[-2].energy_j)
         driver.mend()
         wait_for(lambda: at_work(run))
-        driver.gpu(1).fault(Fault.GPU_LOST)
+        driver.gpu(1).fault(Fault.TIMEOUT)
         wait_for(lambda: bool(samples(run)[-1].fault))
         over.touch()
 
@@ -222,7 +222,7 @@ def test_no_fault_of_the_meter_ends_a_run(faulty: OnGpu) -> None:
 def test_every_fault_is_told(faulty: OnGpu) -> None:
     energy = faulty.done.summary["energy"]
     assert 0.0 < energy["covered"] < 1.0
-    for told in ("Unknown Error", "stood still while a job was busy", "lost"):
+    for told in ("Unknown Error", "stood still while a job was busy", "Timeout"):
         assert any(told in fault for fault in energy["faults"]), energy["faults"]
 
 
@@ -231,9 +231,9 @@ def test_what_a_fault_hides_is_unknown_and_never_zero(faulty: OnGpu) -> None:
     assert summary["energy"]["value_j"] > 0.0 and summary["idle_energy_j"] > 0.0
     assert summary["jobs"][0]["energy"]["value_j"] > 0.0
     assert all(sample.energy_j is None for sample in faulty.samples if sample.fault)
-    (lost, *_) = (sample for sample in faulty.samples if "lost" in sample.fault)
-    assert (lost.power_w, lost.gpu_clock_mhz, lost.memory_bytes, lost.busy) == (None,) * 4
-    assert [each.memory_bytes for each in lost.jobs.values()] == [None]
+    (silent, *_) = (sample for sample in faulty.samples if "Timeout" in sample.fault)
+    assert (silent.power_w, silent.gpu_clock_mhz, silent.memory_bytes, silent.busy) == (None,) * 4
+    assert [each.memory_bytes for each in silent.jobs.values()] == [None]
     hidden = [interval for interval in faulty.intervals if interval.energy_j is None]
     assert all(interval.fault and not interval.jobs_j for interval in hidden) and len(hidden) >= 4
     assert all(interval.energy_j != 0.0 for interval in faulty.intervals)

@@ -16,6 +16,8 @@ import pytest
 
 from ecoshare.core.commands import ProfileJob, StartJob
 from ecoshare.core.events import Profiled
+from ecoshare.devices.choice import find_all
+from ecoshare.devices.occupancy import DeviceAdmission, occupied
 from ecoshare.lane.trace import Kind, read, trace_path
 from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.record import event_log
@@ -200,6 +202,31 @@ def test_two_gpus_are_measured_each_by_its_own_counter(tmp_path: Path) -> None:
     active_j = [device["energy"]["value_j"] - device["idle_energy_j"] for device in summary["devices"]]
     for job, own_j in zip(summary["jobs"], active_j, strict=True):
         assert job["energy"]["value_j"] == pytest.approx(own_j)
+
+
+@pytest.mark.parametrize(
+    ("held", "wanted", "named"),
+    [("cuda:0,cuda:1", "cuda:1", "cuda:1"), ("cuda:1", "cuda:0,cuda:1", "cuda:1"), ("cpu/2", "cpu/2", "cpu")],
+)
+def test_a_run_on_a_device_of_another_run_is_refused_with_its_name(
+    tmp_path: Path, held: str, wanted: str, named: str
+) -> None:
+    if "cpu" in held and len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("two partitions take two processors")
+    (tmp_path / "trains.py").write_text(SCRIPT)
+    driver = FakeDriver(tmp_path, [presets.H200, presets.H200])
+    line = [word for word in words(job_file(tmp_path, COMPUTES.job(1))) if word not in ("--device", "cpu")]
+    environment = {**os.environ, **driver.environment}
+    environment.pop("CUDA_VISIBLE_DEVICES", None)
+    with driver, occupied(partial(find_all, held), DeviceAdmission.REFUSE, print) as first:
+        first.tell(tmp_path / "first")
+        done = ecoshare(*line, "--device", wanted, environment=environment)
+    assert done.returncode == 4
+    said, hint = done.stderr.splitlines()
+    assert said.startswith(f"error: {named} is used by the run {tmp_path / 'first'} ("), said
+    assert f"process {os.getpid()} " in said
+    assert "--wait" in hint
+    assert not (tmp_path / "ecoshare-runs").exists()
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,7 @@ def test_the_command_line_simulates_a_policy_that_is_one_new_file(copy: Path) ->
 def test_the_new_policy_can_be_completed_and_keeps_the_contract(copy: Path) -> None:
     """Fails if shell completion or the contract of policies knows the policies from elsewhere."""
     assert python(copy, "-c", COMPLETION).strip() == "['newest-first']"
-    assert "11 passed" in python(copy, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_newest_first.py")
+    assert "12 passed" in python(copy, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_newest_first.py")
 
 
 def test_a_mistaken_option_is_refused_by_the_options_of_the_file(copy: Path) -> None:

@@ -47,6 +47,10 @@ class ElasticPlacement(PlacementStrategy):
         self._timers.look(job, at_s)
         yield from self.fill(at_s)
 
+    def device_failed(self, device: str) -> None:
+        """Note that a device has failed: all jobs are arranged anew."""
+        self._plan = ElasticPlan({}, {}, 0.0)
+
     def exhausted(self, at_s: float) -> Iterator[Step]:
         """Steps after a sampler has no more trials: jobs that were held back may start."""
         return self.fill(at_s)

@@ -79,8 +79,9 @@ class LaneIndex:
         """Note that a lane is open: it may take jobs from now on."""
         self._enter(lane)
 
-    def closed(self, _lane: Lane) -> None:
-        """Note that a lane could not be opened."""
+    def closed(self, lane: Lane) -> None:
+        """Note that a lane could not be opened, or is about to close: it takes no job any more."""
+        self._leave(lane)
         self._limits = None
 
     @property
@@ -309,6 +310,8 @@ class LaneIndex:
                 numbers.append(lane.number)
 
     def _leave(self, lane: Lane) -> None:
+        if lane.state is not LaneState.OPEN:
+            return
         if len(lane.jobs) < lane.places:
             self._places.remove(self._known[lane.number])
         if not lane.jobs:

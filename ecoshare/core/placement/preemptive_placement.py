@@ -35,6 +35,10 @@ class PreemptivePlacement(PlacementStrategy):
         if job.spec.movable and job.state is JobState.RUNNING:
             self._preemption.stops(job)
 
+    def device_failed(self, device: str) -> None:
+        """Note that a device has failed: its jobs wait again, and no other device comes free for them."""
+        self._preemption.order_changed()
+
     def left(self, job: Job) -> None:
         """Note that a job is about to leave its places. It may be one that gave way."""
         self._preemption.gone(job)

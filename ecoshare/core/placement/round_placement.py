@@ -21,7 +21,7 @@ from ecoshare.core.placement.steps import GiveWay, Park, RankLanes, Start, Step
 from ecoshare.core.placement.strategy import Answer, PlacementParts, PlacementStrategy
 from ecoshare.core.policies.base import PlannedPolicy, RoundPolicy
 from ecoshare.core.records import Job
-from ecoshare.core.states import JobState
+from ecoshare.core.states import JobState, LaneState
 
 
 class RoundPlacement(PlacementStrategy):
@@ -118,7 +118,8 @@ class PreemptiveRounds(RoundPlacement):
         running = self.lane_index.placed_jobs()
         stuck = [job for job in running if not job.spec.movable or job.state is not JobState.RUNNING]
         jobs = [*self.waiting, *(job for job in running if job not in stuck)]
-        devices = self.lane_index.limits()[1] - sum(job.spec.gpus for job in stuck)
+        taken = sum(lane.state is LaneState.OPEN for job in stuck for lane in job.lanes)
+        devices = self.lane_index.limits()[1] - taken
         return sorted(jobs, key=attrgetter("number")), devices
 
     def _begin(self, jobs: Sequence[Job], chosen: Sequence[Job], at_s: float) -> None:
@@ -155,7 +156,8 @@ class RoundsOfTurns(RoundPlacement):
 
     def _candidates(self) -> tuple[list[Job], int]:
         jobs = [*self.waiting, *self.lane_index.placed_jobs()]
-        return sorted(jobs, key=attrgetter("number")), len(self.lane_index.lanes)  # one job of each lane has the turn
+        lanes = sum(lane.state is not LaneState.CLOSED for lane in self.lane_index.lanes.values())
+        return sorted(jobs, key=attrgetter("number")), lanes  # one job of each lane has the turn
 
     def _begin(self, jobs: Sequence[Job], chosen: Sequence[Job], at_s: float) -> None:
         places = {job.spec.name: place for place, job in enumerate(chosen)}

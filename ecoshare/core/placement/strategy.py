@@ -168,6 +168,9 @@ class PlacementStrategy(ABC):
     def completed(self, job: Job) -> None:  # noqa: B027
         """Note that a job ran to its end, while it still has its places."""
 
+    def device_failed(self, device: str) -> None:  # noqa: B027
+        """Note that a device has failed: its lanes are closed, and its jobs are being killed."""
+
     def left(self, job: Job) -> None:  # noqa: B027
         """Note that a job is about to leave its places."""
 

@@ -26,7 +26,7 @@ from ecoshare.devices.knob import Access, Cause, Clocks, DeviceKnob, KnobFault
 from ecoshare.devices.memory_transfer import MemoryTransfer
 from ecoshare.devices.meter import MeterFault
 from ecoshare.devices.power_model import PowerModel
-from ecoshare.devices.vendor import DeviceState
+from ecoshare.devices.vendor import DeviceHealth, DeviceState
 from ecoshare.devices.zeus_knobs import ZeusPowerLimit, cause_of, reported
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.values.device import DeviceInfo
@@ -98,6 +98,15 @@ class AmdDevice:
             memory_busy=_share(use.get("umc_activity")),
             memory_bytes=int(used * _MB) if used is not None else None,
         )
+
+    def health(self) -> DeviceHealth:
+        """Whether the driver still shows the GPU. Memory errors and temperatures are not judged."""
+        try:
+            with _typed():
+                self._smi.amdsmi_get_gpu_vram_usage(self._handle)
+        except KnobFault as fault:
+            return DeviceHealth(str(fault) if fault.cause is Cause.LOST else "")
+        return DeviceHealth()
 
     def processes(self) -> dict[int, int]:
         """Device memory (bytes) by process number, as far as the driver reports it."""

@@ -17,7 +17,7 @@ from ecoshare.devices.meter import MeterFault
 from ecoshare.devices.partitions import nearness
 from ecoshare.devices.power_model import PowerModel
 from ecoshare.devices.rapl_meter import RaplMeter
-from ecoshare.devices.vendor import DeviceState
+from ecoshare.devices.vendor import DeviceHealth, DeviceState
 from ecoshare.values.device import PROCESSORS, DeviceInfo
 
 SHARE = 0.8
@@ -49,6 +49,10 @@ class OpenProcessors:
     def state(self) -> DeviceState | None:
         """None: clocks differ from core to core, and the kernel counts the time of each job."""
         return None
+
+    def health(self) -> DeviceHealth:
+        """Healthy: this program runs on them."""
+        return DeviceHealth()
 
     def processes(self) -> dict[int, int]:
         """Empty: the memory of jobs is that of their processes."""

@@ -262,7 +262,8 @@ class _StandIn:
 
     def _cut_off(self, trial: Trial, end: JobExited | None, folder: Path) -> BaseException:
         """The exception to raise for a trial that ended without an outcome."""
-        if self._run.is_ending and (end is None or end.outcome in (Outcome.STOPPED, Outcome.LOST)):
+        with_the_run = (Outcome.STOPPED, Outcome.LOST, Outcome.DEVICE_FAILED)
+        if self._run.is_ending and (end is None or end.outcome in with_the_run):
             return self._ended_with_the_run(trial)
         reason = end.reason if end is not None else "its process could not be started"
         trial.set_user_attr(ERROR, reason)

@@ -50,6 +50,8 @@ def _machine(data: RunData) -> list[tuple[str, str]]:
             parts.append(f"power limit {device.power_limit_w:.0f} W")
         if len(data.devices) > 1 and device.energy is not None:
             parts.append(energy_words(device.energy))
+        if device.failed is not None:
+            parts.append(device.failed.in_words)
         found.append((device.name, ", ".join(parts) or NOT_KNOWN))
     return found + [(word, _known(data.environment.get(name))) for name, word in _MACHINE.items()]
 
