@@ -8,17 +8,23 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-dist.init_process_group("gloo")
-torch.manual_seed(0)
-model = DistributedDataParallel(
-    torch.nn.Sequential(torch.nn.Linear(128, 256), torch.nn.Tanh(), torch.nn.Linear(256, 16))
-)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-draw = torch.Generator().manual_seed(1 + dist.get_rank())
-for _ in range(int(sys.argv[1])):
-    loss = model(torch.randn(64, 128, generator=draw)).square().mean()
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-print(loss.item().hex())
-dist.destroy_process_group()
+
+def train(steps: int) -> str:
+    torch.manual_seed(0)
+    model = DistributedDataParallel(
+        torch.nn.Sequential(torch.nn.Linear(128, 256), torch.nn.Tanh(), torch.nn.Linear(256, 16))
+    )
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    draw = torch.Generator().manual_seed(1 + dist.get_rank())
+    for _ in range(steps):
+        loss = model(torch.randn(64, 128, generator=draw)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return loss.item().hex()
+
+
+if __name__ == "__main__":
+    dist.init_process_group("gloo")
+    print(train(int(sys.argv[1])))
+    dist.destroy_process_group()  # after the model is gone: one that outlives its group may hang in gloo's destructor
