@@ -21,7 +21,8 @@ def train(steps: int) -> str:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    return loss.item().hex()
+    last: str = loss.item().hex()
+    return last
 
 
 if __name__ == "__main__":
