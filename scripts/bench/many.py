@@ -14,6 +14,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from ecoshare.common.folders import RUNS
 from scripts.bench.benchmarking import Figure, Options, run_benchmark, say
 from scripts.bench.controller_cost import ControllerCost, watched
 from scripts.bench.job_file import JobEntry
@@ -50,10 +51,10 @@ def run(trials: int, iterations: int) -> ControllerCost:
         line = in_lanes(folder, [job])
         with (folder / "said").open("wb") as said:
             process = subprocess.Popen(line, cwd=folder, stdout=subprocess.DEVNULL, stderr=said)
-        cost = watched(process, folder / "runs")
+        cost = watched(process, folder / RUNS)
         if process.returncode:
             raise RuntimeError((folder / "said").read_text()[-2000:])
-        jobs = json.loads((folder / "runs" / "latest" / "summary.json").read_text())["jobs"]
+        jobs = json.loads((folder / RUNS / "latest" / "summary.json").read_text())["jobs"]
         if len(jobs) != trials or any(each["state"] != "completed" for each in jobs):
             raise RuntimeError("a trial is missing")
         return cost
