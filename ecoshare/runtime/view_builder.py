@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ecoshare.core.scheduler import Scheduler
-from ecoshare.core.states import JobState
+from ecoshare.core.states import JobState, Step
 from ecoshare.lane.lane_table import LaneTable
 from ecoshare.record.job_summary import slowdown
 from ecoshare.record.run_view import JobView, RunView, SweepView
@@ -37,6 +37,7 @@ class Viewing:
     tables: Mapping[int, LaneTable]
     sweeping: Sweeping
     usage: Callable[[str], Usage]
+    _unplaced: dict[str, tuple[Step | None, Usage, JobView]] = field(default_factory=dict)
 
     def run(self, at_s: float, warm: bool) -> RunView:
         """State of all jobs of the file, and of the trials that have not ended.
@@ -49,7 +50,7 @@ class Viewing:
         trials = (self.sweeping.jobs[name] for name in self.sweeping.live if name not in own)
         return RunView(
             at_s=at_s,
-            jobs=tuple(self._job(job) for job in (*self.plan.jobs, *trials)),
+            jobs=(*map(self._job, self.plan.jobs), *map(self._view, trials)),
             sweeps=tuple(self._sweep(sweep) for sweep in self.plan.sweeps),
             stopping=self.core.stopping,
             warm=warm,
@@ -65,6 +66,18 @@ class Viewing:
         )
 
     def _job(self, planned: PlannedJob) -> JobView:
+        """View of a job of the file. Without a place, a job changes with a move only: its last view holds."""
+        name = planned.spec.name
+        job = self.core.jobs.get(name)
+        if job is None or name in self.seated:
+            return self._view(planned)
+        step, usage = job.history[-1] if job.history else None, job.usage
+        known = self._unplaced.get(name)
+        if known is None or known[0] is not step or known[1] is not usage:
+            known = self._unplaced[name] = (step, usage, self._view(planned))
+        return known[2]
+
+    def _view(self, planned: PlannedJob) -> JobView:
         name, is_learned = planned.spec.name, planned.learned is not None
         job = self.core.jobs.get(name)
         if job is None:

@@ -17,14 +17,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ecoshare.lane import trace
 from ecoshare.lane.gang_table import GangTable
 from ecoshare.lane.gang_turn import GangTurn
 from ecoshare.lane.lane_table import LaneTable
-from ecoshare.lane.ranks import folder_of
-from ecoshare.lane.trace import Kind
 from ecoshare.lane.turn import LaneTurn
 from scripts.bench.benchmarking import JOBS, Figure, Options, median, run_benchmark, say
+from scripts.bench.gang_turns import turns
 from scripts.bench.job_file import JobEntry, write_jobs
 
 _COUNT = 12
@@ -99,29 +97,17 @@ def gangs(steps: int) -> list[Figure]:
         shared = run(folder, [gang, {**gang, "name": "again"}, *beside], "cpu/2", here)
         losses = [Path(alone["run"]) / "jobs" / "gang", *(Path(shared["run"]) / "jobs" / each for each in _GANGS)]
         said = [(folder / each / "stdout.log").read_bytes() for each in losses]
-        turns = [(_turns(folder / each), _turns(folder_of(folder / each, 1))) for each in losses[1:]]
-    pairs = [pair for first, second in turns for pair in zip(first, second, strict=False)]
-    agreed = sum(first == second for first, second in pairs)
-    uneven = sum(len(first) != len(second) for first, second in turns)
-    note = f"{len(pairs)} turns of two gangs that share their lanes with each other and with two jobs"
+        found = [turns(folder / each) for each in losses[1:]]
+    count = sum(len(each.iterations) for each in found)
+    together = sum(each.together for each in found)
+    note = f"{count} turns of two gangs that share their lanes with each other and with two jobs"
     return [
-        Figure("turns of a gang that its ranks end together", (agreed - uneven) / len(pairs), "", ">= 1", note),
+        Figure("turns of a gang that its ranks end together", together / count, "", ">= 1", note),
         Figure("gangs with the losses that one has alone", sum(each == said[0] for each in said[1:]), "", ">= 2"),
     ]
 
 
 _GANGS = ("gang", "again")
-
-
-def _turns(folder: Path) -> list[int]:
-    """Training iterations in each turn of a rank."""
-    turns: list[int] = []
-    for mark in trace.read(trace.trace_path(folder, 1)):
-        if mark.kind is Kind.TURN_BEGINS:
-            turns.append(0)
-        elif mark.kind is Kind.TRAIN and turns:
-            turns[-1] += 1
-    return turns
 
 
 def agreement(boundaries: int) -> Figure:

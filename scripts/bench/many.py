@@ -10,19 +10,17 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import subprocess
 import tempfile
-import time
-from dataclasses import dataclass
 from pathlib import Path
 
+from ecoshare.common.folders import RUNS
 from scripts.bench.benchmarking import Figure, Options, run_benchmark, say
+from scripts.bench.controller_cost import ControllerCost, watched
 from scripts.bench.job_file import JobEntry
 from scripts.bench.sweep_ways import TRIAL, in_lanes
 
 TRIALS, QUICK = 10_000, 500
-_LOOK_S = 0.2
 
 
 class ManyOptions(Options):
@@ -33,20 +31,6 @@ class ManyOptions(Options):
     """
 
     iterations: int
-
-
-@dataclass(frozen=True)
-class ControllerCost:
-    """Cost of one run.
-
-    Attributes:
-        peak_bytes: Most resident memory of the controller.
-        controller_s: Processor time of the controller.
-    """
-
-    wall_s: float
-    peak_bytes: int
-    controller_s: float
 
 
 def run(trials: int, iterations: int) -> ControllerCost:
@@ -65,26 +49,15 @@ def run(trials: int, iterations: int) -> ControllerCost:
             "isolation": "lane",
         }
         line = in_lanes(folder, [job])
-        began_s = time.monotonic()
         with (folder / "said").open("wb") as said:
             process = subprocess.Popen(line, cwd=folder, stdout=subprocess.DEVNULL, stderr=said)
-        peak_bytes, controller_s = 0, 0.0
-        while process.poll() is None:
-            try:
-                status, stat = (Path(f"/proc/{process.pid}/{each}").read_text() for each in ("status", "stat"))
-            except OSError:
-                continue
-            if high := re.search(r"VmHWM:\s*(\d+) kB", status):
-                peak_bytes = int(high[1]) << 10
-            fields = stat.rpartition(")")[2].split()
-            controller_s = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-            time.sleep(_LOOK_S)
+        cost = watched(process, folder / RUNS)
         if process.returncode:
             raise RuntimeError((folder / "said").read_text()[-2000:])
-        jobs = json.loads((folder / "runs" / "latest" / "summary.json").read_text())["jobs"]
+        jobs = json.loads((folder / RUNS / "latest" / "summary.json").read_text())["jobs"]
         if len(jobs) != trials or any(each["state"] != "completed" for each in jobs):
             raise RuntimeError("a trial is missing")
-        return ControllerCost(time.monotonic() - began_s, peak_bytes, controller_s)
+        return cost
 
 
 def measure(options: ManyOptions) -> list[Figure]:

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ecoshare.runtime import reaping
 from scripts.fuzz.commands import Called, ended, judge, nothing_left, started, token_of
+from scripts.fuzz.processes import processes
 from scripts.fuzz.rounds import Lost, Play, Round, main
 from tests.runtime.running import SCRIPTS, alone, job_file, slow_steps, words
 from tests.warm import Started
@@ -119,31 +119,11 @@ def _signal(process: Started, run: Path, role: str, what: signal.Signals, which:
         if role == "group":
             os.killpg(process.pid, what)
             return process.pid
-        found = [process.pid] if role == "controller" else _processes(process.pid, run).get(role)
+        found = [process.pid] if role == "controller" else processes(process.pid, run).get(role)
         if found:
             pid = found[int(which * len(found))]
             os.kill(pid, what)
             return pid
-    return 0
-
-
-def _processes(controller: int, run: Path) -> dict[str, list[int]]:
-    """Other processes of a run, by role."""
-    found: dict[str, list[int]] = {}
-    with contextlib.suppress(OSError):
-        for child in Path(f"/proc/{controller}/task/{controller}/children").read_text().split():
-            if b"ecoshare.runtime.guard" in Path(f"/proc/{child}/cmdline").read_bytes():
-                found["guard"] = [int(child)]
-    with contextlib.suppress(OSError, ValueError, KeyError):
-        members = reaping.members(token_of(run))
-        for pid in members:
-            found.setdefault("job" if _parent(pid) in members else "server", []).append(pid)
-    return found
-
-
-def _parent(pid: int) -> int:
-    with contextlib.suppress(OSError):
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
     return 0
 
 

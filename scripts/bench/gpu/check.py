@@ -8,9 +8,11 @@ First the mix, the loop over packing, lanes and quantum with measured joules:
 * energy and time of eight small jobs one after the other, all at once under time slices and under MPS, and shared by
   ecoshare; and whether each lost the same, bit for bit, in all ways (mix/figures.py).
 
-Then the checks, as far as the nine minutes go; `--only mix`, `--only checks` and `--only memory` are for one part:
+Then the checks, as far as the nine minutes go; `--only mix`, `--only checks`, `--only memory` and `--only several` are
+for one part:
 
 * the same losses alone and shared (deterministic algorithms on), in one lane and in two;
+* with two GPUs or more: a run over all of them, gangs with NCCL, torchrun, and joules of each GPU (several.py);
 * what a hand-over costs with the device drained;
 * the example mix one after the other, in one lane, in two lanes with MPS and without;
 * a job that runs out of memory beside a healthy one;
@@ -41,7 +43,7 @@ from types import FrameType
 
 from scripts.bench import fused
 from scripts.bench.benchmarking import ROOT, Figure, Options, run_benchmark, say
-from scripts.bench.gpu import memory, parked, profiles
+from scripts.bench.gpu import memory, parked, profiles, several
 from scripts.bench.gpu.shared_run import share
 from scripts.bench.job_file import JobEntry
 from scripts.bench.mix import figures as mix_figures
@@ -83,7 +85,7 @@ class CheckOptions(Options):
     Attributes:
         device: `cuda`, or `cpu` to try out the mix.
         length: Seconds of each job of the mix alone; None for the usual length.
-        only: Part to run, `mix`, `checks` or `memory`; None for all.
+        only: Part to run, `mix`, `checks`, `memory` or `several`; None for all.
     """
 
     device: str
@@ -171,6 +173,9 @@ def measure(options: CheckOptions) -> list[Figure]:
         with tempfile.TemporaryDirectory(prefix="gpu-check-") as name:
             figures += clock.take("memory", lambda: memory.figures(Path(name)))
             return figures + clock.take("parked jobs", lambda: parked.figures(Path(name, "parked")))
+    if options.only == "several":
+        with tempfile.TemporaryDirectory(prefix="gpu-check-") as name:
+            return figures + _several(clock, Path(name), {})
     if options.only != "checks":
         figures += _mix(clock, "cuda", options.length or (QUICK_LENGTH_S if options.quick else LENGTH_S))
     if options.only != "mix":
@@ -189,7 +194,9 @@ def checks(clock: Clock) -> list[Figure]:
     with tempfile.TemporaryDirectory(prefix="gpu-check-") as name:
         folder = Path(name)
         printed: dict[str, bytes] = {}
-        figures += clock.take("same losses alone and shared", lambda: _losses(folder, printed))
+        repeated: dict[str, bytes] = {}
+        figures += clock.take("same losses alone and shared", lambda: _losses(folder, printed, repeated))
+        figures += _several(clock, folder, repeated)
         figures += clock.take("fused lanes", lambda: fused.memory("cuda") + _fused(folder, printed))
         figures += clock.take("two lanes without MPS", lambda: _without_mps(folder))
         if "vae" in printed:
@@ -200,16 +207,18 @@ def checks(clock: Clock) -> list[Figure]:
     return figures
 
 
-def _losses(folder: Path, printed: dict[str, bytes]) -> list[Figure]:
+def _losses(folder: Path, printed: dict[str, bytes], repeated: dict[str, bytes]) -> list[Figure]:
     """The examples alone, twice, and shared.
 
     Args:
         printed: Filled with the output of each alone.
+        repeated: Filled with the output of those that print the same twice.
     """
     first, in_turn_s = alone()
     printed.update(first)
     again, _ = alone()
     repeat = [name for name in printed if printed[name] == again[name] and not printed[name].startswith(b"failed")]
+    repeated.update({name: printed[name] for name in repeat})
     figures = [
         Figure("examples that repeat alone", len(repeat), "of 6", note=", ".join(repeat)),
         Figure("one after the other", in_turn_s, "s"),
@@ -229,6 +238,13 @@ def _losses(folder: Path, printed: dict[str, bytes]) -> list[Figure]:
         handed = sum(job["handovers"] or 0 for job in run.summary["jobs"])
         figures.append(Figure(f"hand-overs, {way}", handed, ""))
     return figures
+
+
+def _several(clock: Clock, folder: Path, repeated: dict[str, bytes]) -> list[Figure]:
+    """Figures of all parts that need two GPUs."""
+    (own := folder / "several").mkdir()
+    parts = several.parts(own, several.gpus(), examples(), repeated)
+    return [figure for part, measure in parts.items() for figure in clock.take(part, measure)]
 
 
 def _fused(folder: Path, printed: dict[str, bytes]) -> list[Figure]:
@@ -299,7 +315,7 @@ def _out_of_memory(folder: Path, printed: dict[str, bytes]) -> list[Figure]:
 def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu tries out the mix")
     parser.add_argument("--length", type=float, metavar="S", help="seconds of each job of the mix alone")
-    parser.add_argument("--only", choices=("mix", "checks", "memory"), help="a part of it")
+    parser.add_argument("--only", choices=("mix", "checks", "memory", "several"), help="a part of it")
 
 
 def main() -> None:

@@ -34,12 +34,12 @@ class SharedRun:
 
 
 def share(folder: Path, jobs: Sequence[JobEntry], *options: str) -> SharedRun:
-    """Run jobs on the GPU under the policy `fair`.
+    """Run jobs on a GPU under the policy `fair`.
 
     Args:
         folder: New folder for the job file and the run.
         jobs: Entries of the job file.
-        options: More options of `ecoshare run`.
+        options: More options of `ecoshare run`; `--device` names other devices than the first GPU.
 
     Raises:
         RuntimeError: The command printed no summary.

@@ -1,0 +1,49 @@
+"""The view of a run is the present one, though jobs without a place keep their last view until their next move."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+from ecoshare.core.events import Config
+from ecoshare.core.scheduler import Scheduler
+from ecoshare.runtime.view_builder import Viewing
+from ecoshare.testing.virtual_driver import ScriptedJob, VirtualDriver
+from ecoshare.values.attempt import Outcome
+from ecoshare.values.device import Device
+from ecoshare.values.job_spec import JobSpec
+
+CRASHES = ((1.2, Outcome.CRASHED), (1.6, Outcome.COMPLETED))
+
+
+def viewing(core: Scheduler, names: list[str]) -> Viewing:
+    """Viewing of a run of which no job has a process: so every job keeps its view."""
+    jobs = [SimpleNamespace(spec=JobSpec(name, "class"), learned=None) for name in names]
+    plan = SimpleNamespace(jobs=jobs, sweeps=(), lanes=1, devices=("cpu",))
+    nothing = cast(Any, SimpleNamespace(jobs={}, live=set()))
+    return Viewing(cast(Any, plan), core, {}, {}, nothing, lambda _name: core.jobs[names[0]].usage)
+
+
+def test_a_kept_view_is_always_that_of_now() -> None:
+    scripted = {
+        "retried": (JobSpec("retried", "class", retries=1), ScriptedJob(attempts=CRASHES)),
+        "fails": (JobSpec("fails", "class"), ScriptedJob(0.3, attempts=CRASHES[:1])),
+        "waits": (JobSpec("waits", "class"), ScriptedJob(0.5, attempts=((3.0, Outcome.COMPLETED),))),
+        "late": (JobSpec("late", "class"), ScriptedJob(4.0)),
+    }
+    config = Config("fair", places_per_lane=1, profile=True)
+    log = VirtualDriver(config, (Device("cpu", "here", 16 << 30),), scripted).run().log
+    core = Scheduler()
+    kept = viewing(core, list(scripted))
+    states: set[tuple[str, str]] = set()
+    again = 0
+    before = kept.run(0.0, True)
+    for event, _ in log:
+        core.handle(event)
+        now = kept.run(event.at_s, True)
+        assert now == viewing(core, list(scripted)).run(event.at_s, True)
+        states |= {(job.name, job.state) for job in now.jobs}
+        again += sum(new is old for new, old in zip(now.jobs, before.jobs, strict=True))
+        before = now
+    assert {("retried", "queued"), ("retried", "completed"), ("fails", "failed"), ("late", "arriving")} <= states
+    assert again > len(log), "most views are kept"

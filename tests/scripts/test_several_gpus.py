@@ -1,0 +1,89 @@
+"""The part of gpu_check.py for several GPUs: on partitions of the processors, on a fake driver, and with one GPU."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from scripts.bench.benchmarking import JOBS, Figure
+from scripts.bench.gpu import several
+from scripts.bench.job_file import JobEntry
+from tests.driver import COMPILER, FakeDriver, presets
+from tests.driver.training import COMPUTES, SCRIPT, STREAMS
+from tests.runtime.running import alone
+
+SLOW = pytest.mark.slow
+
+
+def by_name(figures: list[Figure]) -> dict[str, Figure]:
+    return {each.name: each for each in figures}
+
+
+@pytest.mark.parametrize("names", [[], ["cuda:0"]])
+def test_with_one_gpu_each_part_says_that_it_needs_two(tmp_path: Path, names: list[str]) -> None:
+    parts = several.parts(tmp_path, names, [], {})
+    found = [figure for part in parts.values() for figure in part()]
+    assert [each.name for each in found] == list(several.PARTS)
+    assert {(each.value, each.note, each.met) for each in found} == {(None, "needs two GPUs", None)}
+    assert not list(tmp_path.iterdir()), "nothing was run"
+
+
+@SLOW
+@pytest.mark.timeout(300)
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two partitions take two processors")
+def test_all_parts_on_two_partitions(tmp_path: Path) -> None:
+    """Each figure keeps its bound; a bound that cannot be missed is tested below."""
+    script, args = JOBS / "device_job.py", ("1", "100")
+    jobs: list[JobEntry] = [{"name": "one", "script": str(script), "args": list(args)}]
+    printed = {"one": alone(script, args, tmp_path)[1]}
+    parts = several.parts(tmp_path, ["cpu:0", "cpu:1"], jobs, printed, device="cpu/2", steps=300)
+    assert tuple(parts) == several.PARTS
+    found = by_name([figure for part in parts.values() for figure in part()])
+    assert all(each.met in (True, None) for each in found.values()), found
+    assert found[f"{several.ALL}: same losses as alone"].value == 2
+    assert found["joules of cpu:1"].note == "modelled"
+    assert found["joules of all devices / those of the run"].value == pytest.approx(1.0)
+    turns = found[f"{several.GANGS}: turns"].value
+    assert turns is not None and found[f"{several.GANGS}: turns that the ranks ended together"].value == turns >= 4
+
+
+@SLOW
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two partitions take two processors")
+def test_other_losses_and_failed_jobs_miss_their_bounds(tmp_path: Path) -> None:
+    (tmp_path / "fails.py").write_text("raise SystemExit('no data')\n")
+    jobs: list[JobEntry] = [
+        {"name": "one", "script": str(JOBS / "device_job.py"), "args": ["1", "20"]},
+        {"name": "fails", "script": str(tmp_path / "fails.py")},
+    ]
+    found = by_name(several.over_all(tmp_path, "cpu/2", jobs, {"one": b"another loss\n"}, 1))
+    completed = found[f"{several.ALL}: jobs completed"]
+    assert (completed.value, completed.met) == (1, False) and "fails-0: exit code 1: no data" in completed.note
+    assert found[f"{several.ALL}: same losses as alone"].met is False
+    assert found[f"{several.ALL}: devices that had jobs"].met is False
+
+
+@SLOW
+@pytest.mark.skipif(COMPILER is None, reason="the fake driver is compiled, and there is no C compiler")
+def test_joules_are_those_of_each_gpu_by_its_counter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything but CUDA is real: the registry finds two GPUs, and the run measures each."""
+    driver = FakeDriver(tmp_path, [presets.H200, presets.H200])
+    (tmp_path / "trains.py").write_text(SCRIPT)
+    jobs: list[JobEntry] = [
+        {"name": each.name, "script": str(tmp_path / "trains.py"), "args": each.args(40)}
+        for each in (COMPUTES, STREAMS)
+    ]
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    for name, value in driver.environment.items():
+        monkeypatch.setenv(name, value)
+    with driver:
+        names = several.gpus()
+    assert names == ["cuda:0", "cuda:1"]
+    before = len(driver.setter_calls())
+    found = by_name(several.parts(tmp_path, names, jobs, {})[several.ALL]())
+    assert all(each.met in (True, None) for each in found.values()), found
+    for name in names:
+        joules = found[f"joules of {name}"]
+        assert joules.value is not None and joules.value > 10.0 and joules.note == "measured"
+    assert len(driver.setter_calls()) == before, "the check sets nothing"
