@@ -45,6 +45,7 @@ from ecoshare.core.events import (
     StopRequested,
 )
 from ecoshare.jobs.quantities import format_duration
+from ecoshare.record.budget_record import BudgetRecord, BudgetSummary
 from ecoshare.record.job_history import AttemptHistory, JobHistory
 from ecoshare.record.log_entry import LogEntry
 from ecoshare.record.packing_record import PackingChanged
@@ -142,7 +143,7 @@ class RunHistory:
         self._attempts: dict[tuple[str, int], AttemptHistory] = {}
         self._moves: dict[tuple[str, int], list[LaneMove]] = {}
         self._going: dict[str, AttemptHistory] = {}
-        self._settings = SettingHistory()
+        self._settings, self._budget = SettingHistory(), BudgetRecord()
         self._commands: dict[int, Command] = {}
         self._open_windows: dict[int, ProfilingSpan] = {}
         self._timeline: PackingTimeline | None = None
@@ -177,6 +178,11 @@ class RunHistory:
     def settings(self) -> list[SettingPeriod]:
         """Settings other than the default, and refusals, in order of time."""
         return self._settings.periods
+
+    @property
+    def power_budget(self) -> BudgetSummary | None:
+        """Power budget of the last session, and how much the limits took of it; None without a budget."""
+        return self._budget.summary
 
     @property
     def windows(self) -> list[ProfilingSpan]:
@@ -264,6 +270,7 @@ class RunHistory:
             self.failures.pop(device.name, None)
         self._windows += self._open_windows.values()
         self._settings.begin_session()
+        self._budget.begin_session(event)
         for kept in (self._going, self._commands, self._open_windows):
             kept.clear()
 
@@ -283,6 +290,7 @@ class RunHistory:
                 self._moves.setdefault((command.job, command.attempt), []).append(LaneMove(at_s, command.lane))
             case ApplySetting():
                 self._settings.applied(command, at_s)
+                self._budget.applied(command)
 
     def _refused(self, command: Command | None, event: Refused) -> None:
         match command:

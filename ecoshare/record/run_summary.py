@@ -11,6 +11,7 @@ from ecoshare.lane.files import outputs
 from ecoshare.lane.gang import rank_in
 from ecoshare.lane.ranks import folder_of
 from ecoshare.record.baseline import Baseline
+from ecoshare.record.budget_record import BudgetSummary
 from ecoshare.record.energy_summary import DeviceEnergy
 from ecoshare.record.job_summary import JobSummary
 from ecoshare.record.packing_summary import PackingSummary
@@ -98,6 +99,7 @@ class RunSummary:
         windows: Profiling windows.
         settings: Settings that the device was put to, in order of time.
         packings: Packings that ran, in the order in which they first ran.
+        power_budget: Power budget, and how much the limits took of it; None without a budget.
         baseline: Predicted cost of the same work otherwise.
         notes: Notes of the plan.
     """
@@ -120,6 +122,7 @@ class RunSummary:
     windows: tuple[WindowSummary, ...] = ()
     settings: tuple[SettingPeriod, ...] = ()
     packings: tuple[PackingSummary, ...] = ()
+    power_budget: BudgetSummary | None = None
     baseline: Baseline = field(default_factory=Baseline)
     notes: tuple[str, ...] = ()
 

@@ -84,6 +84,7 @@ def summarise(
         windows=tuple(measured),
         settings=tuple(history.settings),
         packings=() if timeline is None else tuple(packings(timeline, energy, history.end_s)),
+        power_budget=history.power_budget,
         baseline=baseline(jobs, profiles, timeline, energy, history.end_s, planned, load_s),
         notes=tuple(plan["notes"]),
     )

@@ -52,6 +52,8 @@ def print_summary(summary: RunSummary, console: Console) -> None:
         say(console, printable(line, console.encoding))
     if moved := parked(summary):
         say(console, printable(moved, console.encoding))
+    if summary.power_budget is not None:
+        say(console, summary.power_budget.words)
     for each in summary.settings[:_MOST_ERRORS]:
         say(console, f"set: {setting_words(each)}")
     failed = [job for job in summary.jobs if job.error and job.state != "pruned"]

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ecoshare.core.commands import ApplySetting, AskPower, MeasureSetting, StartJob
-from ecoshare.core.events import Config, Done, Refused
+from ecoshare.core.events import Config, DeviceFailed, Done, Refused
 from ecoshare.core.power_allocation import PoweredDevice, allocate, cost_at
 from ecoshare.core.states import JobState
 from ecoshare.testing.virtual_driver import ScriptedJob, VirtualDriver
@@ -43,6 +43,7 @@ def drive(
     lanes: int = 1,
     refuses: frozenset[Setting] = frozenset(),
     tuning_limit: float = 0.0,
+    failures: tuple[tuple[float, str], ...] = (),
 ) -> VirtualDriver:
     config = Config(
         policy,
@@ -52,7 +53,8 @@ def drive(
         power_budget_w=budget_w,
         tuning_limit=tuning_limit,
     )
-    return VirtualDriver(config, devices, {spec.name: (spec, script) for spec, script in jobs}, refuses=refuses).run()
+    described = {spec.name: (spec, script) for spec, script in jobs}
+    return VirtualDriver(config, devices, described, refuses=refuses, failures=failures).run()
 
 
 def limit_w(setting: Setting, device: Device) -> float:
@@ -154,6 +156,7 @@ def test_a_run_ends_where_the_limits_cannot_be_lowered() -> None:
     policy=st.sampled_from(POLICIES),
     lanes=st.integers(1, 3),
     refused=st.sets(st.integers(5, 40).map(lambda each: 10.0 * each), max_size=2),
+    failure=st.none() | st.tuples(st.floats(0.0, 9.0), st.integers(0, 3)),
 )
 def test_the_limits_never_exceed_the_budget(
     limits: list[tuple[float, ...]],
@@ -162,19 +165,34 @@ def test_the_limits_never_exceed_the_budget(
     policy: str,
     lanes: int,
     refused: set[float],
+    failure: tuple[float, int] | None,
 ) -> None:
     devices = tuple(gpu(number, each) for number, each in enumerate(limits))
     least_w, found_w = sum(each[0] for each in limits), sum(each[-1] for each in limits)
     budget_w = least_w + part * (found_w - least_w) + 0.5
     made = [job(f"j{number}", *each) for number, each in enumerate(jobs)]
     settings_refused = frozenset({((POWER_LIMIT, each),) for each in refused})
-    driver = drive(budget_w, devices, *made, policy=policy, lanes=lanes, refuses=settings_refused)
+    fails = ((failure[0], devices[failure[1] % len(devices)].name),) if failure is not None else ()
+    driver = drive(budget_w, devices, *made, policy=policy, lanes=lanes, refuses=settings_refused, failures=fails)
     ends = set(driver.states().values())
     if JobState.FAILED in ends:
-        assert ends == {JobState.FAILED} and not of(driver, StartJob) and refused
+        assert failure is not None or (ends == {JobState.FAILED} and not of(driver, StartJob) and refused)
         return
     assert ends == {JobState.COMPLETED}
     assert most_w(driver, budget_w) <= budget_w
+
+
+def test_a_failed_device_keeps_its_part_of_the_budget() -> None:
+    """Nothing can be set there any more, and it may still draw."""
+    driver = drive(450.0, (gpu(0), gpu(1)), job("a", length_s=9.0), job("b", length_s=9.0), failures=((2.0, "cuda:0"),))
+    assert set(driver.states().values()) == {JobState.COMPLETED}
+    at_failure = next(place for place, (event, _) in enumerate(driver.log) if isinstance(event, DeviceFailed))
+    limits_w = {each.name: 300.0 for each in driver.devices}
+    for _, commands in driver.log[:at_failure]:
+        limits_w.update({each.device: limit_w(each.setting, gpu(0)) for each in of_kind(commands, ApplySetting)})
+    for _, commands in driver.log[at_failure:]:
+        for each in of_kind(commands, ApplySetting):
+            assert each.device == "cuda:1" and limits_w["cuda:0"] + limit_w(each.setting, gpu(0)) <= 450.0
 
 
 def response(*points: tuple[float, float, float]) -> tuple[PowerPoint, ...]:

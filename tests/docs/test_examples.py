@@ -33,6 +33,9 @@ def _marks(block: Block) -> list[pytest.MarkDecorator]:
 
 @pytest.mark.parametrize("block", [pytest.param(each, id=name(each), marks=_marks(each)) for each in RUN])
 def test_a_console_example_prints_what_its_page_shows(block: Block, tmp_path: Path) -> None:
+    cores = block.mark("cores")
+    if cores is not None and len(os.sched_getaffinity(0)) != int(cores):
+        pytest.skip(f"the page shows a machine of {cores} cores")
     _fetch(block, tmp_path)
     environment = _prepare(block, tmp_path)
     for step in steps(block):

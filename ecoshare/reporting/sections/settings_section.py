@@ -10,6 +10,9 @@ from ecoshare.reporting.report_section import ReportInput, ReportSection, fragme
 PLACE = 80
 
 _BODY = """\
+{% if budget %}
+<p>{{ budget }}</p>
+{% endif %}
 {% for setting in settings %}
 <p>{{ setting }}</p>
 {% else %}
@@ -21,4 +24,6 @@ _BODY = """\
 def sections(report: ReportInput) -> Iterator[ReportSection]:
     """Yield the settings."""
     settings = [setting_words(each) for each in report.summary.settings]
-    yield ReportSection("Settings", fragment(_BODY, settings=settings), "settings")
+    budget = report.summary.power_budget
+    words = budget.words if budget is not None else ""
+    yield ReportSection("Settings", fragment(_BODY, settings=settings, budget=words), "settings")

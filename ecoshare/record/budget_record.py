@@ -1,0 +1,80 @@
+"""Record of a power budget: how much of it the limits that a run set have taken at most."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ecoshare.core.commands import ApplySetting
+from ecoshare.core.events import RunOpened
+from ecoshare.jobs.quantities import number
+from ecoshare.values.device import Device
+from ecoshare.values.power_response import BY_LIMITS, BY_PLACEMENT, POWER_LIMIT
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetSummary:
+    """Power budget of a run.
+
+    Attributes:
+        watts: The budget (W).
+        by: `limits` if power limits were set, or `placement` if only the jobs that started were chosen.
+        most_w: Largest sum (W) of the limits in force at once, from the moment in each session when it first was
+            within the budget; None for a budget by placement, and before that moment.
+    """
+
+    watts: float
+    by: str
+    most_w: float | None
+
+    @property
+    def words(self) -> str:
+        """Sentence for the user."""
+        if self.by == BY_PLACEMENT:
+            return f"power budget: {number(self.watts)} W, by the choice of the jobs that started; no limit was set"
+        most = "no limit was set" if self.most_w is None else f"the limits took at most {number(self.most_w)} W"
+        return f"power budget: {number(self.watts)} W; {most}"
+
+
+class BudgetRecord:
+    """Sum of the limits in force, followed through the log of a run."""
+
+    def __init__(self) -> None:
+        """Record of a run without a budget, until it is opened with one."""
+        self._opened: RunOpened | None = None
+        self._limits_w: dict[str, float] = {}
+        self._most_w: float | None = None
+        self._began = False
+
+    def begin_session(self, opened: RunOpened) -> None:
+        """Begin a session: all devices have the limits that they were found with."""
+        self._opened, self._began = opened, False
+        self._limits_w = {each.name: each.power_limits_w[-1] for each in opened.devices if each.power_limits_w}
+        self._look()
+
+    def applied(self, command: ApplySetting) -> None:
+        """Note that a setting is in force."""
+        if command.device in self._limits_w:
+            found_w = next(each.power_limits_w[-1] for each in self._devices if each.name == command.device)
+            self._limits_w[command.device] = float(dict(command.setting).get(POWER_LIMIT, found_w))
+            self._look()
+
+    @property
+    def summary(self) -> BudgetSummary | None:
+        """The budget, and how much the limits took of it; None without a budget."""
+        if self._opened is None or not self._opened.config.power_budget_w:
+            return None
+        config = self._opened.config
+        by = BY_PLACEMENT if config.budget_by_placement else BY_LIMITS
+        return BudgetSummary(config.power_budget_w, by, self._most_w)
+
+    @property
+    def _devices(self) -> tuple[Device, ...]:
+        return () if self._opened is None else self._opened.devices
+
+    def _look(self) -> None:
+        """Compare the sum of the limits with the largest one so far."""
+        assert self._opened is not None, "a session has begun"
+        now_w, budget_w = sum(self._limits_w.values()), self._opened.config.power_budget_w
+        self._began = self._began or now_w <= budget_w
+        if self._limits_w and self._began:
+            self._most_w = max(now_w, self._most_w or 0.0)
