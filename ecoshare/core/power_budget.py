@@ -38,7 +38,7 @@ from ecoshare.core.run_state import RunState
 from ecoshare.core.setting_selection import packing_of
 from ecoshare.values.measurement import Measurement, MeasurementStatus
 from ecoshare.values.packing import Packing
-from ecoshare.values.power_response import POWER_LIMIT, LimitMeasurement, PowerPoint, PowerResponse
+from ecoshare.values.power_response import POWER_LIMIT, LimitMeasurement, PowerPoint, PowerResponse, not_kept
 from ecoshare.values.setting import AS_FOUND, Setting
 
 GAIN = 0.01
@@ -300,7 +300,7 @@ class PowerBudget:
         """Let no job start if the least limits, with that of a device that refuses another one, exceed the budget."""
         least_w = [each.in_force_w if each.is_stuck else each.limits_w[0] for each in self._devices.values()]
         if self._state.over_budget and sum(least_w) > self._budget_w and not self._state.refusal:
-            self._state.refusal = f"the power budget of {self._budget_w:g} W cannot be kept: {device.name}: {error}"
+            self._state.refusal = not_kept(self._budget_w, device.name, error)
 
     def _look_at_sum(self) -> None:
         self._state.over_budget = sum(each.in_force_w for each in self._devices.values()) > self._budget_w

@@ -8,7 +8,7 @@ from ecoshare.core.commands import ApplySetting
 from ecoshare.core.events import RunOpened
 from ecoshare.jobs.quantities import number
 from ecoshare.values.device import Device
-from ecoshare.values.power_response import BY_LIMITS, BY_PLACEMENT, POWER_LIMIT
+from ecoshare.values.power_response import BY_LIMITS, BY_PLACEMENT, POWER_LIMIT, not_kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,11 @@ class BudgetSummary:
 
 
 class BudgetRecord:
-    """Sum of the limits in force, followed through the log of a run."""
+    """Sum of the limits in force, followed through the log of a run.
+
+    Attributes:
+        refusal: Reason why no job of the last session could start, in words; empty if there is none.
+    """
 
     def __init__(self) -> None:
         """Record of a run without a budget, until it is opened with one."""
@@ -44,10 +48,11 @@ class BudgetRecord:
         self._limits_w: dict[str, float] = {}
         self._most_w: float | None = None
         self._began = False
+        self.refusal = ""
 
     def begin_session(self, opened: RunOpened) -> None:
         """Begin a session: all devices have the limits that they were found with."""
-        self._opened, self._began = opened, False
+        self._opened, self._began, self.refusal = opened, False, ""
         self._limits_w = {each.name: each.power_limits_w[-1] for each in opened.devices if each.power_limits_w}
         self._look()
 
@@ -57,6 +62,12 @@ class BudgetRecord:
             found_w = next(each.power_limits_w[-1] for each in self._devices if each.name == command.device)
             self._limits_w[command.device] = float(dict(command.setting).get(POWER_LIMIT, found_w))
             self._look()
+
+    def refused(self, command: ApplySetting, error: str) -> None:
+        """Note that a limit was refused. Before the limits are within the budget, no job can start then."""
+        if command.device in self._limits_w and not self._began and not self.refusal:
+            assert self._opened is not None, "a session has begun"
+            self.refusal = not_kept(self._opened.config.power_budget_w, command.device, error)
 
     @property
     def summary(self) -> BudgetSummary | None:
@@ -75,6 +86,7 @@ class BudgetRecord:
         """Compare the sum of the limits with the largest one so far."""
         assert self._opened is not None, "a session has begun"
         now_w, budget_w = sum(self._limits_w.values()), self._opened.config.power_budget_w
-        self._began = self._began or now_w <= budget_w
+        if now_w <= budget_w:
+            self._began, self.refusal = True, ""
         if self._limits_w and self._began:
             self._most_w = max(now_w, self._most_w or 0.0)

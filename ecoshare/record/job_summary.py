@@ -123,7 +123,7 @@ def job_summary(
         lanes: Number of lanes of a device.
         energy: Joules of the run.
         state: State of the job.
-        unplaceable: Reason why failed devices leave too few for the job; empty if enough are left.
+        unplaceable: Reason why the job could not start: failed devices, or a power budget. Empty if it could.
         profile: Profile of its class; None if there is none.
         at_settings: Whether the run applied settings.
         end_s: Time (s) of the last event of the run.
@@ -184,7 +184,7 @@ def job_state(history: JobHistory, stopped: bool, live: bool, is_unplaceable: bo
     Args:
         stopped: Whether the user stopped the run.
         live: Whether the run still goes on.
-        is_unplaceable: Whether failed devices leave too few for the job.
+        is_unplaceable: Whether failed devices or a power budget kept the job from a start.
     """
     last = history.exit
     if last is None:

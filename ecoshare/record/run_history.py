@@ -162,7 +162,9 @@ class RunHistory:
         return tuple(dict.fromkeys(self.lanes[lane].device for lane in lanes if lane in self.lanes))
 
     def unplaceable(self, job: JobHistory) -> str:
-        """Reason in words why failed devices leave too few for a job; empty if enough are left."""
+        """Reason in words why a job could not start: a power budget or failed devices; empty if it could."""
+        if self._budget.refusal:
+            return self._budget.refusal
         left = len(self.devices.keys() - self.failures.keys())
         if not self.failures or job.spec is None or job.spec.gpus <= left:
             return ""
@@ -301,6 +303,7 @@ class RunHistory:
                 attempt.was_refused = True
             case ApplySetting():
                 self._settings.refused(command, event.error, event.at_s)
+                self._budget.refused(command, event.error)
 
     def _progressed(self, event: IterationsDone) -> None:
         self._job(event.job).usage = event.usage

@@ -30,7 +30,7 @@ from ecoshare.runtime.class_knowledge import demand, solo
 from ecoshare.runtime.iteration_learning import learned
 from ecoshare.runtime.job_class import JobClass, JobClasses
 from ecoshare.runtime.planned_job import PlannedJob
-from ecoshare.runtime.planned_power import NO_BUDGET, PlannedBudget
+from ecoshare.runtime.planned_power import NO_BUDGET, PlannedBudget, check_job
 from ecoshare.runtime.planned_sweeps import PlannedSweep
 from ecoshare.values.class_profile import Solo
 from ecoshare.values.device import Device, DeviceInfo, Speeds
@@ -295,6 +295,7 @@ def make(
     if only_tune and swept:
         raise UsageError(f"{swept[0].name} is a sweep: one of its trials can be tuned, as a job of its own")
     for job in both:
+        check_job(budget, loaded, job.spec)
         if job.spec.gpus > len(devices):
             raise mistake_of(
                 loaded,

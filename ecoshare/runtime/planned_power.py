@@ -9,12 +9,15 @@ from typing import Any
 
 from ecoshare.advisers.advice import TUNING_LIMIT
 from ecoshare.common.plural import counted
+from ecoshare.core.placement.power_room import adds_w
 from ecoshare.devices.knob import KnobSpec
 from ecoshare.devices.registry import open_knobs, vendor
 from ecoshare.devices.state_folder import key
 from ecoshare.errors import UnfitEnvironment, UsageError
+from ecoshare.jobs.load import LoadedJobs, mistake_of
 from ecoshare.jobs.quantities import number
 from ecoshare.values.device import DeviceInfo
+from ecoshare.values.job_spec import JobSpec
 from ecoshare.values.power_response import BY_LIMITS, BY_PLACEMENT, POWER_LIMIT
 
 OPTION = "--power-budget"
@@ -87,6 +90,21 @@ def planned_budget(
         raise UsageError(f"{OPTION} sets power limits, and --control off sets nothing", _SETS_NOTHING)
     limits_w = {each.name: _limits_w(each) for each in devices}
     return with_limits(PlannedBudget(watts, tuning_limit=tuning_limit), limits_w)
+
+
+def check_job(budget: PlannedBudget, loaded: LoadedJobs, job: JobSpec) -> None:
+    """Check that a budget by placement suffices for a job while no other job runs.
+
+    Raises:
+        InvalidJobFile: It does not.
+    """
+    if not budget.by_placement:
+        return
+    idle_w = sum(idle_w for idle_w, _ in budget.draws_w.values())
+    with_it_w = idle_w + job.gpus * min(adds_w(job.solo, each) for each in budget.draws_w.values())
+    if with_it_w > budget.watts:
+        words = f"the devices would draw {number(with_it_w)} W with this job alone"
+        raise mistake_of(loaded, job.name, "script", f"{words}, and {OPTION} is {number(budget.watts)} W", "give more")
 
 
 def with_limits(budget: PlannedBudget, limits_w: Mapping[str, tuple[float, ...]]) -> PlannedBudget:

@@ -11,6 +11,11 @@ BY_LIMITS, BY_PLACEMENT = "limits", "placement"
 """Ways to keep a power budget: limits of the devices are set, or only the jobs that start are chosen."""
 
 
+def not_kept(budget_w: float, device: str, error: str) -> str:
+    """Reason in words why no job of a run may start: a device cannot be brought into the power budget."""
+    return f"the power budget of {budget_w:g} W cannot be kept: {device}: {error}"
+
+
 @dataclass(frozen=True, slots=True)
 class LimitMeasurement:
     """Measurement of a packing under one power limit.

@@ -13,10 +13,13 @@ import pytest
 
 from ecoshare.core.commands import AskPower, MeasureSetting
 from ecoshare.core.events import JobExited, PowerPredicted, RunOpened
+from ecoshare.devices.power_model import BUSY_W_PER_CORE, IDLE_W_PER_CORE
+from ecoshare.jobs.quantities import number
 from ecoshare.record import event_log
 from tests.devices.claims import limited
 from tests.driver import FakeDriver, presets
 from tests.driver.fake import SetterCall
+from tests.driver.faults import Fault
 from tests.driver.training import COMPUTES, SCRIPT, STREAMS
 from tests.runtime.machine import MARKS
 from tests.runtime.running import check, job_file, slow_steps, words
@@ -24,6 +27,9 @@ from tests.warm import Started, ecoshare, wait_for
 
 FOUND_W, BUDGET_W = 600.0, 1500.0
 GPUS = 4
+PART = len(os.sched_getaffinity(0)) // 2
+"""Cores of each of two partitions of this machine."""
+IDLE_W, BUSY_W = IDLE_W_PER_CORE * PART, BUSY_W_PER_CORE * PART
 JOBS = [COMPUTES.job(400, "--responds"), STREAMS.job(300, "--responds")]
 
 
@@ -118,6 +124,17 @@ class TestOnGpus:
         assert told, "a packing was measured, and its response asked for"
         check(four.log().parent)
 
+    def test_a_device_that_cannot_be_limited_starts_no_job(self, four: Four) -> None:
+        four.driver.gpu(2).fault(Fault.NO_PERMISSION, functions="nvmlDeviceSetPowerManagementLimit*")
+        line = ["1000 W" if word == f"{BUDGET_W:g} W" else word for word in four.line()]
+        done = ecoshare(*line, environment=four.environment)
+        assert done.returncode == 1, done.stderr
+        jobs = json.loads(done.stdout)["jobs"]
+        assert {job["state"] for job in jobs} == {"failed"} and {job["attempts"] for job in jobs} == {0}
+        assert {"the power budget of 1000 W cannot be kept: cuda:2" in job["error"] for job in jobs} == {True}
+        four.driver.mend()
+        assert four.limits_w() == [FOUND_W] * GPUS
+
     @pytest.mark.parametrize("kills_guard", [False, True], ids=["controller", "controller and guard"])
     def test_a_killed_run_leaves_the_limits_as_they_were(self, four: Four, kills_guard: bool) -> None:
         process = Started(*four.line(jobs=8), cwd=four.folder, environment=four.environment)
@@ -139,7 +156,7 @@ class TestOnGpus:
         [
             ("700 W", (), 4, "--power-budget 700 W: the least power limits are 800 W on 4 devices, 200 W each"),
             ("900 W", ("--control", "off"), 2, "--power-budget sets power limits, and --control off sets nothing"),
-            ("100 W", ("--power-budget-by", "placement"), 4, "--power-budget 100 W: the idle devices draw"),
+            ("9 W", ("--power-budget-by", "placement"), 4, "--power-budget 9 W: the idle devices draw"),
             ("1 kW", ("--power-budget-by", "clocks"), 2, "--power-budget-by clocks: expected limits or placement"),
         ],
     )
@@ -162,13 +179,14 @@ def _guards(controller: int) -> list[int]:
     ("budget", "more", "code", "said"),
     [
         ("0 W", (), 2, "--power-budget 0 W: expected a power above 0, got '0 W'"),
+        (f"{2 * IDLE_W + 0.1:g} W", ("--power-budget-by", "placement"), 3, "jobs[0].script: the devices would draw"),
         ("12 horses", (), 2, "--power-budget 12 horses: expected a power such as '1200 W'"),
         ("50 W", (), 4, "--power-budget: the power limit of cpu:0 cannot be set for a run"),
         (
             "0.1 W",
             ("--power-budget-by", "placement"),
             4,
-            "--power-budget 0.1 W: the idle devices draw 1.48 W on 2 devices",
+            f"--power-budget 0.1 W: the idle devices draw {number(2 * IDLE_W)} W on 2 devices",
         ),
     ],
 )
@@ -183,9 +201,10 @@ def test_what_processors_cannot_keep_is_refused(
 
 @pytest.mark.slow
 def test_a_budget_by_placement_lets_a_partition_rest_where_both_would_draw_more(tmp_path: Path) -> None:
-    """A core draws 0.74 W at rest and 3.5 W at most, so 5 W are enough for one of two partitions at a time."""
+    """The budget is enough for one of two partitions at a time."""
     path = job_file(tmp_path, slow_steps("a", 20), slow_steps("b", 20))
-    line = _on_partitions(path, "--power-budget", "5 W", "--power-budget-by", "placement")
+    budget_w = IDLE_W + 1.2 * BUSY_W
+    line = _on_partitions(path, "--power-budget", f"{budget_w:g} W", "--power-budget-by", "placement")
     done = ecoshare(*line)
     assert done.returncode == 0, done.stderr
     log = tmp_path / "ecoshare-runs/latest/events.jsonl"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ecoshare.core.records import Job, Lane
+from ecoshare.values.class_profile import Solo
 
 _TOLERANCE_W = 1e-6
 
@@ -37,7 +38,7 @@ class PowerRoom:
     def never(self, job: Job) -> str | None:
         """Reason in words why the job exceeds the budget even if no other job runs; None if it does not."""
         idle_w = sum(lanes[0].device.draws_w[0] for lanes in self._devices.values())
-        least_w = min(_adds_w(job, lanes[0]) for lanes in self._devices.values())
+        least_w = min(adds_w(job.spec.solo, lanes[0].device.draws_w) for lanes in self._devices.values())
         with_it_w = idle_w + job.spec.gpus * least_w
         if with_it_w <= self._budget_w + _TOLERANCE_W:
             return None
@@ -53,14 +54,18 @@ class PowerRoom:
         idle_w, most_w = lanes[0].device.draws_w
         for each in lanes:
             jobs = [*each.jobs.values(), *([newcomer] if newcomer is not None and each is lane else [])]
-            idle_w += max((_adds_w(job, each) for job in jobs if job is not None), default=0.0)
+            idle_w += max((adds_w(job.spec.solo, lanes[0].device.draws_w) for job in jobs), default=0.0)
         return min(idle_w, most_w)
 
 
-def _adds_w(job: Job, lane: Lane) -> float:
-    """Power (W) that a job adds to an idle device."""
-    idle_w, most_w = lane.device.draws_w
-    solo = job.spec.solo
+def adds_w(solo: Solo | None, draws_w: tuple[float, float]) -> float:
+    """Power (W) that a job adds to an idle device: as its class was measured alone, else all that the device can draw.
+
+    Args:
+        solo: Measurements of the class alone; None if there are none.
+        draws_w: Power (W) of the device at rest, and the most that it can draw.
+    """
+    idle_w, most_w = draws_w
     if solo is None or solo.power_w is None:
         return most_w - idle_w
     return max(0.0, min(most_w, solo.power_w) - (idle_w if solo.idle_w is None else solo.idle_w))
