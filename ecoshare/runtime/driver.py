@@ -67,7 +67,6 @@ from ecoshare.record.run_folder import RunFolder, unwritable
 from ecoshare.record.run_view import ProgressDisplay, RunView
 from ecoshare.record.sample_file import SampleFile
 from ecoshare.runtime import reaping
-from ecoshare.runtime.arrivals import Arrivals
 from ecoshare.runtime.attempt_launches import AttemptLaunches
 from ecoshare.runtime.attempts import Attempts
 from ecoshare.runtime.cache_release import CacheRelease
@@ -75,6 +74,7 @@ from ecoshare.runtime.children_watch import ChildrenWatch
 from ecoshare.runtime.device_session import ClaimedDevice, DeviceSession, LiveRun
 from ecoshare.runtime.device_watch import DeviceWatch
 from ecoshare.runtime.guard_client import Guard
+from ecoshare.runtime.job_arrivals import Arrivals
 from ecoshare.runtime.live_parking import LiveParking, transfers
 from ecoshare.runtime.live_questions import LiveQuestions
 from ecoshare.runtime.live_sweeps import LISTEN_S, Sweeping
