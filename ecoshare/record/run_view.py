@@ -77,8 +77,16 @@ class ProgressDisplay(Protocol):
         """Receive an event and the commands that followed from it."""
         ...
 
+    def is_due(self, at_s: float) -> bool:
+        """Whether the display would show the state of the run now; asked a few times a second.
+
+        Args:
+            at_s: Time (s) since the run was opened.
+        """
+        ...
+
     def show(self, view: RunView) -> None:
-        """Show the present state of the run; called a few times a second."""
+        """Show the present state of the run."""
         ...
 
     def close(self) -> None:

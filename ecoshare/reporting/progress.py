@@ -57,6 +57,10 @@ class Silent:
     def event(self, event: Event, commands: list[Command]) -> None:
         """Do nothing."""
 
+    def is_due(self, at_s: float) -> bool:
+        """Never."""
+        return False
+
     def show(self, view: RunView) -> None:
         """Do nothing."""
 
@@ -74,6 +78,12 @@ class Expendable:
         """Pass an event on."""
         with self._silenced():
             self._shown.event(event, commands)
+
+    def is_due(self, at_s: float) -> bool:
+        """Whether the other display would show the state of the run."""
+        with self._silenced():
+            return self._shown.is_due(at_s)
+        return False
 
     def show(self, view: RunView) -> None:
         """Pass a view of the run on."""
@@ -106,6 +116,10 @@ class _Lines:
 
     def close(self) -> None:
         """Do nothing: no line is pending."""
+
+    def is_due(self, at_s: float) -> bool:
+        """Whether the last time was ten seconds ago."""
+        return at_s - self._said_s >= _PLAIN_EVERY_S
 
     def _say(self, at_s: float, text: str) -> None:
         # Not by rich, which takes half a millisecond for a line: a run may start and end hundreds of jobs a minute.
@@ -180,14 +194,13 @@ class PlainProgress(_Lines):
             self._hushed.remove(job)
 
     def show(self, view: RunView) -> None:
-        """Print the progress of running jobs and sweeps, if the last time was ten seconds ago."""
-        if view.at_s - self._said_s >= _PLAIN_EVERY_S:
-            self._said_s = view.at_s
-            running = [f"{job.name} {_progress(job)}" for job in view.jobs if job.state == "running"]
-            if running:
-                self._say(view.at_s, " | ".join(running[:_MOST_ROWS]))
-            for sweep in view.sweeps:
-                self._say(view.at_s, _sweep(sweep))
+        """Print the progress of running jobs and sweeps."""
+        self._said_s = view.at_s
+        running = [f"{job.name} {_progress(job)}" for job in view.jobs if job.state == "running"]
+        if running:
+            self._say(view.at_s, " | ".join(running[:_MOST_ROWS]))
+        for sweep in view.sweeps:
+            self._say(view.at_s, _sweep(sweep))
 
 
 class StagesProgress(PlainProgress):
@@ -206,10 +219,14 @@ class StagesProgress(PlainProgress):
         if not (self._over and stops):
             super().event(event, commands)
 
+    def is_due(self, at_s: float) -> bool:
+        """Whether the search has waited for so long, and nothing was said yet."""
+        return at_s > _STILL_S and not self._warned
+
     def show(self, view: RunView) -> None:
         """Print once which jobs have no iteration after `_STILL_S` seconds, since the search waits for them."""
         still = [job.name for job in view.jobs if job.state == "running" and not job.iterations + job.eval_iterations]
-        if still and view.at_s > _STILL_S and not self._warned:
+        if still:
             self._warned = True
             words = "an optimizer's step ends one, so does a backward pass in a script without an optimizer, "
             words += "and so does inference with a module; else call ecoshare.iteration()"
@@ -238,11 +255,14 @@ class MeasuringProgress(_Lines):
             if isinstance(command, ProfileJob):
                 self._say(event.at_s, "it is warm: measuring its memory, then times and joules")
 
+    def is_due(self, at_s: float) -> bool:
+        """Whether the last time was ten seconds ago, and the script is not measured yet."""
+        return super().is_due(at_s) and not self._measured
+
     def show(self, view: RunView) -> None:
-        """Print the progress of the script, if the last time was ten seconds ago and it is not measured yet."""
-        if view.at_s - self._said_s >= _PLAIN_EVERY_S and not self._measured:
-            self._said_s = view.at_s
-            self._say(view.at_s, ", ".join(f"{_progress(job)} {_iterations(job)}" for job in view.jobs))
+        """Print the progress of the script."""
+        self._said_s = view.at_s
+        self._say(view.at_s, ", ".join(f"{_progress(job)} {_iterations(job)}" for job in view.jobs))
 
 
 class LiveProgress:
@@ -266,6 +286,10 @@ class LiveProgress:
         for command in commands:
             if isinstance(command, ProfileJob):
                 self._window = f"{command.job}, the first of its class, is measured alone for some seconds"
+
+    def is_due(self, at_s: float) -> bool:
+        """Always."""
+        return True
 
     def show(self, view: RunView) -> None:
         """Draw the table."""

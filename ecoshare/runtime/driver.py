@@ -350,7 +350,8 @@ class Driver:
 
     async def _show_progress(self) -> None:
         while True:
-            self._parts.progress.show(self.view())
+            if self._parts.progress.is_due(self.now_s()):
+                self._parts.progress.show(self.view())
             await asyncio.sleep(_SHOW_S)
 
     def view(self) -> RunView:

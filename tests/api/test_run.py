@@ -56,6 +56,10 @@ class StopsItself:
     def event(self, event: Event, commands: list[Command]) -> None:
         """Do nothing."""
 
+    def is_due(self, at_s: float) -> bool:
+        """Always."""
+        return True
+
     def show(self, view: RunView) -> None:
         """Send the signal, once."""
         if self.number and any(job.iterations for job in view.jobs):

@@ -225,6 +225,10 @@ class Watches:
     def event(self, event: Event, commands: list[Command]) -> None:
         """Do nothing."""
 
+    def is_due(self, at_s: float) -> bool:
+        """Always."""
+        return True
+
     def show(self, view: RunView) -> None:
         """Note what is shown."""
         self.seen |= {(job.name, job.iterations, job.total, job.is_learned) for job in view.jobs}

@@ -261,6 +261,10 @@ class StudyRun:
                     self._tickets[number].end = event
         self.shown.event(event, commands)
 
+    def is_due(self, at_s: float) -> bool:
+        """See `ProgressDisplay`."""
+        return False
+
     def show(self, view: RunView) -> None:
         """See `ProgressDisplay`. Shows nothing: Optuna shows the progress of the study."""
 
