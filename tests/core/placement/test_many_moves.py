@@ -1,0 +1,87 @@
+"""Moves between devices in many random runs: scripted ends, and shared turns with the costs of restarts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from unittest import mock
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ecoshare.core.commands import Command, KillJob
+from ecoshare.core.events import Config, Event, IterationsDone, JobExited
+from ecoshare.core.placement.device_moves import LEAST_COST_S, REST, DeviceMoves
+from ecoshare.core.policies import own_names
+from ecoshare.core.states import JobState
+from ecoshare.simulation.cluster import Cluster
+from ecoshare.simulation.costs import NO_COSTS
+from ecoshare.simulation.gpus import GPUS
+from ecoshare.simulation.traces.job_trace import Phase, TraceJob
+from ecoshare.simulation.world import World
+from ecoshare.testing.virtual_driver import ScriptedJob, VirtualDriver
+from ecoshare.values.attempt import Outcome
+from ecoshare.values.class_profile import MemoryDemand
+from ecoshare.values.device import Device
+from ecoshare.values.job_spec import JobSpec
+from tests.simulation.simulating import Simulated, made, simulate
+
+GIB = 1 << 30
+STOP_S, RESTART_S = 0.5, 1.5
+"""Time (s) that a stop and another start cost in the simulations."""
+
+
+def moves_of(log: Iterable[tuple[Event, Sequence[Command]]]) -> Iterator[tuple[float, str]]:
+    """Time (s) and job of each move."""
+    for event, commands in log:
+        for each in commands:
+            if isinstance(each, KillJob) and each.reason.startswith("moves to "):
+                yield event.at_s, each.job
+
+
+@given(
+    policy=st.sampled_from(own_names()),
+    jobs=st.lists(
+        st.tuples(st.floats(0, 20), st.floats(0.5, 80), st.booleans(), st.sampled_from([1, 1, 1, 2]), st.booleans()),
+        min_size=2,
+        max_size=8,
+    ),
+    lanes=st.integers(1, 3),
+    places=st.integers(1, 4),
+    devices=st.integers(2, 3),
+    profile=st.booleans(),
+    host_bytes=st.sampled_from([0, 64 * GIB]),
+    failures=st.lists(st.tuples(st.floats(0, 30), st.integers(0, 1)), max_size=1),
+    stop_s=st.none() | st.floats(0, 40),
+)
+def test_every_job_ends_and_rests_between_its_moves(
+    policy: str,
+    jobs: list[tuple[float, float, bool, int, bool]],
+    lanes: int,
+    places: int,
+    devices: int,
+    profile: bool,
+    host_bytes: int,
+    failures: list[tuple[float, int]],
+    stop_s: float | None,
+) -> None:
+    """Each attempt here takes the whole length of its job again, so a job that moved for ever would never end."""
+    named = {}
+    for number, (arrival_s, length_s, movable, gpus, known) in enumerate(jobs):
+        memory = None if profile else MemoryDemand(GIB)
+        spec = JobSpec(f"j{number}", "ab"[number % 2], gpus, movable=movable and gpus == 1, memory=memory)
+        spec = replace(spec, service_s=length_s if known else None, profiled=not profile)
+        named[spec.name] = spec, ScriptedJob(arrival_s, ((length_s, Outcome.COMPLETED),), profile=MemoryDemand(GIB))
+    config = Config(policy, lanes, places, profile=profile, host_bytes=host_bytes, displaces=True)
+    machines = tuple(Device(f"d{number}", "here", 8 * GIB) for number in range(devices))
+    failing = tuple((at_s, f"d{number}") for at_s, number in failures)
+    driver = VirtualDriver(config, machines, named, stop_s, failing).run()
+    assert all(state.ended for state in driver.states().values())
+    if stop_s is None and not any(spec.gpus > 1 for spec, _ in named.values()):
+        assert set(driver.states().values()) == {JobState.COMPLETED}
+    last_s: dict[str, float] = {}
+    for at_s, name in moves_of(driver.log):
+        assert named[name][0].movable
+        assert at_s - last_s.get(name, -1e9) >= REST * LEAST_COST_S
+        last_s[name] = at_s
