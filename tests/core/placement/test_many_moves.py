@@ -7,11 +7,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from unittest import mock
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ecoshare.core.commands import Command, KillJob
-from ecoshare.core.events import Config, Event, IterationsDone, JobExited
+from ecoshare.core.events import Config, Event
 from ecoshare.core.placement.device_moves import LEAST_COST_S, REST, DeviceMoves
 from ecoshare.core.policies import own_names
 from ecoshare.core.states import JobState
@@ -85,3 +86,52 @@ def test_every_job_ends_and_rests_between_its_moves(
         assert named[name][0].movable
         assert at_s - last_s.get(name, -1e9) >= REST * LEAST_COST_S
         last_s[name] = at_s
+
+
+@contextmanager
+def without_moves() -> Iterator[None]:
+    with mock.patch.object(DeviceMoves, "walk", lambda *_: iter(())):
+        yield
+
+
+def last_end_s(policy: str, lanes: int, places: int, jobs: list[int]) -> tuple[float, list[tuple[float, str]]]:
+    """Makespan (s) of jobs of so many iterations of 0.1 s on two devices, and the moves."""
+    trace = made(
+        [
+            TraceJob(f"j{number}", "ab"[number % 2], 0.0, (Phase(iterations, 0.1),), memory=MemoryDemand(GIB))
+            for number, iterations in enumerate(jobs)
+        ]
+    )
+    config, gpu = Config(policy, lanes, places, displaces=True), GPUS["v100"]
+    costs = replace(NO_COSTS, stop_s=STOP_S, restart_s=RESTART_S)
+    done: Simulated = simulate(trace, Cluster(1, 2, gpu), config, World(gpu), costs)
+    return max(each.finish_s for each in done.result.finished), list(moves_of(done.log))
+
+
+@given(
+    policy=st.sampled_from(["fair", "pack", "priority", "tiresias", "gittins", "energy", "jct", "makespan", "edp"]),
+    lanes=st.integers(1, 3),
+    places=st.sampled_from([1, 2, 4]),
+    jobs=st.lists(st.integers(10, 600), min_size=3, max_size=6),
+)
+def test_moves_never_cost_more_than_their_stops_and_starts(
+    policy: str, lanes: int, places: int, jobs: list[int]
+) -> None:
+    """The simulator shares turns as live lanes do, and slows jobs of other lanes."""
+    with_s, moves = last_end_s(policy, lanes, places, jobs)
+    with without_moves():
+        without_s, none = last_end_s(policy, lanes, places, jobs)
+    assert not none
+    assert with_s <= without_s + len(moves) * (STOP_S + RESTART_S) + 0.1
+
+
+@pytest.mark.parametrize(
+    ("policy", "lanes", "places", "jobs"), [("fair", 1, 4, [600, 20, 600]), ("energy", 3, 1, [600, 20, 600, 600])]
+)
+def test_moves_shorten_the_run(policy: str, lanes: int, places: int, jobs: list[int]) -> None:
+    """Long jobs share a device, and a short one has the other device for 2 s."""
+    with_s, moves = last_end_s(policy, lanes, places, jobs)
+    with without_moves():
+        without_s, _ = last_end_s(policy, lanes, places, jobs)
+    assert moves[0][0] == pytest.approx(2.0, abs=2.0)
+    assert with_s < 0.95 * without_s
