@@ -26,6 +26,7 @@ from ecoshare.values.attempt import Outcome
 from ecoshare.values.class_profile import MemoryDemand
 from ecoshare.values.device import Device
 from ecoshare.values.job_spec import JobSpec
+from tests.core.test_device_failures import advice
 from tests.simulation.simulating import Simulated, made, simulate
 
 GIB = 1 << 30
@@ -52,6 +53,7 @@ def moves_of(log: Iterable[tuple[Event, Sequence[Command]]]) -> Iterator[tuple[f
     places=st.integers(1, 4),
     devices=st.integers(2, 3),
     profile=st.booleans(),
+    search=st.booleans(),
     host_bytes=st.sampled_from([0, 64 * GIB]),
     failures=st.lists(st.tuples(st.floats(0, 30), st.integers(0, 1)), max_size=1),
     stop_s=st.none() | st.floats(0, 40),
@@ -63,6 +65,7 @@ def test_every_job_ends_and_rests_between_its_moves(
     places: int,
     devices: int,
     profile: bool,
+    search: bool,
     host_bytes: int,
     failures: list[tuple[float, int]],
     stop_s: float | None,
@@ -74,10 +77,10 @@ def test_every_job_ends_and_rests_between_its_moves(
         spec = JobSpec(f"j{number}", "ab"[number % 2], gpus, movable=movable and gpus == 1, memory=memory)
         spec = replace(spec, service_s=length_s if known else None, profiled=not profile)
         named[spec.name] = spec, ScriptedJob(arrival_s, ((length_s, Outcome.COMPLETED),), profile=MemoryDemand(GIB))
-    config = Config(policy, lanes, places, profile=profile, host_bytes=host_bytes, displaces=True)
+    config = Config(policy, lanes, places, profile=profile, search=search, host_bytes=host_bytes, displaces=True)
     machines = tuple(Device(f"d{number}", "here", 8 * GIB) for number in range(devices))
     failing = tuple((at_s, f"d{number}") for at_s, number in failures)
-    driver = VirtualDriver(config, machines, named, stop_s, failing).run()
+    driver = VirtualDriver(config, machines, named, stop_s, failing, advises=advice).run()
     assert all(state.ended for state in driver.states().values())
     if stop_s is None and not any(spec.gpus > 1 for spec, _ in named.values()):
         assert set(driver.states().values()) == {JobState.COMPLETED}
