@@ -110,11 +110,13 @@ class Admission:
                     return
 
     def _find(self, job: Job, kept: set[int]) -> tuple[Lane, ...]:
-        fits = partial(self._fit.fits, job)
         if self._displacement is not None:
             kept = kept | self._displacement.kept_from(job)
-        if self._moves is not None:
-            kept = kept | self._moves.kept_from(job)
+        coming = set() if self._moves is None else self._moves.comes_to(job)
+        return (coming and self._search(job, kept | coming)) or self._search(job, kept)
+
+    def _search(self, job: Job, kept: set[int]) -> tuple[Lane, ...]:
+        fits = partial(self._fit.fits, job)
         if self._finder is not None:
             return self._finder.find(job, fits, kept)
         return self._lane_index.find(job, fits, kept, partial(self._fit.match, job))

@@ -44,7 +44,7 @@ LEAST_COST_S = 2.0
 
 
 class DeviceMoves:
-    """Moves of jobs to idle devices. On each idle device, at most one job is expected at a time.
+    """Moves of jobs to idle devices. At most one job moves to an idle device.
 
     Attributes:
         outlook: Estimates of how co-located classes slow each other down. A packer puts its own in their place.
@@ -76,16 +76,17 @@ class DeviceMoves:
         self._moved: set[Job] = set()
 
     def starts(self) -> Iterator[Start]:
-        """Starts of jobs that have stopped in order to move. The device of each was kept for it until now."""
+        """Starts of jobs that have stopped in order to move. A job is left to the queue if its device is not idle now."""
         for job, device in list(self._expected.items()):
             if job.state is JobState.QUEUED:
                 del self._expected[job]
-                fitting = (lane for lane in self._lane_index.devices[device] if self._fit.fits(job, lane))
-                if (lane := next(fitting, None)) is not None:
+                lanes = self._lane_index.devices[device]
+                lane = next((lane for lane in lanes if self._fit.fits(job, lane)), None)
+                if lane is not None and not any(each.jobs for each in lanes):
                     yield Start(job, (lane,))
 
-    def kept_from(self, job: Job) -> set[int]:
-        """Numbers of the lanes that are kept for jobs other than `job`, which are about to move there."""
+    def comes_to(self, job: Job) -> set[int]:
+        """Lanes, by number, of the devices to which other jobs than `job` are about to move: its last choice."""
         devices = [device for each, device in self._expected.items() if each is not job]
         return {lane.number for device in devices for lane in self._lane_index.devices[device]}
 
@@ -127,7 +128,7 @@ class DeviceMoves:
             if len(jobs) < 2 or self._is_held(name) or any(lane.coming for lane in lanes):
                 continue
             for job in jobs:
-                if not may_be_stopped(job) or job.state is not JobState.RUNNING:
+                if not may_be_stopped(job) or job.state is not JobState.RUNNING or job.usage.keeps_lane:
                     continue
                 since_s, cost_s = _started_s(job), _cost_s(job)
                 if job in self._moved and at_s < since_s + REST * cost_s:

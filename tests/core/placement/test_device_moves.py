@@ -7,8 +7,19 @@ from typing import Any
 
 import pytest
 
-from ecoshare.core.commands import Command, KillJob
-from ecoshare.core.events import SCHEMA, Config, Done, Event, IterationsDone, JobArrived, JobExited, RunOpened
+from ecoshare.core.commands import AskSampler, Command, KillJob
+from ecoshare.core.events import (
+    SCHEMA,
+    Config,
+    Done,
+    Event,
+    Exhausted,
+    IterationsDone,
+    JobArrived,
+    JobExited,
+    RunOpened,
+    SweepOpened,
+)
 from ecoshare.core.placement.device_moves import GAIN, LEAST_COST_S, REST
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.states import JobState
@@ -16,6 +27,7 @@ from ecoshare.values.attempt import Outcome, Usage
 from ecoshare.values.class_profile import MemoryDemand
 from ecoshare.values.device import Device
 from ecoshare.values.job_spec import JobSpec
+from ecoshare.values.sweep_spec import SweepSpec
 
 GIB = 1 << 30
 LONG_S = 1000.0
@@ -32,16 +44,24 @@ class World:
 
     Attributes:
         told: Stops of jobs that no test has looked at, as (job, reason).
+        asked: Questions to samplers.
     """
 
     def __init__(
-        self, policy: str = "fair", *devices: Device, lanes: int = 1, places: int = 4, displaces: bool = True
+        self,
+        policy: str = "fair",
+        *devices: Device,
+        lanes: int = 1,
+        places: int = 4,
+        displaces: bool = True,
+        **config: Any,
     ) -> None:
         self.core, self.now_s = Scheduler(), 0.0
         self.told: list[tuple[str, str]] = []
+        self.asked: list[int] = []
         self._log: list[tuple[Event, list[Command]]] = []
-        config = Config(policy, lanes, places, displaces=displaces)
-        self.tell(RunOpened(0.0, SCHEMA, config, devices or (device(0), device(1))))
+        made = Config(policy, lanes, places, displaces=displaces, **config)
+        self.tell(RunOpened(0.0, SCHEMA, made, devices or (device(0), device(1))))
 
     def tell(self, event: Event) -> None:
         """Handle an event. Lanes open, and jobs start and move, at once."""
@@ -52,6 +72,8 @@ class World:
                 self.tell(Done(self.now_s, command.id))
             elif isinstance(command, KillJob):
                 self.told.append((command.job, command.reason))
+            elif isinstance(command, AskSampler):
+                self.asked.append(command.id)
 
     def arrive(self, *names: str, **spec: Any) -> None:
         """Let movable jobs of a thousand seconds arrive."""
@@ -260,13 +282,77 @@ def test_two_idle_devices_get_a_job_each() -> None:
     world.check_replay()
 
 
-def test_a_device_is_kept_for_the_job_that_moves_there() -> None:
+def test_a_job_that_comes_meanwhile_takes_another_place() -> None:
     world = shared()
     world.exit("b")
     world.arrive("new")
-    assert world.where() == "a c new|", "the idle device is expected to be c's in a moment"
+    assert world.where() == "a c new|", "c will be on the idle device in a moment"
     world.exit("c", Outcome.STOPPED)
     assert world.where() == "a new|c"
+
+
+def test_a_job_that_has_no_other_place_takes_the_idle_device() -> None:
+    """The job that was to move there goes back, rather than to share that device."""
+    world = World(places=2)
+    world.arrive("a", "b", "c")
+    world.now_s = 10.0
+    for name in "abc":
+        world.progress(name, 5.0)
+    world.exit("b")
+    assert [name for name, _ in world.moves()] == ["c"]
+    world.arrive("new")
+    assert world.where() == "a c|new"
+    world.exit("c", Outcome.STOPPED)
+    assert world.where() == "a c|new"
+    world.check_replay()
+
+
+def test_a_neighbour_that_ends_soon_is_no_reason_to_move() -> None:
+    """Beside another job each loses a third of its speed, but only for 8 s."""
+    for left_s, moves in ((8.0, False), (80.0, True)):
+        world = World("fifo", lanes=2)
+        world.arrive("a", "b", "c")
+        world.now_s = 10.0
+        for name, held_s in (("a", 5.0), ("b", LONG_S - left_s), ("c", 5.0)):
+            world.progress(name, held_s)
+        world.exit("c")
+        assert bool(world.moves()) == moves
+
+
+@pytest.mark.parametrize("movable", [True, False])
+def test_a_job_waits_for_one_that_keeps_its_lane(movable: bool) -> None:
+    """The latter has child processes on the device, so it does not move."""
+    world = World("priority")
+    for name, priority in (("a", 1), ("b", 1), ("c", 2)):
+        world.arrive(name, priority=priority, movable=name != "c" or movable)
+    world.now_s = 10.0
+    world.progress("a", 5.0, keeps_lane="its children use the device")
+    world.progress("c", 5.0)
+    world.exit("b")
+    assert [name for name, _ in world.moves()] == (["c"] if movable else [])
+
+
+def test_no_job_moves_while_a_sampler_is_asked_for_a_trial() -> None:
+    world = shared()
+    world.tell(SweepOpened(10.0, SweepSpec("s", 1)))
+    world.exit("b")
+    assert not world.moves()
+    (asked,) = world.asked
+    world.tell(Exhausted(10.0, asked))
+    world.progress("a", 5.1)
+    assert len(world.moves()) == 1
+
+
+def test_no_job_moves_to_a_device_for_which_there_is_no_power() -> None:
+    """The second device could draw more than is left of the budget."""
+    drawing = device(0, draws_w=(20.0, 100.0)), device(1, draws_w=(20.0, 300.0))
+    world = World("fair", *drawing, power_budget_w=200.0, budget_by_placement=True)
+    world.arrive("a", "b")
+    assert world.where() == "a b|"
+    world.now_s = 10.0
+    for name in "ab":
+        world.progress(name, 5.0)
+    assert not world.moves()
 
 
 def test_a_job_that_ends_instead_keeps_no_device() -> None:
