@@ -76,7 +76,7 @@ class DeviceMoves:
         self._moved: set[Job] = set()
 
     def starts(self) -> Iterator[Start]:
-        """Starts of jobs that have stopped in order to move. A job is left to the queue if its device is not idle now."""
+        """Starts of jobs that have stopped in order to move. One stays in the queue if its device is not idle now."""
         for job, device in list(self._expected.items()):
             if job.state is JobState.QUEUED:
                 del self._expected[job]
