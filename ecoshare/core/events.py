@@ -41,7 +41,7 @@ class Config:
             above the demand of their class. Memory that a job gives back is free once its allocator is limited.
             Simulated jobs take exactly what they state.
         host_bytes: Host memory of each node for the memory of parked jobs; 0 if no job is parked.
-        displaces: Whether movable jobs give up their places in lanes of several places, too.
+        displaces: Whether movable jobs give up their places in lanes of several places, too, and move to idle devices.
         power_budget_w: Power (W) that the limits of all devices together never exceed; 0 for no budget.
         budget_by_placement: Whether no limit is set, and the power budget only decides which jobs may start.
         tuning_limit: Time of an iteration under a power limit / time under the limit that was found, at most, as long

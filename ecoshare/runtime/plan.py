@@ -284,7 +284,7 @@ def make(
         both = [planned_launchers.with_whole_device(job, smallest_bytes) for job in both]
     notes += planned_launchers.notes(both, device.on_processors)
     every_lane = lanes * len(devices)
-    notes += planned_parking.notes(both, policy, host_bytes, every_lane * places)
+    notes += planned_parking.notes(both, policy, host_bytes, every_lane * places, len(devices))
     jobs = tuple(job for job in both if job.source.sweep is None)
     at_once = every_lane + len(devices) if packs(policy) else every_lane * places
     swept = tuple(

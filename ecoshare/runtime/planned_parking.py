@@ -13,7 +13,7 @@ from ecoshare.devices import mps
 from ecoshare.devices.registry import vendor
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.jobs.quantities import format_size
-from ecoshare.policy_names import displaces
+from ecoshare.policy_names import displaces, packs
 from ecoshare.runtime.planned_job import PlannedJob
 from ecoshare.values.device import DeviceInfo
 
@@ -76,7 +76,7 @@ def left_for_jobs(host_bytes: int, devices: Sequence[DeviceInfo], memory_bytes: 
     return tuple(left)
 
 
-def notes(jobs: Sequence[PlannedJob], policy: str, host_bytes: int, at_once: int) -> list[str]:
+def notes(jobs: Sequence[PlannedJob], policy: str, host_bytes: int, at_once: int, devices: int) -> list[str]:
     """Notes for the user about jobs that keep their places; empty if there is none.
 
     Args:
@@ -84,11 +84,13 @@ def notes(jobs: Sequence[PlannedJob], policy: str, host_bytes: int, at_once: int
         policy: Name of the policy.
         host_bytes: Host memory (bytes) for parked jobs.
         at_once: Number of jobs that have places at once.
+        devices: Number of devices of the run.
     """
     stopped = [job.spec.name for job in jobs if job.spec.movable]
     lines = []
     if stopped and not displaces(policy):
-        lines.append(f"policy {policy} stops no job for another one, so `preemptible` has no effect")
+        effect = "only lets jobs move to idle devices" if packs(policy) and devices > 1 else "has no effect"
+        lines.append(f"policy {policy} stops no job for another one, so `preemptible` {effect}")
     elif policy in _NEEDS_PLACES and not host_bytes and len(stopped) < len(jobs) and len(jobs) > at_once:
         kept = listed([job.spec.name for job in jobs if not job.spec.movable])
         lines.append(

@@ -68,7 +68,7 @@ class _Way(Enum):
 
     ALONE = "a GPU for each job"
     SHARED = "jobs share lanes"
-    PARKED = "jobs share lanes, and jobs that wait are parked"
+    PARKED = "jobs share lanes, and are parked, stopped and moved"
 
 
 _DECLARED: dict[str, tuple[str, Callable[[Any], object]]] = {
@@ -260,8 +260,8 @@ class PolicyContract:
         lanes, places = {_Way.ALONE: (1, 1), _Way.SHARED: (2, 4), _Way.PARKED: (1, 2)}[way]
         options, past = tuple(sorted((name, value) for name, value in self.options)), tuple(self.past_gpu_s)
         preempt, host_bytes = way is _Way.ALONE, 32 * _GIB if way is _Way.PARKED else 0
-        name = self._found().name
-        return Config(name, lanes, places, preempt=preempt, options=options, past_gpu_s=past, host_bytes=host_bytes)
+        config = Config(self._found().name, lanes, places, options=options, past_gpu_s=past)
+        return replace(config, preempt=preempt, host_bytes=host_bytes, displaces=way is _Way.PARKED)
 
     def _make(self, config: Config) -> Any:
         found = self._found()

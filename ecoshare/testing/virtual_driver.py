@@ -206,7 +206,7 @@ class VirtualDriver:
         assert not busy & {self.core.lanes[lane].device.name for lane in command.lanes}, "started into a window"
         self._later(_ANSWER_S, partial(Done, command=command.id))
         self._attempt[command.job] = command.attempt
-        if self.config.profile or self.config.host_bytes:
+        if self.config.profile or self.config.host_bytes or self.config.displaces:
             self._tell_progress(command.job, command.attempt, PROGRESS_S)
         length_s, outcome = script.attempts[min(command.attempt, len(script.attempts)) - 1]
         self._exit(command.job, command.attempt, 2 * _ANSWER_S + length_s, outcome)

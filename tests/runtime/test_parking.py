@@ -137,6 +137,10 @@ def test_the_plan_says_which_jobs_keep_their_places(tmp_path: Path) -> None:
     assert "policy priority: a keep their places once they run" in told or "a keeps its place" in told
     told = ecoshare(*[word if word != "priority" else "energy" for word in line]).stderr
     assert "policy energy stops no job for another one, so `preemptible` has no effect" in told
+    if len(os.sched_getaffinity(0)) > 1:
+        line[line.index("--device") + 1] = "cpu/2"
+        told = ecoshare(*[word if word != "priority" else "energy" for word in line]).stderr
+        assert "so `preemptible` only lets jobs move to idle devices" in told
 
 
 def wrong(folder: Path, *options: str) -> Finished:

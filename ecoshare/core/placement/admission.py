@@ -9,6 +9,7 @@ from collections.abc import Container, Iterator
 from functools import partial
 from typing import Protocol
 
+from ecoshare.core.placement.device_moves import DeviceMoves
 from ecoshare.core.placement.displacement import Displacement
 from ecoshare.core.placement.job_queue import WaitingJobs
 from ecoshare.core.placement.lane_index import Fits, LaneIndex
@@ -57,6 +58,7 @@ class Admission:
         fit: MemoryFit,
         finder: Finder | None = None,
         displacement: Displacement | None = None,
+        moves: DeviceMoves | None = None,
     ) -> None:
         """Admission to the lanes of the index.
 
@@ -67,13 +69,16 @@ class Admission:
             fit: Memory fit of jobs and lanes.
             finder: Finder of places, for a policy that co-locates jobs; None to search the index.
             displacement: Choice of running jobs that give up their places; None if none does.
+            moves: Moves of jobs to idle devices; None if no job moves.
         """
         self._policy, self._waiting = policy, waiting
         self._lane_index, self._fit, self._finder = lane_index, fit, finder
-        self._displacement = displacement
+        self._displacement, self._moves = displacement, moves
 
     def walk(self, at_s: float) -> Iterator[Start | GiveWay | Park]:
         """Starts of jobs, and jobs that are displaced. The caller carries out each before it asks for the next."""
+        if self._moves is not None:
+            yield from self._moves.starts()
         if self._displacement is not None:
             for job in self._displacement.claimants():
                 if lanes := self._find(job, set()):
@@ -105,9 +110,13 @@ class Admission:
                     return
 
     def _find(self, job: Job, kept: set[int]) -> tuple[Lane, ...]:
-        fits = partial(self._fit.fits, job)
         if self._displacement is not None:
             kept = kept | self._displacement.kept_from(job)
+        coming = set() if self._moves is None else self._moves.comes_to(job)
+        return (coming and self._search(job, kept | coming)) or self._search(job, kept)
+
+    def _search(self, job: Job, kept: set[int]) -> tuple[Lane, ...]:
+        fits = partial(self._fit.fits, job)
         if self._finder is not None:
             return self._finder.find(job, fits, kept)
         return self._lane_index.find(job, fits, kept, partial(self._fit.match, job))

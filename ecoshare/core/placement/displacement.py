@@ -178,7 +178,7 @@ class Displacement:
         for job in jobs:
             is_new = job.state is JobState.RESUMING or any(job.spec.name in lane.coming for lane in lanes)
             # A stop costs a start of the script, so jobs of equal rank are never stopped for each other.
-            may_stop = self._stops_movable and not self._policy.rotates and _may_stop(job)
+            may_stop = self._stops_movable and not self._policy.rotates and may_be_stopped(job)
             if is_new or (job.state is JobState.RUNNING and (may_stop or self._host.may_park(job))):
                 key = queue_key(self._policy, job, at_s)
                 since_s, least_s = job.history[-1].at_s, self._host.least_stay_s(job, len(jobs))
@@ -242,6 +242,6 @@ def _waits_since(job: Job) -> tuple[float, int]:
     return (job.waits_since_s, job.number)
 
 
-def _may_stop(job: Job) -> bool:
+def may_be_stopped(job: Job) -> bool:
     """Whether a job can be stopped, and goes on later: the script of a trial or a gang is not asked to."""
     return job.spec.movable and not job.spec.sweep and len(job.lanes) == 1 and job.usage.done > 0

@@ -45,7 +45,11 @@ class PackedPlacement(PlacementStrategy):
             parts.policy, packing, self.lane_index, self.fit, self.waiting, is_held, largest, next_id, colocations
         )
         self._returns = GrantReturns(self.fit, next_id)
-        self._admission = Admission(self.policy, self.waiting, self.lane_index, self.fit, self._packer)
+        if parts.device_moves is not None:
+            parts.device_moves.outlook = self._packer.outlook
+        self._admission = Admission(
+            self.policy, self.waiting, self.lane_index, self.fit, self._packer, moves=parts.device_moves
+        )
 
     @property
     def groups(self) -> Packer:
@@ -75,11 +79,12 @@ class PackedPlacement(PlacementStrategy):
         yield from self.fill(at_s)
 
     def progressed(self, job: Job, settled: bool, at_s: float) -> Iterator[Step]:
-        """Steps after a job has told its progress: memory comes free, or a job behind the group becomes urgent."""
+        """Steps after a job has told its progress: memory comes free, or a job becomes urgent or may move."""
         # A job that ends before it is measured keeps what it was granted on a GPU: a guess as its limit could end it.
         gives_back = self._profiling.too_short(job, at_s) and self._returns.at_once(job)
         if gives_back or self._packer.holds_up(job):
             yield from self.fill(at_s)
+        yield from self._move(at_s)
 
     def completed(self, job: Job) -> None:
         """Note that a job ran to its end: how busy it kept the processors is known."""
@@ -128,7 +133,8 @@ class PackedPlacement(PlacementStrategy):
                 yield RankLanes(lanes)
 
     def _walk(self, at_s: float, newcomer: Job | None) -> Iterator[Step]:
-        return self._admission.walk(at_s)
+        yield from self._admission.walk(at_s)
+        yield from self._move(at_s)
 
     # Answers
 

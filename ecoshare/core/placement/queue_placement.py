@@ -1,7 +1,7 @@
 """Queue: waiting jobs start in the order of the policy.
 
 Running jobs may be parked for a job ahead of them, if there is host memory, or stopped if they are movable. They may
-also move to another lane of their device, which makes room for the first job of the queue.
+also move to another lane of their device, which makes room for the first job of the queue, or to an idle device.
 """
 
 from __future__ import annotations
@@ -29,7 +29,12 @@ class QueuePlacement(PlacementStrategy):
         """
         super().__init__(parts)
         self._admission = Admission(
-            self.policy, self.waiting, self.lane_index, self.fit, displacement=parts.displacement
+            self.policy,
+            self.waiting,
+            self.lane_index,
+            self.fit,
+            displacement=parts.displacement,
+            moves=parts.device_moves,
         )
         self._shaping = LaneShaping(self.lane_index, self.fit, is_held, next_id)
 
@@ -44,10 +49,16 @@ class QueuePlacement(PlacementStrategy):
         self._shaping.moves.left(job)
         self._shaping.changed(job.device_names)
 
+    def progressed(self, job: Job, settled: bool, at_s: float) -> Iterator[Step]:
+        """Steps after a job has told its progress: a move may pay now."""
+        yield from super().progressed(job, settled, at_s)
+        yield from self._move(at_s)
+
     def _walk(self, at_s: float, newcomer: Job | None) -> Iterator[Step]:
         yield from self._admission.walk(at_s)
         first = self.waiting.walk().job
         yield from self._shaping.split() if first is None else self._shaping.join(first)
+        yield from self._move(at_s)
 
     def owns(self, command: int) -> bool:
         """Whether a command is a move or a timer, and has no answer yet."""

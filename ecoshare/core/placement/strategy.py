@@ -26,6 +26,7 @@ from ecoshare.core.events import (
     Refused,
     SettingAnswer,
 )
+from ecoshare.core.placement.device_moves import DeviceMoves
 from ecoshare.core.placement.displacement import Displacement
 from ecoshare.core.placement.host_memory import HostMemory
 from ecoshare.core.placement.job_queue import WaitingJobs, demand, queue_key
@@ -59,6 +60,7 @@ class PlacementParts:
         timers: Timers of the policy.
         host: Host memory of parked jobs.
         displacement: Choice of running jobs that give up their places in lanes of several places; None if none does.
+        device_moves: Moves of jobs to idle devices; None if no job moves.
     """
 
     policy: Policy
@@ -70,6 +72,7 @@ class PlacementParts:
     timers: PolicyTimers
     host: HostMemory
     displacement: Displacement | None
+    device_moves: DeviceMoves | None
 
 
 class PlacementStrategy(ABC):
@@ -100,7 +103,7 @@ class PlacementStrategy(ABC):
         self.policy, self.lane_index, self.fit = parts.policy, parts.lane_index, parts.fit
         self._levels, self._state = parts.levels, parts.state
         self._profiling, self._timers, self.host = parts.profiling, parts.timers, parts.host
-        self._displacement = parts.displacement
+        self._displacement, self._device_moves = parts.displacement, parts.device_moves
 
     @property
     def groups(self) -> Packer | None:
@@ -181,6 +184,8 @@ class PlacementStrategy(ABC):
         self._timers.forget(job)
         if self._displacement is not None:
             self._displacement.ended(job)
+        if self._device_moves is not None:
+            self._device_moves.ended(job)
 
     # Places
 
@@ -208,6 +213,10 @@ class PlacementStrategy(ABC):
     @abstractmethod
     def _walk(self, at_s: float, newcomer: Job | None) -> Iterable[Step]:
         """Steps that start jobs and let jobs give way; see `fill`."""
+
+    def _move(self, at_s: float) -> Iterable[Step]:
+        """Stops of jobs that move to idle devices, for a strategy in which jobs share devices."""
+        return () if self._device_moves is None else self._device_moves.walk(self.waiting, at_s)
 
     # Answers
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ecoshare.core.events import RunOpened
+from ecoshare.core.placement.device_moves import DeviceMoves
 from ecoshare.core.placement.displacement import Displacement
 from ecoshare.core.placement.elastic_placement import ElasticPlacement
 from ecoshare.core.placement.host_memory import HostMemory
@@ -68,7 +69,10 @@ def placement_strategy(
     displacement = None
     if config.host_bytes or config.displaces:
         displacement = Displacement(policy, lane_index, fit, host, timers, is_held, config.displaces)
-    parts = PlacementParts(policy, levels, state, lane_index, fit, profiling, timers, host, displacement)
+    moves = None
+    if config.displaces and len(opened.devices) > 1:
+        moves = DeviceMoves(policy, state, lane_index, fit, is_held, trials_coming)
+    parts = PlacementParts(policy, levels, state, lane_index, fit, profiling, timers, host, displacement, moves)
     preempts = config.preempt and policy.preempts
     if isinstance(policy, PackingPolicy):
         return PackedPlacement(parts, policy, config.lanes_per_device, opened.colocations, is_held, next_id)
