@@ -17,7 +17,7 @@ from tests.runtime.running import SCRIPTS, run
 from tests.warm import ecoshare
 
 SCRIPT = SCRIPTS / "checkpoint_resume.py"
-LONG, SHORT = 300, 30
+LONG, SHORT = 450, 30
 
 needs_two = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two partitions take two processors")
 
