@@ -153,7 +153,7 @@ class MeterSampler:
         return self._opened.processes() if self._opened is not None else {}
 
     async def on_device(self) -> dict[int, int]:
-        """As `processes`, beside the loop; empty if the driver does not answer."""
+        """Memory (bytes) of each process, read beside the loop; empty for processors, or without an answer of the driver."""
         return await self.calls.answer(self.processes) or {}
 
     def used_bytes(self) -> int | None:
