@@ -153,7 +153,7 @@ class MeterSampler:
         return self._opened.processes() if self._opened is not None else {}
 
     async def on_device(self) -> dict[int, int]:
-        """Memory (bytes) of each process, read beside the loop; empty for processors, or without an answer of the driver."""
+        """Memory (bytes) of each process, read beside the loop; empty for processors, and without an answer."""
         return await self.calls.answer(self.processes) or {}
 
     def used_bytes(self) -> int | None:
