@@ -74,9 +74,12 @@ def _calibrate(device: str | None, seconds: float | None, wait: bool, store: Cal
 def _write(path: Path, device: str | None, store: CalibrationStore) -> None:
     from ecoshare.devices.choice import find_all
     from ecoshare.profiling.calibration_result import as_csv
-    from ecoshare.record.run_folder import write_text
 
-    write_text(path, as_csv(find_all(device), store))
+    content = as_csv(find_all(device), store)
+    try:
+        path.write_text(content)
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}") from error
 
 
 def _show(store: CalibrationStore, as_json: bool) -> None:

@@ -95,7 +95,7 @@ class NvmlDevice:
             try:
                 self._handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
                 self._zeus = NVIDIAGPU(pynvml.nvmlDeviceGetIndex(self._handle))
-                self._health = GpuHealth(pynvml, uuid)
+                self._health = GpuHealth(pynvml, uuid, self._handle)
             except BaseException:
                 pynvml.nvmlShutdown()
                 raise

@@ -16,17 +16,17 @@ from ecoshare.devices.vendor import DeviceHealth
 class GpuHealth:
     """Health of one GPU since this object was made."""
 
-    def __init__(self, nvml: Any, uuid: str) -> None:
+    def __init__(self, nvml: Any, uuid: str, handle: Any) -> None:
         """Remember the memory errors that the GPU has had before.
 
         Args:
             nvml: The library, initialised.
             uuid: UUID of the GPU.
+            handle: Handle of the GPU.
         """
-        self._nvml, self._uuid = nvml, uuid
-        self._gone = (nvml.NVMLError_GpuIsLost, nvml.NVMLError_ResetRequired, nvml.NVMLError_NotFound)
+        self._nvml, self._uuid, self._handle = nvml, uuid, handle
+        self._gone = (nvml.NVMLError_GpuIsLost, nvml.NVMLError_ResetRequired)
         try:
-            handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
             self._errors_before = self._ecc_errors(handle) or 0
             self._shutdown_c = self._told(
                 lambda: nvml.nvmlDeviceGetTemperatureThreshold(handle, nvml.NVML_TEMPERATURE_THRESHOLD_SHUTDOWN)
@@ -38,7 +38,7 @@ class GpuHealth:
         """Present health. The cost is a few queries of the driver."""
         nvml = self._nvml
         try:
-            handle = nvml.nvmlDeviceGetHandleByUUID(self._uuid)
+            handle = self._present_handle()
             celsius = self._told(lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU))
             errors = self._ecc_errors(handle)
             rows = self._told(lambda: nvml.nvmlDeviceGetRemappedRows(handle))
@@ -53,6 +53,16 @@ class GpuHealth:
         if celsius is not None and self._shutdown_c and celsius >= self._shutdown_c:
             return DeviceHealth(f"it is at {celsius} °C, and turns itself off at {self._shutdown_c} °C")
         return DeviceHealth(note=_rows_in_words(rows))
+
+    def _present_handle(self) -> Any:
+        """Handle of the GPU. While any GPU of the machine is lost, the driver may refuse to look up the others."""
+        nvml = self._nvml
+        try:
+            return nvml.nvmlDeviceGetHandleByUUID(self._uuid)
+        except nvml.NVMLError_NotFound:
+            raise
+        except nvml.NVMLError:
+            return self._handle
 
     def _ecc_errors(self, handle: Any) -> int | None:
         """Uncorrected memory errors since the driver was loaded; None if the board does not count them."""

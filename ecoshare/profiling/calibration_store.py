@@ -20,7 +20,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, PositiveFloat
 
 from ecoshare.devices.state_folder import key
-from ecoshare.profiling.device_speeds import RelativeSpeed, device_speeds
+from ecoshare.profiling.device_speeds import FLOOR, PARTITION_FLOOR, RelativeSpeed, device_speeds
 from ecoshare.profiling.json_store import KeptFiles
 from ecoshare.values.device import DeviceInfo
 
@@ -120,16 +120,14 @@ class CalibrationStore:
 
     def speeds(self, model: str) -> dict[str, dict[str, RelativeSpeed]]:
         """Relative speeds of all devices of a model, by identity and class; see `device_speeds`."""
-        return device_speeds(
-            {
-                each.device: {
-                    of.job_class: [(time.seconds, time.relative_error or 0.0) for time in of.times]
-                    for of in each.classes
-                }
-                for each in self.all()
-                if each.model == model
+        found = [each for each in self.all() if each.model == model]
+        times = {
+            each.device: {
+                of.job_class: [(time.seconds, time.relative_error or 0.0) for time in of.times] for of in each.classes
             }
-        )
+            for each in found
+        }
+        return device_speeds(times, PARTITION_FLOOR if any(":" in each.device for each in found) else FLOOR)
 
     def add(self, device: DeviceInfo, new: Mapping[str, IterationTime]) -> None:
         """Add times that one run measured on a device. They replace earlier ones of the same run.

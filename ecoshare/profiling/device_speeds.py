@@ -13,8 +13,9 @@
 The variance is that of a median of m times, each with the standard deviation s::
 
     v_dc = s^2 k / m          k = 1 for m <= 2, else pi / 2 (the median of many is less sure than their mean)
-    s    = the largest of: the floor 0.01; the spread of the kept times of d and c around their median; the median of
-           these spreads over all devices and classes; the mean error within the measurements of d and c
+    s    = the largest of: the floor, 0.01 for a GPU and 0.05 for a partition of the processors; the spread of the kept
+           times of d and c around their median; the median of these spreads over all devices and classes; the mean
+           error within the measurements of d and c
 
 A difference below two standard errors counts as none, so that noise alone does not order the devices. Larger ones are
 shrunk towards 1, as the mean of a normal prior with the standard deviation t and a measurement with the error e. The
@@ -40,6 +41,9 @@ PRIOR_SD = 0.05
 FLOOR = 0.01
 """Least standard deviation of one measurement: temperature and clocks differ from run to run."""
 
+PARTITION_FLOOR = 0.05
+"""The same for a partition of the processors: caches, memory and the clock are shared with all other programs."""
+
 _ERRORS = 2.0
 """Number of standard errors above which a difference counts."""
 
@@ -62,13 +66,16 @@ class RelativeSpeed:
     seconds: float | None = None
 
 
-def device_speeds(times: Mapping[str, Mapping[str, Times]]) -> dict[str, dict[str, RelativeSpeed]]:
+def device_speeds(
+    times: Mapping[str, Mapping[str, Times]], floor: float = FLOOR
+) -> dict[str, dict[str, RelativeSpeed]]:
     """Relative speed of each device and class, with the class "" for all other classes.
 
     Classes that one device has alone are left out, and so are devices without any other class.
 
     Args:
         times: Measurements by device and class, at least one of each. All devices are of one model.
+        floor: Least standard deviation of one measurement.
     """
     spreads = [_spread(each) for classes in times.values() for each in classes.values() if len(each) > 1]
     usual = median(spreads) if spreads else 0.0
@@ -82,15 +89,15 @@ def device_speeds(times: Mapping[str, Mapping[str, Times]]) -> dict[str, dict[st
         if len(known_s) < 2:
             continue
         typical_s = median(known_s.values())
-        variances = {device: _variance(times[device][job_class], usual) for device in known_s}
+        variances = {device: _variance(times[device][job_class], max(floor, usual)) for device in known_s}
         for device, seconds in known_s.items():
             error = _error(variances[device], sum(variances.values()), len(known_s))
             found[device][job_class] = _speed(seconds, typical_s, error)
     return {device: {ANY: _overall(list(speeds.values())), **speeds} for device, speeds in found.items() if speeds}
 
 
-def _variance(times: Times, usual: float) -> float:
-    deviation = max(FLOOR, usual, _spread(times), fmean(error for _, error in times))
+def _variance(times: Times, least: float) -> float:
+    deviation = max(least, _spread(times), fmean(error for _, error in times))
     return deviation**2 * (1.0 if len(times) <= 2 else math.pi / 2.0) / len(times)
 
 

@@ -91,13 +91,13 @@ def measured_times(data: RunData, made: Mapping[str, Profile], run: str) -> dict
         for device in data.history.devices_of(attempt.lanes):
             on_device[device].append(attempt)
     for device, attempts in on_device.items():
-        busy = {(each.job, each.number): list(_busy(each, data)) for each in attempts}
+        busy = [(each, list(_busy(each, data))) for each in attempts]
         apart = [(each.from_s, _end(each.to_s)) for each in data.history.settings if each.device == device]
         for attempt in attempts:
             job = data.history.jobs[attempt.job]
             if job.spec is None or len(attempt.lanes) != 1 or job.usage.keeps_lane:
                 continue
-            others = [span for key, spans in busy.items() if key != (attempt.job, attempt.number) for span in spans]
+            others = [span for each, spans in busy if _meet(each, attempt) for span in spans]
             windows = [(each.from_s, _end(each.to_s)) for each in data.history.windows if each.job == attempt.job]
             excluded = _merged([*others, *apart, *windows])
             found[device][job.spec.job_class] += _durations(attempt, data, excluded)
@@ -157,6 +157,11 @@ def _busy(attempt: AttemptHistory, data: RunData) -> Iterator[Span]:
     for turn in turns:
         yield turn.from_s, turn.to_s
     yield turns[-1].to_s, end_s
+
+
+def _meet(one: AttemptHistory, other: AttemptHistory) -> bool:
+    """Whether two attempts were there at the same time. A long sweep has many that were not."""
+    return one is not other and one.asked_s < _end(other.ended_s) and other.asked_s < _end(one.ended_s)
 
 
 def _end(at_s: float | None) -> float:

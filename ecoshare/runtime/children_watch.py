@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from ecoshare.lane import kept_lane
 from ecoshare.lane.messages import KeepLane
@@ -40,7 +40,7 @@ class ChildrenWatch:
         if not own.keeps_lane:
             own.keeps_lane = kept_lane.reason(self._folder.job(own.job.spec.name), own.attempt)
 
-    async def keep(self, devices: Sequence[tuple[DeviceInfo, Callable[[], Mapping[int, int]]]]) -> None:
+    async def keep(self, devices: Sequence[tuple[DeviceInfo, Callable[[], Awaitable[Mapping[int, int]]]]]) -> None:
         """Read the notes of all attempts, and ask attempts to keep their lanes of which children are on a GPU.
 
         This goes on until it is cancelled.
@@ -52,13 +52,13 @@ class ChildrenWatch:
             await asyncio.sleep(_LOOK_S)
             await self._look(devices)
 
-    async def _look(self, devices: Sequence[tuple[DeviceInfo, Callable[[], Mapping[int, int]]]]) -> None:
+    async def _look(self, devices: Sequence[tuple[DeviceInfo, Callable[[], Awaitable[Mapping[int, int]]]]]) -> None:
         for own in self._attempts.live.values():
             self.read_note(own)
         for device, processes in devices:
             if device.on_processors or not self._attempts.live:
                 continue
-            on_device = await asyncio.to_thread(processes)
+            on_device = await processes()
             for own in self._attempts.with_children_on(device, on_device):
                 if not own.keeps_lane and own.key not in self._asked:
                     self._asked.add(own.key)

@@ -192,7 +192,8 @@ class DeviceSession:
         )
         watch = await asyncio.to_thread(self._bystanders.watch)
         measured = await window.measure()
-        measured.disturbed = await asyncio.to_thread(self._bystanders.disturbed, watch)
+        disturbed = await self.sampler.calls.answer(partial(self._bystanders.disturbed, watch))
+        measured.disturbed = "the driver did not answer" if disturbed is None else disturbed
         return measured
 
     def _usage_of(self, job: str, own: LiveAttempt) -> Usage | None:

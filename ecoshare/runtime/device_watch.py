@@ -25,9 +25,6 @@ from ecoshare.values.attempt import Outcome
 _LOOK_S = 1.0
 """Time (s) between two looks at a device."""
 
-_ANSWERS_WITHIN_S = 5.0
-"""Longest time (s) to wait for a driver. One that does not answer says nothing."""
-
 _NOT_FOR_A_FAILURE = (Outcome.COMPLETED, Outcome.PRUNED)
 """Outcomes that stand even if a device of the attempt has failed."""
 
@@ -99,10 +96,7 @@ class DeviceWatch:
             if name in self.failed:
                 continue
             sampler = self._samplers[name]
-            try:
-                health = await asyncio.wait_for(asyncio.to_thread(sampler.health), _ANSWERS_WITHIN_S)
-            except TimeoutError:
-                continue
+            health = await sampler.health()
             note = f"{name}: {health.note}"
             if health.note and note not in self._notes:
                 self._notes.append(note)

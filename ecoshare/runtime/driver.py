@@ -235,7 +235,7 @@ class Driver:
                         *(sampler.keep(self.now_s) for sampler in samplers),
                         self._parts.guard.keep(),
                         self.supervisor.listen(self._hear, self._lost, lambda: self.core.live_jobs),
-                        self._children.keep([(each.device, each.sampler.processes) for each in self.sessions.values()]),
+                        self._children.keep([(each.device, each.sampler.on_device) for each in self.sessions.values()]),
                         self._progress.keep(),
                         self._watch.keep(),
                         self._show_progress(),

@@ -144,7 +144,7 @@ class LiveParking:
     async def _move_out(self, command: ParkJob, own: LiveAttempt) -> None:
         """Move the memory of a job that is at rest to the host."""
         device, pid = self._device(own), self._pid(own)
-        on_device = await asyncio.to_thread(self.sessions[device].sampler.processes)
+        on_device = await self.sessions[device].sampler.on_device()
         self._attempt(command)
         moved_bytes, free_bytes = on_device.get(pid, 0), machine_memory.available_bytes()
         if moved_bytes and moved_bytes + _SPARE_BYTES > free_bytes:
@@ -188,7 +188,7 @@ class LiveParking:
         """Wait until the device has memory for a parked job. Other programs may use the device, too."""
         session, until_s = self.sessions[device], time.monotonic() + _ROOM_WITHIN_S
         while True:
-            used_bytes = await asyncio.to_thread(session.sampler.used_bytes)
+            used_bytes = await session.sampler.calls.answer(session.sampler.used_bytes)
             if used_bytes is None or used_bytes + moved_bytes + _SPARE_BYTES <= session.device.total_bytes:
                 return True
             if time.monotonic() > until_s:

@@ -15,6 +15,7 @@ import contextlib
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
+from functools import partial
 
 from ecoshare.devices.meter import Meter, MeterFault, MeterInfo
 from ecoshare.devices.model_meter import ModelMeter
@@ -24,8 +25,14 @@ from ecoshare.devices.vendor import DeviceHealth, OpenDevice
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.record.sample_file import SampleFile
 from ecoshare.record.samples import AttemptProgress, Idle, Sample, Session, shortest_s
+from ecoshare.runtime.driver_calls import DriverCalls, in_own_thread
 from ecoshare.values.device import DeviceInfo
 from ecoshare.values.joules import MEASURED
+
+ANSWERS_WITHIN_S = 5.0
+"""Longest time (s) to wait for a driver."""
+
+_NO_ANSWER = "the driver does not answer"
 
 _SHARE = 0.001
 """Least time between two samples, as a part of the time of the run so far."""
@@ -39,6 +46,7 @@ class MeterSampler:
         idle_w: Power (W) of the idle device, measured while the jobs waited. Before that, the value of an earlier run
             or of the model. None if unknown.
         idle_watched: Whether `idle_w` was measured in this run.
+        calls: Calls of the device's driver.
     """
 
     def __init__(
@@ -73,6 +81,7 @@ class MeterSampler:
         self._opened_s = 0.0  # monotonic time at which the run was opened
         self._one_at_a_time = asyncio.Lock()
         self._began = asyncio.Event()
+        self.calls = DriverCalls(ANSWERS_WITHIN_S)
         self._failed = ""  # reason why the device has failed, in words
 
     async def keep(self, now_s: Callable[[], float]) -> None:
@@ -94,7 +103,7 @@ class MeterSampler:
 
     async def begin(self, now_s: Callable[[], float]) -> bool:
         """Open the best meter that answers, and take the first sample; False if there is no meter."""
-        self._meter = await asyncio.to_thread(self._open)
+        self._meter = await in_own_thread(self._open)
         if self._meter is None:
             return False
         self._opened_s = max(time.monotonic() - now_s() for _ in range(3))  # the least delayed value
@@ -123,12 +132,14 @@ class MeterSampler:
 
     async def _take(self, meter: Meter, now_s: Callable[[], float]) -> Sample:
         async with self._one_at_a_time:
-            on_device = await asyncio.to_thread(self.processes)
+            on_device = await self.on_device()
             self._taken_s = now_s()
             done = {key: self._grown(key, each) for key, each in self._jobs(on_device).items()}
             self._gone_s += sum(self._busy_s(self._done[key]) for key in self._done.keys() - done.keys())
             self._done = done
-            sample = await asyncio.to_thread(self._sample, meter, done, now_s)
+            sample = await self.calls.answer(partial(self._sample, meter, done, now_s)) or Sample(
+                now_s(), None, self._failed or _NO_ANSWER, jobs=done, device=self._device.name
+            )
             self._file.write(sample)
         return sample
 
@@ -141,14 +152,20 @@ class MeterSampler:
         """Memory (bytes) of each process on the device; empty for processors."""
         return self._opened.processes() if self._opened is not None else {}
 
+    async def on_device(self) -> dict[int, int]:
+        """Memory (bytes) of each process, read beside the loop; empty for processors, and without an answer."""
+        return await self.calls.answer(self.processes) or {}
+
     def used_bytes(self) -> int | None:
         """Memory (bytes) in use on the device, by all processes; None if the device does not report it."""
         state = self._opened.state() if self._opened is not None else None
         return None if state is None else state.memory_bytes
 
-    def health(self) -> DeviceHealth:
-        """Whether the device still works. Without an open device nothing is known."""
-        return self._opened.health() if self._opened is not None else DeviceHealth()
+    async def health(self) -> DeviceHealth:
+        """Whether the device still works. Without an open device or an answer nothing is known."""
+        if self._opened is None:
+            return DeviceHealth()
+        return await self.calls.answer(self._opened.health) or DeviceHealth()
 
     def fail(self, reason: str) -> None:
         """Note that the device has failed: from the last sample on, its joules are not known for this reason."""

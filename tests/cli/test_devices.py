@@ -71,13 +71,15 @@ def test_known_speeds_are_shown_and_written_for_the_simulator(tmp_path: Path) ->
         store.add(device, {"train-000000000000": time, "(compute)": time})
     own = environment(tmp_path)
     shown = ecoshare("devices", cwd=tmp_path, environment=own).stdout
-    assert "cpu:0: speed 1.09" in shown and "from 2 classes" in shown
+    assert "cpu:0: speed 1.06" in shown and "from 2 classes" in shown
     found = json.loads(ecoshare("devices", "--json", cwd=tmp_path, environment=own).stdout)[-1]["speeds"]
     assert [each["name"] for each in found] == ["cpu:0", "cpu:1"] and found[0]["speed"] > 1.0 > found[1]["speed"]
     done = ecoshare("devices", "--calibration", "x.csv", "--device", "cpu/2", cwd=tmp_path, environment=own)
     assert done.returncode == 0, done.stderr
     read_again = read(tmp_path / "x.csv", Cluster(1, 2, GPUS["v100"]))
     assert read_again["n0g0"] == {"": found[0]["speed"], "train-000000000000": found[0]["speed"]}
+    done = ecoshare("devices", "--calibration", "no/x.csv", "--device", "cpu/2", cwd=tmp_path, environment=own)
+    assert (done.returncode, done.stderr) == (2, "error: cannot write no/x.csv: No such file or directory\n")
 
 
 @needs_two

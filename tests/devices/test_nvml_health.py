@@ -80,3 +80,17 @@ def test_the_temperature_of_the_shutdown_is_a_failure_on_a_board_without_ecc_too
 def test_the_other_gpus_are_found_beside_a_lost_one(driver: FakeDriver) -> None:
     driver.gpu(0).fault(Fault.GPU_LOST)
     assert [each.uuid for each in nvml.gpus()] == [driver.gpu(1).uuid]
+
+
+def test_a_lookup_that_fails_for_the_loss_of_another_gpu_is_no_failure(driver: FakeDriver, gpu: NvmlDevice) -> None:
+    """NVML: the look-up by a UUID ends with "GPU is lost" if any GPU has fallen off the bus."""
+    driver.gpu(1).fault(Fault.GPU_LOST)
+    driver.fault(Fault.GPU_LOST, functions="nvmlDeviceGetHandleByUUID")
+    assert gpu.health() == DeviceHealth()
+    driver.gpu(0).fault(Fault.GPU_LOST)
+    assert gpu.health() == DeviceHealth("the driver says: GPU is lost")
+
+
+def test_a_query_that_finds_nothing_is_no_failure(driver: FakeDriver, gpu: NvmlDevice) -> None:
+    driver.gpu(0).fault(Fault.NOT_FOUND)
+    assert gpu.health() == DeviceHealth()

@@ -118,3 +118,17 @@ def test_what_is_known_is_a_file_for_the_simulator(tmp_path: Path) -> None:
     assert lines[0] == "device,class,speed"
     assert [line.rpartition(",")[0] for line in lines[1:]] == ["n0g0,", f"n0g0,{A}", "n0g1,", f"n0g1,{A}"]
     assert [float(line.rpartition(",")[2]) < 1.0 for line in lines[1:]] == [True, True, False, False]
+
+
+def test_one_noisy_measurement_of_a_partition_does_not_make_it_a_slow_one(tmp_path: Path) -> None:
+    """Partitions share caches and memory: the last job of a run has them to itself, and is 5 % faster."""
+    parts = [
+        DeviceInfo(f"cpu:{place}", "cpu", "cpu", "A processor", None, 1 << 30, 1, processors=(place,))
+        for place in range(2)
+    ]
+    store, model = CalibrationStore(tmp_path), parts[0].described
+    for part, seconds in zip(parts, (1.0, 1.05), strict=True):
+        store.add(part, {A: time(seconds)})
+    assert {each[A].speed for each in store.speeds(model).values()} == {1.0}
+    store.add(parts[1], {A: time(1.4)})  # such as a core of another kind
+    assert store.speeds(model)[identity(parts[1]) or ""][A].speed < 0.95

@@ -17,12 +17,15 @@ import pytest
 
 from ecoshare.core.commands import MoveJob, OpenLane, ParkJob, ResumeJob, StartJob
 from ecoshare.core.events import Done, Event, Parked, Resumed
+from ecoshare.devices import registry
 from ecoshare.devices.memory_transfer import NoMemoryTransfer
 from ecoshare.lane.lane_table import LaneTable, lane_path
 from ecoshare.lane.messages import Ended, MoveAttempt
 from ecoshare.lane.turn import LaneTurn
+from ecoshare.record.sample_file import SampleFile
 from ecoshare.runtime.attempts import Attempts
 from ecoshare.runtime.live_parking import LiveParking
+from ecoshare.runtime.meter_sampler import MeterSampler
 from tests.lane.forked import ForkedJobs
 from tests.warm import wait_for
 
@@ -61,7 +64,8 @@ class Live:
     @asynccontextmanager
     async def parking(self) -> AsyncIterator[tuple[LiveParking, asyncio.TaskGroup]]:
         """Parking of the attempt, and the group of its tasks."""
-        sampler = SimpleNamespace(processes=dict)
+        file = SampleFile(Path(os.devnull))
+        sampler = MeterSampler(file, registry.processors(), None, lambda _on_device: {})
         async with asyncio.TaskGroup() as tasks:
             yield (
                 LiveParking(
