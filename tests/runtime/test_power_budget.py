@@ -25,7 +25,7 @@ from tests.runtime.machine import MARKS
 from tests.runtime.running import check, job_file, slow_steps, words
 from tests.warm import Started, ecoshare, wait_for
 
-FOUND_W, BUDGET_W = 600.0, 1500.0
+FOUND_W, LEAST_W, BUDGET_W = 600.0, 200.0, 1500.0
 GPUS = 4
 PART = len(os.sched_getaffinity(0)) // 2
 """Cores of each of two partitions of this machine."""
@@ -151,6 +151,19 @@ class TestOnGpus:
         under_way = list(within(four.sums_w(), four.sums_w()[0][1]))
         assert under_way and max(under_way) <= BUDGET_W
 
+    def test_a_run_after_one_that_died_with_its_guard_begins_at_the_limits_before_both(self, four: Four) -> None:
+        """Idle devices were left at their least limit, where nothing seems to be left to choose."""
+        line = ["1000 W" if word == f"{BUDGET_W:g} W" else word for word in four.line("--objective", "makespan", jobs=1)]
+        process = Started(*line, cwd=four.folder, environment=four.environment)
+        wait_for(lambda: four.limits_w().count(LEAST_W) == GPUS - 1, 120)
+        for pid in (*_guards(process.pid), process.pid):
+            os.kill(pid, signal.SIGKILL)
+        process.done()
+        assert LEAST_W in four.limits_w()
+        done = ecoshare(*line, environment=four.environment)
+        assert done.returncode == 0, done.stderr
+        assert four.limits_w() == [FOUND_W] * GPUS
+
     @pytest.mark.parametrize(
         ("budget", "more", "code", "said"),
         [
@@ -212,6 +225,12 @@ def test_a_budget_by_placement_lets_a_partition_rest_where_both_would_draw_more(
     assert [job["devices"] for job in jobs] == [["cpu:0"]] * 2, "they take turns, while the other partition rests"
     assert sum(isinstance(each, JobExited) for each in event_log.read(log)) == 2
     check(log.parent)
+
+
+def test_a_way_to_keep_no_budget_is_refused(tmp_path: Path) -> None:
+    line = words(job_file(tmp_path, slow_steps("a", 1)), "--power-budget-by", "placement")
+    done = ecoshare(*line)
+    assert (done.returncode, "give it with --power-budget" in done.stderr) == (2, True), done.stderr
 
 
 def _on_partitions(path: Path, *more: str) -> list[str]:
