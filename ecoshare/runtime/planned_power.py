@@ -9,8 +9,8 @@ from typing import Any
 
 from ecoshare.advisers.advice import TUNING_LIMIT
 from ecoshare.common.plural import counted
+from ecoshare.core.placement.power_room import adds_alone_w
 from ecoshare.core.power_allocation import TOLERANCE_W
-from ecoshare.core.placement.power_room import adds_w
 from ecoshare.devices.knob import KnobSpec
 from ecoshare.devices.registry import open_knobs, vendor
 from ecoshare.devices.state_folder import StateFolder, key
@@ -102,7 +102,7 @@ def check_job(budget: PlannedBudget, loaded: LoadedJobs, job: JobSpec) -> None:
     if not budget.by_placement:
         return
     idle_w = sum(idle_w for idle_w, _ in budget.draws_w.values())
-    with_it_w = idle_w + job.gpus * min(adds_w(job.solo, each) for each in budget.draws_w.values())
+    with_it_w = idle_w + adds_alone_w(job, list(budget.draws_w.values()))
     if with_it_w > budget.watts:
         words = f"the devices would draw {number(with_it_w)} W with this job alone"
         raise mistake_of(loaded, job.name, "script", f"{words}, and {OPTION} is {number(budget.watts)} W", "give more")

@@ -153,7 +153,9 @@ class TestOnGpus:
 
     def test_a_run_after_one_that_died_with_its_guard_begins_at_the_limits_before_both(self, four: Four) -> None:
         """Idle devices were left at their least limit, where nothing seems to be left to choose."""
-        line = ["1000 W" if word == f"{BUDGET_W:g} W" else word for word in four.line("--objective", "makespan", jobs=1)]
+        line = [
+            "1000 W" if word == f"{BUDGET_W:g} W" else word for word in four.line("--objective", "makespan", jobs=1)
+        ]
         process = Started(*line, cwd=four.folder, environment=four.environment)
         wait_for(lambda: four.limits_w().count(LEAST_W) == GPUS - 1, 120)
         for pid in (*_guards(process.pid), process.pid):
