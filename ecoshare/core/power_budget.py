@@ -199,7 +199,7 @@ class PowerBudget:
             case Done():
                 device.in_force_w = device.wanted_w
             case Refused():
-                # What a failed call left is not known: the higher of the two limits may be in force.
+                # A failed call may have worked: the higher of the two limits may be in force.
                 device.in_force_w = device.wanted_w = device.counts_w
                 device.is_stuck, self._is_stale = True, True
                 self._give_up(device, event.error)

@@ -32,7 +32,11 @@ class BudgetSummary:
         """Sentence for the user."""
         if self.by == BY_PLACEMENT:
             return f"power budget: {number(self.watts)} W, by the choice of the jobs that started; no limit was set"
-        most = "no limit was set" if self.most_w is None else f"the limits took at most {number(self.most_w)} W"
+        most = (
+            "the limits were never within it"
+            if self.most_w is None
+            else f"the limits took at most {number(self.most_w)} W"
+        )
         return f"power budget: {number(self.watts)} W; {most}"
 
 

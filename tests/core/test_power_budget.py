@@ -184,7 +184,7 @@ def test_the_limits_never_exceed_the_budget(
 
 
 def test_a_job_may_lose_its_place_while_another_device_is_answered_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The device keeps its limit until the next job is there. By then an answer may come, and limits are chosen."""
+    """The device keeps its limit until the next job is there. Limits may be chosen before that."""
     monkeypatch.setattr("ecoshare.testing.virtual_driver._ANSWER_S", 1.0)  # a start takes long
     crashes = ((0.6, Outcome.CRASHED), (0.8, Outcome.CRASHED), (2.0, Outcome.COMPLETED))
     jobs = [

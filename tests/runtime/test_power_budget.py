@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from queue import Queue
+from threading import Thread
 
 import pytest
 
@@ -16,6 +20,7 @@ from ecoshare.core.events import JobExited, PowerPredicted, RunOpened
 from ecoshare.devices.power_model import BUSY_W_PER_CORE, IDLE_W_PER_CORE
 from ecoshare.jobs.quantities import number
 from ecoshare.record import event_log
+from ecoshare.runtime.reaping import TOKEN
 from tests.devices.claims import limited
 from tests.driver import FakeDriver, presets
 from tests.driver.fake import SetterCall
@@ -162,7 +167,22 @@ class TestOnGpus:
             os.kill(pid, signal.SIGKILL)
         process.done()
         assert LEAST_W in four.limits_w()
+        made = sorted((four.folder / "ecoshare-runs").iterdir())[0]
+        token = json.loads((made / "environment.json").read_text())["token"]
+        limits = len(four.calls())
+        ended_s = Queue[float]()
+        # It stands for a job that outlives both.
+        left = subprocess.Popen(["sleep", "100"], env={**os.environ, TOKEN: token})
+
+        def note_its_end() -> None:
+            left.wait()
+            ended_s.put(time.clock_gettime(time.CLOCK_MONOTONIC))
+
+        Thread(target=note_its_end).start()
         done = ecoshare(*line, environment=four.environment)
+        assert ended_s.get(timeout=10) <= four.calls()[limits].at_s, (
+            "its processes ended before its limits were restored"
+        )
         assert done.returncode == 0, done.stderr
         assert four.limits_w() == [FOUND_W] * GPUS
 
