@@ -226,6 +226,8 @@ def _planner(request: RunRequest) -> tuple[LoadedJobs, Callable[[tuple[DeviceInf
     memory_bytes = size_bytes("--memory", request.memory)
     host_bytes = size_bytes("--host-memory", request.host_memory) or 0
     budget_w = power_w("--power-budget", request.power_budget)
+    if budget_w is None and request.power_budget_by != BY_LIMITS:
+        raise UsageError("--power-budget-by is the way to keep a power budget: give it with --power-budget")
     if request.options and request.policy is None:
         raise UsageError("--option is a policy's: name it with --policy")
     loaded = given_jobs(request.jobs, request.args)

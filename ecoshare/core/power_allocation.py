@@ -19,7 +19,8 @@ Cost = Callable[[float, float, float], float]
 """Cost per work of all devices together, from the sum of the jobs' relative speeds, the worth of the work that they do
 per second, and the power (W) that the devices draw. It is infinite if no work is done."""
 
-_TOLERANCE_W = 1e-6
+TOLERANCE_W = 1e-6
+"""Excess (W) of a sum of limits that is an error of rounding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ def allocate(devices: Sequence[PoweredDevice], budget_w: float, cost: Cost) -> l
             for place in range(places[number] + 1, len(device.response)):
                 point = device.response[place]
                 more_w = point.limit_w - here.limit_w
-                if more_w > left_w + _TOLERANCE_W:
+                if more_w > left_w + TOLERANCE_W:
                     break
                 faster = point.speed - here.speed
                 then = cost(
@@ -81,7 +82,7 @@ def cost_at(devices: Sequence[PoweredDevice], limits_w: Sequence[float], cost: C
     """
     places = []
     for device, limit_w in zip(devices, limits_w, strict=True):
-        below = sum(point.limit_w <= limit_w + _TOLERANCE_W for point in device.response)
+        below = sum(point.limit_w <= limit_w + TOLERANCE_W for point in device.response)
         places.append(max(0, below - 1))
     return cost(*_sums(devices, places))
 

@@ -32,7 +32,7 @@ from ecoshare.core.events import (
 )
 from ecoshare.core.placement.colocation_estimates import IDLE_SHARE, ColocationForecast
 from ecoshare.core.policies.base import PackingPolicy
-from ecoshare.core.power_allocation import PoweredDevice, allocate, cost_at
+from ecoshare.core.power_allocation import TOLERANCE_W, PoweredDevice, allocate, cost_at
 from ecoshare.core.records import Job, Lane
 from ecoshare.core.run_state import RunState
 from ecoshare.core.setting_selection import packing_of
@@ -68,9 +68,10 @@ class _Powered:
         goal_w: Limit that the device should have.
         packing: Jobs that are at work.
         jobs: Those jobs.
+        turns: The same jobs by lane, as they were when the device was looked at: a job may have lost its place since.
         command: Id of the `ApplySetting` or `MeasureSetting` command without an answer; None without one.
         measures: Whether that command measures.
-        is_stuck: Whether the device has refused a limit. It then keeps the limit in force.
+        is_stuck: Whether the device has refused a limit. It then keeps the limit in force, or may have the refused one.
     """
 
     name: str
@@ -80,6 +81,7 @@ class _Powered:
     goal_w: float
     packing: Packing = ()
     jobs: tuple[Job, ...] = ()
+    turns: tuple[tuple[Job, ...], ...] = ()
     command: int | None = None
     measures: bool = False
     is_stuck: bool = False
@@ -125,6 +127,7 @@ class PowerBudget:
         """
         config = opened.config
         self._budget_w, self._least_speed = config.power_budget_w, 1.0 / (config.tuning_limit or inf)
+        self._most_w = self._budget_w + 2 * TOLERANCE_W  # sums are rounded: no start may wait for the last bit
         self._state, self._policy = state, policy
         self._present, self._next_id = present, next_id
         self._devices = {
@@ -164,7 +167,7 @@ class PowerBudget:
         # A device between two jobs keeps its limit: the next one comes in a moment.
         if jobs or not (self._state.starting or self._state.live > self._state.placed):
             self._is_stale |= set(jobs) != set(device.jobs)
-            device.jobs, device.packing = jobs, packing_of(jobs)
+            device.jobs, device.packing, device.turns = jobs, packing_of(jobs), _by_lane(jobs)
         return [*self._deal(), *(self._learn(device, ready) if jobs else ())]
 
     def owns(self, command: int) -> bool:
@@ -196,7 +199,9 @@ class PowerBudget:
             case Done():
                 device.in_force_w = device.wanted_w
             case Refused():
-                device.wanted_w, device.is_stuck, self._is_stale = device.in_force_w, True, True
+                # A failed call may have worked: the higher of the two limits may be in force.
+                device.in_force_w = device.wanted_w = device.counts_w
+                device.is_stuck, self._is_stale = True, True
                 self._give_up(device, event.error)
             case SettingMeasured():
                 device.measures, self._is_stale = False, True
@@ -219,7 +224,7 @@ class PowerBudget:
             commands.append(device.command)
         device.in_force_w = device.goal_w = device.wanted_w = device.counts_w
         device.command, device.measures, device.is_stuck = None, False, True
-        device.jobs, device.packing, self._is_stale = (), (), True
+        device.jobs, device.packing, device.turns, self._is_stale = (), (), (), True
         self._give_up(device, "it failed before its limit was lowered")
         return commands
 
@@ -236,7 +241,7 @@ class PowerBudget:
                 commands.append(self._apply(device))
         for device in self._devices.values():
             more_w = device.goal_w - device.in_force_w
-            if device.command is None and more_w > 0.0 and self.counted_w + more_w <= self._budget_w:
+            if device.command is None and more_w > 0.0 and self.counted_w + more_w <= self._most_w:
                 commands.append(self._apply(device))
         return commands
 
@@ -249,7 +254,7 @@ class PowerBudget:
         powered = self._fast_enough([self._powered(each) for each in devices])
         best = allocate(powered, self._budget_w, self._cost)
         now = [each.goal_w for each in devices]
-        if sum(now) <= self._budget_w:
+        if sum(now) <= self._most_w:
             before = cost_at(powered, now, self._cost)
             if before * (1.0 - GAIN) <= cost_at(powered, best, self._cost) and before < inf:
                 return
@@ -264,7 +269,7 @@ class PowerBudget:
     def _fast_enough(self, powered: list[PoweredDevice]) -> list[PoweredDevice]:
         """The devices without limits that are too low for the tuning limit, if the budget suffices for that."""
         kept = [replace(each, response=_from(each.response, self._least_speed)) for each in powered]
-        return kept if sum(each.response[0].limit_w for each in kept) <= self._budget_w else powered
+        return kept if sum(each.response[0].limit_w for each in kept) <= self._most_w else powered
 
     def _powered(self, device: _Powered) -> PoweredDevice:
         """The device as the allocation sees it. A device that measures or is stuck keeps its limit."""
@@ -275,11 +280,9 @@ class PowerBudget:
         if not device.jobs:
             limit_w = device.in_force_w if device.is_fixed else device.limits_w[0]
             return PoweredDevice((PowerPoint(limit_w, 1.0, min(limit_w, IDLE_SHARE * device.limits_w[-1])),))
-        lanes: dict[int, list[Job]] = {}
-        for job in device.jobs:
-            lanes.setdefault(job.lanes[0].number, []).append(job)
-        worth = sum(sum(self._worth(job, full_w / len(lanes)) for job in jobs) / len(jobs) for jobs in lanes.values())
-        return PoweredDevice(response, float(len(lanes)), worth)
+        part_w = full_w / len(device.turns)
+        worth = sum(sum(self._worth(job, part_w) for job in jobs) / len(jobs) for jobs in device.turns)
+        return PoweredDevice(response, float(len(device.turns)), worth)
 
     def _worth(self, job: Job, full_w: float) -> float:
         """Worth of a second of a job's work: of its joules, for an objective that counts these."""
@@ -299,11 +302,11 @@ class PowerBudget:
     def _give_up(self, device: _Powered, error: str) -> None:
         """Let no job start if the least limits, with that of a device that refuses another one, exceed the budget."""
         least_w = [each.in_force_w if each.is_stuck else each.limits_w[0] for each in self._devices.values()]
-        if self._state.over_budget and sum(least_w) > self._budget_w and not self._state.refusal:
+        if self._state.over_budget and sum(least_w) > self._most_w and not self._state.refusal:
             self._state.refusal = not_kept(self._budget_w, device.name, error)
 
     def _look_at_sum(self) -> None:
-        self._state.over_budget = sum(each.in_force_w for each in self._devices.values()) > self._budget_w
+        self._state.over_budget = sum(each.in_force_w for each in self._devices.values()) > self._most_w
 
     # Responses
 
@@ -332,6 +335,8 @@ class PowerBudget:
         known = self._measured.get(device.packing, [])
         if len(known) >= MOST_MEASUREMENTS or self._tries[device.packing] >= MOST_TRIES:
             return False
+        if device.is_stuck:
+            return False  # which limit is in force is not sure
         if any(each.measures and each.packing == device.packing for each in self._devices.values()):
             return False
         return all(abs(each.limit_w / device.in_force_w - 1.0) > NEAR for each in known)
@@ -381,6 +386,14 @@ class _Question:
     device: str
     packing: Packing
     limits_w: tuple[float, ...]
+
+
+def _by_lane(jobs: Iterable[Job]) -> tuple[tuple[Job, ...], ...]:
+    """The jobs of each lane of a device."""
+    lanes: dict[int, list[Job]] = {}
+    for job in jobs:
+        lanes.setdefault(job.lanes[0].number, []).append(job)
+    return tuple(map(tuple, lanes.values()))
 
 
 def _setting(device: _Powered, limit_w: float) -> Setting:

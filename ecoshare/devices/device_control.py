@@ -96,6 +96,7 @@ class DeviceControl:
         assume_unlocked: bool = False,
         find: Callable[[], Knobs] | None = None,
         only: Collection[str] | None = None,
+        keeps: bool = False,
     ) -> None:
         """Claim a device and restore what a dead run left. Nothing else is set.
 
@@ -108,6 +109,7 @@ class DeviceControl:
             find: Opens the device's knobs; by default those of this machine. It is called again after a dead run's
                 values are restored, so that none of them passes for an original value.
             only: Names of the knobs that may be set; None for all knobs of the device.
+            keeps: Whether a knob that is dropped keeps its last value until `restore`, as a power budget needs.
 
         Raises:
             UnfitEnvironment: The device is not there, another process holds it, or a dead run's values cannot be
@@ -117,6 +119,7 @@ class DeviceControl:
         self.vendor, self.device, self.model = vendor, device, model
         self.notes: list[str] = []
         self.dropped: dict[str, KnobFault] = {}
+        self._keeps = keeps
         self._assume_unlocked, self._seen_unlocked = assume_unlocked, set[str]()
         self._path = state.journal(device)
         self._lock = _claim(state, device, model)
@@ -201,7 +204,7 @@ class DeviceControl:
         """Set every knob that `setting` names; other knobs stay as they are.
 
         A knob that fails for good (no permission, not supported, changed by another program) is dropped: it is restored
-        if possible, and not set again.
+        if possible (with `keeps`, to its last value), and not set again.
 
         Raises:
             RuntimeError: The device was given back.
@@ -410,7 +413,8 @@ class DeviceControl:
             with contextlib.suppress(KnobFault), self._moves_of(held):
                 if held.knob.spec.is_categorical:
                     self._note(name, held.before, entry.ours)
-                held.knob.write(held.before)  # if it fails, the journal still has the knob, and `restore` tries again
+                # If this fails, the journal still has the knob, and `restore` tries again.
+                held.knob.write(held.in_force if self._keeps else held.before)
         del self._held[name]
 
     def _note(self, knob: str, before: Reading | None, ours: tuple[Reading, ...]) -> list[str]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ecoshare.core.commands import ApplySetting
 from ecoshare.core.events import RunOpened
+from ecoshare.core.power_allocation import TOLERANCE_W
 from ecoshare.jobs.quantities import number
 from ecoshare.values.device import Device
 from ecoshare.values.power_response import BY_LIMITS, BY_PLACEMENT, POWER_LIMIT, not_kept
@@ -31,7 +32,11 @@ class BudgetSummary:
         """Sentence for the user."""
         if self.by == BY_PLACEMENT:
             return f"power budget: {number(self.watts)} W, by the choice of the jobs that started; no limit was set"
-        most = "no limit was set" if self.most_w is None else f"the limits took at most {number(self.most_w)} W"
+        most = (
+            "the limits were never within it"
+            if self.most_w is None
+            else f"the limits took at most {number(self.most_w)} W"
+        )
         return f"power budget: {number(self.watts)} W; {most}"
 
 
@@ -59,8 +64,7 @@ class BudgetRecord:
     def applied(self, command: ApplySetting) -> None:
         """Note that a setting is in force."""
         if command.device in self._limits_w:
-            found_w = next(each.power_limits_w[-1] for each in self._devices if each.name == command.device)
-            self._limits_w[command.device] = float(dict(command.setting).get(POWER_LIMIT, found_w))
+            self._limits_w[command.device] = self._wanted_w(command)
             self._look()
 
     def refused(self, command: ApplySetting, error: str) -> None:
@@ -68,6 +72,9 @@ class BudgetRecord:
         if command.device in self._limits_w and not self._began and not self.refusal:
             assert self._opened is not None, "a session has begun"
             self.refusal = not_kept(self._opened.config.power_budget_w, command.device, error)
+        if command.device in self._limits_w:  # the refused limit may be in force all the same
+            self._limits_w[command.device] = max(self._limits_w[command.device], self._wanted_w(command))
+            self._look()
 
     @property
     def summary(self) -> BudgetSummary | None:
@@ -78,6 +85,11 @@ class BudgetRecord:
         by = BY_PLACEMENT if config.budget_by_placement else BY_LIMITS
         return BudgetSummary(config.power_budget_w, by, self._most_w)
 
+    def _wanted_w(self, command: ApplySetting) -> float:
+        """Limit (W) that a setting names: the one that was found, if it names none."""
+        found_w = next(each.power_limits_w[-1] for each in self._devices if each.name == command.device)
+        return float(dict(command.setting).get(POWER_LIMIT, found_w))
+
     @property
     def _devices(self) -> tuple[Device, ...]:
         return () if self._opened is None else self._opened.devices
@@ -86,7 +98,7 @@ class BudgetRecord:
         """Compare the sum of the limits with the largest one so far."""
         assert self._opened is not None, "a session has begun"
         now_w, budget_w = sum(self._limits_w.values()), self._opened.config.power_budget_w
-        if now_w <= budget_w:
+        if now_w <= budget_w + 2 * TOLERANCE_W:
             self._began, self.refusal = True, ""
         if self._limits_w and self._began:
             self._most_w = max(now_w, self._most_w or 0.0)

@@ -116,6 +116,7 @@ def claim(
     assume_unlocked: bool = False,
     with_processors: bool = False,
     only: Collection[str] | None = None,
+    keeps: bool = False,
 ) -> AppliedSettings:
     """Claim a device for a run, and restore the settings that a dead run left there.
 
@@ -125,6 +126,7 @@ def claim(
         assume_unlocked: Whether to lock clocks without a check for locks of other software.
         with_processors: Whether the frequency of the processors beside a GPU shall be a knob, too, where it can be.
         only: Names of the knobs that may be set; None for all of the device.
+        keeps: See `DeviceControl`.
 
     Raises:
         UnfitEnvironment: Another process holds the device, this user may set nothing, there is nothing to set, or the
@@ -135,7 +137,7 @@ def claim(
             "partitions of the processors share clocks and power limits", "`--device cpu` uses all processors as one"
         )
     state = StateFolder.of_this_user()
-    control = DeviceControl(key(device), device.vendor, device.model, state, assume_unlocked, only=only)
+    control = DeviceControl(key(device), device.vendor, device.model, state, assume_unlocked, only=only, keeps=keeps)
     if control.specs and control.access.allowed:
         if not with_processors or device.on_processors:
             return AppliedSettings(control, exact)

@@ -9,10 +9,11 @@ from typing import Any
 
 from ecoshare.advisers.advice import TUNING_LIMIT
 from ecoshare.common.plural import counted
-from ecoshare.core.placement.power_room import adds_w
+from ecoshare.core.placement.power_room import adds_alone_w
+from ecoshare.core.power_allocation import TOLERANCE_W
 from ecoshare.devices.knob import KnobSpec
 from ecoshare.devices.registry import open_knobs, vendor
-from ecoshare.devices.state_folder import key
+from ecoshare.devices.state_folder import StateFolder, key
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.jobs.load import LoadedJobs, mistake_of
 from ecoshare.jobs.quantities import number
@@ -101,7 +102,7 @@ def check_job(budget: PlannedBudget, loaded: LoadedJobs, job: JobSpec) -> None:
     if not budget.by_placement:
         return
     idle_w = sum(idle_w for idle_w, _ in budget.draws_w.values())
-    with_it_w = idle_w + job.gpus * min(adds_w(job.solo, each) for each in budget.draws_w.values())
+    with_it_w = idle_w + adds_alone_w(job, list(budget.draws_w.values()))
     if with_it_w > budget.watts:
         words = f"the devices would draw {number(with_it_w)} W with this job alone"
         raise mistake_of(loaded, job.name, "script", f"{words}, and {OPTION} is {number(budget.watts)} W", "give more")
@@ -124,7 +125,7 @@ def limits_of(specs: Sequence[KnobSpec]) -> tuple[float, ...]:
 
 
 def _enough(watts: float, needed_w: Sequence[float], words: str) -> None:
-    if sum(needed_w) > watts:
+    if sum(needed_w) > watts + TOLERANCE_W:
         each = f", {number(needed_w[0])} W each" if len(set(needed_w)) == 1 and len(needed_w) > 1 else ""
         all_of_them = f"{number(sum(needed_w))} W on {counted(len(needed_w), 'device')}{each}"
         raise UnfitEnvironment(
@@ -147,13 +148,24 @@ def _limits_w(device: DeviceInfo) -> tuple[float, ...]:
             remedy = f"{knobs.access.remedy}; " if knobs.access.remedy else ""
             words = f"{OPTION}: power limits of {device.model} cannot be set: {knobs.access.how}"
             raise UnfitEnvironment(words, remedy + _SETS_NOTHING)
-        limits_w = limits_of([each.spec for each in knobs.knobs])
+        specs = [each.spec for each in knobs.knobs]
+        limits_w = limits_of(specs) or _left_by_a_dead_run(device, specs)
         if not limits_w:
             why = knobs.missing.get(POWER_LIMIT, "it has one limit only")
             raise UnfitEnvironment(f"{OPTION}: the power limit of {device.name} cannot be set: {why}", _SETS_NOTHING)
         return limits_w
     finally:
         knobs.close()
+
+
+def _left_by_a_dead_run(device: DeviceInfo, specs: Sequence[KnobSpec]) -> tuple[float, ...]:
+    """The least limit, where a dead run may have left the device at it: the claim will restore the one before.
+
+    It is empty where no dead run has left anything.
+    """
+    if not StateFolder.of_this_user().journal(key(device)).exists():
+        return ()
+    return next((tuple(each.values) for each in specs if each.name == POWER_LIMIT), ())
 
 
 def _draws_w(device: DeviceInfo) -> tuple[float, float]:

@@ -127,7 +127,7 @@ def _limited(plan: Plan) -> tuple[Plan, RunClaims]:
     settings: dict[str, AppliedSettings] = {}
     try:
         for device in plan.devices:
-            settings[device.name] = claim(device, exact=True, only=(POWER_LIMIT,))
+            settings[device.name] = claim(device, exact=True, only=(POWER_LIMIT,), keeps=True)
         limits_w = {name: limits_of(each.control.specs) for name, each in settings.items()}
         return replace(plan, budget=with_limits(plan.budget, limits_w)), RunClaims(settings)
     except BaseException:

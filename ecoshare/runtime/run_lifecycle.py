@@ -109,6 +109,7 @@ def conduct(
             only_profile,
             set(plan.colocations),
         )
+        shared_folder.clear_dead()  # before a claim restores the limits that a dead run left: its budget may need them
         if searching is None:
             plan, claims = claimed(as_found(plan, profiler.notes), profiler.notes)
         else:
@@ -116,7 +117,6 @@ def conduct(
         undo.callback(claims.restore)  # in case the run does not get to it
         guard = _guard(environment, claims)
         last.callback(guard.dismiss)
-        shared_folder.clear_dead()
         shared = undo.enter_context(shared_folder.made(environment["token"]))
         sharing = registry.vendor(plan.devices[0].vendor).share_contexts(
             plan.devices, plan.lanes, shared, {**os.environ, TOKEN: environment["token"], SPARED: "1"}

@@ -151,6 +151,21 @@ def test_what_the_driver_says_becomes_one_line(
     assert found.gpu(0).settings().power_limit_w == FOUND_W
 
 
+def test_a_limit_that_fails_under_a_power_budget_keeps_its_last_value_until_the_end(
+    found: FakeDriver, state: StateFolder
+) -> None:
+    """The limit that was found may exceed the budget."""
+    gpu = found.gpu(0)
+    control = DeviceControl(gpu.uuid, "nvidia", "GPU 0", state, only=(POWER_LIMIT,), keeps=True)
+    low_w, higher_w = next(spec for spec in control.specs if spec.name == POWER_LIMIT).values[:2]
+    assert not control.apply({POWER_LIMIT: low_w}).refused
+    gpu.fault(Fault.UNKNOWN, functions=f"{LIMIT_CALL}*", times=1)
+    assert set(control.apply({POWER_LIMIT: higher_w}).refused) == {POWER_LIMIT}
+    assert gpu.settings().power_limit_w == low_w
+    assert [each.outcome for each in control.restore()] == [KnobOutcome.RESTORED]
+    assert gpu.settings().power_limit_w == FOUND_W and not list(state.all_journals())
+
+
 def test_a_lost_gpu_keeps_its_journal_until_it_is_back(found: FakeDriver, state: StateFolder) -> None:
     control = claim(found, state)
     control.apply({POWER_LIMIT: some_limit_w(control), GPU_CLOCK: 900.0})

@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from queue import Queue
+from threading import Thread
 
 import pytest
 
@@ -16,6 +20,7 @@ from ecoshare.core.events import JobExited, PowerPredicted, RunOpened
 from ecoshare.devices.power_model import BUSY_W_PER_CORE, IDLE_W_PER_CORE
 from ecoshare.jobs.quantities import number
 from ecoshare.record import event_log
+from ecoshare.runtime.reaping import TOKEN
 from tests.devices.claims import limited
 from tests.driver import FakeDriver, presets
 from tests.driver.fake import SetterCall
@@ -25,7 +30,7 @@ from tests.runtime.machine import MARKS
 from tests.runtime.running import check, job_file, slow_steps, words
 from tests.warm import Started, ecoshare, wait_for
 
-FOUND_W, BUDGET_W = 600.0, 1500.0
+FOUND_W, LEAST_W, BUDGET_W = 600.0, 200.0, 1500.0
 GPUS = 4
 PART = len(os.sched_getaffinity(0)) // 2
 """Cores of each of two partitions of this machine."""
@@ -151,6 +156,36 @@ class TestOnGpus:
         under_way = list(within(four.sums_w(), four.sums_w()[0][1]))
         assert under_way and max(under_way) <= BUDGET_W
 
+    def test_a_run_after_one_that_died_with_its_guard_begins_at_the_limits_before_both(self, four: Four) -> None:
+        """Idle devices were left at their least limit, where nothing seems to be left to choose."""
+        line = [
+            "1000 W" if word == f"{BUDGET_W:g} W" else word for word in four.line("--objective", "makespan", jobs=1)
+        ]
+        process = Started(*line, cwd=four.folder, environment=four.environment)
+        wait_for(lambda: four.limits_w().count(LEAST_W) == GPUS - 1, 120)
+        for pid in (*_guards(process.pid), process.pid):
+            os.kill(pid, signal.SIGKILL)
+        process.done()
+        assert LEAST_W in four.limits_w()
+        made = sorted((four.folder / "ecoshare-runs").iterdir())[0]
+        token = json.loads((made / "environment.json").read_text())["token"]
+        limits = len(four.calls())
+        ended_s = Queue[float]()
+        # It stands for a job that outlives both.
+        left = subprocess.Popen(["sleep", "100"], env={**os.environ, TOKEN: token})
+
+        def note_its_end() -> None:
+            left.wait()
+            ended_s.put(time.clock_gettime(time.CLOCK_MONOTONIC))
+
+        Thread(target=note_its_end).start()
+        done = ecoshare(*line, environment=four.environment)
+        assert ended_s.get(timeout=10) <= four.calls()[limits].at_s, (
+            "its processes ended before its limits were restored"
+        )
+        assert done.returncode == 0, done.stderr
+        assert four.limits_w() == [FOUND_W] * GPUS
+
     @pytest.mark.parametrize(
         ("budget", "more", "code", "said"),
         [
@@ -212,6 +247,12 @@ def test_a_budget_by_placement_lets_a_partition_rest_where_both_would_draw_more(
     assert [job["devices"] for job in jobs] == [["cpu:0"]] * 2, "they take turns, while the other partition rests"
     assert sum(isinstance(each, JobExited) for each in event_log.read(log)) == 2
     check(log.parent)
+
+
+def test_a_way_to_keep_no_budget_is_refused(tmp_path: Path) -> None:
+    line = words(job_file(tmp_path, slow_steps("a", 1)), "--power-budget-by", "placement")
+    done = ecoshare(*line)
+    assert (done.returncode, "give it with --power-budget" in done.stderr) == (2, True), done.stderr
 
 
 def _on_partitions(path: Path, *more: str) -> list[str]:

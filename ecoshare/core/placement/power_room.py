@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ecoshare.core.records import Job, Lane
+from ecoshare.core.states import LaneState
 from ecoshare.values.class_profile import Solo
+from ecoshare.values.job_spec import JobSpec
 
 _TOLERANCE_W = 1e-6
 
@@ -38,8 +40,12 @@ class PowerRoom:
     def never(self, job: Job) -> str | None:
         """Reason in words why the job exceeds the budget even if no other job runs; None if it does not."""
         idle_w = sum(lanes[0].device.draws_w[0] for lanes in self._devices.values())
-        least_w = min(adds_w(job.spec.solo, lanes[0].device.draws_w) for lanes in self._devices.values())
-        with_it_w = idle_w + job.spec.gpus * least_w
+        open_w = [
+            lanes[0].device.draws_w
+            for lanes in self._devices.values()
+            if any(lane.state is not LaneState.CLOSED for lane in lanes)
+        ]
+        with_it_w = idle_w + (adds_alone_w(job.spec, open_w) if open_w else 0.0)
         if with_it_w <= self._budget_w + _TOLERANCE_W:
             return None
         return f"the devices would draw {with_it_w:.0f} W with it alone, and the power budget is {self._budget_w:g} W"
@@ -56,6 +62,17 @@ class PowerRoom:
             jobs = [*each.jobs.values(), *([newcomer] if newcomer is not None and each is lane else [])]
             idle_w += max((adds_w(job.spec.solo, lanes[0].device.draws_w) for job in jobs), default=0.0)
         return min(idle_w, most_w)
+
+
+def adds_alone_w(job: JobSpec, draws_w: Sequence[tuple[float, float]]) -> float:
+    """Power (W) that a job adds to idle devices, at least. A gang counts as `PowerRoom.admits` counts it.
+
+    Args:
+        job: The job.
+        draws_w: Power (W) of each device at rest, and the most that it can draw; at least one device.
+    """
+    each_w = sorted(adds_w(job.solo, each) for each in draws_w)
+    return job.gpus * each_w[min(job.gpus, len(each_w)) - 1]
 
 
 def adds_w(solo: Solo | None, draws_w: tuple[float, float]) -> float:
