@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
@@ -9,7 +10,7 @@ from ecoshare.core.policies.common import InRounds, pick
 from ecoshare.core.records import Job, Lane
 from ecoshare.values.device import Device
 
-ROUND_S, ACROSS = 300.0, 1.7
+ROUND_S, ACROSS, MOVE_S = 300.0, 1.7, 60.0
 
 
 class Pal(InRounds):
@@ -34,7 +35,7 @@ class Pal(InRounds):
     """
 
     name: ClassVar[str] = "pal"
-    options: ClassVar[tuple[str, ...]] = ("across", "blind", "las", "round")
+    options: ClassVar[tuple[str, ...]] = ("across", "blind", "las", "move", "round")
 
     def __init__(self, options: Mapping[str, float]) -> None:
         """Policy with the options of a run.
@@ -44,6 +45,7 @@ class Pal(InRounds):
                 earliest. `blind=1`: all devices count as alike.
         """
         self.round_s, self.across = options.get("round", ROUND_S), options.get("across", ACROSS)
+        self.move_s = math.inf if options.get("blind", 0.0) else options.get("move", MOVE_S)
         self._las, self._blind = bool(options.get("las", 0.0)), bool(options.get("blind", 0.0))
         self._spread: dict[str, float] = {}
 
