@@ -53,7 +53,7 @@ class PolicyProbe:
     """Policy that forwards each question to another policy, asks it twice, and notes wrong answers.
 
     The probe has those methods of `LevelPolicy`, `RoundPolicy`, `PlannedPolicy`, `GangPlacementPolicy`,
-    `ElasticPolicy` and `TrialPackingPolicy` that the other policy has.
+    `MovingPolicy`, `ElasticPolicy` and `TrialPackingPolicy` that the other policy has.
     """
 
     def __init__(self, policy: Any, preempt: bool, faults: dict[PolicyRule, str]) -> None:

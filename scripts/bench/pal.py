@@ -8,7 +8,7 @@ and 160 jobs as in PAL's paper. Bounds of what placement can reach stand beside 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from statistics import geometric_mean
 
@@ -43,7 +43,7 @@ def measure(options: DataOptions) -> list[Figure]:
     ]
 
 
-def _figures(what: str, drawn: list[Speeds], jobs: Callable[[int], Trace], wanted: str) -> list[Figure]:
+def _figures(what: str, drawn: Sequence[Speeds], jobs: Callable[[int], Trace], wanted: str) -> list[Figure]:
     """Geometric means of the ratios of one kind of jobs, the part of what is possible, and each seed's ratio."""
     ratios = [known_over_blind(jobs(seed), speeds) for seed, speeds in enumerate(drawn)]
     for seed, of in enumerate(ratios):

@@ -73,9 +73,7 @@ def _first(live: list[TraceJob], gpus: int) -> list[TraceJob]:
     return chosen
 
 
-def _assigned(
-    chosen: list[TraceJob], left_s: Mapping[str, float], slow: Mapping[str, np.ndarray]
-) -> dict[str, float]:
+def _assigned(chosen: list[TraceJob], left_s: Mapping[str, float], slow: Mapping[str, np.ndarray]) -> dict[str, float]:
     """Slowness of each job under the assignment with the least sum of remaining times."""
     rows = [job for job in chosen for _ in range(job.gpus)]
     if not rows:

@@ -14,7 +14,7 @@ from ecoshare.core.states import JobState, LaneState
 
 
 class HeldLanes:
-    """Lanes for jobs that move or wait. A job whose lanes are not free yet waits for them.
+    """Lanes for jobs that move or wait. A job waits until all of its lanes are free.
 
     Nothing waits for ever: a lane that closed or that is not fit for the job gives the job up, and the next round
     replaces the plan.
@@ -84,7 +84,7 @@ def plan_lanes(
             continue
         numbers = frozenset(lane.number for lane in found)
         placed.append(Placed(job, numbers, numbers if runs else frozenset(), remaining_s, {}))
-    usable = {*free, *(number for each in placed for number in each.lanes)}
+    usable = sorted({*free, *(number for each in placed for number in each.lanes)})
     for each in placed:
         each.slow = {number: policy.slowness(each.job, lanes[number]) for number in usable}
         if each.before:  # the remaining time of a running job is that in its present lanes

@@ -10,7 +10,7 @@ job, which gets slower ones for them, only if both together gain more than the m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ecoshare.core.records import Job, Lane
@@ -62,9 +62,6 @@ class Replacement:
         """
         self._placed, self._across, self._move_s = placed, across, move_s
         self._node = {lane.number: lane.device.node for lane in lanes}
-        self._nodes: dict[str, list[int]] = {}
-        for number, node in self._node.items():
-            self._nodes.setdefault(node, []).append(number)
         self._owner = {number: each for each in placed for number in each.lanes}
         for each in placed:
             each.slowness = self._slowness(each, each.lanes)
@@ -72,7 +69,8 @@ class Replacement:
     def improve(self) -> None:
         """Make exchanges as long as they pay."""
         for _ in range(_PASSES):
-            if not any([self._exchange(each) for each in self._placed]):
+            exchanges = [self._exchange(each) for each in self._placed]
+            if not any(exchanges):
                 break
 
     def _exchange(self, one: Placed) -> bool:
@@ -110,9 +108,11 @@ class Replacement:
             if len(kept) + len(others) >= size:
                 yield frozenset([*kept, *others[: size - len(kept)]])
         if size > 1:
-            for numbers in self._nodes.values():
-                here = sorted((number for number in numbers if number in one.slow), key=one.slow.__getitem__)[:size]
-                if len(here) == size and frozenset(here) != one.lanes:
+            nodes: dict[str, list[int]] = {}
+            for number in fastest:
+                here = nodes.setdefault(self._node[number], [])
+                here.append(number)
+                if len(here) == size and one.lanes != frozenset(here):
                     yield frozenset(here)
 
     def _harm_s(self, one: Placed, number: int) -> float:
