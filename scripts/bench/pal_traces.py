@@ -1,4 +1,4 @@
-"""Traces for the benchmark of PAL: 64 GPUs, each job of one of the three measured classes."""
+"""Traces for the benchmark of PAL: 64 GPUs, each job of one of the three measured classes, drawn by lot."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ PHILLY_JOBS, PHILLY_JOBS_PER_H, LEAST_S = 160, 20.0, 60.0
 HOUR_S = 3600.0
 
 SIZES = (
-    (1 * HOUR_S, ((1, 66), (6, 18), (8, 13), (12, 11), (16, 14))),
-    (10 * HOUR_S, ((6, 10), (8, 8), (12, 10))),
+    (1 * HOUR_S, ((1, 54), (6, 20), (8, 17), (12, 14), (16, 16))),
+    (10 * HOUR_S, ((6, 10), (8, 11), (12, 10))),
     (100 * HOUR_S, ((4, 5),)),
     (float("inf"), ((16, 3),)),
 )

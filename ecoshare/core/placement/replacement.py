@@ -128,7 +128,8 @@ class Replacement:
     def _after(self, one: Placed, wanted: frozenset[int]) -> dict[Placed, frozenset[int]] | None:
         """Lanes of all jobs that an exchange concerns; None if a job would span too many nodes."""
         taken = sorted(wanted - one.lanes)
-        left = sorted(one.lanes - wanted, key=one.slow.__getitem__)
+        left = sorted(one.lanes - wanted)
+        left += [number for number in self._node if number not in self._owner and number not in wanted]
         losers: dict[Placed, list[int]] = {}
         for number in taken:
             if (owner := self._owner.get(number)) is not None:

@@ -8,7 +8,7 @@ from itertools import permutations
 from random import Random
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ecoshare.core.commands import KillJob, StartJob
@@ -112,6 +112,7 @@ def test_exchanges_never_cost_more_than_they_gain(
     assert not moved or _cost_s(jobs, after, move_s) < _cost_s(jobs, before, move_s)
 
 
+@example(slow=[[1.0, 1.0, 1.0, 1.0, 1.0, 0.9, 0.9], [1.0, 1.0, 1.0, 1.0, 1.0, 0.9, 1.0]], weights_s=(1.0, 1.0))
 @given(slow=st.lists(SLOW, min_size=2, max_size=2), weights_s=st.tuples(*[st.sampled_from([1.0, 5.0, 20.0])] * 2))
 def test_two_jobs_of_one_device_share_the_lanes_in_the_best_way(
     slow: list[list[float]], weights_s: tuple[float, float]
