@@ -15,6 +15,7 @@ from ecoshare.core.policies.base import (
     ElasticPolicy,
     GangPlacementPolicy,
     LevelPolicy,
+    MovingPolicy,
     PlannedPolicy,
     RoundPolicy,
     TrialPackingPolicy,
@@ -52,7 +53,7 @@ class PolicyProbe:
     """Policy that forwards each question to another policy, asks it twice, and notes wrong answers.
 
     The probe has those methods of `LevelPolicy`, `RoundPolicy`, `PlannedPolicy`, `GangPlacementPolicy`,
-    `ElasticPolicy` and `TrialPackingPolicy` that the other policy has.
+    `MovingPolicy`, `ElasticPolicy` and `TrialPackingPolicy` that the other policy has.
     """
 
     def __init__(self, policy: Any, preempt: bool, faults: dict[PolicyRule, str]) -> None:
@@ -79,6 +80,8 @@ class PolicyProbe:
             self.question, self.told = policy.question, policy.told
         if isinstance(policy, GangPlacementPolicy):
             self.across, self.meet, self.slowness = policy.across, policy.meet, self._slowness
+        if isinstance(policy, MovingPolicy):
+            self.move_s = policy.move_s
         if isinstance(policy, ElasticPolicy):
             self.restart_s, self.needs, self.pour = policy.restart_s, policy.needs, self._pour
         if isinstance(policy, TrialPackingPolicy):

@@ -42,3 +42,17 @@ def together(
             if sum(map(len, fullest)) >= gpus:
                 return tuple(islice(chain.from_iterable(fullest), gpus))
     return ()
+
+
+def nearer(
+    within: tuple[Lane, ...], over: tuple[Lane, ...], slowness: Callable[[Lane], float], across: float
+) -> tuple[Lane, ...]:
+    """Lanes in one node, unless those over several nodes are less slow although the gang spans nodes there.
+
+    Args:
+        within: Lanes in one node; empty if too few exist.
+        over: Lanes over any nodes.
+        slowness: Time of the gang in a lane / time on a typical device.
+        across: Slowness of a gang over several nodes / slowness in one node.
+    """
+    return within if within and max(map(slowness, within)) <= across * max(map(slowness, over)) else over

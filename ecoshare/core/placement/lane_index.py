@@ -9,7 +9,7 @@ from itertools import chain
 
 from sortedcontainers import SortedList
 
-from ecoshare.core.placement.gang_placement import together
+from ecoshare.core.placement.gang_placement import nearer, together
 from ecoshare.core.placement.linked_lanes import LinkedLanes
 from ecoshare.core.policies.base import GangPlacementPolicy
 from ecoshare.core.records import Job, Key, Lane
@@ -257,9 +257,7 @@ class LaneIndex:
         if nodes == 1:
             return within
         over = together(self._in_nodes(reversed(self._by_free[1:]), fits, kept), gpus, nodes, slowness, linked)
-        if within and max(map(slowness, within)) <= placing.across * max(map(slowness, over)):
-            return within
-        return over
+        return nearer(within, over, slowness, placing.across)
 
     def _in_nodes(self, groups: Iterable[dict[str, None]], fits: Fits, kept: Container[int]) -> list[Lane]:
         """One empty lane of each device that has one, on the nodes of these groups."""

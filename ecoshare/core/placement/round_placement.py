@@ -17,9 +17,10 @@ from operator import attrgetter
 from ecoshare.core.commands import AskPlanner
 from ecoshare.core.events import Done, Planned
 from ecoshare.core.placement.admission import Admission
+from ecoshare.core.placement.held_lanes import HeldLanes, plan_lanes
 from ecoshare.core.placement.steps import GiveWay, Park, RankLanes, Start, Step
 from ecoshare.core.placement.strategy import Answer, PlacementParts, PlacementStrategy
-from ecoshare.core.policies.base import PlannedPolicy, RoundPolicy
+from ecoshare.core.policies.base import MovingPolicy, PlannedPolicy, RoundPolicy
 from ecoshare.core.records import Job
 from ecoshare.core.states import JobState, LaneState
 
@@ -109,10 +110,31 @@ class RoundPlacement(PlacementStrategy):
 
 
 class PreemptiveRounds(RoundPlacement):
-    """Rounds with preemption: jobs that were not chosen give way, and no other job runs before the next round."""
+    """Rounds with preemption: jobs that were not chosen give way, and no other job runs before the next round.
 
-    _chosen: Sequence[Job] = ()
-    _leaving: Sequence[Job] = ()
+    If the policy moves jobs, running jobs also leave for lanes where they are less slow. They give way together, and
+    start in the lanes that were planned for them. The plan holds until the next round.
+    """
+
+    def __init__(
+        self,
+        parts: PlacementParts,
+        rounds: RoundPolicy,
+        planned: PlannedPolicy | None,
+        opened_s: float,
+        next_id: Callable[[], int],
+        moving: MovingPolicy | None,
+    ) -> None:
+        """Strategy without jobs; see `RoundPlacement`.
+
+        Args:
+            moving: The policy, if it moves running jobs; else None.
+        """
+        super().__init__(parts, rounds, planned, opened_s, next_id)
+        self._moving = moving
+        self._chosen: Sequence[Job] = ()
+        self._leaving: Sequence[Job] = ()
+        self._held = HeldLanes()
 
     def _candidates(self) -> tuple[list[Job], int]:
         running = self.lane_index.placed_jobs()
@@ -126,6 +148,9 @@ class PreemptiveRounds(RoundPlacement):
         run = set(chosen)
         self._chosen = list(chosen)
         self._leaving = [job for job in jobs if job.state is JobState.RUNNING and job not in run]
+        self._held = HeldLanes()
+        if self._moving is not None and self.lane_index.differ and math.isfinite(self._moving.move_s):
+            self._held = plan_lanes(self._chosen, self._leaving, self._moving, self.lane_index, at_s)
 
     def _walk(self, at_s: float, newcomer: Job | None) -> Iterator[Step]:
         """Steps of the round. A chosen job that does not fit yet waits for the jobs that leave."""
@@ -133,8 +158,13 @@ class PreemptiveRounds(RoundPlacement):
         coming = [job for job in self._chosen if job.state is JobState.QUEUED]
         if leaving:
             yield GiveWay(leaving, coming[0] if coming else None)
+        if moving := self._held.movers():
+            yield GiveWay(moving, None, "moves to devices that are faster for the jobs of the round")
         for job in coming:
-            if lanes := self.lane_index.find(job, partial(self.fit.fits, job)):
+            fits = partial(self.fit.fits, job)
+            if self._held.waits(job, fits):
+                continue
+            if lanes := self._held.take(job) or self.lane_index.find(job, fits, self._held.kept()):
                 yield Start(job, lanes)
 
 

@@ -26,6 +26,7 @@ from ecoshare.core.policies.base import (
     ElasticPolicy,
     GangPlacementPolicy,
     LevelPolicy,
+    MovingPolicy,
     PackingPolicy,
     PlannedPolicy,
     RoundPolicy,
@@ -80,8 +81,10 @@ def placement_strategy(
         return ElasticPlacement(parts, policy, trials_coming)
     if isinstance(policy, RoundPolicy):
         planned = policy if isinstance(policy, PlannedPolicy) else None
-        rounds = PreemptiveRounds if preempts else RoundsOfTurns
-        return rounds(parts, policy, planned, opened.at_s, next_id)
+        if preempts:
+            moving = policy if isinstance(policy, MovingPolicy) else None
+            return PreemptiveRounds(parts, policy, planned, opened.at_s, next_id, moving)
+        return RoundsOfTurns(parts, policy, planned, opened.at_s, next_id)
     if preempts:
         return PreemptivePlacement(parts)
     if isinstance(policy, TrialPackingPolicy):

@@ -130,6 +130,20 @@ class GangPlacementPolicy(Protocol):
 
 
 @runtime_checkable
+class MovingPolicy(GangPlacementPolicy, Protocol):
+    """Policy in rounds that moves running jobs to less slow lanes when a round begins, with preemption.
+
+    `placement/replacement.py` chooses the lanes.
+
+    Attributes:
+        move_s: Time (s) that a stop and a start cost. Lanes are exchanged only if the jobs gain more than that for each
+            running job that moves; infinity for never.
+    """
+
+    move_s: float
+
+
+@runtime_checkable
 class ElasticPolicy(Protocol):
     """Policy that sets the number of devices of each job whenever a job comes or goes.
 

@@ -29,7 +29,7 @@ TRIAL = {"gandiva"}
 ONLY_ORDER = {"fair", "fifo", "pack", "priority"}
 
 PROTOCOLS = {"ElasticPolicy", "GangPlacementPolicy", "LevelPolicy", "PackingPolicy", "PlannedPolicy", "RoundPolicy"}
-PROTOCOLS |= {"TrialPackingPolicy"}
+PROTOCOLS |= {"MovingPolicy", "TrialPackingPolicy"}
 
 
 def opened(policy: str, preempt: bool) -> Scheduler:
