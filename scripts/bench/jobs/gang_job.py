@@ -39,5 +39,5 @@ if __name__ == "__main__":
     else:
         own = torch.device("cpu")
         dist.init_process_group("gloo")
-    print(train(int(sys.argv[1]), own))
+    sys.stdout.write(f"{train(int(sys.argv[1]), own)}\n")  # in one piece: torchrun's ranks may share a file
     dist.destroy_process_group()  # after the model is gone: one that outlives its group may hang in gloo's destructor
