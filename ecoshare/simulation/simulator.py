@@ -273,17 +273,11 @@ class Simulator:
         seats = [self._seat_of(name) for name in command.jobs]
         self._measuring.measure(command, self._devices[command.device], seats, now_s)
 
-    def ask_setting(self, command: AskSetting, now_s: float) -> None:
-        """See `CommandHandler`."""
+    def _ask(self, command: AskSetting | AskInterference | AskPower, now_s: float) -> None:
+        """See `CommandHandler`: a question to an adviser."""
         self._measuring.ask(command, now_s)
 
-    def ask_interference(self, command: AskInterference, now_s: float) -> None:
-        """See `CommandHandler`."""
-        self._measuring.ask(command, now_s)
-
-    def ask_power(self, command: AskPower, now_s: float) -> None:
-        """See `CommandHandler`."""
-        self._measuring.ask(command, now_s)
+    ask_setting = ask_interference = ask_power = _ask
 
     def ask_planner(self, command: AskPlanner, now_s: float) -> None:
         """See `CommandHandler`."""
