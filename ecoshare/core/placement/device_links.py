@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import combinations
 
 from ecoshare.values.device import Device
 
@@ -74,9 +75,11 @@ class DeviceLinks:
         """Best of the sets that grow from each free device, by the device that is linked best to those before it."""
         best: tuple[float, int] = (-1, -1)
         found: list[str] = []
+        inside = self.least(fixed)
         for seed in free:
             near = {name: self.quality(name, fixed) for name in free}
             chosen, (least, total) = [seed], near.pop(seed)
+            least = min(inside, least)
             while len(chosen) < count:
                 for name, (its_least, its_sum) in near.items():
                     nearness = self.between(name, chosen[-1])
@@ -87,6 +90,10 @@ class DeviceLinks:
             if (least, total) > best:
                 best, found = (least, total), chosen
         return sorted(found, key=free.index)
+
+    def least(self, names: Sequence[str]) -> float:
+        """Least nearness of two of these devices; infinite for fewer than two."""
+        return min((self.between(one, other) for one, other in combinations(names, 2)), default=math.inf)
 
     def quality(self, name: str, others: Sequence[str]) -> tuple[float, int]:
         """Least nearness of a device to others, and the sum."""
@@ -108,7 +115,7 @@ class _Search:
         near = self._links.between
         names = [*fixed, *self._free]
         self._most = max(near(one, other) for one in names for other in names if one != other)
-        self._extend(fixed, len(fixed) + self._count, 0, math.inf, 0)
+        self._extend(fixed, len(fixed) + self._count, 0, self._links.least(fixed), 0)
         return self._best[len(fixed) :]
 
     def _extend(self, chosen: list[str], size: int, first: int, least: float, total: int) -> None:
@@ -118,8 +125,8 @@ class _Search:
             chosen: Devices so far.
             size: Number of devices of a whole set.
             first: Place of the first free device that may come next.
-            least: Least nearness from a chosen free device to any device of `chosen`.
-            total: Sum of nearness over the same pairs.
+            least: Least nearness of two devices of `chosen`.
+            total: Sum of nearness over the pairs with a chosen free device.
         """
         missing = size - len(chosen)
         if not missing:

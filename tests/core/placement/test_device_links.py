@@ -10,7 +10,7 @@ from itertools import combinations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ecoshare.core.commands import StartJob
@@ -52,6 +52,15 @@ def quality(near: DeviceLinks, chosen: Sequence[str]) -> tuple[float, int]:
     return min(values, default=math.inf), sum(values)
 
 
+@example(
+    (
+        6,
+        {(0, 1): 1, (4, 5): 1, (3, 5): 1, (3, 4): 1, (2, 5): 1, (2, 4): 2, (1, 3): 1, (2, 3): 1, (1, 4): 1},
+        [5, 1, 2, 3, 4, 0],
+        2,
+        2,
+    )
+)
 @given(
     st.integers(1, 7).flatmap(
         lambda count: st.tuples(
