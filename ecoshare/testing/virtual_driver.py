@@ -139,6 +139,7 @@ class VirtualDriver:
         self._order = count()
         self._events: list[tuple[float, int, Callable[..., Event], Callable[[], bool]]] = []
         self._attempt: dict[str, int] = {}
+        self._began_s: dict[str, float] = {}  # start of the last attempt, by job
         self._refusals: dict[str, int] = {}
         self._windows: dict[str, tuple[str, set[str]]] = {}  # by job: its class, and its devices
         self._failed: set[str] = set()
@@ -205,7 +206,7 @@ class VirtualDriver:
         busy = {device for _, devices in self._windows.values() for device in devices}
         assert not busy & {self.core.lanes[lane].device.name for lane in command.lanes}, "started into a window"
         self._later(_ANSWER_S, partial(Done, command=command.id))
-        self._attempt[command.job] = command.attempt
+        self._attempt[command.job], self._began_s[command.job] = command.attempt, self.now_s
         if self.config.profile or self.config.host_bytes or self.config.displaces:
             self._tell_progress(command.job, command.attempt, PROGRESS_S)
         length_s, outcome = script.attempts[min(command.attempt, len(script.attempts)) - 1]
@@ -353,7 +354,7 @@ class VirtualDriver:
 
         def make(at_s: float) -> Event:
             del self._attempt[name]
-            return JobExited(at_s, name, attempt, outcome, 0, outcome.value, Usage(held_s=after_s))
+            return JobExited(at_s, name, attempt, outcome, 0, outcome.value, Usage(held_s=at_s - self._began_s[name]))
 
         self._at(self.now_s + after_s, make, wanted)
 
