@@ -35,7 +35,7 @@ from ecoshare.core.policies.base import PackingPolicy
 from ecoshare.core.power_allocation import TOLERANCE_W, PoweredDevice, allocate, cost_at
 from ecoshare.core.records import Job, Lane
 from ecoshare.core.run_state import RunState
-from ecoshare.core.setting_selection import packing_of
+from ecoshare.core.setting_selection import by_lane, packing_of
 from ecoshare.values.measurement import Measurement, MeasurementStatus
 from ecoshare.values.packing import Packing
 from ecoshare.values.power_response import POWER_LIMIT, LimitMeasurement, PowerPoint, PowerResponse, not_kept
@@ -57,6 +57,10 @@ _UNKNOWN_EXPONENT = 0.5
 """Assumed exponent of the speed against the limit, before the adviser has answered for a packing."""
 
 
+_Kind = tuple[Packing, tuple[float, ...]]
+"""Packing, and the power limits (W) of its device."""
+
+
 @dataclass(slots=True)
 class _Powered:
     """A device under the budget.
@@ -67,8 +71,7 @@ class _Powered:
         wanted_w: Limit of the last `ApplySetting` command, in force or not.
         goal_w: Limit that the device should have.
         packing: Jobs that are at work.
-        jobs: Those jobs.
-        turns: The same jobs by lane, as they were when the device was looked at: a job may have lost its place since.
+        turns: Those jobs by lane, as they were when the device was looked at: a job may have lost its place since.
         command: Id of the `ApplySetting` or `MeasureSetting` command without an answer; None without one.
         measures: Whether that command measures.
         is_stuck: Whether the device has refused a limit. It then keeps the limit in force, or may have the refused one.
@@ -80,11 +83,20 @@ class _Powered:
     wanted_w: float
     goal_w: float
     packing: Packing = ()
-    jobs: tuple[Job, ...] = ()
     turns: tuple[tuple[Job, ...], ...] = ()
     command: int | None = None
     measures: bool = False
     is_stuck: bool = False
+
+    @property
+    def jobs(self) -> tuple[Job, ...]:
+        """Jobs that are at work."""
+        return tuple(job for lane in self.turns for job in lane)
+
+    @property
+    def kind(self) -> _Kind:
+        """Kind of device and packing that has one response to limits."""
+        return self.packing, self.limits_w
 
     @property
     def setting(self) -> Setting:
@@ -135,10 +147,10 @@ class PowerBudget:
             for each in opened.devices
             if (limits := each.power_limits_w)
         }
-        self._responses: dict[tuple[Packing, tuple[float, ...]], PowerResponse] = {}
+        self._responses: dict[_Kind, PowerResponse] = {}
         self._measured: dict[Packing, list[LimitMeasurement]] = {}
         self._tries: Counter[Packing] = Counter()
-        self._asked: dict[int, _Question] = {}
+        self._asked: dict[int, tuple[str, _Kind]] = {}  # device that asks, and what about
         self._is_stale = True
         self._look_at_sum()
 
@@ -167,7 +179,7 @@ class PowerBudget:
         # A device between two jobs keeps its limit: the next one comes in a moment.
         if jobs or not (self._state.starting or self._state.live > self._state.placed):
             self._is_stale |= set(jobs) != set(device.jobs)
-            device.jobs, device.packing, device.turns = jobs, packing_of(jobs), _by_lane(jobs)
+            device.packing, device.turns = packing_of(jobs), by_lane(jobs)
         return [*self._deal(), *(self._learn(device, ready) if jobs else ())]
 
     def owns(self, command: int) -> bool:
@@ -177,7 +189,7 @@ class PowerBudget:
     def device_of(self, command: int) -> str:
         """Name of the device that an unanswered command is about."""
         if command in self._asked:
-            return self._asked[command].device
+            return self._asked[command][0]
         return next(each.name for each in self._devices.values() if each.command == command)
 
     def answered(self, event: SettingAnswer, lanes: Sequence[Lane]) -> list[Command]:
@@ -188,8 +200,8 @@ class PowerBudget:
             lanes: All lanes of the device that the command is about.
         """
         if isinstance(event, PowerPredicted):
-            asked = self._asked.pop(event.command)
-            self._responses[asked.packing, asked.limits_w] = event.response
+            _, kind = self._asked.pop(event.command)
+            self._responses[kind] = event.response
             self._is_stale = True
             return self._deal()
         device = self._devices[self.device_of(event.command)]
@@ -217,14 +229,14 @@ class PowerBudget:
         It counts with the largest limit that may be in force there: nothing can be set any more, and it may still draw.
         """
         device = self._devices[name]
-        commands = [number for number, asked in self._asked.items() if asked.device == name]
+        commands = [number for number, (asks, _) in self._asked.items() if asks == name]
         for number in commands:
             del self._asked[number]
         if device.command is not None:
             commands.append(device.command)
         device.in_force_w = device.goal_w = device.wanted_w = device.counts_w
         device.command, device.measures, device.is_stuck = None, False, True
-        device.jobs, device.packing, device.turns, self._is_stale = (), (), (), True
+        device.packing, device.turns, self._is_stale = (), (), True
         self._give_up(device, "it failed before its limit was lowered")
         return commands
 
@@ -262,7 +274,7 @@ class PowerBudget:
         for device, limit_w in zip(devices, best, strict=True):
             more_w = device.in_force_w - limit_w
             # An idle device keeps its limit while nothing needs the watts: it draws no more, and starts the faster.
-            stays = not device.jobs and 0.0 < more_w <= left_w
+            stays = not device.turns and 0.0 < more_w <= left_w
             device.goal_w = device.in_force_w if stays else limit_w
             left_w -= more_w if stays else 0.0
 
@@ -277,7 +289,7 @@ class PowerBudget:
         full_w = response[-1].power_w
         if device.is_fixed:
             response = (_at(response, device.in_force_w),)
-        if not device.jobs:
+        if not device.turns:
             limit_w = device.in_force_w if device.is_fixed else device.limits_w[0]
             return PoweredDevice((PowerPoint(limit_w, 1.0, min(limit_w, IDLE_SHARE * device.limits_w[-1])),))
         part_w = full_w / len(device.turns)
@@ -311,7 +323,7 @@ class PowerBudget:
     # Responses
 
     def _response(self, device: _Powered) -> PowerResponse:
-        known = self._responses.get((device.packing, device.limits_w))
+        known = self._responses.get(device.kind)
         if known is not None:
             return known
         most_w = device.limits_w[-1]
@@ -319,12 +331,11 @@ class PowerBudget:
 
     def _learn(self, device: _Powered, ready: bool) -> list[Command]:
         """Question about an unknown packing, and measurement of a packing that will last under a new limit."""
-        packing = device.packing
         commands: list[Command] = []
-        if (packing, device.limits_w) not in self._responses:
-            commands += self._ask(device, packing)
+        if device.kind not in self._responses:
+            commands += self._ask(device)
         if ready and device.command is None and device.in_force_w == device.goal_w and self._is_new(device):
-            self._tries[packing] += 1
+            self._tries[device.packing] += 1
             device.command, device.measures = self._next_id(), True
             jobs = tuple(sorted(job.spec.name for job in device.jobs))
             commands.append(MeasureSetting(device.command, device.name, jobs, device.setting))
@@ -341,16 +352,16 @@ class PowerBudget:
             return False
         return all(abs(each.limit_w / device.in_force_w - 1.0) > NEAR for each in known)
 
-    def _ask(self, device: _Powered, packing: Packing) -> list[Command]:
-        question = _Question(device.name, packing, device.limits_w)
-        if any((each.packing, each.limits_w) == (packing, device.limits_w) for each in self._asked.values()):
+    def _ask(self, device: _Powered) -> list[Command]:
+        if any(kind == device.kind for _, kind in self._asked.values()):
             return []  # the answer to an earlier question comes first
         command = self._next_id()
-        self._asked[command] = question
-        return [AskPower(command, device.name, packing, device.limits_w, tuple(self._known(device, packing)))]
+        self._asked[command] = device.name, device.kind
+        return [AskPower(command, device.name, device.packing, device.limits_w, tuple(self._known(device)))]
 
-    def _known(self, device: _Powered, packing: Packing) -> list[LimitMeasurement]:
+    def _known(self, device: _Powered) -> list[LimitMeasurement]:
         """Measurements of a packing, with that of its class alone from an earlier run, under the limit as found."""
+        packing = device.packing
         solos = [job.spec.solo for job in device.jobs if packing == ((job.spec.job_class,),)]
         earlier = [
             LimitMeasurement(device.limits_w[-1], solo.power_w, ((packing[0][0], solo.iteration_s),))
@@ -371,29 +382,7 @@ class PowerBudget:
             return []
         means = tuple((name, sum(times[name]) / len(times[name])) for name in sorted(times))
         self._measured.setdefault(packing, []).append(LimitMeasurement(device.in_force_w, found.power_w, means))
-        return self._ask(device, packing)
-
-
-@dataclass(frozen=True, slots=True)
-class _Question:
-    """Question for the response of a packing.
-
-    Attributes:
-        device: Name of the device that asks.
-        limits_w: Limits of the device.
-    """
-
-    device: str
-    packing: Packing
-    limits_w: tuple[float, ...]
-
-
-def _by_lane(jobs: Iterable[Job]) -> tuple[tuple[Job, ...], ...]:
-    """The jobs of each lane of a device."""
-    lanes: dict[int, list[Job]] = {}
-    for job in jobs:
-        lanes.setdefault(job.lanes[0].number, []).append(job)
-    return tuple(map(tuple, lanes.values()))
+        return self._ask(device)
 
 
 def _setting(device: _Powered, limit_w: float) -> Setting:

@@ -250,10 +250,15 @@ class SettingSelector:
 
 def packing_of(jobs: Iterable[Job]) -> Packing:
     """Packing of the jobs of one device. It does not depend on the order of lanes and jobs."""
-    lanes: dict[int, list[str]] = {}
+    return tuple(sorted(tuple(sorted(job.spec.job_class for job in lane)) for lane in by_lane(jobs)))
+
+
+def by_lane(jobs: Iterable[Job]) -> tuple[tuple[Job, ...], ...]:
+    """The jobs of each lane of a device."""
+    lanes: dict[int, list[Job]] = {}
     for job in jobs:
-        lanes.setdefault(job.lanes[0].number, []).append(job.spec.job_class)
-    return tuple(sorted(tuple(sorted(classes)) for classes in lanes.values()))
+        lanes.setdefault(job.lanes[0].number, []).append(job)
+    return tuple(map(tuple, lanes.values()))
 
 
 def running(lanes: Iterable[Lane]) -> list[Job]:

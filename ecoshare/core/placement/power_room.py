@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from ecoshare.core.power_allocation import TOLERANCE_W
 from ecoshare.core.records import Job, Lane
 from ecoshare.core.states import LaneState
 from ecoshare.values.class_profile import Solo
 from ecoshare.values.job_spec import JobSpec
-
-_TOLERANCE_W = 1e-6
 
 
 class PowerRoom:
@@ -35,7 +34,8 @@ class PowerRoom:
         """
         name = lane.device.name
         more_w = self._device_w(name, lane, job) - self._device_w(name)
-        return self.expected_w() + job.spec.gpus * more_w <= self._budget_w + _TOLERANCE_W
+        now_w = sum(map(self._device_w, self._devices))
+        return now_w + job.spec.gpus * more_w <= self._budget_w + TOLERANCE_W
 
     def never(self, job: Job) -> str | None:
         """Reason in words why the job exceeds the budget even if no other job runs; None if it does not."""
@@ -46,22 +46,19 @@ class PowerRoom:
             if any(lane.state is not LaneState.CLOSED for lane in lanes)
         ]
         with_it_w = idle_w + (adds_alone_w(job.spec, open_w) if open_w else 0.0)
-        if with_it_w <= self._budget_w + _TOLERANCE_W:
+        if with_it_w <= self._budget_w + TOLERANCE_W:
             return None
         return f"the devices would draw {with_it_w:.0f} W with it alone, and the power budget is {self._budget_w:g} W"
-
-    def expected_w(self) -> float:
-        """Power (W) that the devices are expected to draw now."""
-        return sum(map(self._device_w, self._devices))
 
     def _device_w(self, name: str, lane: Lane | None = None, newcomer: Job | None = None) -> float:
         """Expected power (W) of a device, with a newcomer in one of its lanes."""
         lanes = self._devices[name]
-        idle_w, most_w = lanes[0].device.draws_w
+        draws_w = lanes[0].device.draws_w
+        drawn_w, most_w = draws_w
         for each in lanes:
             jobs = [*each.jobs.values(), *([newcomer] if newcomer is not None and each is lane else [])]
-            idle_w += max((adds_w(job.spec.solo, lanes[0].device.draws_w) for job in jobs), default=0.0)
-        return min(idle_w, most_w)
+            drawn_w += max((adds_w(job.spec.solo, draws_w) for job in jobs), default=0.0)
+        return min(drawn_w, most_w)
 
 
 def adds_alone_w(job: JobSpec, draws_w: Sequence[tuple[float, float]]) -> float:
