@@ -112,7 +112,7 @@ class DeviceFailures:
 
     def outcome(self, job: Job, outcome: Outcome) -> Outcome:
         """Outcome of an attempt that has ended: a failure on a failed device is no fault of the job."""
-        if self._hit.get(job) != job.attempt or outcome in (Outcome.COMPLETED, Outcome.PRUNED):
+        if self._hit.get(job) != job.attempt or outcome.is_the_end:
             return outcome
         return Outcome.DEVICE_FAILED
 

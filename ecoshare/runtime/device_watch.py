@@ -25,10 +25,7 @@ from ecoshare.values.attempt import Outcome
 _LOOK_S = 1.0
 """Time (s) between two looks at a device."""
 
-_NOT_FOR_A_FAILURE = (Outcome.COMPLETED, Outcome.PRUNED)
-"""Outcomes that stand even if a device of the attempt has failed."""
-
-_NEEDS_NO_LOOK = (*_NOT_FOR_A_FAILURE, Outcome.STOPPED, Outcome.MOVED_OUT)
+_NEEDS_NO_LOOK = (Outcome.COMPLETED, Outcome.PRUNED, Outcome.STOPPED, Outcome.MOVED_OUT)
 
 
 class DeviceWatch:
@@ -83,7 +80,7 @@ class DeviceWatch:
     def verdict(self, own: LiveAttempt | None, outcome: Outcome, reason: str) -> tuple[Outcome, str]:
         """Outcome and reason of an attempt that has ended: the failure of its device is no fault of its own."""
         name = next(filter(self.failed.__contains__, self._devices(own)), None)
-        if name is None or outcome in _NOT_FOR_A_FAILURE:
+        if name is None or outcome.is_the_end:
             return outcome, reason
         said = "" if outcome is Outcome.STOPPED or not reason else f"; it said: {reason}"
         return Outcome.DEVICE_FAILED, f"{name} failed: {self.failed[name]}{said}"

@@ -430,7 +430,7 @@ class Simulator:
         running.placed_s += now_s - running.since_s
         reason = "" if outcome is Outcome.COMPLETED else outcome.value
         exited = JobExited(now_s, seat.job.name, seat.attempt, outcome, 0, reason, seat.usage())
-        over = outcome in (Outcome.COMPLETED, Outcome.PRUNED)
+        over = outcome.is_the_end
         if over:
             self._finish(running, now_s)
         self._tell(exited)

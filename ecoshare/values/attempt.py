@@ -29,6 +29,11 @@ class Outcome(Enum):
     DEVICE_FAILED = "device failed"
     """A device of the job failed during the attempt."""
 
+    @property
+    def is_the_end(self) -> bool:
+        """Whether the job is over with it as it should: it completed, or its sweep pruned it."""
+        return self in (Outcome.COMPLETED, Outcome.PRUNED)
+
 
 @dataclass(frozen=True, slots=True)
 class Usage:
