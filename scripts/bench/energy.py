@@ -285,7 +285,8 @@ def figures(found: dict[str, list[Outcome]], bounds: Sequence[float]) -> list[Fi
     return made
 
 
-def _add_options(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Options of a benchmark with mixes."""
     add_data(parser)
     parser.add_argument("--mixes", type=int, help="how many")
     parser.add_argument(
@@ -295,7 +296,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
 
 def main() -> None:
     """Run it from the command line."""
-    run_benchmark("energy", __doc__, measure, EnergyOptions, _add_options)
+    run_benchmark("energy", __doc__, measure, EnergyOptions, add_options)
 
 
 if __name__ == "__main__":

@@ -17,8 +17,6 @@ limit to the answer to that for the next one.
 
 from __future__ import annotations
 
-import argparse
-import os
 from collections import defaultdict
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -42,8 +40,8 @@ from ecoshare.simulation.simulator import Simulator
 from ecoshare.simulation.traces.job_trace import Phase, Trace, TraceJob
 from ecoshare.values.power_response import POWER_LIMIT
 from ecoshare.values.setting import AS_FOUND, Setting
-from scripts.bench.benchmarking import DataOptions, Figure, add_data, median, run_benchmark, say
-from scripts.bench.energy import Judge
+from scripts.bench.benchmarking import Figure, median, run_benchmark, say
+from scripts.bench.energy import EnergyOptions, Judge, add_options
 from scripts.bench.energy_world import MeasuredWorld, MixJob, load, mix
 
 MIXES, QUICK_MIXES = 20, 2
@@ -51,18 +49,6 @@ SIZES = (4, 8)
 JOBS_PER_GPU = 10
 LEAST_PART, MOST_PART = 0.5, 0.85
 OBJECTIVES = ("makespan", "energy")
-
-
-class BudgetOptions(DataOptions):
-    """Options of this benchmark.
-
-    Attributes:
-        mixes: Number of mixes; None for the default.
-        workers: Processes.
-    """
-
-    mixes: int | None
-    workers: int | None
 
 
 @dataclass(frozen=True)
@@ -131,7 +117,7 @@ class LimitWatch:
         self.over += self._began and now_w > self._budget_w
 
 
-def measure(options: BudgetOptions) -> list[Figure]:
+def measure(options: EnergyOptions) -> list[Figure]:
     """All figures."""
     if options.data is None:
         return [Figure("power budget", None, "", note="give the folder of the measured tables with --data")]
@@ -275,17 +261,9 @@ def bound(world: MeasuredWorld, drawn: Mix, objective: str) -> Outcome:
     return Outcome(float(solved.fun), float(solved.fun))
 
 
-def _add_options(parser: argparse.ArgumentParser) -> None:
-    add_data(parser)
-    parser.add_argument("--mixes", type=int, help="how many")
-    parser.add_argument(
-        "--workers", type=int, default=os.cpu_count(), help="processes; the figures do not depend on it"
-    )
-
-
 def main() -> None:
     """Run it from the command line."""
-    run_benchmark("power_budget", __doc__, measure, BudgetOptions, _add_options)
+    run_benchmark("power_budget", __doc__, measure, EnergyOptions, add_options)
 
 
 if __name__ == "__main__":
