@@ -44,14 +44,7 @@ def parse_duration_s(text: str) -> float:
     Raises:
         ValueError: The text is no duration, is negative, or is longer than a century.
     """
-    number, unit = _split(text)
-    factor = SECONDS_BY_UNIT.get(unit or "s")
-    if number is None or factor is None:
-        raise ValueError(
-            "expected a duration such as '250 ms', '2 min' or '1.5 h' "
-            f"(units: {', '.join(SECONDS_BY_UNIT)}; a bare number is seconds), got {quoted(text)}"
-        )
-    duration_s = float(number) * factor
+    duration_s = _value(text, SECONDS_BY_UNIT, "a duration such as '250 ms', '2 min' or '1.5 h'", "seconds")
     if duration_s > MAX_DURATION_S:
         raise ValueError(f"expected a duration of at most 100 years, got {quoted(text)}")
     return duration_s
@@ -84,14 +77,7 @@ def parse_power_w(text: str) -> float:
     Raises:
         ValueError: The text is no power, or it is 0 or too large for a float.
     """
-    number, unit = _split(text)
-    factor = WATTS_BY_UNIT.get(unit or "W")
-    if number is None or factor is None:
-        raise ValueError(
-            "expected a power such as '1200 W' or '1.2 kW' "
-            f"(units: {', '.join(WATTS_BY_UNIT)}; a bare number is watts), got {quoted(text)}"
-        )
-    power_w = float(number) * factor
+    power_w = _value(text, WATTS_BY_UNIT, "a power such as '1200 W' or '1.2 kW'", "watts")
     if not 0.0 < power_w < math.inf:
         raise ValueError(f"expected a power above 0, got {quoted(text)}")
     return power_w
@@ -136,6 +122,20 @@ def format_energy(energy_j: float) -> str:
         ValueError: The number is not finite.
     """
     return _scaled(energy_j, {"mJ": 1e-3, "J": 1, "kJ": 1e3, "kWh": 3.6e6, "MWh": 3.6e9}, "J")
+
+
+def _value(text: str, factors: Mapping[str, float], what: str, base: str) -> float:
+    """Value in the unit of the factor 1, which a bare number has, too.
+
+    Raises:
+        ValueError: The text is no such quantity.
+    """
+    number, unit = _split(text)
+    factor = factors.get(unit) if unit else 1.0
+    if number is None or factor is None:
+        units = ", ".join(factors)
+        raise ValueError(f"expected {what} (units: {units}; a bare number is {base}), got {quoted(text)}")
+    return float(number) * factor
 
 
 def _split(text: str) -> tuple[str | None, str]:

@@ -173,11 +173,13 @@ def test_devices_go_to_the_trials_that_still_need_them(ledger: Path, tmp_path: P
     Widths change at the results that follow a trial's end, so the second short trial goes on well past the first one.
     """
     (meets := tmp_path / "meets").mkdir()
-    trials_of = ((0, 0.3, 24, {"1": 4, "2": 12}), (1, 0.1, 4, {}), (2, 0.1, 12, {"1": 4}))
-    space = [
-        {"seed": seed, "each_s": each_s, "results": results, "outlasts": outlasts, "together": 3, "meets": str(meets)}
-        for seed, each_s, results, outlasts in trials_of
+    space: list[dict[str, Any]] = [
+        {"seed": 0, "each_s": 0.3, "results": 24, "outlasts": {"1": 4, "2": 12}},
+        {"seed": 1, "each_s": 0.1, "results": 4, "outlasts": {}},
+        {"seed": 2, "each_s": 0.1, "results": 12, "outlasts": {"1": 4}},
     ]
+    for trial in space:
+        trial |= {"together": len(space), "meets": str(meets)}
     scheduler = ResourceChangingScheduler(
         resources_allocation_function=water_filling(24, most=4, per_device=2, resource="CPU")
     )
