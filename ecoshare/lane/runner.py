@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import ecoshare
+from ecoshare.common import environment
 from ecoshare.lane import child_starts, confinement, ranks
 from ecoshare.lane.after_import import after_import
 from ecoshare.lane.device_sync import DeviceSync, drain, empty_cache, limit_cuda, lower_limit, spans_processes
@@ -330,11 +331,7 @@ def execute(launch: LaunchAttempt, job: HookedJob) -> None:
 
 def dress(launch: LaunchAttempt) -> None:
     """Set `sys`, the environment and the working folder to what the script would find alone."""
-    for name, value in launch.env.items():
-        if value is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = value
+    environment.change(os.environ, launch.env)
     if isinstance(sys.stdout, io.TextIOWrapper):  # the log can be followed while the job runs
         sys.stdout.reconfigure(line_buffering=True, write_through=bool(os.environ.get("PYTHONUNBUFFERED")))
     os.chdir(launch.cwd)

@@ -31,6 +31,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+from ecoshare.common import environment
 from ecoshare.lane import boot, exit_records, messages, process_exit, processes, ranks, runner, warm_start
 from ecoshare.lane.attempt_process import AttemptProcess, PreparedSlot
 from ecoshare.lane.confinement import confine, match_threads
@@ -439,14 +440,11 @@ def _replace(launch: LaunchAttempt, python: str, added: dict[str, str]) -> None:
         source = os.memfd_create("launch", 0)  # values of `env` must not reach a command line or a file
         os.write(source, messages.encode(launch))
         os.lseek(source, 0, os.SEEK_SET)
-        environment = {**added, **os.environ}
-        for name, value in launch.env.items():
-            environment.pop(name, None)
-            if value is not None:
-                environment[name] = value
+        variables = {**added, **os.environ}
+        environment.change(variables, launch.env)
         only_for_torch = [name for name in added if name not in launch.env]
         line = boot.command("ecoshare.lane.fresh", str(source), *only_for_torch, python=python)
-        os.execve(python, line, environment)
+        os.execve(python, line, variables)
     except OSError as error:
         os.write(2, f"ecoshare: {python} cannot be started: {error}\n".encode())
         os._exit(127)

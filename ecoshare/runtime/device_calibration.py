@@ -24,6 +24,7 @@ from pathlib import Path
 from statistics import fmean, median, stdev
 from typing import Any
 
+from ecoshare.common import environment
 from ecoshare.devices import registry
 from ecoshare.devices.processor_load import LoadWatch
 from ecoshare.errors import UnfitEnvironment
@@ -152,12 +153,8 @@ class _LoadProcess:
 @contextmanager
 def _load_process(device: DeviceInfo) -> Iterator[_LoadProcess]:
     """Context manager: a process with the loads, which sees its device only. It ends with the context."""
-    environment = dict(os.environ)
-    for name, value in registry.vendor(device.vendor).environment((device,)).items():
-        if value is None:
-            environment.pop(name, None)
-        else:
-            environment[name] = value
+    seen = dict(os.environ)
+    environment.change(seen, registry.vendor(device.vendor).environment((device,)))
     words = [str(os.getpid()), device.kind, ",".join(map(str, device.processors))]
     with tempfile.NamedTemporaryFile() as errors:
         process = subprocess.Popen(
@@ -166,7 +163,7 @@ def _load_process(device: DeviceInfo) -> Iterator[_LoadProcess]:
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
-            env=environment,
+            env=seen,
             start_new_session=True,  # Ctrl-C reaches this process alone, which ends the other
         )
         try:
