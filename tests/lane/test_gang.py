@@ -155,7 +155,8 @@ def test_a_rank_that_ends_early_is_not_waited_for(lanes: Callable[[int], Lanes])
     table, pids = machine.gang("gang", [0, 1], steps=lambda rank: (40, 200)[rank])
     succeed(*pids, machine.single(1, 300))
     first, second = machine.handed("gang", 2)
-    assert first == [step for step in second if step <= 40] and second[-1] > 40
+    # The second rank may be a few steps behind when the first one ends, and hands over there alone.
+    assert first == second[: len(first)] and second[-1] > 40
     assert not table.keeps
 
 
