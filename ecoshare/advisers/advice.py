@@ -9,12 +9,6 @@ from functools import partial
 from ecoshare.core.events import SettingAdvised
 from ecoshare.values.setting import Setting
 
-OBJECTIVES = ("energy", "edp", "jct", "makespan")
-"""Objectives of a search for a setting. The policies of the same names choose co-located jobs."""
-
-TUNING_LIMIT = 1.1
-"""Default of the tuning limit: time of an iteration at a setting / time at the default setting, at most."""
-
 
 @dataclass(frozen=True, slots=True)
 class Advice:

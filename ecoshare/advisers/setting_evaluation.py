@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 import tuner
-from ecoshare.advisers.advice import OBJECTIVES
+from ecoshare.values.goal import OBJECTIVES
 from ecoshare.values.joules import relative_energy
 from ecoshare.values.measurement import Measurement
 from tuner import Limit

@@ -19,8 +19,8 @@ from enum import Enum
 from statistics import fmean
 from typing import Any
 
-from ecoshare.advisers.advice import TUNING_LIMIT
 from ecoshare.advisers.setting_evaluation import PackedJob, SettingEvaluator, SettingScore, numbers
+from ecoshare.values.goal import TUNING_LIMIT
 from ecoshare.values.measurement import Measurement, MeasurementStatus
 from tuner import ConstrainedTuner, EvaluationStatus, Prior, Setting, Space
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from ecoshare.advisers.advice import TUNING_LIMIT
 from ecoshare.api.request_values import (
     Control,
     check_control,
@@ -24,6 +23,7 @@ from ecoshare.api.request_values import (
 from ecoshare.api.run_result import RunResult
 from ecoshare.common.folders import RUNS
 from ecoshare.errors import UsageError
+from ecoshare.values.goal import TUNING_LIMIT
 from ecoshare.values.power_response import BY_LIMITS
 
 if TYPE_CHECKING:

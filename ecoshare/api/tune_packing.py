@@ -8,11 +8,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ecoshare.advisers.advice import TUNING_LIMIT
 from ecoshare.api.request_values import check_least, goal, no_progress, profile_store, silent, with_fields
 from ecoshare.api.run_result import RunResult
 from ecoshare.common.folders import RUNS
 from ecoshare.errors import Interrupted, JobFailed, UsageError
+from ecoshare.values.goal import TUNING_LIMIT
 
 if TYPE_CHECKING:
     from ecoshare.jobs.from_values import AnyPath

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 from rich.console import Console
 
-from ecoshare.advisers.advice import TUNING_LIMIT
 from ecoshare.api import run_jobs
 from ecoshare.api.request_values import Control
 from ecoshare.api.run_jobs import ResumeRequest, RunRequest
@@ -20,6 +19,7 @@ from ecoshare.cli.options import JsonOption, ProfilesOption, RunDeviceOption, Ru
 from ecoshare.cli.output import note, progress
 from ecoshare.common.folders import RUNS
 from ecoshare.errors import UsageError
+from ecoshare.values.goal import TUNING_LIMIT
 
 if TYPE_CHECKING:
     from ecoshare.api.run_result import RunResult

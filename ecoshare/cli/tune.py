@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from ecoshare.advisers.advice import TUNING_LIMIT
 from ecoshare.api import replay_search, tune_packing
 from ecoshare.api.replay_search import ReplayRequest
 from ecoshare.api.tune_packing import TuneRequest
@@ -19,6 +18,7 @@ from ecoshare.cli.options import DeviceOption, JsonOption, ProfilesOption, RunsO
 from ecoshare.cli.output import note
 from ecoshare.common.folders import RUNS
 from ecoshare.errors import UsageError
+from ecoshare.values.goal import TUNING_LIMIT
 
 if TYPE_CHECKING:
     from ecoshare.advisers.search_replay import SearchReplay

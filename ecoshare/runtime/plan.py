@@ -8,7 +8,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from ecoshare.advisers.advice import OBJECTIVES
 from ecoshare.common.plural import counted, listed
 from ecoshare.core.events import SCHEMA, Config
 from ecoshare.errors import UsageError
@@ -34,7 +33,7 @@ from ecoshare.runtime.planned_power import NO_BUDGET, PlannedBudget, check_job
 from ecoshare.runtime.planned_sweeps import PlannedSweep
 from ecoshare.values.class_profile import Solo
 from ecoshare.values.device import Device, DeviceInfo, Speeds
-from ecoshare.values.goal import Goal
+from ecoshare.values.goal import OBJECTIVES, Goal
 from ecoshare.values.job_spec import JobSpec
 from ecoshare.values.joules import MEASURED
 from ecoshare.values.measurement import ColocationMeasurement

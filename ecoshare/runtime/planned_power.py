@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
-from ecoshare.advisers.advice import TUNING_LIMIT
 from ecoshare.common.plural import counted
 from ecoshare.core.placement.power_room import adds_alone_w
 from ecoshare.core.power_allocation import TOLERANCE_W
@@ -18,6 +17,7 @@ from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.jobs.load import LoadedJobs, mistake_of
 from ecoshare.jobs.quantities import number
 from ecoshare.values.device import DeviceInfo
+from ecoshare.values.goal import TUNING_LIMIT
 from ecoshare.values.job_spec import JobSpec
 from ecoshare.values.power_response import BY_LIMITS, BY_PLACEMENT, POWER_LIMIT
 

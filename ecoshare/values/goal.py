@@ -1,8 +1,14 @@
-"""Goal of a search for settings."""
+"""Goal of a search for settings, with the default limit."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+OBJECTIVES = ("energy", "edp", "jct", "makespan")
+"""Objectives of a search for a setting. The policies of the same names choose co-located jobs."""
+
+TUNING_LIMIT = 1.1
+"""Default of the tuning limit: time of an iteration at a setting / time at the default setting, at most."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,7 @@ from ecoshare.simulation.simulated_measurements import Foresee
 from ecoshare.simulation.simulator import Simulator
 from ecoshare.simulation.traces.job_trace import Phase, Trace, TraceJob
 from ecoshare.values.class_profile import Solo
-from ecoshare.values.goal import Goal
+from ecoshare.values.goal import TUNING_LIMIT, Goal
 from ecoshare.values.setting import Setting
 from scripts.bench.benchmarking import DataOptions, Figure, add_data, median, run_benchmark, say
 from scripts.bench.energy_bound import bound
@@ -58,7 +58,6 @@ from scripts.bench.interference_tables import table_of
 MIXES, QUICK_MIXES = 200, 4
 FEWEST, MOST = 5, 30
 LANES, PLACES = 3, 4
-TUNING_LIMIT = 1.1
 DRIFT_S = 30.0
 """Time (s) between two updates of the drift for running jobs."""
 

@@ -33,14 +33,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ecoshare.advisers.advice import TUNING_LIMIT
 from ecoshare.advisers.earlier_searches import Earlier, prior_from, tuned_alone
 from ecoshare.advisers.setting_adviser import TunerAdviser
 from ecoshare.advisers.setting_evaluation import PackedJob, observable
 from ecoshare.advisers.setting_search import BUDGET
 from ecoshare.core.commands import AskSetting
 from ecoshare.values.class_profile import Solo
-from ecoshare.values.goal import Goal
+from ecoshare.values.goal import TUNING_LIMIT, Goal
 from ecoshare.values.measurement import Measurement, MeasurementStatus
 from ecoshare.values.packing import Packing
 from scripts.bench.benchmarking import (
