@@ -19,9 +19,9 @@ from pathlib import Path
 from random import Random
 from statistics import median
 
-from ecoshare.simulation.calibration import COLUMNS
 from ecoshare.simulation.cluster import Cluster, cluster
 from ecoshare.simulation.gpus import GPUS
+from ecoshare.values.device import SPEED_COLUMNS
 
 CLASSES = ("resnet", "bert", "pagerank")
 """Applications of PAL's classes A (computes), B and C (waits for memory)."""
@@ -59,7 +59,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     table = csv.writer(sys.stdout, lineterminator="\n")
-    table.writerow(COLUMNS)
+    table.writerow(SPEED_COLUMNS)
     for device, speeds in draw(given.folder, cluster(None, given.nodes, GPUS["v100"]), given.seed).items():
         table.writerows((device, job_class, f"{speed:.4f}") for job_class, speed in speeds.items())
 

@@ -121,7 +121,8 @@ def profile_store(profiles: AnyPath | None) -> ProfileStore:
     Raises:
         UnfitEnvironment: The user has no home folder.
     """
-    from ecoshare.profiling.profile_store import ProfileStore, default_folder
+    from ecoshare.profiling.profile_store import ProfileStore
+    from ecoshare.profiling.profiles_folder import default_folder
 
     return ProfileStore(default_folder() if profiles is None else Path(profiles))
 

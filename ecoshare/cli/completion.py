@@ -25,7 +25,7 @@ def policies(incomplete: str) -> list[str]:
 
 def objectives(incomplete: str) -> list[str]:
     """Names of objectives."""
-    from ecoshare.advisers.advice import OBJECTIVES
+    from ecoshare.values.goal import OBJECTIVES
 
     return _beginning(OBJECTIVES, incomplete)
 
@@ -81,12 +81,11 @@ def jobs(ctx: Any, incomplete: str) -> list[str]:
 
 def classes(ctx: Any, incomplete: str) -> list[str]:
     """Classes that have a profile or iteration counts."""
-    from ecoshare.profiling.iteration_store import FOLDER
-    from ecoshare.profiling.profile_store import default_folder
+    from ecoshare.profiling.profiles_folder import ITERATIONS, default_folder
 
     with suppress(OSError, EcoshareError):
         folder = Path(ctx.params.get("profiles") or default_folder())
-        paths = (*folder.glob("[!.]*.json"), *(folder / FOLDER).glob("[!.]*.json"))
+        paths = (*folder.glob("[!.]*.json"), *(folder / ITERATIONS).glob("[!.]*.json"))
         return _beginning(sorted({path.stem for path in paths}), incomplete)
     return []
 

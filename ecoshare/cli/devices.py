@@ -15,6 +15,7 @@ from ecoshare.cli.output import note
 from ecoshare.errors import UsageError
 
 if TYPE_CHECKING:
+    from ecoshare.profiling.calibration_result import KnownSpeed
     from ecoshare.profiling.calibration_store import CalibrationStore
 
 
@@ -38,20 +39,23 @@ def devices(
 
     Nothing is set.
     """
-    from ecoshare.profiling.calibration_store import CalibrationStore
-    from ecoshare.profiling.profile_store import default_folder
+    from ecoshare.profiling.profiles_folder import default_folder
 
     if seconds is not None and not calibrate:
         raise UsageError("--seconds is the time of a load, and goes with --calibrate")
     if device is not None and not calibrate and calibration is None:
         raise UsageError("--device names the devices of --calibrate or --calibration")
-    store = CalibrationStore(profiles or default_folder())
+    folder = profiles or default_folder()
+    if not calibrate and calibration is None:
+        _show(folder, as_json)
+        return
+    from ecoshare.profiling.calibration_store import CalibrationStore
+
+    store = CalibrationStore(folder)
     if calibrate:
         _calibrate(device, seconds, wait, store, as_json)
     if calibration is not None:
         _write(calibration, device, store)
-    elif not calibrate:
-        _show(store, as_json)
     for line in store.notes:
         note(line)
 
@@ -82,16 +86,31 @@ def _write(path: Path, device: str | None, store: CalibrationStore) -> None:
         raise UsageError(f"cannot write {path}: {error.strerror}") from error
 
 
-def _show(store: CalibrationStore, as_json: bool) -> None:
+def _show(profiles: Path, as_json: bool) -> None:
     from ecoshare.devices.knob_survey import survey
     from ecoshare.devices.state_folder import StateFolder
-    from ecoshare.profiling.calibration_result import known_speeds
     from ecoshare.reporting.device_table import print_devices
 
     found = survey(StateFolder.of_this_user())
-    speeds = {each.key: known_speeds(each.key, store) for each in found}
+    speeds = _speeds(profiles, [each.key for each in found])
     if as_json:
-        told = [{**each.as_dict(), "speeds": [of.as_dict() for of in speeds[each.key]]} for each in found]
+        told = [{**each.as_dict(), "speeds": [of.as_dict() for of in speeds.get(each.key, ())]} for each in found]
         print(json.dumps(told, indent=2))
     else:
         print_devices(found, speeds, Console(highlight=False))
+
+
+def _speeds(profiles: Path, keys: list[str]) -> dict[str, list[KnownSpeed]]:
+    """Known speeds by the key of a device. Without a calibration the command loads nothing that reads one."""
+    from ecoshare.profiling.profiles_folder import CALIBRATION
+
+    if not (profiles / CALIBRATION).exists():
+        return {}
+    from ecoshare.profiling.calibration_result import known_speeds
+    from ecoshare.profiling.calibration_store import CalibrationStore
+
+    store = CalibrationStore(profiles)
+    found = {key: known_speeds(key, store) for key in keys}
+    for line in store.notes:
+        note(line)
+    return found

@@ -48,7 +48,8 @@ def list_profiles(profiles: ProfilesOption = None, as_json: JsonOption = False) 
     iteration time. "settled" says whether the figures were steady at the end. "iterations" are those of a whole job, as
     learned from completed jobs.
     """
-    from ecoshare.profiling.profile_store import ProfileStore, default_folder
+    from ecoshare.profiling.profile_store import ProfileStore
+    from ecoshare.profiling.profiles_folder import default_folder
     from ecoshare.reporting.profile_list import described, print_profiles
 
     store = ProfileStore(profiles or default_folder())
@@ -78,7 +79,8 @@ def show(
 
     Below it are the iterations of completed jobs of the class, by arguments. JSON has the profile only.
     """
-    from ecoshare.profiling.profile_store import ProfileStore, default_folder
+    from ecoshare.profiling.profile_store import ProfileStore
+    from ecoshare.profiling.profiles_folder import default_folder
     from ecoshare.profiling.stored_profiles import the_one_named
     from ecoshare.reporting.profile_list import print_counts
     from ecoshare.reporting.profile_text import print_profile
@@ -102,7 +104,8 @@ def rm(names: NamesArgument, profiles: ProfilesOption = None) -> None:
     Speeds beside other classes and tuned settings are relative to a class alone, so they go with its profile. The
     iterations of completed jobs and the times on single devices go, too. Nothing is removed where a name is wrong.
     """
-    from ecoshare.profiling.profile_store import ProfileStore, default_folder
+    from ecoshare.profiling.profile_store import ProfileStore
+    from ecoshare.profiling.profiles_folder import default_folder
     from ecoshare.profiling.stored_profiles import forget, named
 
     store = ProfileStore(profiles or default_folder())

@@ -11,7 +11,7 @@ from typing import Any
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.profiling.calibration_store import CalibrationStore, IterationTime, identity
 from ecoshare.profiling.device_speeds import ANY, COMPUTE, MEMORY, RelativeSpeed
-from ecoshare.values.device import DeviceInfo
+from ecoshare.values.device import SPEED_COLUMNS, DeviceInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ def as_csv(devices: Sequence[DeviceInfo], store: CalibrationStore) -> str:
     known = store.speeds(devices[0].described)
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
-    table.writerow(("device", "class", "speed"))
+    table.writerow(SPEED_COLUMNS)
     written = 0
     for place, device in enumerate(devices):
         for name, each in known.get(identity(device) or "", {}).items():

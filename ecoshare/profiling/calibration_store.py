@@ -22,9 +22,8 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, PositiveFlo
 from ecoshare.devices.state_folder import key
 from ecoshare.profiling.device_speeds import FLOOR, PARTITION_FLOOR, RelativeSpeed, device_speeds
 from ecoshare.profiling.json_store import KeptFiles
+from ecoshare.profiling.profiles_folder import CALIBRATION
 from ecoshare.values.device import DeviceInfo
-
-FOLDER = "calibration"
 
 MOST_TIMES = 9
 """Times that are kept for one class: as many as counts of iterations, for the same reasons."""
@@ -100,7 +99,7 @@ class CalibrationStore:
     """Store of iteration times by device, in the folder of the profiles. The folder need not exist yet."""
 
     def __init__(self, profiles: Path) -> None:
-        self._folder = profiles / FOLDER
+        self._folder = profiles / CALIBRATION
         self._kept = KeptFiles(self._folder, SCHEMA_VERSION, "is no calibration of its device", _DEEP)
 
     @property

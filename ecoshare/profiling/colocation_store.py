@@ -21,8 +21,8 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, PositiveFloat, model_validator
 
 from ecoshare.profiling.json_store import KeptFiles, made_utc
+from ecoshare.profiling.profiles_folder import BESIDE
 
-FOLDER = "beside"
 _LONGEST_NAME = 150
 
 
@@ -55,7 +55,7 @@ class ColocationStore:
     """Store of co-location measurements, in the folder of the profiles. The folder need not exist yet."""
 
     def __init__(self, profiles: Path) -> None:
-        self._folder = profiles / FOLDER
+        self._folder = profiles / BESIDE
         self._kept = KeptFiles(self._folder, 1, "is no measurement of neighbours", 2)
 
     @property

@@ -24,8 +24,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from ecoshare.common.plural import counted
 from ecoshare.profiling.json_store import CLASS_NAME, KeptFiles
 from ecoshare.profiling.profile import ProfileOrigin
-
-FOLDER = "iterations"
+from ecoshare.profiling.profiles_folder import ITERATIONS
 
 MOST_COUNTS = 9
 """Counts that are kept for one set of arguments. Their median withstands four outliers, and follows a lasting change,
@@ -146,7 +145,7 @@ class IterationStore:
     """Store of iteration counts, in the folder of the profiles. The folder need not exist yet."""
 
     def __init__(self, profiles: Path) -> None:
-        self._folder = profiles / FOLDER
+        self._folder = profiles / ITERATIONS
         self._kept = KeptFiles(self._folder, SCHEMA_VERSION, "holds no iteration counts of its class", _DEEP)
 
     @property

@@ -19,8 +19,7 @@ from pydantic import BaseModel, StrictInt, ValidationError
 from ecoshare.common import documents
 from ecoshare.common.atomic_write import atomic_write
 from ecoshare.errors import UnfitEnvironment
-
-HINT = "choose another folder with --profiles"
+from ecoshare.profiling.profiles_folder import HINT
 
 CLASS_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
 """Name of a job class, which is also the name of its files."""

@@ -13,7 +13,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import tempfile
 from collections import defaultdict
@@ -21,12 +20,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import platformdirs
-
 from ecoshare.errors import UnfitEnvironment
-from ecoshare.profiling.json_store import CLASS_NAME, HINT, KeptFiles
+from ecoshare.profiling.json_store import CLASS_NAME, KeptFiles
 from ecoshare.profiling.profile import Profile, ProfileOrigin
 from ecoshare.profiling.profile_difference import options, shown
+from ecoshare.profiling.profiles_folder import HINT
 
 SCHEMA_VERSION: int = Profile.model_fields["schema_version"].default
 
@@ -36,20 +34,6 @@ _DEEP = 3
 _INNERMOST_LIST = re.compile(r"\[\n\s+([^\[\]{}]*?)\n\s+\]")
 _LINE_BREAK = re.compile(r"\s*\n\s*")
 _EMPTY = hashlib.sha256(b"").hexdigest()
-
-
-def default_folder() -> Path:
-    """Folder in `$ECOSHARE_PROFILES`, else `ecoshare/profiles` in the user's data folder.
-
-    Raises:
-        UnfitEnvironment: The user has no home folder.
-    """
-    if own := os.environ.get("ECOSHARE_PROFILES"):
-        return Path(own)
-    try:
-        return platformdirs.user_data_path("ecoshare") / "profiles"
-    except RuntimeError as error:
-        raise UnfitEnvironment("there is no home folder to keep profiles in", HINT) from error
 
 
 class ProfileStore:

@@ -27,10 +27,10 @@ from pydantic import (
 )
 
 from ecoshare.profiling.json_store import KeptFiles
+from ecoshare.profiling.profiles_folder import TUNED
 from ecoshare.values.measurement import MeasurementStatus
 from ecoshare.values.packing import Packing
 
-FOLDER = "tuned"
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._+-]+")
 _LONGEST_NAME = 120
 _DEEP = 5
@@ -193,7 +193,7 @@ class TuningStore:
     """
 
     def __init__(self, profiles: Path) -> None:
-        self.folder = profiles / FOLDER
+        self.folder = profiles / TUNED
         self._kept = KeptFiles(self.folder, SCHEMA_VERSION, "is no result of tuning", _DEEP)
 
     @property

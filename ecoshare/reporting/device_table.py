@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.text import Text
@@ -10,10 +11,12 @@ from rich.text import Text
 from ecoshare.common.plural import counted
 from ecoshare.devices.knob_survey import FoundDevice, FoundKnob
 from ecoshare.devices.restore import KnobOutcome, Restored
-from ecoshare.profiling.calibration_result import KnownSpeed
 from ecoshare.reporting.link_words import group_lines
 from ecoshare.reporting.prose import say
 from ecoshare.reporting.text_table import TableColumn, print_columns
+
+if TYPE_CHECKING:
+    from ecoshare.profiling.calibration_result import KnownSpeed
 
 _COLOURS = {KnobOutcome.FAILED: "red", KnobOutcome.FOREIGN: "yellow"}
 

@@ -15,8 +15,7 @@ from ecoshare.advisers.delimited import lines_of, quoted
 from ecoshare.errors import UsageError
 from ecoshare.simulation.cluster import Cluster
 from ecoshare.simulation.traces.sheet import Row, Sheet
-
-COLUMNS = ("device", "class", "speed")
+from ecoshare.values.device import SPEED_COLUMNS
 
 _FORM = "a calibration has the columns device, class and speed, and a line for each of a device's classes"
 
@@ -33,7 +32,7 @@ def read(path: Path, cluster: Cluster) -> dict[str, dict[str, float]]:
     if not any(map(str.strip, lines)):
         raise UsageError(f"{path} is empty", _FORM)
     sheet = Sheet(str(path), lines, ",")
-    device, job_class, speed = sheet.columns(COLUMNS, "a calibration")
+    device, job_class, speed = sheet.columns(SPEED_COLUMNS, "a calibration")
     found: dict[str, dict[str, float]] = {each.name: {} for each in cluster.devices()}
     missing: dict[str, Row] = {}
     for row in sheet.rows():

@@ -11,6 +11,9 @@ PROCESSORS = "cpu"
 Speeds = tuple[tuple[str, float], ...]
 """Relative speed of a device for each job class; see `Device.speeds`."""
 
+SPEED_COLUMNS = ("device", "class", "speed")
+"""Columns of a file with such speeds, for `ecoshare simulate --calibration`."""
+
 _NOT_IN_JSON = ("total_bytes", "free_bytes", "unfit")
 """Fields that describe one moment, or hold only before a run begins."""
 

@@ -6,9 +6,9 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from ecoshare.profiling import calibration_store
 from ecoshare.profiling.calibration_result import as_csv, known_speeds
 from ecoshare.profiling.calibration_store import MOST_CLASSES, MOST_TIMES, CalibrationStore, IterationTime, identity
+from ecoshare.profiling.profiles_folder import CALIBRATION
 from ecoshare.values.device import DeviceInfo
 
 ONE = DeviceInfo("cuda:0", "cuda", "nvidia", "NVIDIA H200", "GPU-1", 1 << 30, 8)
@@ -21,7 +21,7 @@ def time(seconds: float, run: str = "r1") -> IterationTime:
 
 
 def files(folder: Path) -> list[Path]:
-    return sorted((folder / calibration_store.FOLDER).glob("*.json"))
+    return sorted((folder / CALIBRATION).glob("*.json"))
 
 
 def test_the_last_times_of_each_class_are_kept_and_compared(tmp_path: Path) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from ecoshare.profiling import colocation_store
 from ecoshare.profiling.colocation_store import ColocationStore
+from ecoshare.profiling.profiles_folder import BESIDE
 
 A, B, C = "a-000000000000", "b-000000000000", "c-000000000000"
 
@@ -29,13 +29,13 @@ def test_the_newest_of_a_group_counts(tmp_path: Path) -> None:
         store.save((A, B), (speed, speed), None)
     (only,) = store.of({A, B})
     assert only.speeds == (0.7, 0.7)
-    assert len(list((tmp_path / colocation_store.FOLDER).iterdir())) == 1
+    assert len(list((tmp_path / BESIDE).iterdir())) == 1
 
 
 def test_a_damaged_file_is_set_aside_and_a_newer_one_is_left_alone(tmp_path: Path) -> None:
     store = ColocationStore(tmp_path)
     store.save((A, B), (0.5, 0.5), None)
-    (path,) = (tmp_path / colocation_store.FOLDER).iterdir()
+    (path,) = (tmp_path / BESIDE).iterdir()
     content = json.loads(path.read_text())
     path.write_text(json.dumps({**content, "speeds": [0.5]}))
     assert not store.of({A, B}) and "not a speed for each" in store.notes[0]

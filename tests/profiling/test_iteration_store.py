@@ -9,7 +9,6 @@ from threading import Barrier, Thread
 import pytest
 
 from ecoshare.profiling.iteration_store import (
-    FOLDER,
     MOST_ARGUMENTS,
     MOST_COUNTS,
     IterationCount,
@@ -17,6 +16,7 @@ from ecoshare.profiling.iteration_store import (
     JobArguments,
     LearnedIterations,
 )
+from ecoshare.profiling.profiles_folder import ITERATIONS
 from tests.profiling.classes import NAME, origin
 
 
@@ -38,7 +38,7 @@ def learned(store: IterationStore, own: JobArguments) -> LearnedIterations | Non
 
 
 def path_of(profiles: Path) -> Path:
-    return profiles / FOLDER / f"{NAME}.json"
+    return profiles / ITERATIONS / f"{NAME}.json"
 
 
 def test_the_median_of_equal_arguments_is_learned(tmp_path: Path) -> None:

@@ -33,7 +33,8 @@ from ecoshare.profiling.profile import (
     ProfileWindow,
     Use,
 )
-from ecoshare.profiling.profile_store import ProfileStore, default_folder
+from ecoshare.profiling.profile_store import ProfileStore
+from ecoshare.profiling.profiles_folder import default_folder
 from tests.profiling.classes import NAME, origin, profile
 
 WRITER = """

@@ -12,8 +12,9 @@ import ecoshare
 from ecoshare.core.commands import Command, StartJob
 from ecoshare.core.events import Event, JobExited
 from ecoshare.jobs.load import load
-from ecoshare.profiling.iteration_store import FOLDER, IterationCount, IterationStore, JobArguments, LearnedIterations
+from ecoshare.profiling.iteration_store import IterationCount, IterationStore, JobArguments, LearnedIterations
 from ecoshare.profiling.profile_store import ProfileStore
+from ecoshare.profiling.profiles_folder import ITERATIONS
 from ecoshare.record.job_history import JobHistory
 from ecoshare.record.run_view import RunView
 from ecoshare.runtime import plan as planning
@@ -150,7 +151,7 @@ def test_a_class_of_many_arguments_keeps_them_apart(tmp_path: Path) -> None:
     assert iterations(planned(tmp_path, *jobs)) == {"a": 30, "b": 300, "c": None, "d": None}
     taught(first, {"c": (DONE, 7), "d": (DONE, 8)})
     assert iterations(planned(tmp_path, *jobs)) == {"a": 30, "b": 300, "c": 7, "d": 8}
-    (stored,) = (tmp_path / "profiles" / FOLDER).iterdir()
+    (stored,) = (tmp_path / "profiles" / ITERATIONS).iterdir()
     assert "hunter2" not in stored.read_text()
 
 
@@ -190,7 +191,7 @@ def test_trials_neither_teach_nor_learn(tmp_path: Path) -> None:
     trials = [sweep.trial(number, (("epochs", value),)) for number, value in enumerate(("3", "30"))]
     history = {trial.spec.name: finished(trial, (DONE, 40)) for trial in trials}
     assert teach(trials, history, "run", ProfileStore(tmp_path / "profiles")) == []
-    assert not (tmp_path / "profiles" / FOLDER).exists()
+    assert not (tmp_path / "profiles" / ITERATIONS).exists()
     # Not even from a count that stands under the arguments of the sweep.
     own = JobArguments.of(sweep.template.job_class.origin, "")
     count = own, IterationCount(iterations=40, run="run", job="s")
@@ -204,13 +205,13 @@ def test_a_store_that_cannot_be_written_or_read_is_told(tmp_path: Path) -> None:
     """The run is over, and its result must not be lost with the counts."""
     plan = planned(tmp_path, {"name": "a"})
     (tmp_path / "profiles").mkdir()
-    (tmp_path / "profiles" / FOLDER).touch()
+    (tmp_path / "profiles" / ITERATIONS).touch()
     history = {"a": finished(plan.jobs[0], (DONE, 40))}
     *_, note = teach(plan.jobs, history, "run", ProfileStore(tmp_path / "profiles"))
     assert note.startswith("the iterations of completed jobs are not kept: cannot write")
-    (tmp_path / "profiles" / FOLDER).unlink()
+    (tmp_path / "profiles" / ITERATIONS).unlink()
     taught(plan, {"a": (DONE, 40)})
-    (path,) = (tmp_path / "profiles" / FOLDER).iterdir()
+    (path,) = (tmp_path / "profiles" / ITERATIONS).iterdir()
     path.write_text("{")
     damaged = planned(tmp_path, {"name": "a"})
     assert iterations(damaged) == {"a": None} and any("iteration counts" in note for note in damaged.notes)

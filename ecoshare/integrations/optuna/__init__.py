@@ -25,7 +25,6 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 from rich.console import Console
 
 import ecoshare
-from ecoshare.advisers.advice import TUNING_LIMIT
 from ecoshare.common.folders import RUNS
 from ecoshare.core.events import JobExited
 from ecoshare.devices.choice import find_all
@@ -42,7 +41,8 @@ from ecoshare.jobs.quantities import parse_size_bytes
 from ecoshare.jobs.schema import JobConfig
 from ecoshare.jobs.sweep import LONGEST_NUMBER, MAX_TRIALS, Sweep, trial_name
 from ecoshare.jobs.sweep import Optuna as OptunaOptions
-from ecoshare.profiling.profile_store import ProfileStore, default_folder
+from ecoshare.profiling.profile_store import ProfileStore
+from ecoshare.profiling.profiles_folder import default_folder
 from ecoshare.record.reading import is_live
 from ecoshare.record.run_folder import RunFolder, write_json
 from ecoshare.reporting.progress import Expendable, PlainProgress
@@ -51,7 +51,7 @@ from ecoshare.runtime.forked_client import ForkedServer
 from ecoshare.runtime.interrupts import Interrupts
 from ecoshare.runtime.plan import Plan
 from ecoshare.values.attempt import Outcome
-from ecoshare.values.goal import Goal
+from ecoshare.values.goal import TUNING_LIMIT, Goal
 from ecoshare.values.sweep_spec import SweepSpec
 
 JOB = "ecoshare:job"
