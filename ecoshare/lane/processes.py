@@ -1,8 +1,8 @@
 """Processes of a job, read from /proc (Linux): lists them, measures their memory and time, and ends them.
 
 `psutil` is not used: forked jobs would find it loaded, and `family` runs four times a second for each job on the CPU.
-Ratios of psutil's time to ours, for nine processes among 80 and 380 of the machine: `family` 8 and 33 (psutil reads
-every process of the machine), `processor_s` 1.9, `resident_bytes` 1.7, `proportional_bytes` 1.06.
+Ratios of psutil's time to ours, for nine processes among 85 and 397 of the machine: `family` 20 and 68 (psutil reads
+every process of the machine), `processor_s` 4, `resident_bytes` 6, `proportional_bytes` 1.5.
 """
 
 from __future__ import annotations
@@ -57,9 +57,21 @@ def mark(name: str, value: str) -> None:
 def is_stopped(pid: int) -> bool:
     """Whether a signal or a debugger has stopped a process, which then does nothing until it is continued."""
     try:
-        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] in (b"T", b"t")
+        return _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()[0] in (b"T", b"t")
     except (OSError, IndexError):
         return False
+
+
+def _read(path: str) -> bytes:
+    """Content of a file of the kernel. `Path.read_bytes` takes 2.4 times as long, and a run reads many."""
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        content = b""
+        while part := os.read(file, 65536):
+            content += part
+        return content
+    finally:
+        os.close(file)
 
 
 def family(pid: int) -> list[int]:
@@ -68,7 +80,7 @@ def family(pid: int) -> list[int]:
     for member in found:
         try:
             for task in os.scandir(f"/proc/{member}/task"):
-                found += [int(child) for child in Path(task.path, "children").read_text().split()]
+                found += map(int, _read(f"{task.path}/children").split())
         except (OSError, ValueError):
             continue  # gone in between
     return found
@@ -102,7 +114,7 @@ def processor_s(pids: list[int]) -> float:
     for pid in pids:
         try:
             # The name of the program, in brackets, may hold anything.
-            fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+            fields = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
             ticks += sum(map(int, fields[11:15]))
         except (OSError, ValueError):
             continue
@@ -114,7 +126,7 @@ def resident_bytes(pids: list[int]) -> int:
     total = 0
     for pid in pids:
         try:
-            total += int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE_BYTES
+            total += int(_read(f"/proc/{pid}/statm").split()[1]) * _PAGE_BYTES
         except (OSError, IndexError):
             continue
     return total
