@@ -17,12 +17,20 @@ as much service, the job gets the turn at the holder's next boundary, not only a
 
     rank 0   A █▏  ▏█▏  ▏█▏  ▏█▏  ▏              loads data after each iteration
     rank 0   B  ▏██▏ ▏██▏ ▏██▏ ▏██▏              has the time that A leaves, at least half of it
+
+A service waits with the time at which its answer is due. Before a job runs for so long that a service could not keep
+its time, the service has the turn, whatever the ranks; of several services the one that is due first.
+
+::
+
+    service  S         ▏█▏          due ↓        the request came, and was answered, within one iteration of A
+    rank 0   A ████████▏ ▏████████▏████████
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 HANDOVER_SHARE = 0.01
@@ -53,6 +61,9 @@ class Contender(NamedTuple):
         service_s: Weighted service (s): time for which the job has held the turn / its weight.
         since_s: Time (s) at which the job began to wait.
         back: Whether the job had the turn before, left it to load data, and has not had it since.
+        needs_s: Time (s) that the job runs at least once it has the turn, as an upper estimate: an iteration, or the
+            answer of a service.
+        due_s: Time (s) at which a service has to answer; infinity for any other job.
     """
 
     slot: int
@@ -60,6 +71,25 @@ class Contender(NamedTuple):
     service_s: float
     since_s: float
     back: bool = False
+    needs_s: float = 0.0
+    due_s: float = math.inf
+
+    @property
+    def latest_s(self) -> float:
+        """Latest time (s) at which a service must have the turn to answer in time; infinity for any other job."""
+        return self.due_s - self.needs_s
+
+
+def pressing(waiting: Iterable[Contender], now_s: float, needs_s: float) -> Contender | None:
+    """Service that gets the turn before another job runs for `needs_s` (s); None if every service can wait for that.
+
+    It is the one that is due first (earliest deadline first: Jackson, 1955), even if another is the one that cannot
+    wait. Ranks and shares do not count.
+    """
+    services = [each for each in waiting if each.due_s < math.inf]
+    if all(now_s + needs_s <= each.latest_s for each in services):
+        return None
+    return min(services, key=lambda each: (each.due_s, each.slot))
 
 
 def next_holder(
@@ -76,6 +106,10 @@ def next_holder(
     job with the longest wait gets it. The job with the least service itself counts among those still to be served, as a
     margin. It does not count if it was away: in a lane of few jobs, the margin would keep it from coming in early.
 
+    A service that is `pressing` goes before the job that is chosen so, unless that job has waited beyond the bound: it
+    has an iteration then, even if services could use all the time. If the chosen job is a service, the service that is
+    due first has its turn.
+
     Args:
         contenders: Jobs that want the turn.
         now_s: Present time (s) on the clock of `since_s`.
@@ -85,13 +119,23 @@ def next_holder(
     waiting = list(contenders)
     if not waiting:
         return None
-    first = min(each.rank for each in waiting)
-    waiting = sorted((each for each in waiting if each.rank == first), key=lambda each: (each.since_s, each.slot))
+    chosen = _fairest(waiting, now_s, turn_s, bound_s)
+    is_service = chosen.due_s < math.inf
+    if not is_service and now_s - chosen.since_s > bound_s:
+        return chosen.slot
+    first = pressing(waiting, now_s, math.inf if is_service else chosen.needs_s)
+    return (first or chosen).slot
+
+
+def _fairest(contenders: Sequence[Contender], now_s: float, turn_s: float, bound_s: float) -> Contender:
+    """Job that gets the turn by ranks, shares and waits alone."""
+    first = min(each.rank for each in contenders)
+    waiting = sorted((each for each in contenders if each.rank == first), key=lambda each: (each.since_s, each.slot))
     least = min(waiting, key=lambda each: (each.service_s, each.since_s, each.slot))
     served = [each for each in waiting if each is not least or not each.back]
     if any(now_s - each.since_s + (turns + 1) * turn_s > bound_s for turns, each in enumerate(served)):
-        return waiting[0].slot
-    return least.slot
+        return waiting[0]
+    return least
 
 
 def service_on_return_s(own_s: float, present_s: Iterable[float], credit_s: float = 0.0) -> float:
@@ -130,7 +174,7 @@ def successor(
     """Slot that has the turn after a boundary of the holder; the holder's own slot if it goes on.
 
     After its quantum the holder contends like the other jobs. Before that it makes room only for the next job in turn,
-    and only if that job has a lower rank or was away.
+    and only if that job has a lower rank or was away, or for a service that is `pressing`.
 
     Args:
         holder: Holder, with its service up to now and `since_s` equal to now.
@@ -141,9 +185,13 @@ def successor(
         bound_s: Bound (s) of the wait of a job among jobs of equal rank.
     """
     others = list(waiting)
-    chosen = next_holder([*others, holder], now_s, turn_s, bound_s)
+    everyone = [*others, holder]
+    chosen = next_holder(everyone, now_s, turn_s, bound_s)
     comes_in = any(each.slot == chosen and (each.back or each.rank < holder.rank) for each in others)
-    return holder.slot if chosen is None or not (used_up or comes_in) else chosen
+    if chosen is not None and (used_up or comes_in):
+        return chosen
+    hurried = pressing(everyone, now_s, holder.needs_s)
+    return holder.slot if hurried is None else hurried.slot
 
 
 def quantum_s(

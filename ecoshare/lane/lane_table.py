@@ -97,7 +97,7 @@ class LaneTable:
         layout.header.holder = NO_SLOT
         layout.header.waiting_rank = NO_RANK
         layout.header.only = ANY_SLOT
-        layout.header.early_at_s = math.inf
+        layout.header.early_at_s = layout.header.latest_s = math.inf
         layout.header.wait_per_job_s = wait_per_job_s
         layout.header.refill_s = REFILL_AT_FIRST_S
         create_file(path, layout)
@@ -247,7 +247,14 @@ class LaneTable:
         for index in range(self.header.used):
             slot = self.slots[index]
             if slot.seat == SlotState.WAITING and index != holder and self.admits(index):
-                yield Contender(index, slot.rank, slot.service_s, slot.since_s, bool(slot.back))
+                yield self.contender(index, slot.service_s, slot.since_s)
+
+    def contender(self, index: int, service_s: float, since_s: float) -> Contender:
+        """Job of a slot, with its service and since when it waits."""
+        slot = self.slots[index]
+        if slot.due_s:
+            return Contender(index, slot.rank, service_s, since_s, bool(slot.back), slot.answer_s, slot.due_s)
+        return Contender(index, slot.rank, service_s, since_s, bool(slot.back), slot.longest_iteration_s)
 
     def admits(self, index: int) -> bool:
         """Whether a slot may have the turn: every slot may, unless it is reserved, or the job parked or barred."""
@@ -388,11 +395,11 @@ class LaneTable:
     def refresh(self) -> None:
         """Update the values that a holder reads at each boundary without the lock. The caller holds the lock.
 
-        The values are the rank of the most urgent job that waits, the quantum, and the service beyond which the holder
-        makes room for a job that was away.
+        The values are the rank of the most urgent job that waits, the quantum, the service beyond which the holder
+        makes room for a job that was away, and the time at which it has to have made room for a service.
         """
         header, holder = self.header, self.header.holder
-        jobs, longest_s, waiting_rank, back = 0, 0.0, NO_RANK, False
+        jobs, longest_s, waiting_rank, back, latest_s = 0, 0.0, NO_RANK, False, math.inf
         for index in range(header.used):
             slot = self.slots[index]
             seat = slot.seat
@@ -402,11 +409,14 @@ class LaneTable:
                 if seat == SlotState.WAITING and index != holder and self.admits(index):
                     waiting_rank = min(waiting_rank, slot.rank)
                     back = back or bool(slot.back)
+                    if slot.due_s:
+                        latest_s = min(latest_s, slot.due_s - slot.answer_s)
         cost_s = header.latency_s + max(0.0, header.refill_s) + (header.empty_s if header.empties else 0.0)
         header.quantum_s = quantum_s(jobs, cost_s, longest_s, header.wait_per_job_s)
         header.turn_s = header.quantum_s + longest_s + cost_s
         header.bound_s = jobs * header.wait_per_job_s
         header.waiting_rank = waiting_rank if holder == NO_SLOT or self.admits(holder) else AT_ONCE
+        header.latest_s = latest_s
         header.early_at_s = math.inf
         if back and holder != NO_SLOT:
             header.early_at_s = early_at_s(self.slots[holder].rank, self.contenders())

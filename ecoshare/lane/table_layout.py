@@ -27,7 +27,7 @@ NO_GOAL = 0
 UNREACHABLE = 1
 """Goal of a job that was asked to move and cannot: the job stays."""
 
-MAGIC = 0x45434F39
+MAGIC = 0x45434F3A
 """First word of a table. It changes with the layout."""
 
 KEPT = (
@@ -107,6 +107,7 @@ class Header(ctypes.Structure):
         ("unused", ctypes.c_uint32),
         ("quantum_s", ctypes.c_double),
         ("early_at_s", ctypes.c_double),
+        ("latest_s", ctypes.c_double),
         ("wait_per_job_s", ctypes.c_double),
         ("bound_s", ctypes.c_double),
         ("turn_s", ctypes.c_double),
@@ -129,6 +130,9 @@ class Slot(ctypes.Structure):
 
     A job that is parked, or is about to be (`parked`), gets no turn. Neither does a rank of a gang while a rank before
     it has no turn in its own lane (`barred`).
+
+    A service that waits says when its answer is due (`due_s`), and how long the answer takes at most (`answer_s`). The
+    time is 0 for any other job, and for a service that has nothing to answer.
 
     A job without the turn says whether it has emptied the cache of its allocator (`emptied`). If the header's `empties`
     is set, such a job empties its cache before another job may allocate.
@@ -169,6 +173,8 @@ class Slot(ctypes.Structure):
         ("iteration_s", ctypes.c_double),
         ("longest_iteration_s", ctypes.c_double),
         ("cpu_s", ctypes.c_double),
+        ("due_s", ctypes.c_double),
+        ("answer_s", ctypes.c_double),
     )
 
     def process(self) -> tuple[int, bool]:

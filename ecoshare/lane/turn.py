@@ -29,7 +29,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from ecoshare.core.turns import Contender
 from ecoshare.lane.boundary_answers import BoundaryAnswers
 from ecoshare.lane.gang_turn import GangTurn
 from ecoshare.lane.lane_table import LaneTable, lane_path
@@ -140,7 +139,7 @@ class LaneTurn:
                 now_s = time.monotonic()
                 held_s = now_s - slot.since_s
                 used_up = held_s >= header.quantum_s
-                mine = Contender(self._index, slot.rank, self._service_s(held_s), now_s)
+                mine = table.contender(self._index, self._service_s(held_s), now_s)
                 chosen = table.succeed(mine, used_up, now_s)
                 if chosen == self._index and not used_up:
                     header.early_at_s = math.inf  # not in this turn, unless a job comes or goes
@@ -165,8 +164,9 @@ class LaneTurn:
         slot, header = self._slot, self._table.header
         if slot.stop == 1 or header.waiting_rank == NO_RANK or slot.seat != SlotState.HOLDING:
             return bool(slot.stop == 1)
-        held_s = time.monotonic() - slot.since_s
-        early = self._service_s(held_s) > header.early_at_s
+        now_s = time.monotonic()
+        held_s = now_s - slot.since_s
+        early = self._service_s(held_s) > header.early_at_s or now_s + slot.longest_iteration_s > header.latest_s
         return bool(held_s >= header.quantum_s or early or header.waiting_rank < slot.rank)
 
     @property

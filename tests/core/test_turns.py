@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import random
-from dataclasses import dataclass
+from collections import deque
+from dataclasses import dataclass, field
+from itertools import accumulate
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,6 +18,7 @@ from ecoshare.core.turns import (
     Contender,
     early_at_s,
     next_holder,
+    pressing,
     quantum_s,
     service_on_return_s,
     successor,
@@ -147,6 +150,32 @@ def test_no_job_comes_early_if_another_would_wait_past_the_bound() -> None:
     assert after_boundary(holder, waits, was_away, bound_s=8.5) == 0, "the other would have waited for 9 s"
 
 
+def test_a_service_waits_as_long_as_an_iteration_fits_before_it() -> None:
+    holder = Contender(0, 0, 5.0, 10.0, needs_s=3.0)
+    service = Contender(1, 0, 9.0, 9.0, needs_s=1.0, due_s=14.0)
+    assert after_boundary(holder, service) == 0, "the answer is out at 14, when it is due"
+    assert after_boundary(holder, service._replace(due_s=13.9)) == 1
+    assert after_boundary(holder, service._replace(due_s=13.9, rank=7)) == 1, "ranks do not count"
+    assert after_boundary(holder, service, used_up=True) == 0, "it has had more, and can wait"
+    assert pressing([service], 10.0, 3.0) is None and pressing([holder], 10.0, 99.0) is None
+
+
+def test_the_service_that_is_due_first_goes_first() -> None:
+    long = Contender(1, 0, 0.0, 9.0, needs_s=5.0, due_s=15.0)
+    soon = Contender(2, 3, 9.0, 9.5, needs_s=1.0, due_s=14.0)
+    assert next_holder([long, soon], now_s=10.0) == 2
+    holder = Contender(0, 0, 5.0, 10.0, needs_s=1.0)
+    assert after_boundary(holder, long, soon) == 2, "the other one cannot wait either, but is in time after it"
+    assert after_boundary(holder._replace(due_s=13.0), long, soon) == 0, "the holder is due before them"
+
+
+def test_a_job_that_has_waited_past_the_bound_goes_before_services() -> None:
+    waits = Contender(0, 0, 1.0, 2.0, needs_s=3.0)
+    service = Contender(1, 0, 5.0, 9.0, needs_s=1.0, due_s=11.0)
+    assert next_holder([waits, service], 10.0, 1.0, bound_s=9.0) == 1
+    assert next_holder([waits, service], 10.0, 1.0, bound_s=7.0) == 0
+
+
 @dataclass
 class Simulated:
     """Job in virtual time, with the length of an iteration and of the absence after it; and its results."""
@@ -161,6 +190,44 @@ class Simulated:
     since_s: float = 0.0
     back_at_s: float | None = 0.0  # None: it is there
     back: bool = False
+    due_s: float = math.inf
+
+    def contender(self, slot: int, service_s: float, since_s: float) -> Contender:
+        return Contender(slot, self.rank, service_s, since_s, self.back, self.iteration_s, self.due_s)
+
+    def goes_on(self, now_s: float) -> bool:
+        """Whether the job has more to do after its iteration; it leaves the turn otherwise."""
+        self.back_at_s = now_s + self.away_s if self.away_s else None
+        return not self.away_s
+
+    def begins(self) -> None:
+        """The job is back."""
+
+
+@dataclass
+class SimulatedService(Simulated):
+    """Service: `iteration_s` is the time of an answer, and its requests come at given times."""
+
+    target_s: float = 0.0
+    arrivals_s: deque[float] = field(default_factory=deque)
+    late_s: list[float] = field(default_factory=list)
+    """Time of each answer after it was due."""
+
+    def __post_init__(self) -> None:
+        self.back_at_s = self.arrivals_s[0]
+
+    def goes_on(self, now_s: float) -> bool:
+        self.late_s.append(now_s - self.due_s)
+        self.arrivals_s.popleft()
+        self.begins()
+        if self.arrivals_s and self.arrivals_s[0] <= now_s:
+            self.back_at_s = None
+            return True
+        self.back_at_s = self.arrivals_s[0] if self.arrivals_s else math.inf
+        return False
+
+    def begins(self) -> None:
+        self.due_s = self.arrivals_s[0] + self.target_s if self.arrivals_s else math.inf
 
 
 class Lane:
@@ -196,22 +263,23 @@ class Lane:
             turn_s = self.turn_s / min((self.jobs[each].weight for each in present), default=1.0)
             job.back, job.since_s, job.back_at_s = job.held_s > 0.0, back_at_s, None
             job.service_s = service_on_return_s(job.service_s, present_s, turn_s if job.back else 0.0)
+            job.begins()
         if self.holder is None:
             self._grant(self._next())
 
     def _boundary(self, slot: int) -> None:
         job, held_s = self.jobs[slot], self.now_s - self.began_s
-        if job.away_s:
+        if not job.goes_on(self.now_s):
             self._account(slot)
-            job.back_at_s = self.now_s + job.away_s
             self._grant(self._next())
             return
         waiting = self._waiting()
         used_up, urgent = held_s >= self.quantum_s, any(each.rank < job.rank for each in waiting)
         early = self._service_s(slot, self.now_s) > early_at_s(job.rank, waiting)
-        if not waiting or not (used_up or urgent or early):
+        late = any(self.now_s + job.iteration_s > each.latest_s for each in waiting)
+        if not waiting or not (used_up or urgent or early or late):
             return
-        mine = Contender(slot, job.rank, self._service_s(slot, self.now_s), self.now_s)
+        mine = job.contender(slot, self._service_s(slot, self.now_s), self.now_s)
         chosen = successor(mine, waiting, used_up, self.now_s, self.turn_s, self.bound_s)
         if chosen == slot and not used_up:
             return
@@ -221,7 +289,7 @@ class Lane:
 
     def _waiting(self) -> list[Contender]:
         return [
-            Contender(slot, job.rank, job.service_s, job.since_s, job.back)
+            job.contender(slot, job.service_s, job.since_s)
             for slot, job in enumerate(self.jobs)
             if job.back_at_s is None and slot != self.holder
         ]
@@ -281,3 +349,41 @@ def test_absences_starve_no_job_and_no_job_waits_past_the_bound(jobs: list[Simul
         can_use = job.iteration_s / (job.away_s + iterations_s) if job.away_s else 1.0
         assert job.held_s / lane.now_s > 0.85 * min(can_use, 1 / len(jobs))
         assert job.longest_wait_s <= lane.bound_s + 1e-9
+
+
+def requests(gaps_s: list[float]) -> deque[float]:
+    return deque(accumulate(gaps_s))
+
+
+@given(
+    st.lists(JOBS, min_size=1, max_size=6),
+    st.floats(0.001, 0.02),
+    st.floats(0.0, 0.05),
+    st.lists(st.floats(0.0, 0.1), min_size=1, max_size=300),
+    st.integers(0, 3),
+)
+def test_a_service_that_is_admitted_keeps_its_target(
+    jobs: list[Simulated], answer_s: float, spare_s: float, gaps_s: list[float], rank: int
+) -> None:
+    """It waits for one iteration that has begun, and for the requests before it, but for nothing else."""
+    longest_s = max(job.iteration_s for job in jobs)
+    gaps_s = [gap_s + answer_s + longest_s for gap_s in gaps_s]
+    service = SimulatedService(
+        answer_s, rank=rank, target_s=longest_s + answer_s + spare_s, arrivals_s=requests(gaps_s)
+    )
+    lane = Lane([*jobs, service], 0.0001)
+    lane.run(sum(gaps_s) + 1.0)
+    assert len(service.late_s) == len(gaps_s)
+    assert max(service.late_s) <= 1e-9
+
+
+@given(st.lists(st.floats(0.001, 0.01), min_size=1, max_size=5), st.floats(0.002, 0.03))
+def test_services_without_end_leave_a_job_an_iteration_within_the_bound(
+    answers_s: list[float], iteration_s: float
+) -> None:
+    services = [SimulatedService(each, target_s=0.001, arrivals_s=requests([0.0] * 20_000)) for each in answers_s]
+    plain = Simulated(iteration_s)
+    lane = Lane([plain, *services], 0.0001)
+    lane.run(10.0)
+    assert plain.held_s > 0.0
+    assert plain.longest_wait_s <= lane.bound_s + lane.quantum_s + max(answers_s) + 1e-9
