@@ -10,6 +10,8 @@ from collections.abc import Callable
 
 TYPE_CHECKING = False  # type checkers take it as True; `typing` would cost each job's process some milliseconds
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from ecoshare.api.profile_script import ProfileRequest as ProfileRequest
     from ecoshare.api.profile_script import ProfileResult as ProfileResult
     from ecoshare.api.profile_script import profile as profile
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
     from ecoshare.api.tune_packing import TuneRequest as TuneRequest
     from ecoshare.api.tune_packing import TuneResult as TuneResult
     from ecoshare.api.tune_packing import tune as tune
+    from ecoshare.lane.service_job import NextAnswer
+    from ecoshare.values.service import ServiceSpec
 
 __version__ = "0.1.0"
 
@@ -46,6 +50,15 @@ _declare: Callable[[], None] | None = None
 
 _report: Callable[[dict[str, float]], None] | None = None
 """Function behind `report`. The runner sets it, too."""
+
+_service: ServiceSpec | None = None
+"""Service that this process is. The runner sets it, and the next two."""
+
+_answering: Callable[[float, float | None], AbstractContextManager[NextAnswer]] | None = None
+"""Function behind the batches of `serve`: the service has its turn inside the context."""
+
+_requests_path = ""
+"""Path for the record of the requests of this service."""
 
 _function: Callable[[str], None] | None = None
 """Function that a job calls if it is not a script. `lane.forked_server` sets it."""

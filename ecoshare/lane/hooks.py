@@ -40,6 +40,7 @@ from torch.utils.data import dataloader
 
 from ecoshare.lane import first_calls
 from ecoshare.lane.after_import import after_import
+from ecoshare.lane.compiled_calls import watch_compiled_calls
 from ecoshare.lane.iterations import Boundary, IterationPhase, IterationTracker
 from ecoshare.lane.reached_parameters import reaches_parameter
 
@@ -302,7 +303,7 @@ def install() -> None:
         register_optimizer_step_post_hook(_stepped)
         _wrap_optimizers()
         _wrap_backward()
-        after_import("torch._dynamo.eval_frame", _wrap_compile)
+        watch_compiled_calls(_around)
         _wrap_fetch()
         os.register_at_fork(after_in_child=_switch_off)
 
@@ -369,34 +370,6 @@ def _hide_from_dynamo(function: Callable[..., Any]) -> None:
 def _switch_off() -> None:
     if _here is not None:
         _here.switch_off()
-
-
-def _wrap_compile() -> None:
-    from torch._dynamo.eval_frame import OptimizedModule
-
-    compile_any = torch.compile
-    call_module = OptimizedModule.__call__
-
-    @functools.wraps(compile_any)
-    def compile_and_watch(model: Any = None, **options: Any) -> Any:
-        if model is None:  # a decorator with options
-            return lambda actual: compile_and_watch(actual, **options)
-        compiled = compile_any(model, **options)
-        if isinstance(compiled, nn.Module):
-            return compiled  # called through its class, below
-
-        @functools.wraps(compiled)
-        def call_watched(*args: Any, **arguments: Any) -> Any:
-            return _around(None, compiled, args, arguments)
-
-        return call_watched
-
-    @functools.wraps(call_module)
-    def call_module_watched(module: nn.Module, *args: Any, **arguments: Any) -> Any:
-        return _around(module, call_module, (module, *args), arguments)
-
-    torch.compile = compile_and_watch  # `Module.compile` goes through it too
-    OptimizedModule.__call__ = call_module_watched
 
 
 def _around(

@@ -90,6 +90,13 @@ class HookedJob:
         self._keeps_lanes = len(self._turns) > 1
         self._kept: KeptLane | None = None
 
+    def start(self) -> None:
+        """Take the turn before the script begins, if its first work is device work."""
+        if self._launch.launcher:
+            self.keep_lane(f"{self._launch.launcher} starts processes that use the device")
+        elif self._launch.device == "cpu" or self._launch.ranks:
+            self.take()
+
     def take(self) -> None:
         """Wait for the turn of every lane."""
         self._use_turn(self._take_all)
@@ -214,8 +221,11 @@ class HookedJob:
         if self._kept is not None and os.getpid() != self._pid:  # a child that the script has forked
             self._kept.begin()
         else:
-            self.take()
+            self._begin_device_work()
         self._limit_cuda()
+
+    def _begin_device_work(self) -> None:
+        self.take()
 
     def _limit_cuda(self) -> None:
         """Limit the allocator on each device to the memory that the context leaves of the memory of the job."""
@@ -286,7 +296,7 @@ def run(launch: LaunchAttempt, forked: bool) -> None:
     Raises:
         SystemExit: If the script exits before its end, or fails.
     """
-    job = HookedJob(launch)
+    job = _job_of(launch)
     atexit.register(job.end)  # the first to be registered is the last to run
     job.hear()
     dress(launch)
@@ -296,12 +306,17 @@ def run(launch: LaunchAttempt, forked: bool) -> None:
         ranks.match_threads(launch)
     if launch.device == "cuda":
         job.watch_children()
-    if launch.launcher:
-        job.keep_lane(f"{launch.launcher} starts processes that use the device")
-    elif launch.device == "cpu" or launch.ranks:
-        job.take()
+    job.start()
     after_import("torch", job.watch_torch)
     execute(launch, job)
+
+
+def _job_of(launch: LaunchAttempt) -> HookedJob:
+    if launch.service is None:
+        return HookedJob(launch)
+    from ecoshare.lane.service_job import ServiceJob
+
+    return ServiceJob(launch)
 
 
 def execute(launch: LaunchAttempt, job: HookedJob) -> None:

@@ -50,9 +50,11 @@ KEPT = (
     "warm_iterations",
     "iteration_s",
     "longest_iteration_s",
+    "due_s",
+    "answer_s",
 )
 """Fields that a job keeps when it moves to another lane: its claim, until the controller sends another, and its
-counters. Service is not kept: the job is a newcomer there. Requests to the job have been written to both slots."""
+counters. Held service is not kept: the job is a newcomer there. Requests to the job have been written to both slots."""
 
 
 class SlotState(IntEnum):

@@ -113,6 +113,10 @@ class LaneTurn:
                 return
         self._wait()
 
+    def answer_by(self, due_s: float, answer_s: float) -> None:
+        """Tell when (s, monotonic) the next answer of a service is due, and how long (s) it takes at most."""
+        self._slot.due_s, self._slot.answer_s = due_s, answer_s
+
     def offer(self, drain: Callable[[], None]) -> None:
         """Offer the turn at a boundary: hand it over if the quantum is used up, or an earlier hand-over is due.
 

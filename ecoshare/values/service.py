@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 QUEUE = 256
 """Most requests that wait at once, unless the job says otherwise."""
@@ -50,3 +52,14 @@ class ServiceSpec:
     batch_sizes: tuple[int, ...] = ()
     queue: int = QUEUE
     requests: RequestSource | None = None
+
+
+def service_of(fields: Mapping[str, Any]) -> ServiceSpec:
+    """Service of the plain data that `dataclasses.asdict` made of one."""
+    made = fields["requests"]
+    return ServiceSpec(
+        p99_s=fields["p99_s"],
+        batch_sizes=tuple(fields["batch_sizes"]),
+        queue=fields["queue"],
+        requests=None if made is None else RequestSource(**made),
+    )

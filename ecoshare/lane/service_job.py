@@ -1,0 +1,102 @@
+"""A service inside its process: it has the turn for root calls and for the batches of `ecoshare.serve` only.
+
+It starts, loads its model and waits for requests without the turn.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import ecoshare
+from ecoshare.lane.messages import LaunchAttempt
+from ecoshare.lane.runner import HookedJob
+from ecoshare.lane.service_turn import ServiceTurn
+from ecoshare.values.service import service_of
+
+
+class NextAnswer:
+    """What a service has to answer after its present batch.
+
+    Attributes:
+        due_s: Time (s) on the monotonic clock at which it is due; infinity if no request waits.
+        answer_s: Time (s) that it takes at most; None if that is unknown.
+    """
+
+    def __init__(self) -> None:
+        self.due_s, self.answer_s = math.inf, None
+
+
+class ServiceJob(HookedJob):
+    """Service of this process."""
+
+    def __init__(self, launch: LaunchAttempt) -> None:
+        """Prepare the service.
+
+        Args:
+            launch: The attempt that runs.
+        """
+        super().__init__(launch)
+        assert launch.service is not None, "the job is a service"
+        self._spec = service_of(launch.service)
+        turn = self._turns[0]
+        self._turn = ServiceTurn(turn, self._spec.p99_s, self._drain, lambda: self._answer(turn), self._within)
+        self._calls: Any = None  # hooks, once torch is imported
+
+    def start(self) -> None:
+        """Let the program find the service. No turn is taken."""
+        ecoshare._service, ecoshare._answering = self._spec, self.answering
+        ecoshare._requests_path = self._launch.requests_path
+
+    @contextmanager
+    def answering(self, due_s: float, answer_s: float | None) -> Iterator[NextAnswer]:
+        """Context manager: the service has its turn inside.
+
+        Args:
+            due_s: Time (s) on the monotonic clock at which the answer is due.
+            answer_s: Time (s) that it takes at most; None if that is unknown.
+        """
+        self._turn.begin(due_s, answer_s)
+        following = NextAnswer()
+        if self._calls is not None:
+            self._calls.hold()
+        try:
+            yield following
+        finally:
+            if self._calls is not None:
+                self._calls.release()
+            self._turn.end(following.due_s, following.answer_s)
+
+    def finish(self) -> None:
+        """Do nothing: no iteration is left to count."""
+
+    def end(self) -> None:
+        """Write what is left. Threads may still have the turn: the supervisor passes it on when the process is gone."""
+        self._trace.flush()
+
+    def watch_torch(self) -> None:
+        """Install the hooks. torch must be imported."""
+        import torch
+
+        from ecoshare.lane.service_hooks import ServiceHooks
+
+        self._calls = ServiceHooks(self._turn)
+        self._calls.install()
+        if self._launch.device == "cuda":
+            torch.cuda._lazy_call(self._begin_cuda)  # type: ignore[no-untyped-call]
+
+    def _take_all(self) -> None:
+        self._turn.keep()
+
+    def _begin_device_work(self) -> None:
+        """Do nothing: the service loads its model without the turn."""
+
+    def _within(self, use: Callable[[], None]) -> None:
+        """Call a function that uses the turn. A request to keep the lane interrupts the main thread only."""
+        if threading.current_thread() is threading.main_thread():
+            self._use_turn(use)
+        else:
+            use()
