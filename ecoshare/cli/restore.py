@@ -24,7 +24,8 @@ def restore(
 ) -> None:
     """Put back clocks and power that a run has left, where both it and its guard were killed."""
     from ecoshare.devices.journal import UntrustedJournal
-    from ecoshare.devices.restore import Busy, Foreign, KnobOutcome, mend
+    from ecoshare.devices.restore import Busy, Foreign, KnobOutcome
+    from ecoshare.devices.restore_in_time import mend_in_time
     from ecoshare.devices.state_folder import StateFolder
     from ecoshare.reporting.device_table import print_restored
 
@@ -32,7 +33,7 @@ def restore(
     done, troubles = [], []
     for path in _journals(state):
         try:
-            done += mend(path, state, foreign=Foreign.OVERWRITE if force else Foreign.ASK)
+            done += mend_in_time(path, state, foreign=Foreign.OVERWRITE if force else Foreign.ASK)
         except UntrustedJournal as error:
             troubles.append(str(error))
         except Busy as error:

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "model.h"
 #include "nvml.h"
@@ -80,6 +81,16 @@ const char handles[GPUS];
 
 int number(device_t device) {
     return device >= handles && device < handles + GPUS ? (int)(device - handles) : GPUS;
+}
+
+result_t enter_or_hang(int gpu, const char *function) {
+    result_t result = enter(gpu, function);
+    while (result == SUCCESS && struck == FAULT_HANG) {
+        leave(result);
+        usleep(5000);
+        result = enter(gpu, function);
+    }
+    return result;
 }
 
 #define GETTER(name, type, expression)                                                                                 \
