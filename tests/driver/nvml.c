@@ -172,8 +172,12 @@ API nvmlDeviceGetHandleByIndex_v2(unsigned wanted, device_t *device) {
     return leave(result);
 }
 
+/* It looks at every GPU, so it fails while any of them is lost, as NVML's documentation says. */
 API nvmlDeviceGetHandleByUUID(const char *uuid, device_t *device) {
     result_t result = enter(NO_GPU, __func__);
+    for (unsigned i = 0; result == SUCCESS && i < page->gpus; i++)
+        if (is_lost((int)i))
+            result = GPU_IS_LOST;
     for (unsigned i = 0; result == SUCCESS && i < page->gpus; i++)
         if (strcmp(page->gpu[i].uuid, uuid) == 0) {
             *device = &handles[i];
