@@ -271,7 +271,7 @@ class RunHistory:
             self.devices[device.name] = device
             self.failures.pop(device.name, None)
         self._windows += self._open_windows.values()
-        self._settings.begin_session()
+        self._settings.begin_session(self.end_s)
         self._budget.begin_session(event)
         for kept in (self._going, self._commands, self._open_windows):
             kept.clear()
