@@ -145,10 +145,15 @@ class Done:
     """A command was carried out. The resources that it took or freed count from now on.
 
     For a `WakeAt` command, the time has come.
+
+    Attributes:
+        limit_w: Power limit (W) that the device shows after an `ApplySetting`; None if it shows the one that was asked
+            for, or none was.
     """
 
     at_s: float
     command: int
+    limit_w: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

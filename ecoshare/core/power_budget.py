@@ -10,14 +10,16 @@
     a packing is warm and its limit new ──► MeasureSetting ──► AskPower ──► PowerPredicted: its response is known better
 
 A limit counts from the command that raises it until the answer to the command that lowers it. An idle device counts
-with the limit that is set there, too. No job starts before the limits that a run found fit into the budget.
+with the limit that is set there, too. No job starts before the limits that a run found fit into the budget. A device
+may round a limit up. It then counts with the limit that it shows.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import inf
 
 from ecoshare.core.commands import ApplySetting, AskPower, Command, MeasureSetting
@@ -67,7 +69,7 @@ class _Powered:
 
     Attributes:
         limits_w: Power limits (W) that it takes, ascending; the last is the one that it was found with.
-        in_force_w: Limit in force.
+        in_force_w: Limit in force, as it was asked for.
         wanted_w: Limit of the last `ApplySetting` command, in force or not.
         goal_w: Limit that the device should have.
         packing: Jobs that are at work.
@@ -75,6 +77,8 @@ class _Powered:
         command: Id of the `ApplySetting` or `MeasureSetting` command without an answer; None without one.
         measures: Whether that command measures.
         is_stuck: Whether the device has refused a limit. It then keeps the limit in force, or may have the refused one.
+        shown_w: Limit that the device showed after each limit that it was asked for, or the latter if it is larger.
+        rounds_up: Whether the device has shown a larger limit than the one that it was asked for.
     """
 
     name: str
@@ -87,6 +91,8 @@ class _Powered:
     command: int | None = None
     measures: bool = False
     is_stuck: bool = False
+    shown_w: dict[float, float] = field(default_factory=dict)
+    rounds_up: bool = False
 
     @property
     def jobs(self) -> tuple[Job, ...]:
@@ -111,7 +117,33 @@ class _Powered:
     @property
     def counts_w(self) -> float:
         """Power (W) with which the device counts: the largest limit that may be in force."""
-        return max(self.in_force_w, self.wanted_w)
+        return max(self.takes_w(self.in_force_w), self.takes_w(self.wanted_w))
+
+    def takes_w(self, limit_w: float) -> float:
+        """Power (W) that one of its limits takes from the budget: the limit as the device shows it.
+
+        A device that has rounded one limit up may round others up, too. A limit that was not tried counts as the next
+        one. The least limit does not: it is never raised to, so it may be tried.
+        """
+        if not self.rounds_up or limit_w in self.shown_w or limit_w == self.limits_w[0]:
+            return self.shown_w.get(limit_w, limit_w)
+        return self.limits_w[min(bisect_right(self.limits_w, limit_w), len(self.limits_w) - 1)]
+
+    def asks_w(self, takes_w: float) -> float:
+        """Limit (W) to ask for, if so much of the budget is meant for the device: the largest that takes no more."""
+        return max((each for each in self.limits_w if self.takes_w(each) <= takes_w), default=takes_w)
+
+    def has_shown(self, limit_w: float | None) -> bool:
+        """Note the limit (W) that the device shows after a command; None for the one that it was asked for.
+
+        Returns:
+            Whether a limit takes more of the budget than was known.
+        """
+        asked_w, before_w = self.in_force_w, self.takes_w(self.in_force_w)
+        self.shown_w[asked_w] = max(asked_w, limit_w or 0.0)
+        more = self.shown_w[asked_w] > before_w
+        self.rounds_up = self.rounds_up or self.shown_w[asked_w] > asked_w
+        return more
 
 
 class PowerBudget:
@@ -210,9 +242,13 @@ class PowerBudget:
         match event:
             case Done():
                 device.in_force_w = device.wanted_w
+                if device.has_shown(event.limit_w):
+                    self._is_stale = True
+                    shown_w = device.takes_w(device.in_force_w)
+                    self._give_up(device, f"it rounds a limit of {device.in_force_w:g} W up to {shown_w:g} W")
             case Refused():
                 # A failed call may have worked: the higher of the two limits may be in force.
-                device.in_force_w = device.wanted_w = device.counts_w
+                device.in_force_w = device.wanted_w = max(device.in_force_w, device.wanted_w)
                 device.is_stuck, self._is_stale = True, True
                 self._give_up(device, event.error)
             case SettingMeasured():
@@ -234,7 +270,7 @@ class PowerBudget:
             del self._asked[number]
         if device.command is not None:
             commands.append(device.command)
-        device.in_force_w = device.goal_w = device.wanted_w = device.counts_w
+        device.in_force_w = device.goal_w = device.wanted_w = max(device.in_force_w, device.wanted_w)
         device.command, device.measures, device.is_stuck = None, False, True
         device.packing, device.turns, self._is_stale = (), (), True
         self._give_up(device, "it failed before its limit was lowered")
@@ -252,8 +288,9 @@ class PowerBudget:
             if device.command is None and device.goal_w < device.in_force_w:
                 commands.append(self._apply(device))
         for device in self._devices.values():
-            more_w = device.goal_w - device.in_force_w
-            if device.command is None and more_w > 0.0 and self.counted_w + more_w <= self._most_w:
+            more_w = device.takes_w(device.goal_w) - device.takes_w(device.in_force_w)
+            is_higher = device.command is None and device.goal_w > device.in_force_w
+            if is_higher and self.counted_w + more_w <= self._most_w:
                 commands.append(self._apply(device))
         return commands
 
@@ -265,17 +302,17 @@ class PowerBudget:
                 each.goal_w = each.in_force_w
         powered = self._fast_enough([self._powered(each) for each in devices])
         best = allocate(powered, self._budget_w, self._cost)
-        now = [each.goal_w for each in devices]
+        now = [each.takes_w(each.goal_w) for each in devices]
         if sum(now) <= self._most_w:
             before = cost_at(powered, now, self._cost)
             if before * (1.0 - GAIN) <= cost_at(powered, best, self._cost) and before < inf:
                 return
         left_w = self._budget_w - sum(best)
         for device, limit_w in zip(devices, best, strict=True):
-            more_w = device.in_force_w - limit_w
+            more_w = device.takes_w(device.in_force_w) - limit_w
             # An idle device keeps its limit while nothing needs the watts: it draws no more, and starts the faster.
             stays = not device.turns and 0.0 < more_w <= left_w
-            device.goal_w = device.in_force_w if stays else limit_w
+            device.goal_w = device.in_force_w if stays or device.is_fixed else device.asks_w(limit_w)
             left_w -= more_w if stays else 0.0
 
     def _fast_enough(self, powered: list[PoweredDevice]) -> list[PoweredDevice]:
@@ -289,8 +326,11 @@ class PowerBudget:
         full_w = response[-1].power_w
         if device.is_fixed:
             response = (_at(response, device.in_force_w),)
+        if device.rounds_up:  # the largest one stands for limits that take as much
+            taken = {device.takes_w(each.limit_w): each for each in response}
+            response = tuple(replace(taken[limit_w], limit_w=limit_w) for limit_w in sorted(taken))
         if not device.turns:
-            limit_w = device.in_force_w if device.is_fixed else device.limits_w[0]
+            limit_w = device.takes_w(device.in_force_w if device.is_fixed else device.limits_w[0])
             return PoweredDevice((PowerPoint(limit_w, 1.0, min(limit_w, IDLE_SHARE * device.limits_w[-1])),))
         part_w = full_w / len(device.turns)
         worth = sum(sum(self._worth(job, part_w) for job in jobs) / len(jobs) for jobs in device.turns)
@@ -313,12 +353,14 @@ class PowerBudget:
 
     def _give_up(self, device: _Powered, error: str) -> None:
         """Let no job start if the least limits, with that of a device that refuses another one, exceed the budget."""
-        least_w = [each.in_force_w if each.is_stuck else each.limits_w[0] for each in self._devices.values()]
+        every = self._devices.values()
+        least_w = [each.takes_w(each.in_force_w if each.is_stuck else each.limits_w[0]) for each in every]
         if self._state.over_budget and sum(least_w) > self._most_w and not self._state.refusal:
             self._state.refusal = not_kept(self._budget_w, device.name, error)
 
     def _look_at_sum(self) -> None:
-        self._state.over_budget = sum(each.in_force_w for each in self._devices.values()) > self._most_w
+        in_force_w = sum(each.takes_w(each.in_force_w) for each in self._devices.values())
+        self._state.over_budget = in_force_w > self._most_w
 
     # Responses
 
@@ -350,7 +392,7 @@ class PowerBudget:
             return False  # which limit is in force is not sure
         if any(each.measures and each.packing == device.packing for each in self._devices.values()):
             return False
-        return all(abs(each.limit_w / device.in_force_w - 1.0) > NEAR for each in known)
+        return all(abs(each.limit_w / device.takes_w(device.in_force_w) - 1.0) > NEAR for each in known)
 
     def _ask(self, device: _Powered) -> list[Command]:
         if any(kind == device.kind for _, kind in self._asked.values()):
@@ -381,7 +423,8 @@ class PowerBudget:
         if set(times) != {name for lane in packing for name in lane}:
             return []
         means = tuple((name, sum(times[name]) / len(times[name])) for name in sorted(times))
-        self._measured.setdefault(packing, []).append(LimitMeasurement(device.in_force_w, found.power_w, means))
+        limit_w = device.takes_w(device.in_force_w)
+        self._measured.setdefault(packing, []).append(LimitMeasurement(limit_w, found.power_w, means))
         return self._ask(device)
 
 

@@ -18,6 +18,7 @@ from ecoshare.devices.restore import Busy, KnobOutcome, Restored, mend
 from ecoshare.devices.state_folder import StateFolder, in_use, key
 from ecoshare.errors import NotRestored, UnfitEnvironment
 from ecoshare.values.device import DeviceInfo
+from ecoshare.values.power_response import POWER_LIMIT
 from ecoshare.values.setting import Setting
 
 _TOLD_WITHIN_S, _ASK_AGAIN_S = 120.0, 1.0
@@ -83,6 +84,19 @@ class AppliedSettings:
         if not applied.refused or (changed and not self._exact):
             return ""
         return "; ".join(dict.fromkeys(str(fault) for fault in applied.refused.values()))
+
+    async def other_limit_w(self, setting: Setting) -> float | None:
+        """Power limit (W) that the device shows instead of the one that a setting in force names.
+
+        Returns:
+            The limit; None if the device shows the named one, if it does not answer, or if no limit is named.
+        """
+        wanted = dict(setting).get(POWER_LIMIT)
+        spec = next((each for each in self.control.specs if each.name == POWER_LIMIT), None)
+        if spec is None or not isinstance(wanted, float):
+            return None
+        shown = (await self.readings()).get(POWER_LIMIT)
+        return shown if isinstance(shown, float) and not spec.same((shown,), (wanted,)) else None
 
     async def look(self) -> None:
         """Check whether other software has locked the clocks. Call this while jobs keep the device busy."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import pairwise
 from math import inf
+from types import MappingProxyType
 
 import pytest
 from hypothesis import given, settings
@@ -44,6 +46,7 @@ def drive(
     refuses: frozenset[Setting] = frozenset(),
     tuning_limit: float = 0.0,
     failures: tuple[tuple[float, str], ...] = (),
+    rounds_up_w: Mapping[str, float] = MappingProxyType({}),
 ) -> VirtualDriver:
     config = Config(
         policy,
@@ -54,7 +57,8 @@ def drive(
         tuning_limit=tuning_limit,
     )
     described = {spec.name: (spec, script) for spec, script in jobs}
-    return VirtualDriver(config, devices, described, refuses=refuses, failures=failures).run()
+    driver = VirtualDriver(config, devices, described, refuses=refuses, failures=failures, rounds_up_w=rounds_up_w)
+    return driver.run()
 
 
 def limit_w(setting: Setting, device: Device) -> float:
@@ -65,10 +69,9 @@ def most_w(driver: VirtualDriver, budget_w: float) -> float:
     """Largest sum of the limits that may be in force at once after the first job was started.
 
     A limit may be in force from its command on, and the one before it until the answer. A refused one may be, too: a
-    call that fails may have worked.
+    call that fails may have worked. A device may round a limit up.
     """
-    devices = {each.name: each for each in driver.devices}
-    may = {name: [each.power_limits_w[-1]] for name, each in devices.items()}
+    may = {each.name: [each.power_limits_w[-1]] for each in driver.devices}
     asked: dict[int, tuple[str, float]] = {}
     largest, is_under_way = 0.0, False
     for event, commands in driver.log:
@@ -77,7 +80,7 @@ def most_w(driver: VirtualDriver, budget_w: float) -> float:
             may[name] = [wanted_w] if isinstance(event, Done) else [max(may[name])]
         for each in commands:
             if isinstance(each, ApplySetting):
-                wanted_w = limit_w(each.setting, devices[each.device])
+                wanted_w = driver.shown_w(each)
                 asked[each.id] = each.device, wanted_w
                 may[each.device].append(wanted_w)
             is_under_way = is_under_way or isinstance(each, StartJob)
@@ -158,6 +161,7 @@ def test_a_run_ends_where_the_limits_cannot_be_lowered() -> None:
     lanes=st.integers(1, 3),
     refused=st.sets(st.integers(5, 40).map(lambda each: 10.0 * each), max_size=2),
     failure=st.none() | st.tuples(st.floats(0.0, 9.0), st.integers(0, 3)),
+    rounded=st.sets(st.integers(0, 3), max_size=2),
 )
 def test_the_limits_never_exceed_the_budget(
     limits: list[tuple[float, ...]],
@@ -167,6 +171,7 @@ def test_the_limits_never_exceed_the_budget(
     lanes: int,
     refused: set[float],
     failure: tuple[float, int] | None,
+    rounded: set[int],
 ) -> None:
     devices = tuple(gpu(number, each) for number, each in enumerate(limits))
     least_w, found_w = sum(each[0] for each in limits), sum(each[-1] for each in limits)
@@ -174,10 +179,20 @@ def test_the_limits_never_exceed_the_budget(
     made = [job(f"j{number}", *each) for number, each in enumerate(jobs)]
     settings_refused = frozenset({((POWER_LIMIT, each),) for each in refused})
     fails = ((failure[0], devices[failure[1] % len(devices)].name),) if failure is not None else ()
-    driver = drive(budget_w, devices, *made, policy=policy, lanes=lanes, refuses=settings_refused, failures=fails)
+    driver = drive(
+        budget_w,
+        devices,
+        *made,
+        policy=policy,
+        lanes=lanes,
+        refuses=settings_refused,
+        failures=fails,
+        rounds_up_w={each.name: 3.0 for number, each in enumerate(devices) if number in rounded},
+    )
     ends = set(driver.states().values())
     if JobState.FAILED in ends:
-        assert failure is not None or (ends == {JobState.FAILED} and not of(driver, StartJob) and refused)
+        none_began = ends == {JobState.FAILED} and not of(driver, StartJob)
+        assert failure is not None or (none_began and (refused or rounded))
         return
     assert ends == {JobState.COMPLETED}
     assert most_w(driver, budget_w) <= budget_w
@@ -207,6 +222,21 @@ def test_a_refused_raise_counts_as_if_it_were_in_force() -> None:
     assert any(isinstance(event, Refused) for event, _ in driver.log)
     assert set(driver.states().values()) == {JobState.COMPLETED}
     assert most_w(driver, 450.0) <= 450.0
+
+
+def test_a_limit_that_a_device_rounds_up_counts_as_the_device_shows_it() -> None:
+    """Two devices of 150 W would be in the budget of 300 W, and they are at 155 W."""
+    rounds_up_w = dict.fromkeys(("cuda:0", "cuda:1"), 5.0)
+    driver = drive(300.0, (gpu(0), gpu(1)), job("a"), job("b"), rounds_up_w=rounds_up_w)
+    assert set(driver.states().values()) == {JobState.COMPLETED}
+    assert 205.0 < most_w(driver, 300.0) <= 300.0
+
+
+def test_no_job_starts_where_the_least_limits_are_rounded_up_beyond_the_budget() -> None:
+    driver = drive(204.0, (gpu(0), gpu(1)), job("a"), rounds_up_w=dict.fromkeys(("cuda:0", "cuda:1"), 5.0))
+    assert set(driver.states().values()) == {JobState.FAILED} and not of(driver, StartJob)
+    reasons = {each.history[-1].cause for each in driver.core.jobs.values()}
+    assert "cannot be kept: cuda:0: it rounds a limit of 100 W up to 105 W" in reasons.pop()
 
 
 def test_a_budget_that_a_float_rounds_is_used_to_the_last_watt() -> None:
