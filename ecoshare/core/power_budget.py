@@ -414,8 +414,10 @@ class PowerBudget:
 
     def _told(self, device: _Powered, found: Measurement, packing: Packing) -> list[Command]:
         """Note a measurement, and ask what follows from it."""
-        if found.status is not MeasurementStatus.MEASURED or not found.power_w or packing != device.packing:
+        if found.status is not MeasurementStatus.MEASURED or not found.power_w:
             return []
+        if not packing or packing != device.packing:
+            return []  # a job has come or gone meanwhile
         times: dict[str, list[float]] = {}
         for job in device.jobs:
             if job.spec.name in found.times_s:

@@ -137,6 +137,12 @@ def test_a_packing_is_measured_under_its_limits_and_asked_about() -> None:
     assert len(set(seen)) == len(seen), "no packing is measured twice under one limit"
 
 
+def test_nothing_is_asked_about_a_device_that_its_last_job_left_while_it_was_measured() -> None:
+    driver = drive(250.0, (gpu(0),), job("a", length_s=1.2))
+    assert of(driver, MeasureSetting), "it was measured before its end"
+    assert all(each.packing for each in of(driver, AskPower))
+
+
 def test_a_run_ends_where_the_limits_cannot_be_lowered() -> None:
     refused = frozenset({((POWER_LIMIT, each),) for each in LIMITS_W})
     driver = drive(300.0, (gpu(0), gpu(1)), job("a"), job("b", at_s=5.0), refuses=refused)
