@@ -131,6 +131,7 @@ def claim(
     with_processors: bool = False,
     only: Collection[str] | None = None,
     keeps: bool = False,
+    or_fixed: bool = False,
 ) -> AppliedSettings:
     """Claim a device for a run, and restore the settings that a dead run left there.
 
@@ -141,10 +142,11 @@ def claim(
         with_processors: Whether the frequency of the processors beside a GPU shall be a knob, too, where it can be.
         only: Names of the knobs that may be set; None for all of the device.
         keeps: See `DeviceControl`.
+        or_fixed: Whether a device with nothing to set is claimed, too: then no other run sets it meanwhile.
 
     Raises:
-        UnfitEnvironment: Another process holds the device, this user may set nothing, there is nothing to set, or the
-            settings that a dead run left cannot be restored.
+        UnfitEnvironment: Another process holds the device, this user may set nothing, there is nothing to set (without
+            `or_fixed`), or the settings that a dead run left cannot be restored.
     """
     if device.processors:
         raise UnfitEnvironment(
@@ -152,7 +154,7 @@ def claim(
         )
     state = StateFolder.of_this_user()
     control = DeviceControl(key(device), device.vendor, device.model, state, assume_unlocked, only=only, keeps=keeps)
-    if control.specs and control.access.allowed:
+    if (control.specs or or_fixed) and control.access.allowed:
         if not with_processors or device.on_processors:
             return AppliedSettings(control, exact)
         try:

@@ -129,6 +129,20 @@ class TestOnGpus:
         assert told, "a packing was measured, and its response asked for"
         check(four.log().parent)
 
+    def test_a_gpu_that_is_found_at_its_least_limit_keeps_it(self, four: Four) -> None:
+        with four.driver:
+            limited(four.driver, LEAST_W, 2)
+        four.set_before = len(four.driver.setter_calls())
+        process = Started(*four.line("--objective", "makespan"), cwd=four.folder, environment=four.environment)
+        done = process.done()
+        assert done.returncode == 0, done.stderr
+        assert {job["state"] for job in json.loads(done.stdout)["jobs"]} == {"completed"}
+        assert {call.gpu for call in four.calls()} == {0, 1, 3}
+        assert four.limits_w() == [FOUND_W, FOUND_W, LEAST_W, FOUND_W]
+        opened = next(each for each in event_log.read(four.log()) if isinstance(each, RunOpened))
+        assert [each.power_limits_w for each in opened.devices][2] == (LEAST_W,)
+        check(four.log().parent)
+
     def test_a_device_that_cannot_be_limited_starts_no_job(self, four: Four) -> None:
         four.driver.gpu(2).fault(Fault.NO_PERMISSION, functions="nvmlDeviceSetPowerManagementLimit*")
         line = ["1000 W" if word == f"{BUDGET_W:g} W" else word for word in four.line()]
