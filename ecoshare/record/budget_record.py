@@ -28,6 +28,11 @@ class BudgetSummary:
     most_w: float | None
 
     @property
+    def sets_limits(self) -> bool:
+        """Whether power limits were set to keep it."""
+        return self.by == BY_LIMITS
+
+    @property
     def words(self) -> str:
         """Sentence for the user."""
         if self.by == BY_PLACEMENT:
