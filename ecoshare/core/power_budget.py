@@ -303,7 +303,9 @@ class PowerBudget:
         powered = self._fast_enough([self._powered(each) for each in devices])
         best = allocate(powered, self._budget_w, self._cost)
         now = [each.takes_w(each.goal_w) for each in devices]
-        if sum(now) <= self._most_w:
+        # A limit below the first point of a response is too low for the tuning limit.
+        is_fast = all(limit_w >= each.response[0].limit_w for each, limit_w in zip(powered, now, strict=True))
+        if is_fast and sum(now) <= self._most_w:
             before = cost_at(powered, now, self._cost)
             if before * (1.0 - GAIN) <= cost_at(powered, best, self._cost) and before < inf:
                 return

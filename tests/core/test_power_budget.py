@@ -353,3 +353,10 @@ def test_the_tuning_limit_bounds_how_far_joules_are_saved() -> None:
     assert [limit_w(each.setting, gpu(0)) for each in of(bounded, ApplySetting)] == [250.0]
     scarce = drive(200.0, one, job("a"), policy="energy", tuning_limit=1.1)
     assert most_w(scarce, 200.0) <= 200.0, "the budget goes before the tuning limit"
+
+
+def test_a_device_that_was_idle_is_raised_to_the_tuning_limit() -> None:
+    jobs = job("a", length_s=9.0), job("b", at_s=3.0)
+    driver = drive(520.0, (gpu(0), gpu(1)), *jobs, policy="energy", tuning_limit=1.1)
+    later = [each for event, commands in driver.log if event.at_s >= 3.0 for each in of_kind(commands, ApplySetting)]
+    assert (POWER_LIMIT, 250.0) in later[0].setting
