@@ -147,7 +147,12 @@ class _Powered:
 
 
 class PowerBudget:
-    """Limits of all devices. It takes the place of the setting selection in a run with a budget."""
+    """Limits of all devices. It takes the place of the setting selection in a run with a budget.
+
+    Attributes:
+        short_w: Least limit (W) under which the jobs of a device keep their slowdown limits, by its name. Only devices
+            are named that have a lower one, because the budget does not suffice for all.
+    """
 
     active = tries = True
 
@@ -158,6 +163,7 @@ class PowerBudget:
         policy: PackingPolicy | None,
         present: Callable[[Iterable[Lane]], list[Job]],
         next_id: Callable[[], int],
+        bear: Callable[[Sequence[Job], float], bool] = lambda _jobs, _slower: True,
     ) -> None:
         """Budget of a run that begins. All devices have the limits that they were found with.
 
@@ -168,12 +174,14 @@ class PowerBudget:
             policy: Policy of the run, if it packs: the objective. None stands for the most work per second.
             present: Function that returns the jobs of some lanes that make up the packing of their device.
             next_id: Function that returns the id of the next command.
+            bear: See `SettingSelector`.
         """
         config = opened.config
         self._budget_w, self._least_speed = config.power_budget_w, 1.0 / (config.tuning_limit or inf)
         self._most_w = self._budget_w + 2 * TOLERANCE_W  # sums are rounded: no start may wait for the last bit
         self._state, self._policy = state, policy
-        self._present, self._next_id = present, next_id
+        self._present, self._next_id, self._bear = present, next_id, bear
+        self.short_w: dict[str, float] = {}
         self._devices = {
             each.name: _Powered(each.name, limits, limits[-1], limits[-1], limits[-1])
             for each in opened.devices
@@ -300,27 +308,56 @@ class PowerBudget:
         for each in devices:
             if each.is_fixed:
                 each.goal_w = each.in_force_w
-        powered = self._fast_enough([self._powered(each) for each in devices])
+        at_any = [self._powered(each) for each in devices]
+        bearable = [self._borne(device, each) for device, each in zip(devices, at_any, strict=True)]
+        powered = self._fast_enough(at_any, bearable)
         best = allocate(powered, self._budget_w, self._cost)
-        now = [each.takes_w(each.goal_w) for each in devices]
-        # A limit below the first point of a response is too low for the tuning limit.
+        if self._is_better(powered, best):
+            self._aim_at(best)
+        needed_w = {device.name: each.response[0].limit_w for device, each in zip(devices, bearable, strict=True)}
+        short = [each for each in devices if each.takes_w(each.goal_w) < needed_w[each.name]]
+        self.short_w = {each.name: each.asks_w(needed_w[each.name]) for each in short}
+
+    def _is_better(self, powered: list[PoweredDevice], best: list[float]) -> bool:
+        """Whether limits that take so much (W) are better than those that the devices should have up to now."""
+        now = [each.takes_w(each.goal_w) for each in self._devices.values()]
+        # A limit below the first point of a response is too low for the tuning limit or for a job.
         is_fast = all(limit_w >= each.response[0].limit_w for each, limit_w in zip(powered, now, strict=True))
-        if is_fast and sum(now) <= self._most_w:
-            before = cost_at(powered, now, self._cost)
-            if before * (1.0 - GAIN) <= cost_at(powered, best, self._cost) and before < inf:
-                return
+        if not is_fast or sum(now) > self._most_w:
+            return True
+        before = cost_at(powered, now, self._cost)
+        return before == inf or before * (1.0 - GAIN) > cost_at(powered, best, self._cost)
+
+    def _aim_at(self, best: list[float]) -> None:
+        """Let each device have the limit that takes so much (W) of the budget."""
         left_w = self._budget_w - sum(best)
-        for device, limit_w in zip(devices, best, strict=True):
+        for device, limit_w in zip(self._devices.values(), best, strict=True):
             more_w = device.takes_w(device.in_force_w) - limit_w
             # An idle device keeps its limit while nothing needs the watts: it draws no more, and starts the faster.
             stays = not device.turns and 0.0 < more_w <= left_w
             device.goal_w = device.in_force_w if stays or device.is_fixed else device.asks_w(limit_w)
             left_w -= more_w if stays else 0.0
 
-    def _fast_enough(self, powered: list[PoweredDevice]) -> list[PoweredDevice]:
-        """The devices without limits that are too low for the tuning limit, if the budget suffices for that."""
-        kept = [replace(each, response=_from(each.response, self._least_speed)) for each in powered]
-        return kept if sum(each.response[0].limit_w for each in kept) <= self._most_w else powered
+    def _fast_enough(self, at_any: list[PoweredDevice], bearable: list[PoweredDevice]) -> list[PoweredDevice]:
+        """The devices without limits that are too low, as far as the budget suffices for that.
+
+        The tuning limit gives way first, then the slowdown limits of jobs.
+
+        Args:
+            at_any: The devices with all their limits.
+            bearable: The devices without limits under which a job breaks its slowdown limit.
+        """
+        tuned = [replace(each, response=_from(each.response, self._least_speed)) for each in bearable]
+        fits = (each for each in (tuned, bearable) if sum(one.response[0].limit_w for one in each) <= self._most_w)
+        return next(fits, at_any)
+
+    def _borne(self, device: _Powered, powered: PoweredDevice) -> PoweredDevice:
+        """The device without limits under which a job breaks its slowdown limit. The largest limit is always left."""
+        if all(job.spec.slowdown_limit is None for job in device.jobs):
+            return powered
+        response = powered.response
+        kept = tuple(point for point in response if self._bear(device.jobs, 1.0 / point.speed))
+        return replace(powered, response=kept or response[-1:])
 
     def _powered(self, device: _Powered) -> PoweredDevice:
         """The device as the allocation sees it. A device that measures or is stuck keeps its limit."""

@@ -12,8 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ecoshare.core.commands import ApplySetting, AskPower, MeasureSetting, StartJob
-from ecoshare.core.events import Config, DeviceFailed, Done, Refused
+from ecoshare.core.events import Config, DeviceFailed, Done, JobExited, Refused
 from ecoshare.core.power_allocation import PoweredDevice, allocate, cost_at
+from ecoshare.core.power_budget import PowerBudget
+from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.states import JobState
 from ecoshare.testing.virtual_driver import ScriptedJob, VirtualDriver
 from ecoshare.values.attempt import Outcome
@@ -32,8 +34,11 @@ def gpu(number: int, limits_w: tuple[float, ...] = LIMITS_W) -> Device:
     return Device(f"cuda:{number}", "here", 16 * GIB, power_limits_w=limits_w)
 
 
-def job(name: str, job_class: str = "a", length_s: float = 3.0, at_s: float = 0.0) -> tuple[JobSpec, ScriptedJob]:
-    spec = JobSpec(name, job_class, memory=MemoryDemand(GIB), profiled=job_class != "c")
+def job(
+    name: str, job_class: str = "a", length_s: float = 3.0, at_s: float = 0.0, slowdown_limit: float | None = None
+) -> tuple[JobSpec, ScriptedJob]:
+    known = MemoryDemand(GIB)
+    spec = JobSpec(name, job_class, memory=known, profiled=job_class != "c", slowdown_limit=slowdown_limit)
     return spec, ScriptedJob(at_s, ((length_s, Outcome.COMPLETED),), profile=MemoryDemand(GIB))
 
 
@@ -161,7 +166,13 @@ def test_a_run_ends_where_the_limits_cannot_be_lowered() -> None:
         min_size=1,
         max_size=4,
     ),
-    jobs=st.lists(st.tuples(st.sampled_from("abc"), st.floats(0.05, 9.0), st.floats(0.0, 9.0)), min_size=1, max_size=8),
+    jobs=st.lists(
+        st.tuples(
+            st.sampled_from("abc"), st.floats(0.05, 9.0), st.floats(0.0, 9.0), st.sampled_from((None, None, 1.2))
+        ),
+        min_size=1,
+        max_size=8,
+    ),
     part=st.floats(0.0, 1.2),
     policy=st.sampled_from(POLICIES),
     lanes=st.integers(1, 3),
@@ -171,7 +182,7 @@ def test_a_run_ends_where_the_limits_cannot_be_lowered() -> None:
 )
 def test_the_limits_never_exceed_the_budget(
     limits: list[tuple[float, ...]],
-    jobs: list[tuple[str, float, float]],
+    jobs: list[tuple[str, float, float, float | None]],
     part: float,
     policy: str,
     lanes: int,
@@ -353,6 +364,36 @@ def test_the_tuning_limit_bounds_how_far_joules_are_saved() -> None:
     assert [limit_w(each.setting, gpu(0)) for each in of(bounded, ApplySetting)] == [250.0]
     scarce = drive(200.0, one, job("a"), policy="energy", tuning_limit=1.1)
     assert most_w(scarce, 200.0) <= 200.0, "the budget goes before the tuning limit"
+
+
+def test_a_job_keeps_its_slowdown_limit_where_the_budget_suffices_for_all() -> None:
+    """A device is as fast as the square root of its limit here: 1.2 times slower is 208 W of 300 W."""
+    two = gpu(0), gpu(1)
+    assert in_mid_run(drive(400.0, two, job("a"), job("b"))) == ([200.0, 200.0], {})
+    limited = drive(400.0, two, job("a", slowdown_limit=1.2), job("b"))
+    assert in_mid_run(limited) == ([250.0, 150.0], {})
+    scarce = drive(400.0, two, job("a", slowdown_limit=1.2), job("b", slowdown_limit=1.2))
+    assert in_mid_run(scarce) == ([200.0, 200.0], {"cuda:0": 250.0, "cuda:1": 250.0}), "the budget goes before it"
+
+
+def test_the_slowdown_limit_of_a_job_goes_before_the_tuning_limit() -> None:
+    """The first device needs 300 W for its job, and both need 250 W for the tuning limit."""
+    jobs = job("a", slowdown_limit=1.05), job("b")
+    driver = drive(500.0, (gpu(0), gpu(1)), *jobs, policy="energy", tuning_limit=1.1)
+    assert in_mid_run(driver) == ([300.0, 100.0], {})
+
+
+def in_mid_run(driver: VirtualDriver) -> tuple[list[float], dict[str, float]]:
+    """Limit of each device before the first job ends, and limits that slowdown limits need beyond the budget."""
+    core, limits_w = Scheduler(), {each.name: each.power_limits_w[-1] for each in driver.devices}
+    for event, commands in driver.log:
+        if isinstance(event, JobExited):
+            break
+        core.handle(event)
+        limits_w.update({each.device: driver.shown_w(each) for each in of_kind(commands, ApplySetting)})
+    budget = core.view.settings
+    assert isinstance(budget, PowerBudget)
+    return list(limits_w.values()), budget.short_w
 
 
 def test_a_device_that_was_idle_is_raised_to_the_tuning_limit() -> None:

@@ -319,6 +319,12 @@ def test_the_verdicts_say_by_how_much() -> None:
     ]
 
 
+def test_the_verdict_on_slowdown_limits_says_that_a_power_budget_goes_before_them() -> None:
+    for by, told in ((BY_LIMITS, True), (BY_PLACEMENT, False)):
+        line = verdicts(summary_of(power_budget=BudgetSummary(200.0, by, None)))[-1]
+        assert line.endswith("over its 1.25; the power budget goes before them") is told
+
+
 def test_there_is_no_verdict_of_what_is_not_known() -> None:
     assert verdicts(summary_of(jobs=(JobSummary("a", "c"),), baseline=Baseline(), energy=None)) == []
     part = summary_of(energy=energy_of(0.5))
