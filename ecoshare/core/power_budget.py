@@ -40,20 +40,22 @@ from ecoshare.core.run_state import RunState
 from ecoshare.core.setting_selection import by_lane, packing_of
 from ecoshare.values.measurement import Measurement, MeasurementStatus
 from ecoshare.values.packing import Packing
-from ecoshare.values.power_response import POWER_LIMIT, LimitMeasurement, PowerPoint, PowerResponse, not_kept
+from ecoshare.values.power_response import (
+    MOST_MEASUREMENTS,
+    NEAR,
+    POWER_LIMIT,
+    LimitMeasurement,
+    PowerPoint,
+    PowerResponse,
+    not_kept,
+)
 from ecoshare.values.setting import AS_FOUND, Setting
 
 GAIN = 0.01
 """Least relative fall of the cost for which limits are changed: each change takes a moment, and is written down."""
 
-MOST_MEASUREMENTS = 5
-"""Most measurements of one packing, each under another limit."""
-
 MOST_TRIES = 8
 """Most measurements that are begun for one packing. Some fail, because a job ends meanwhile."""
-
-NEAR = 0.04
-"""Relative distance of two limits below which a measurement of one says enough about the other."""
 
 _UNKNOWN_EXPONENT = 0.5
 """Assumed exponent of the speed against the limit, before the adviser has answered for a packing."""
@@ -188,7 +190,7 @@ class PowerBudget:
             if (limits := each.power_limits_w)
         }
         self._responses: dict[_Kind, PowerResponse] = {}
-        self._measured: dict[Packing, list[LimitMeasurement]] = {}
+        self._measured = {each.packing: list(each.measurements) for each in opened.known_responses}
         self._tries: Counter[Packing] = Counter()
         self._asked: dict[int, tuple[str, _Kind]] = {}  # device that asks, and what about
         self._is_stale = True

@@ -73,7 +73,7 @@ from ecoshare.values.class_profile import MemoryDemand
 from ecoshare.values.device import Device
 from ecoshare.values.job_spec import JobSpec
 from ecoshare.values.measurement import Measurement, MeasurementStatus
-from ecoshare.values.power_response import POWER_LIMIT, PowerPoint
+from ecoshare.values.power_response import POWER_LIMIT, KnownResponse, PowerPoint
 from ecoshare.values.setting import KnownSetting, Setting
 
 PROGRESS_S, WINDOW_S = 0.5, 0.7
@@ -112,6 +112,7 @@ class VirtualDriver:
         jobs: Description and course of each job, by name.
         stop_s: Time (s) at which the user stops the run; None for never.
         known_settings: Settings from earlier searches.
+        known_responses: Measurements under power limits from earlier runs.
         advises: Answers questions for a setting with the setting and whether the search is over.
         failures: Time (s) and name of each device that fails.
         refuses: Settings that every device refuses.
@@ -128,6 +129,7 @@ class VirtualDriver:
     stop_s: float | None = None
     failures: tuple[tuple[float, str], ...] = ()
     known_settings: tuple[KnownSetting, ...] = ()
+    known_responses: tuple[KnownResponse, ...] = ()
     advises: Callable[[AskSetting], tuple[Setting, bool]] | None = None
     refuses: frozenset[Setting] = frozenset()
     rounds_up_w: Mapping[str, float] = field(default_factory=dict)
@@ -159,6 +161,7 @@ class VirtualDriver:
             config=self.config,
             devices=self.devices,
             known_settings=self.known_settings,
+            known_responses=self.known_responses,
         )
         self._at(0.0, opened)
         for spec, script in self.jobs.values():

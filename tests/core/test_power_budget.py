@@ -22,7 +22,7 @@ from ecoshare.values.attempt import Outcome
 from ecoshare.values.class_profile import MemoryDemand
 from ecoshare.values.device import Device
 from ecoshare.values.job_spec import JobSpec
-from ecoshare.values.power_response import POWER_LIMIT, PowerPoint
+from ecoshare.values.power_response import POWER_LIMIT, KnownResponse, PowerPoint
 from ecoshare.values.setting import Setting
 
 GIB = 1 << 30
@@ -52,6 +52,7 @@ def drive(
     tuning_limit: float = 0.0,
     failures: tuple[tuple[float, str], ...] = (),
     rounds_up_w: Mapping[str, float] = MappingProxyType({}),
+    known_responses: tuple[KnownResponse, ...] = (),
 ) -> VirtualDriver:
     config = Config(
         policy,
@@ -62,8 +63,15 @@ def drive(
         tuning_limit=tuning_limit,
     )
     described = {spec.name: (spec, script) for spec, script in jobs}
-    driver = VirtualDriver(config, devices, described, refuses=refuses, failures=failures, rounds_up_w=rounds_up_w)
-    return driver.run()
+    return VirtualDriver(
+        config,
+        devices,
+        described,
+        refuses=refuses,
+        failures=failures,
+        rounds_up_w=rounds_up_w,
+        known_responses=known_responses,
+    ).run()
 
 
 def limit_w(setting: Setting, device: Device) -> float:
