@@ -23,6 +23,7 @@ from ecoshare.devices.state_folder import StateFolder, in_use, key
 from ecoshare.errors import NotRestored, UnfitEnvironment
 from ecoshare.runtime.driver_calls import DriverCalls
 from ecoshare.values.device import DeviceInfo
+from ecoshare.values.power_response import POWER_LIMIT
 from ecoshare.values.setting import Setting
 
 _TOLD_WITHIN_S, _ASK_AGAIN_S = 120.0, 1.0
@@ -102,6 +103,19 @@ class AppliedSettings:
             return ""
         return "; ".join(dict.fromkeys(str(fault) for fault in applied.refused.values()))
 
+    async def other_limit_w(self, setting: Setting) -> float | None:
+        """Power limit (W) that the device shows instead of the one that a setting in force names.
+
+        Returns:
+            The limit; None if the device shows the named one, if it does not answer, or if no limit is named.
+        """
+        wanted = dict(setting).get(POWER_LIMIT)
+        spec = next((each for each in self.control.specs if each.name == POWER_LIMIT), None)
+        if spec is None or not isinstance(wanted, float):
+            return None
+        shown = (await self.readings()).get(POWER_LIMIT)
+        return shown if isinstance(shown, float) and not spec.same((shown,), (wanted,)) else None
+
     async def look(self) -> None:
         """Check whether other software has locked the clocks. Call this while jobs keep the device busy."""
         await self._calls.answer(self.control.look)
@@ -147,6 +161,7 @@ def claim(
     with_processors: bool = False,
     only: Collection[str] | None = None,
     keeps: bool = False,
+    or_fixed: bool = False,
 ) -> AppliedSettings:
     """Claim a device for a run, and restore the settings that a dead run left there.
 
@@ -157,10 +172,11 @@ def claim(
         with_processors: Whether the frequency of the processors beside a GPU shall be a knob, too, where it can be.
         only: Names of the knobs that may be set; None for all of the device.
         keeps: See `DeviceControl`.
+        or_fixed: Whether a device with nothing to set is claimed, too: then no other run sets it meanwhile.
 
     Raises:
-        UnfitEnvironment: Another process holds the device, this user may set nothing, there is nothing to set, or the
-            settings that a dead run left cannot be restored.
+        UnfitEnvironment: Another process holds the device, this user may set nothing, there is nothing to set (without
+            `or_fixed`), or the settings that a dead run left cannot be restored.
     """
     if device.processors:
         raise UnfitEnvironment(
@@ -168,7 +184,7 @@ def claim(
         )
     state = StateFolder.of_this_user()
     control = _opened(device, state, assume_unlocked, only, keeps)
-    if control.specs and control.access.allowed:
+    if (control.specs or or_fixed) and control.access.allowed:
         if not with_processors or device.on_processors:
             return AppliedSettings(device.name, control, exact)
         try:

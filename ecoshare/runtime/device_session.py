@@ -212,7 +212,8 @@ class DeviceSession:
         if error:
             self._run.tell(partial(Refused, command=command.id, error=error))
         else:
-            self._run.tell(partial(Done, command=command.id))
+            limit_w = await self.settings.other_limit_w(command.setting)
+            self._run.tell(partial(Done, command=command.id, limit_w=limit_w))
 
     async def _measure(self, command: MeasureSetting) -> None:
         try:
