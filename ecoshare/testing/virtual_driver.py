@@ -14,7 +14,7 @@ always hold, and at the end it replays all events through a fresh core::
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
@@ -208,6 +208,7 @@ class VirtualDriver:
             self._refusals[command.job] += 1
             self._later(_ANSWER_S, partial(Refused, command=command.id, error="no such interpreter"))
             return
+        self._check_memory(command.lanes)
         busy = {device for _, devices in self._windows.values() for device in devices}
         assert not busy & {self.core.lanes[lane].device.name for lane in command.lanes}, "started into a window"
         self._later(_ANSWER_S, partial(Done, command=command.id))
@@ -232,6 +233,7 @@ class VirtualDriver:
 
     def resume_job(self, command: ResumeJob, now_s: float) -> None:
         """See `CommandHandler`."""
+        self._check_memory([lane.number for lane in self.core.jobs[command.job].lanes])
         self._answer_while(command, partial(Resumed, command=command.id, took_s=_TRANSFER_S))
 
     def _answer_while(self, command: ParkJob | ResumeJob, make: Callable[..., Event]) -> None:
@@ -369,12 +371,26 @@ class VirtualDriver:
 
         self._at(self.now_s + after_s, make, wanted)
 
+    def _check_memory(self, lanes: Iterable[int]) -> None:
+        """Check that the devices of these lanes have memory for all of their jobs, those that leave included."""
+        for lane in lanes:
+            device = self.core.lanes[lane].device
+            assert self._needed_bytes(device, leaving=True) <= device.memory_bytes, "started without room"
+
+    def _needed_bytes(self, device: Device, leaving: bool) -> int:
+        """Memory (bytes) that the jobs of a device are granted, with or without the jobs that leave."""
+        lanes = [lane for lane in self.core.lanes.values() if lane.device.name == device.name]
+        jobs = [[job for job in lane.jobs.values() if leaving or not job.state.is_leaving] for lane in lanes]
+        return sum(lane_bytes(job.demand for job in each) for each in jobs)
+
     def _check(self) -> None:
-        """Check the safety condition, that gangs are placed all or nothing, and that no place counts twice."""
+        """Check the safety condition, that gangs are placed all or nothing, and that no place counts twice.
+
+        Jobs that have outgrown the memory of a device leave it. Until then they take more than there is, so the safety
+        condition counts them only when a job starts.
+        """
         for device in self.devices:
-            lanes = [lane for lane in self.core.lanes.values() if lane.device.name == device.name]
-            needed = sum(lane_bytes(job.demand for job in lane.jobs.values()) for lane in lanes)
-            assert needed <= device.memory_bytes
+            assert self._needed_bytes(device, leaving=False) <= device.memory_bytes
         for lane in self.core.lanes.values():
             assert len(lane.jobs) + len(lane.coming) <= lane.places
             if lane.device.name in self._failed:
