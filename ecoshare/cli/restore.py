@@ -22,17 +22,23 @@ def restore(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Put back clocks and power that a run has left, where both it and its guard were killed."""
+    """Put back clocks and power that a run has left, where both it and its guard were killed.
+
+    Processes that such a run has left are ended first.
+    """
     from ecoshare.devices.journal import UntrustedJournal
-    from ecoshare.devices.restore import Busy, Foreign, KnobOutcome, mend
+    from ecoshare.devices.restore import Busy, Foreign, KnobOutcome
+    from ecoshare.devices.restore_in_time import mend_in_time
     from ecoshare.devices.state_folder import StateFolder
     from ecoshare.reporting.device_table import print_restored
+    from ecoshare.runtime import shared_folder
 
+    shared_folder.clear_dead()  # the limits that were found may exceed a power budget of the dead run
     state = StateFolder.of_this_user()
     done, troubles = [], []
     for path in _journals(state):
         try:
-            done += mend(path, state, foreign=Foreign.OVERWRITE if force else Foreign.ASK)
+            done += mend_in_time(path, state, foreign=Foreign.OVERWRITE if force else Foreign.ASK)
         except UntrustedJournal as error:
             troubles.append(str(error))
         except Busy as error:

@@ -13,7 +13,7 @@ from ecoshare.values.class_profile import MemoryDemand, Solo
 from ecoshare.values.device import Device
 from ecoshare.values.job_spec import JobSpec
 from ecoshare.values.measurement import ColocationMeasurement, Measurement, PairSpeed
-from ecoshare.values.power_response import PowerResponse
+from ecoshare.values.power_response import KnownResponse, PowerResponse
 from ecoshare.values.setting import KnownSetting, Setting
 from ecoshare.values.sweep_spec import SweepSpec
 
@@ -78,6 +78,7 @@ class RunOpened:
         schema: Version of the events and commands: `SCHEMA`.
         known_settings: Best settings of packings, from earlier runs.
         colocations: Co-location measurements of earlier runs, the oldest first.
+        known_responses: Measurements of packings under power limits, from earlier runs with a power budget.
     """
 
     at_s: float
@@ -87,6 +88,7 @@ class RunOpened:
     seed: int = 0
     known_settings: tuple[KnownSetting, ...] = ()
     colocations: tuple[ColocationMeasurement, ...] = ()
+    known_responses: tuple[KnownResponse, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,10 +147,15 @@ class Done:
     """A command was carried out. The resources that it took or freed count from now on.
 
     For a `WakeAt` command, the time has come.
+
+    Attributes:
+        limit_w: Power limit (W) that the device shows after an `ApplySetting`; None if it shows the one that was asked
+            for, or none was.
     """
 
     at_s: float
     command: int
+    limit_w: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

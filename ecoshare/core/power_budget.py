@@ -10,14 +10,16 @@
     a packing is warm and its limit new ──► MeasureSetting ──► AskPower ──► PowerPredicted: its response is known better
 
 A limit counts from the command that raises it until the answer to the command that lowers it. An idle device counts
-with the limit that is set there, too. No job starts before the limits that a run found fit into the budget.
+with the limit that is set there, too. No job starts before the limits that a run found fit into the budget. A device
+may round a limit up. It then counts with the limit that it shows.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import inf
 
 from ecoshare.core.commands import ApplySetting, AskPower, Command, MeasureSetting
@@ -38,20 +40,22 @@ from ecoshare.core.run_state import RunState
 from ecoshare.core.setting_selection import by_lane, packing_of
 from ecoshare.values.measurement import Measurement, MeasurementStatus
 from ecoshare.values.packing import Packing
-from ecoshare.values.power_response import POWER_LIMIT, LimitMeasurement, PowerPoint, PowerResponse, not_kept
+from ecoshare.values.power_response import (
+    MOST_MEASUREMENTS,
+    NEAR,
+    POWER_LIMIT,
+    LimitMeasurement,
+    PowerPoint,
+    PowerResponse,
+    not_kept,
+)
 from ecoshare.values.setting import AS_FOUND, Setting
 
 GAIN = 0.01
 """Least relative fall of the cost for which limits are changed: each change takes a moment, and is written down."""
 
-MOST_MEASUREMENTS = 5
-"""Most measurements of one packing, each under another limit."""
-
 MOST_TRIES = 8
 """Most measurements that are begun for one packing. Some fail, because a job ends meanwhile."""
-
-NEAR = 0.04
-"""Relative distance of two limits below which a measurement of one says enough about the other."""
 
 _UNKNOWN_EXPONENT = 0.5
 """Assumed exponent of the speed against the limit, before the adviser has answered for a packing."""
@@ -67,7 +71,7 @@ class _Powered:
 
     Attributes:
         limits_w: Power limits (W) that it takes, ascending; the last is the one that it was found with.
-        in_force_w: Limit in force.
+        in_force_w: Limit in force, as it was asked for.
         wanted_w: Limit of the last `ApplySetting` command, in force or not.
         goal_w: Limit that the device should have.
         packing: Jobs that are at work.
@@ -75,6 +79,8 @@ class _Powered:
         command: Id of the `ApplySetting` or `MeasureSetting` command without an answer; None without one.
         measures: Whether that command measures.
         is_stuck: Whether the device has refused a limit. It then keeps the limit in force, or may have the refused one.
+        shown_w: Limit that the device showed after each limit that it was asked for, or the latter if it is larger.
+        rounds_up: Whether the device has shown a larger limit than the one that it was asked for.
     """
 
     name: str
@@ -87,6 +93,8 @@ class _Powered:
     command: int | None = None
     measures: bool = False
     is_stuck: bool = False
+    shown_w: dict[float, float] = field(default_factory=dict)
+    rounds_up: bool = False
 
     @property
     def jobs(self) -> tuple[Job, ...]:
@@ -111,11 +119,42 @@ class _Powered:
     @property
     def counts_w(self) -> float:
         """Power (W) with which the device counts: the largest limit that may be in force."""
-        return max(self.in_force_w, self.wanted_w)
+        return max(self.takes_w(self.in_force_w), self.takes_w(self.wanted_w))
+
+    def takes_w(self, limit_w: float) -> float:
+        """Power (W) that one of its limits takes from the budget: the limit as the device shows it.
+
+        A device that has rounded one limit up may round others up, too. A limit that was not tried counts as the next
+        one. The least limit does not: it is never raised to, so it may be tried.
+        """
+        if not self.rounds_up or limit_w in self.shown_w or limit_w == self.limits_w[0]:
+            return self.shown_w.get(limit_w, limit_w)
+        return self.limits_w[min(bisect_right(self.limits_w, limit_w), len(self.limits_w) - 1)]
+
+    def asks_w(self, takes_w: float) -> float:
+        """Limit (W) to ask for, if so much of the budget is meant for the device: the largest that takes no more."""
+        return max((each for each in self.limits_w if self.takes_w(each) <= takes_w), default=takes_w)
+
+    def has_shown(self, limit_w: float | None) -> bool:
+        """Note the limit (W) that the device shows after a command; None for the one that it was asked for.
+
+        Returns:
+            Whether a limit takes more of the budget than was known.
+        """
+        asked_w, before_w = self.in_force_w, self.takes_w(self.in_force_w)
+        self.shown_w[asked_w] = max(asked_w, limit_w or 0.0)
+        more = self.shown_w[asked_w] > before_w
+        self.rounds_up = self.rounds_up or self.shown_w[asked_w] > asked_w
+        return more
 
 
 class PowerBudget:
-    """Limits of all devices. It takes the place of the setting selection in a run with a budget."""
+    """Limits of all devices. It takes the place of the setting selection in a run with a budget.
+
+    Attributes:
+        short_w: Least limit (W) under which the jobs of a device keep their slowdown limits, by its name. Only devices
+            are named that have a lower one, because the budget does not suffice for all.
+    """
 
     active = tries = True
 
@@ -126,6 +165,7 @@ class PowerBudget:
         policy: PackingPolicy | None,
         present: Callable[[Iterable[Lane]], list[Job]],
         next_id: Callable[[], int],
+        bear: Callable[[Sequence[Job], float], bool] = lambda _jobs, _slower: True,
     ) -> None:
         """Budget of a run that begins. All devices have the limits that they were found with.
 
@@ -136,19 +176,21 @@ class PowerBudget:
             policy: Policy of the run, if it packs: the objective. None stands for the most work per second.
             present: Function that returns the jobs of some lanes that make up the packing of their device.
             next_id: Function that returns the id of the next command.
+            bear: See `SettingSelector`.
         """
         config = opened.config
         self._budget_w, self._least_speed = config.power_budget_w, 1.0 / (config.tuning_limit or inf)
         self._most_w = self._budget_w + 2 * TOLERANCE_W  # sums are rounded: no start may wait for the last bit
         self._state, self._policy = state, policy
-        self._present, self._next_id = present, next_id
+        self._present, self._next_id, self._bear = present, next_id, bear
+        self.short_w: dict[str, float] = {}
         self._devices = {
             each.name: _Powered(each.name, limits, limits[-1], limits[-1], limits[-1])
             for each in opened.devices
             if (limits := each.power_limits_w)
         }
         self._responses: dict[_Kind, PowerResponse] = {}
-        self._measured: dict[Packing, list[LimitMeasurement]] = {}
+        self._measured = {each.packing: list(each.measurements) for each in opened.known_responses}
         self._tries: Counter[Packing] = Counter()
         self._asked: dict[int, tuple[str, _Kind]] = {}  # device that asks, and what about
         self._is_stale = True
@@ -210,9 +252,13 @@ class PowerBudget:
         match event:
             case Done():
                 device.in_force_w = device.wanted_w
+                if device.has_shown(event.limit_w):
+                    self._is_stale = True
+                    shown_w = device.takes_w(device.in_force_w)
+                    self._give_up(device, f"it rounds a limit of {device.in_force_w:g} W up to {shown_w:g} W")
             case Refused():
                 # A failed call may have worked: the higher of the two limits may be in force.
-                device.in_force_w = device.wanted_w = device.counts_w
+                device.in_force_w = device.wanted_w = max(device.in_force_w, device.wanted_w)
                 device.is_stuck, self._is_stale = True, True
                 self._give_up(device, event.error)
             case SettingMeasured():
@@ -234,7 +280,7 @@ class PowerBudget:
             del self._asked[number]
         if device.command is not None:
             commands.append(device.command)
-        device.in_force_w = device.goal_w = device.wanted_w = device.counts_w
+        device.in_force_w = device.goal_w = device.wanted_w = max(device.in_force_w, device.wanted_w)
         device.command, device.measures, device.is_stuck = None, False, True
         device.packing, device.turns, self._is_stale = (), (), True
         self._give_up(device, "it failed before its limit was lowered")
@@ -252,8 +298,9 @@ class PowerBudget:
             if device.command is None and device.goal_w < device.in_force_w:
                 commands.append(self._apply(device))
         for device in self._devices.values():
-            more_w = device.goal_w - device.in_force_w
-            if device.command is None and more_w > 0.0 and self.counted_w + more_w <= self._most_w:
+            more_w = device.takes_w(device.goal_w) - device.takes_w(device.in_force_w)
+            is_higher = device.command is None and device.goal_w > device.in_force_w
+            if is_higher and self.counted_w + more_w <= self._most_w:
                 commands.append(self._apply(device))
         return commands
 
@@ -263,25 +310,56 @@ class PowerBudget:
         for each in devices:
             if each.is_fixed:
                 each.goal_w = each.in_force_w
-        powered = self._fast_enough([self._powered(each) for each in devices])
+        at_any = [self._powered(each) for each in devices]
+        bearable = [self._borne(device, each) for device, each in zip(devices, at_any, strict=True)]
+        powered = self._fast_enough(at_any, bearable)
         best = allocate(powered, self._budget_w, self._cost)
-        now = [each.goal_w for each in devices]
-        if sum(now) <= self._most_w:
-            before = cost_at(powered, now, self._cost)
-            if before * (1.0 - GAIN) <= cost_at(powered, best, self._cost) and before < inf:
-                return
+        if self._is_better(powered, best):
+            self._aim_at(best)
+        needed_w = {device.name: each.response[0].limit_w for device, each in zip(devices, bearable, strict=True)}
+        short = [each for each in devices if each.takes_w(each.goal_w) < needed_w[each.name]]
+        self.short_w = {each.name: each.asks_w(needed_w[each.name]) for each in short}
+
+    def _is_better(self, powered: list[PoweredDevice], best: list[float]) -> bool:
+        """Whether limits that take so much (W) are better than those that the devices should have up to now."""
+        now = [each.takes_w(each.goal_w) for each in self._devices.values()]
+        # A limit below the first point of a response is too low for the tuning limit or for a job.
+        is_fast = all(limit_w >= each.response[0].limit_w for each, limit_w in zip(powered, now, strict=True))
+        if not is_fast or sum(now) > self._most_w:
+            return True
+        before = cost_at(powered, now, self._cost)
+        return before == inf or before * (1.0 - GAIN) > cost_at(powered, best, self._cost)
+
+    def _aim_at(self, best: list[float]) -> None:
+        """Let each device have the limit that takes so much (W) of the budget."""
         left_w = self._budget_w - sum(best)
-        for device, limit_w in zip(devices, best, strict=True):
-            more_w = device.in_force_w - limit_w
+        for device, limit_w in zip(self._devices.values(), best, strict=True):
+            more_w = device.takes_w(device.in_force_w) - limit_w
             # An idle device keeps its limit while nothing needs the watts: it draws no more, and starts the faster.
             stays = not device.turns and 0.0 < more_w <= left_w
-            device.goal_w = device.in_force_w if stays else limit_w
+            device.goal_w = device.in_force_w if stays or device.is_fixed else device.asks_w(limit_w)
             left_w -= more_w if stays else 0.0
 
-    def _fast_enough(self, powered: list[PoweredDevice]) -> list[PoweredDevice]:
-        """The devices without limits that are too low for the tuning limit, if the budget suffices for that."""
-        kept = [replace(each, response=_from(each.response, self._least_speed)) for each in powered]
-        return kept if sum(each.response[0].limit_w for each in kept) <= self._most_w else powered
+    def _fast_enough(self, at_any: list[PoweredDevice], bearable: list[PoweredDevice]) -> list[PoweredDevice]:
+        """The devices without limits that are too low, as far as the budget suffices for that.
+
+        The tuning limit gives way first, then the slowdown limits of jobs.
+
+        Args:
+            at_any: The devices with all their limits.
+            bearable: The devices without limits under which a job breaks its slowdown limit.
+        """
+        tuned = [replace(each, response=_from(each.response, self._least_speed)) for each in bearable]
+        fits = (each for each in (tuned, bearable) if sum(one.response[0].limit_w for one in each) <= self._most_w)
+        return next(fits, at_any)
+
+    def _borne(self, device: _Powered, powered: PoweredDevice) -> PoweredDevice:
+        """The device without limits under which a job breaks its slowdown limit. The largest limit is always left."""
+        if all(job.spec.slowdown_limit is None for job in device.jobs):
+            return powered
+        response = powered.response
+        kept = tuple(point for point in response if self._bear(device.jobs, 1.0 / point.speed))
+        return replace(powered, response=kept or response[-1:])
 
     def _powered(self, device: _Powered) -> PoweredDevice:
         """The device as the allocation sees it. A device that measures or is stuck keeps its limit."""
@@ -289,8 +367,11 @@ class PowerBudget:
         full_w = response[-1].power_w
         if device.is_fixed:
             response = (_at(response, device.in_force_w),)
+        if device.rounds_up:  # the largest one stands for limits that take as much
+            taken = {device.takes_w(each.limit_w): each for each in response}
+            response = tuple(replace(taken[limit_w], limit_w=limit_w) for limit_w in sorted(taken))
         if not device.turns:
-            limit_w = device.in_force_w if device.is_fixed else device.limits_w[0]
+            limit_w = device.takes_w(device.in_force_w if device.is_fixed else device.limits_w[0])
             return PoweredDevice((PowerPoint(limit_w, 1.0, min(limit_w, IDLE_SHARE * device.limits_w[-1])),))
         part_w = full_w / len(device.turns)
         worth = sum(sum(self._worth(job, part_w) for job in jobs) / len(jobs) for jobs in device.turns)
@@ -313,12 +394,14 @@ class PowerBudget:
 
     def _give_up(self, device: _Powered, error: str) -> None:
         """Let no job start if the least limits, with that of a device that refuses another one, exceed the budget."""
-        least_w = [each.in_force_w if each.is_stuck else each.limits_w[0] for each in self._devices.values()]
+        every = self._devices.values()
+        least_w = [each.takes_w(each.in_force_w if each.is_stuck else each.limits_w[0]) for each in every]
         if self._state.over_budget and sum(least_w) > self._most_w and not self._state.refusal:
             self._state.refusal = not_kept(self._budget_w, device.name, error)
 
     def _look_at_sum(self) -> None:
-        self._state.over_budget = sum(each.in_force_w for each in self._devices.values()) > self._most_w
+        in_force_w = sum(each.takes_w(each.in_force_w) for each in self._devices.values())
+        self._state.over_budget = in_force_w > self._most_w
 
     # Responses
 
@@ -350,7 +433,7 @@ class PowerBudget:
             return False  # which limit is in force is not sure
         if any(each.measures and each.packing == device.packing for each in self._devices.values()):
             return False
-        return all(abs(each.limit_w / device.in_force_w - 1.0) > NEAR for each in known)
+        return all(abs(each.limit_w / device.takes_w(device.in_force_w) - 1.0) > NEAR for each in known)
 
     def _ask(self, device: _Powered) -> list[Command]:
         if any(kind == device.kind for _, kind in self._asked.values()):
@@ -372,8 +455,10 @@ class PowerBudget:
 
     def _told(self, device: _Powered, found: Measurement, packing: Packing) -> list[Command]:
         """Note a measurement, and ask what follows from it."""
-        if found.status is not MeasurementStatus.MEASURED or not found.power_w or packing != device.packing:
+        if found.status is not MeasurementStatus.MEASURED or not found.power_w:
             return []
+        if not packing or packing != device.packing:
+            return []  # a job has come or gone meanwhile
         times: dict[str, list[float]] = {}
         for job in device.jobs:
             if job.spec.name in found.times_s:
@@ -381,7 +466,8 @@ class PowerBudget:
         if set(times) != {name for lane in packing for name in lane}:
             return []
         means = tuple((name, sum(times[name]) / len(times[name])) for name in sorted(times))
-        self._measured.setdefault(packing, []).append(LimitMeasurement(device.in_force_w, found.power_w, means))
+        limit_w = device.takes_w(device.in_force_w)
+        self._measured.setdefault(packing, []).append(LimitMeasurement(limit_w, found.power_w, means))
         return self._ask(device)
 
 

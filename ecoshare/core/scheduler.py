@@ -308,7 +308,8 @@ class Scheduler:
         if job.state is JobState.RUNNING:
             self._placement.runs(job, event.at_s)
         commands = self._ranks.changed(job.lanes)
-        commands += self._outgrown(job, event.at_s) if self._fit.grew(job) else []
+        if self._fit.grew(job):
+            commands += self._carry_out(self._placement.outgrown(job), event.at_s)
         at_default = all(self._settings.at_default(lane) for lane in job.lanes)
         commands += self._carry_out(self._placement.progressed(job, at_default, event.at_s), event.at_s)
         if at_default and self._may_profile(job, event.at_s):
@@ -327,14 +328,6 @@ class Scheduler:
         if any(each.state in (JobState.PARKING, JobState.RESUMING) for each in beside):
             return False
         return not any(self._profiling.comes_up(each, at_s) for each in beside if each.lanes != job.lanes)
-
-    def _outgrown(self, job: Job, at_s: float) -> list[Command]:
-        """A job has grown. If memory no longer suffices, some of the jobs stop, and start again when there is room."""
-        commands: list[Command] = []
-        while not self._state.stopping and (loser := self._fit.outgrown(job.lanes[0])) is not None:
-            loser.least_bytes = loser.demand.peak_bytes
-            commands.append(self._stops.for_now(loser, at_s, "the jobs beside it need its memory", at_once=False))
-        return commands
 
     def _reported(self, event: Reported) -> list[Command]:
         """A trial has reported a value: it goes on, ends early, or pauses at a rung."""

@@ -42,7 +42,7 @@ class SettingReview:
         observe = placement.learns_speeds and opened.config.profile and not search
         self.selector: SettingSelector | PowerBudget
         if opened.config.sets_limits:
-            self.selector = PowerBudget(opened, state, placement.objective, placement.present, next_id)
+            self.selector = PowerBudget(opened, state, placement.objective, placement.present, next_id, placement.bear)
         else:
             self.selector = SettingSelector(
                 opened.known_settings, search, next_id, placement.present, observe, placement.bear

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ecoshare.devices.knob import UNLOCKED, Access, Cause, Clocks, DeviceKnob, KnobFault, KnobSpec, Reading
+from ecoshare.devices.nvml_handle import handle_of
 from ecoshare.devices.power_profiles import POWER_PROFILE, PowerProfile
 from ecoshare.devices.zeus_knobs import ZeusPowerLimit, cause_of, reported
 from ecoshare.errors import UnfitEnvironment
@@ -64,7 +65,7 @@ class GpuKnobs:
             raise UnfitEnvironment(str(fault), fault.remedy) from fault
         try:
             with typed():
-                self.handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+                self.handle = handle_of(pynvml, uuid)
                 self.model = str(pynvml.nvmlDeviceGetName(self.handle))
                 index = pynvml.nvmlDeviceGetIndex(self.handle)
             self.access, self._gpu, self._daemon = _open(pynvml, index)
@@ -259,17 +260,22 @@ def _open(nvml: Any, index: int) -> tuple[Access, Any, Any]:
     # The daemon knows GPUs by number only. In a container that shows some GPUs, a number can mean another GPU.
     theirs = [gpu.name for gpu in sorted(client.gpus, key=lambda each: each.id)]
     with typed():
-        ours = [
-            str(nvml.nvmlDeviceGetName(nvml.nvmlDeviceGetHandleByIndex(each)))
-            for each in range(nvml.nvmlDeviceGetCount())
-        ]
-    if theirs != ours:
+        ours = [_name(nvml, each) for each in range(nvml.nvmlDeviceGetCount())]
+    if len(theirs) != len(ours) or any(name not in (None, shown) for name, shown in zip(ours, theirs, strict=True)):
         return (
             Access(False, f"zeusd counts other GPUs ({len(theirs)}) than this process sees ({len(ours)})"),
             direct,
             client._client,
         )
     return Access(True, "through zeusd"), through, client._client
+
+
+def _name(nvml: Any, index: int) -> str | None:
+    """Name of a GPU; None if it is lost, which must not keep the others from being restored."""
+    try:
+        return str(nvml.nvmlDeviceGetName(nvml.nvmlDeviceGetHandleByIndex(index)))
+    except nvml.NVMLError_GpuIsLost:
+        return None
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from ecoshare.devices.counter_meter import CounterMeter
+from ecoshare.devices.nvml_handle import handle_of
 from ecoshare.devices.nvml_health import GpuHealth
 from ecoshare.devices.vendor import DeviceHealth, DeviceState
 from ecoshare.devices.zeus_knobs import reported
@@ -72,7 +73,7 @@ def power_w(uuid: str) -> float | None:
     with library() as nvml:
         if nvml is None:
             raise UnfitEnvironment("there is no NVIDIA driver on this machine")
-        handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
+        handle = handle_of(nvml, uuid)
         watts: float | None = _optional(nvml, lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1000)
         return watts
 
@@ -93,7 +94,7 @@ class NvmlDevice:
         with _typed():
             pynvml.nvmlInit()
             try:
-                self._handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+                self._handle = handle_of(pynvml, uuid)
                 self._zeus = NVIDIAGPU(pynvml.nvmlDeviceGetIndex(self._handle))
                 self._health = GpuHealth(pynvml, uuid, self._handle)
             except BaseException:

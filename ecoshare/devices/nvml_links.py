@@ -12,6 +12,7 @@ from itertools import combinations
 from typing import Any
 
 from ecoshare.devices import nvml
+from ecoshare.devices.nvml_handle import handle_of
 from ecoshare.values import nearness as near
 
 PciPlace = tuple[int, int, int]
@@ -44,7 +45,7 @@ def nearness(uuids: Sequence[str]) -> dict[tuple[int, int], int]:
     with nvml.library() as library:
         if library is None:
             return {}
-        handles = [_told(library, library.nvmlDeviceGetHandleByUUID, uuid) for uuid in uuids]
+        handles = [_told(library, handle_of, library, uuid) for uuid in uuids]
         links = [_links(library, handle) for handle in handles]
         found = {}
         for one, other in combinations(range(len(uuids)), 2):

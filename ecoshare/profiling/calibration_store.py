@@ -107,6 +107,14 @@ class CalibrationStore:
         """Reasons why files cannot be used, one line each, for the caller to show."""
         return self._kept.notes
 
+    def make(self) -> None:
+        """Make the folder before a measurement begins, so that the times can be saved.
+
+        Raises:
+            UnfitEnvironment: The folder cannot be made, or cannot be written to.
+        """
+        self._kept.make()
+
     def all(self) -> list[DeviceCalibration]:
         """Calibrations of all devices that this version can use, in the order of their names and identities."""
         try:

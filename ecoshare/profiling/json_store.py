@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import tempfile
 import time
 from collections.abc import Callable
 from itertools import count
@@ -79,6 +80,19 @@ class KeptFiles:
         except OSError as error:
             self.note(f"{path} cannot be used: {error.strerror or error}")
         return None
+
+    def make(self) -> None:
+        """Make the folder, and check that files can be written there.
+
+        Raises:
+            UnfitEnvironment: The folder cannot be made, or cannot be written to.
+        """
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=self._folder):
+                pass
+        except OSError as error:
+            raise UnfitEnvironment(f"cannot write to {self._folder}: {error.strerror or error}", HINT) from error
 
     def write(self, path: Path, text: str) -> None:
         """Write or replace a file. A file from a newer version of ecoshare stays as it is, and `notes` says so.

@@ -14,17 +14,14 @@ from __future__ import annotations
 
 import hashlib
 import re
-import tempfile
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ecoshare.errors import UnfitEnvironment
 from ecoshare.profiling.json_store import CLASS_NAME, KeptFiles
 from ecoshare.profiling.profile import Profile, ProfileOrigin
 from ecoshare.profiling.profile_difference import options, shown
-from ecoshare.profiling.profiles_folder import HINT
 
 SCHEMA_VERSION: int = Profile.model_fields["schema_version"].default
 
@@ -61,12 +58,7 @@ class ProfileStore:
         Raises:
             UnfitEnvironment: The folder cannot be made, or cannot be written to.
         """
-        try:
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=self.folder):
-                pass
-        except OSError as error:
-            raise UnfitEnvironment(f"cannot write to {self.folder}: {error.strerror or error}", HINT) from error
+        self._kept.make()
 
     def save(self, profile: Profile) -> Path:
         """Write or replace the profile of a class; return its file.

@@ -85,7 +85,7 @@ def baseline(
 
     Args:
         jobs: Jobs of the summary.
-        timeline: Packings of the run; None if they were not asked for.
+        timeline: Packings of the run; None if they were not asked for, or are not compared with the default setting.
         planned: Jobs of the plan, by name.
         load_s: Time (s) to load torch.
     """

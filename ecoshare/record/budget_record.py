@@ -28,6 +28,11 @@ class BudgetSummary:
     most_w: float | None
 
     @property
+    def sets_limits(self) -> bool:
+        """Whether power limits were set to keep it."""
+        return self.by == BY_LIMITS
+
+    @property
     def words(self) -> str:
         """Sentence for the user."""
         if self.by == BY_PLACEMENT:
@@ -61,10 +66,15 @@ class BudgetRecord:
         self._limits_w = {each.name: each.power_limits_w[-1] for each in opened.devices if each.power_limits_w}
         self._look()
 
-    def applied(self, command: ApplySetting) -> None:
-        """Note that a setting is in force."""
+    def applied(self, command: ApplySetting, shown_w: float | None = None) -> None:
+        """Note that a setting is in force.
+
+        Args:
+            command: The command that applied it.
+            shown_w: Limit (W) that the device shows, if it is not the one that was asked for. The larger one counts.
+        """
         if command.device in self._limits_w:
-            self._limits_w[command.device] = self._wanted_w(command)
+            self._limits_w[command.device] = max(self._wanted_w(command), shown_w or 0.0)
             self._look()
 
     def refused(self, command: ApplySetting, error: str) -> None:

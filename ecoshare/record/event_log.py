@@ -23,7 +23,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from ecoshare.common import documents
 from ecoshare.core.commands import Command
-from ecoshare.core.events import Event, JobExited, RunOpened
+from ecoshare.core.events import Done, Event, JobExited, RunOpened
 from ecoshare.errors import UsageError
 from ecoshare.lane.messages import fields_of
 from ecoshare.record.kept_file import KeptFile
@@ -223,6 +223,8 @@ def _line(kind: str, entry: Any) -> bytes:
     fields = fields_of(entry)
     if isinstance(entry, PackingChanged):  # one or two follow each start and end of a job, so they are kept short
         fields = {name: value for name, value in fields.items() if value or name == "jobs"}
+    if isinstance(entry, Done):  # so are these, which most commands have
+        fields = {name: value for name, value in fields.items() if value is not None}
     return json.dumps({kind: type(entry).__name__, **fields}, default=_plain).encode() + b"\n"
 
 

@@ -234,7 +234,7 @@ class RunHistory:
             case JobArrived():
                 self._arrived(event)
             case Done():
-                self._done(self._commands.pop(event.command, None), event.at_s)
+                self._done(self._commands.pop(event.command, None), event)
             case Refused():
                 self._refused(self._commands.pop(event.command, None), event)
             case IterationsDone():
@@ -271,7 +271,7 @@ class RunHistory:
             self.devices[device.name] = device
             self.failures.pop(device.name, None)
         self._windows += self._open_windows.values()
-        self._settings.begin_session()
+        self._settings.begin_session(self.end_s)
         self._budget.begin_session(event)
         for kept in (self._going, self._commands, self._open_windows):
             kept.clear()
@@ -283,16 +283,16 @@ class RunHistory:
         job.arrived(event.job, event.at_s)
         self.is_stopped = False  # jobs of a resumed run arrive again, so an earlier stop no longer counts
 
-    def _done(self, command: Command | None, at_s: float) -> None:
+    def _done(self, command: Command | None, event: Done) -> None:
         match command:
             case StartJob():
-                self._job(command.job).began(at_s)
-                self._attempts[command.job, command.attempt].began_s = at_s
+                self._job(command.job).began(event.at_s)
+                self._attempts[command.job, command.attempt].began_s = event.at_s
             case MoveJob():
-                self._moves.setdefault((command.job, command.attempt), []).append(LaneMove(at_s, command.lane))
+                self._moves.setdefault((command.job, command.attempt), []).append(LaneMove(event.at_s, command.lane))
             case ApplySetting():
-                self._settings.applied(command, at_s)
-                self._budget.applied(command)
+                self._settings.applied(command, event.at_s)
+                self._budget.applied(command, event.limit_w)
 
     def _refused(self, command: Command | None, event: Refused) -> None:
         match command:

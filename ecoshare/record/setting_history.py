@@ -21,7 +21,8 @@ class SettingPeriod:
         setting: Knobs that were named; the other knobs kept the values that the run found. Empty for a return to the
             default that was refused.
         from_s: Time (s) at which the setting was applied or refused.
-        to_s: Time (s) of the next setting; None for a setting in force until the end of the run, or a refused one.
+        to_s: Time (s) of the next setting, or the end of a session that was resumed; None for a setting in force until
+            the end of the run, or a refused one.
         trials: Number of measurements on the device while the setting was in force.
         error: Reason for the refusal; None if the setting was applied.
     """
@@ -45,8 +46,10 @@ class SettingHistory:
     periods: list[SettingPeriod] = field(default_factory=list)
     _in_force: dict[str, SettingPeriod] = field(default_factory=dict)
 
-    def begin_session(self) -> None:
-        """Begin a session: the guard has restored all settings since the last one."""
+    def begin_session(self, before_s: float) -> None:
+        """Begin a session: the guard has restored all settings since the end (s) of the session before, `before_s`."""
+        for period in self._in_force.values():
+            period.to_s = before_s
         self._in_force.clear()
 
     def applied(self, command: ApplySetting, at_s: float) -> None:

@@ -65,7 +65,10 @@ def summarise(
     finishes_s = [job.finish_s for job in jobs if job.finish_s is not None]
     arrivals_s = [job.arrival_s for job in jobs if job.arrival_s is not None]
     jcts_s = [job.jct_s for job in jobs if job.state == "completed" and job.jct_s is not None]
-    tried_j = None if timeline is None else search_cost_j(timeline, energy, history.end_s)
+    # Limits keep a budget: none of them was tried to save joules, and the default setting would not have kept it.
+    limited = history.power_budget is not None and history.power_budget.sets_limits
+    compared = None if limited else timeline
+    tried_j = 0.0 if limited else None if timeline is None else search_cost_j(timeline, energy, history.end_s)
     return RunSummary(
         run=run,
         objective=plan["objective"],
@@ -85,7 +88,7 @@ def summarise(
         settings=tuple(history.settings),
         packings=() if timeline is None else tuple(packings(timeline, energy, history.end_s)),
         power_budget=history.power_budget,
-        baseline=baseline(jobs, profiles, timeline, energy, history.end_s, planned, load_s),
+        baseline=baseline(jobs, profiles, compared, energy, history.end_s, planned, load_s),
         notes=tuple(plan["notes"]),
     )
 

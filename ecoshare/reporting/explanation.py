@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from ecoshare.common.collector import collector_paused
 from ecoshare.core.commands import KillJob, ParkJob, ProfileJob, StartJob
 from ecoshare.core.events import IterationsDone, JobArrived, JobExited, Profiled, Refused, RunOpened
+from ecoshare.core.power_budget import PowerBudget
 from ecoshare.core.reasons import Reason, Reasons
 from ecoshare.core.records import Job
 from ecoshare.core.scheduler import Scheduler
@@ -94,6 +95,7 @@ class _Listener:
         self._keepers: set[str] = set()
         self._starting: dict[int, str] = {}
         self._parking: dict[int, str] = {}
+        self._short: set[str] = set()  # jobs with slowdown limits that a power budget does not suffice for
         self._displaced: set[str] = set()  # jobs that lost their device and have not started again
         self._since_s: float | None = None
 
@@ -224,6 +226,8 @@ class _Listener:
                 self._say(command.job, at_s, f"was stopped: {command.reason}")
         if isinstance(event, IterationsDone | JobExited):
             self._keeps(event)
+        if moment.commands:
+            self._falls_short(moment)
         match event:
             case JobExited():
                 self._exited(moment, event)
@@ -250,6 +254,17 @@ class _Listener:
             self._say(event.job, event.at_s, f"keeps its lane to its end: {event.usage.keeps_lane}")
         if isinstance(event, JobExited):
             self._keepers.discard(event.job)
+
+    def _falls_short(self, moment: ReplayMoment) -> None:
+        """Note as a remark, once for each job, that a power budget does not suffice for its slowdown limit."""
+        settings = moment.core.view.settings
+        for device, needed_w in settings.short_w.items() if isinstance(settings, PowerBudget) else ():
+            here = [job for lane in moment.core.view.lane_index.devices[device] for job in lane.jobs.values()]
+            for job in here:
+                if job.spec.slowdown_limit is not None and job.spec.name not in self._short:
+                    self._short.add(job.spec.name)
+                    words = f"the slowdown limits on {device} need a power limit of {needed_w:g} W, and"
+                    self._say(job.spec.name, moment.event.at_s, f"{words} the power budget does not suffice for that")
 
     def _exited(self, moment: ReplayMoment, event: JobExited) -> None:
         again = moment.core.jobs[event.job].state is JobState.QUEUED

@@ -142,7 +142,12 @@ def measured(summary: RunSummary) -> str:
 
 
 def settings_tried(summary: RunSummary) -> str:
-    """Number of settings that were measured, and their cost, in one line; empty if there were none."""
+    """Number of settings that were measured, and their cost, in one line; empty if there were none.
+
+    Limits that keep a power budget are no such settings.
+    """
+    if summary.power_budget is not None and summary.power_budget.sets_limits:
+        return ""
     searched = [each for each in summary.packings if each.settings_tried]
     if not searched:
         return ""

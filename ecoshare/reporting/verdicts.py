@@ -111,7 +111,9 @@ def limits(summary: RunSummary) -> str:
     unknown = sum(job.slowdown_limit_met is None for job in limited)
     parts = [f"{kept} of {len(limited)} kept"] + ([f"{unknown} not known"] if unknown else [])
     broken = [_broken(job) for job in limited if job.slowdown_limit_met is False]
-    return f"limits: {', '.join(parts)}" + (f"; broken: {listed(broken)}" if broken else "")
+    words = f"limits: {', '.join(parts)}" + (f"; broken: {listed(broken)}" if broken else "")
+    budget = summary.power_budget
+    return words + ("; the power budget goes before them" if broken and budget and budget.sets_limits else "")
 
 
 def _broken(job: JobSummary) -> str:

@@ -84,6 +84,7 @@ def calibrate(
     Raises:
         UnfitEnvironment: A load fails, as without memory, or the times cannot be kept.
     """
+    store.make()
     began_s = time.monotonic()
     measured: dict[str, dict[str, list[list[float]]]] = {each.name: {load: [] for load in LOADS} for each in devices}
     with ExitStack() as undo:

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Collection, Sequence
+from functools import partial
 
-from ecoshare.devices import journal
+from ecoshare.devices import driver_answers, journal
 from ecoshare.devices.device_control import DeviceControl
+from ecoshare.devices.driver_answers import NoAnswer, in_time
 from ecoshare.devices.joint_control import JointControl
 from ecoshare.devices.journal import UntrustedJournal
 from ecoshare.devices.knob import Cause, Clocks, KnobFault
 from ecoshare.devices.meter import Meter
 from ecoshare.devices.processors_beside import claim_processors
 from ecoshare.devices.registry import processors
-from ecoshare.devices.restore import Busy, KnobOutcome, Restored, mend
+from ecoshare.devices.restore import Busy, KnobOutcome, Restored
+from ecoshare.devices.restore_in_time import mend_in_time, restore_in_time
 from ecoshare.devices.state_folder import StateFolder, in_use, key
 from ecoshare.errors import NotRestored, UnfitEnvironment
+from ecoshare.runtime.driver_calls import DriverCalls
 from ecoshare.values.device import DeviceInfo
+from ecoshare.values.power_response import POWER_LIMIT
 from ecoshare.values.setting import Setting
 
 _TOLD_WITHIN_S, _ASK_AGAIN_S = 120.0, 1.0
@@ -30,6 +36,8 @@ Only a busy GPU shows whether its clocks are locked, and jobs need time to load.
 class AppliedSettings:
     """Applies settings to a claimed device. A failed knob is reported once, and the run continues without it.
 
+    A driver that does not answer blocks neither the run nor its end.
+
     Attributes:
         control: Control of the claimed device, joined with the processors where their frequency is a knob, too.
         processors: Open meter of the processors, if their joules count beside those of a GPU; None otherwise.
@@ -40,17 +48,26 @@ class AppliedSettings:
     """
 
     def __init__(
-        self, control: DeviceControl | JointControl, exact: bool, processors: Meter | None = None, apart: str = ""
+        self,
+        name: str,
+        control: DeviceControl | JointControl,
+        exact: bool,
+        processors: Meter | None = None,
+        apart: str = "",
     ) -> None:
         """Apply settings to a device that was claimed.
 
         Args:
+            name: Name of the device in the run, such as `cuda:0`.
             control: See the attribute.
             exact: Whether one refused knob makes a setting refused: a measurement must be of the setting that it names.
             processors: See the attribute.
             apart: See the attribute.
         """
         self.control, self._exact, self.processors, self.apart = control, exact, processors, apart
+        self._name = name
+        self._calls = DriverCalls(driver_answers.SETS_WITHIN_S)
+        self._mutex, self._is_restored = threading.Lock(), False
         self.notes: list[str] = list(control.notes)
         self.unrestored: list[Restored] = []
 
@@ -72,7 +89,9 @@ class AppliedSettings:
         end_s = time.monotonic() + _TOLD_WITHIN_S
         while True:
             wanted = {**self.control.default, **dict(setting)}
-            applied = await asyncio.to_thread(self.control.apply, wanted)
+            applied = await self._calls.answer(partial(self.control.apply, wanted))
+            if applied is None:
+                return self._no_answer()
             untold = any(fault.cause is Cause.UNTOLD for fault in applied.refused.values())
             if not untold or time.monotonic() > end_s:
                 break
@@ -84,25 +103,50 @@ class AppliedSettings:
             return ""
         return "; ".join(dict.fromkeys(str(fault) for fault in applied.refused.values()))
 
+    async def other_limit_w(self, setting: Setting) -> float | None:
+        """Power limit (W) that the device shows instead of the one that a setting in force names.
+
+        Returns:
+            The limit; None if the device shows the named one, if it does not answer, or if no limit is named.
+        """
+        wanted = dict(setting).get(POWER_LIMIT)
+        spec = next((each for each in self.control.specs if each.name == POWER_LIMIT), None)
+        if spec is None or not isinstance(wanted, float):
+            return None
+        shown = (await self.readings()).get(POWER_LIMIT)
+        return shown if isinstance(shown, float) and not spec.same((shown,), (wanted,)) else None
+
     async def look(self) -> None:
         """Check whether other software has locked the clocks. Call this while jobs keep the device busy."""
-        await asyncio.to_thread(self.control.look)
+        await self._calls.answer(self.control.look)
 
     async def clocks(self) -> Clocks | None:
-        """Present clocks of the device; None for processors."""
-        return await asyncio.to_thread(self.control.clocks)
+        """Present clocks of the device; None for processors, and without an answer."""
+        return await self._calls.answer(self.control.clocks)
 
     async def readings(self) -> dict[str, float | str]:
-        """Present value of each knob that can be read back."""
-        return await asyncio.to_thread(self.control.readings)
+        """Present value of each knob that can be read back; empty without an answer."""
+        return await self._calls.answer(self.control.readings) or {}
 
     def restore(self) -> None:
-        """Restore all knobs. Those that cannot be restored are in `unrestored`."""
-        for each in self.control.restore():
+        """Restore all knobs within a time limit. Those that cannot be restored are in `unrestored`.
+
+        A second call does nothing, after the end of the first.
+        """
+        with self._mutex:
+            done = [] if self._is_restored else restore_in_time(self.control, self._name)
+            self._is_restored = True
+        for each in done:
             if each.outcome is KnobOutcome.FAILED:
                 self.unrestored.append(each)
             elif each.outcome is KnobOutcome.FOREIGN:
                 self.notes.append(each.words)
+
+    def _no_answer(self) -> str:
+        words = f"the driver of {self._name} does not answer"
+        if words not in self.notes:
+            self.notes.append(words)
+        return words
 
     def _tell(self, fault: KnobFault) -> None:
         words = f"{self.control.model}: {fault}" + (f" ({fault.remedy})" if fault.remedy else "")
@@ -117,6 +161,7 @@ def claim(
     with_processors: bool = False,
     only: Collection[str] | None = None,
     keeps: bool = False,
+    or_fixed: bool = False,
 ) -> AppliedSettings:
     """Claim a device for a run, and restore the settings that a dead run left there.
 
@@ -127,34 +172,54 @@ def claim(
         with_processors: Whether the frequency of the processors beside a GPU shall be a knob, too, where it can be.
         only: Names of the knobs that may be set; None for all of the device.
         keeps: See `DeviceControl`.
+        or_fixed: Whether a device with nothing to set is claimed, too: then no other run sets it meanwhile.
 
     Raises:
-        UnfitEnvironment: Another process holds the device, this user may set nothing, there is nothing to set, or the
-            settings that a dead run left cannot be restored.
+        UnfitEnvironment: Another process holds the device, this user may set nothing, there is nothing to set (without
+            `or_fixed`), or the settings that a dead run left cannot be restored.
     """
     if device.processors:
         raise UnfitEnvironment(
             "partitions of the processors share clocks and power limits", "`--device cpu` uses all processors as one"
         )
     state = StateFolder.of_this_user()
-    control = DeviceControl(key(device), device.vendor, device.model, state, assume_unlocked, only=only, keeps=keeps)
-    if control.specs and control.access.allowed:
+    control = _opened(device, state, assume_unlocked, only, keeps)
+    if (control.specs or or_fixed) and control.access.allowed:
         if not with_processors or device.on_processors:
-            return AppliedSettings(control, exact)
+            return AppliedSettings(device.name, control, exact)
         try:
             beside = claim_processors(state)
         except UnfitEnvironment as error:
-            return AppliedSettings(control, exact, apart=str(error))
+            return AppliedSettings(device.name, control, exact, apart=str(error))
         except BaseException:
-            control.restore()
+            restore_in_time(control, device.name)
             raise
-        return AppliedSettings(JointControl(control, beside.control), exact, beside.meter)
+        return AppliedSettings(device.name, JointControl(control, beside.control), exact, beside.meter)
     why = "; ".join(f"{name}: {words}" for name, words in control.missing.items()) or "it offers no knobs"
     if control.specs:
         why = control.access.how
     remedy = control.access.remedy if control.specs else "see `ecoshare devices`"
-    control.restore()
+    restore_in_time(control, device.name)
     raise UnfitEnvironment(f"nothing can be set on {device.model}: {why}", remedy)
+
+
+def _opened(
+    device: DeviceInfo, state: StateFolder, assume_unlocked: bool, only: Collection[str] | None, keeps: bool
+) -> DeviceControl:
+    """Control of a device, if its driver answers.
+
+    Raises:
+        UnfitEnvironment: The driver does not answer, or `DeviceControl` raises it.
+    """
+    opens = partial(
+        DeviceControl, key(device), device.vendor, device.model, state, assume_unlocked, only=only, keeps=keeps
+    )
+    try:
+        return in_time(opens, driver_answers.SETS_WITHIN_S, late=DeviceControl.restore)
+    except NoAnswer:
+        raise UnfitEnvironment(
+            f"the driver of {device.name} does not answer", "`ecoshare run --control off` sets nothing"
+        ) from None
 
 
 def not_restored(left: Sequence[Restored], besides: str = "") -> NotRestored:
@@ -186,7 +251,7 @@ def leftovers(device: DeviceInfo, may_set: bool) -> tuple[list[str], bool]:
             left = journal.read(path) is not None
             words = f"a run that died has left settings on {device.model}: `ecoshare restore` puts them back"
             return ([words] if left else []), not left
-        done = mend(path, state)
+        done = mend_in_time(path, state)
     except UntrustedJournal as error:
         return [f"what a run before this one has set on {device.model} is not known: {error}"], False
     except Busy as busy:

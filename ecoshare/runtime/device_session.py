@@ -161,9 +161,12 @@ class DeviceSession:
                 raise WindowFailed("the job ended before its window")
             with self._jobs_stay():
                 measured = await self._window(command, own)
+            limit_w = await self.sampler.power_limit_w()
             if run.stopping():
                 raise WindowFailed(ENDED_IN_WINDOW)
-            made = run.profiler.keep(self.device, own.job, command.attempt, measured, run.ready(), self.sampler)
+            made = run.profiler.keep(
+                self.device, own.job, command.attempt, measured, run.ready(), self.sampler, limit_w
+            )
         except WindowFailed as failed:
             error = str(failed)
         except (OSError, UnfitEnvironment):
@@ -209,7 +212,8 @@ class DeviceSession:
         if error:
             self._run.tell(partial(Refused, command=command.id, error=error))
         else:
-            self._run.tell(partial(Done, command=command.id))
+            limit_w = await self.settings.other_limit_w(command.setting)
+            self._run.tell(partial(Done, command=command.id, limit_w=limit_w))
 
     async def _measure(self, command: MeasureSetting) -> None:
         try:

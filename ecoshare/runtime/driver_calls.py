@@ -41,7 +41,11 @@ class DriverCalls:
             return None
         answer, work = _with_answer(call)
         self._thread().put(work)
-        await asyncio.wait((answer,), timeout=self._limit_s)
+        try:
+            await asyncio.wait((answer,), timeout=self._limit_s)
+        except asyncio.CancelledError:
+            answer.cancel()  # else asyncio complains of an error that nothing will ask for
+            raise
         if answer.done():
             return answer.result()
         self._unanswered += 1

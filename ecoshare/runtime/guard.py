@@ -54,19 +54,20 @@ def main(args: list[str]) -> None:
 
 def _be_ready(vendor: str) -> None:
     """Import now the modules that the clean-up will need at once."""
-    from ecoshare.devices import registry, restore
+    from ecoshare.devices import registry, restore_in_time
 
-    assert restore, "it is imported for the clean-up"
+    assert restore_in_time, "it is imported for the clean-up"
     with contextlib.suppress(Exception):  # the processes of the run must still be ended
         for name in registry.vendor(vendor).modules:
             importlib.import_module(name)
 
 
 def _put_back(device: str) -> None:
-    """Restore the settings of the device. If this fails, the journal stays for the next start."""
-    from ecoshare.devices import restore
+    """Restore the settings of the device. If this fails, or takes too long, the journal stays for the next start."""
+    from ecoshare.devices.restore import Foreign
+    from ecoshare.devices.restore_in_time import mend_in_time
     from ecoshare.devices.state_folder import StateFolder
 
     state = StateFolder.of_this_user()
     with contextlib.suppress(Exception):  # the processes of the run must still be ended
-        restore.mend(state.journal(device), state, wait_s=_LOCK_S, foreign=restore.Foreign.ASK)
+        mend_in_time(state.journal(device), state, wait_s=_LOCK_S, foreign=Foreign.ASK)

@@ -171,9 +171,9 @@ class MeterSampler:
         """Note that the device has failed: from the last sample on, its joules are not known for this reason."""
         self._failed = reason
 
-    def power_limit_w(self) -> float | None:
-        """Power limit (W) in force on the device; None if it has none or does not report it."""
-        return self._opened.power_limit_w() if self._opened is not None else None
+    async def power_limit_w(self) -> float | None:
+        """Power limit (W) in force, read beside the loop; None if there is none, or without an answer."""
+        return await self.calls.answer(self._opened.power_limit_w) if self._opened is not None else None
 
     def _sample(self, meter: Meter, jobs: dict[str, AttemptProgress], now_s: Callable[[], float]) -> Sample:
         if self._failed:

@@ -28,6 +28,7 @@ from ecoshare.runtime import planned_launchers, planned_parking, planned_speeds,
 from ecoshare.runtime.class_knowledge import demand, solo
 from ecoshare.runtime.iteration_learning import learned
 from ecoshare.runtime.job_class import JobClass, JobClasses
+from ecoshare.runtime.limit_learning import known_responses
 from ecoshare.runtime.planned_job import PlannedJob
 from ecoshare.runtime.planned_power import NO_BUDGET, PlannedBudget, check_job
 from ecoshare.runtime.planned_sweeps import PlannedSweep
@@ -37,6 +38,7 @@ from ecoshare.values.goal import OBJECTIVES, Goal
 from ecoshare.values.job_spec import JobSpec
 from ecoshare.values.joules import MEASURED
 from ecoshare.values.measurement import ColocationMeasurement
+from ecoshare.values.power_response import KnownResponse
 from ecoshare.values.setting import KnownSetting, setting_of
 
 MOST_TRIALS = 12
@@ -80,6 +82,7 @@ class Plan:
         host_bytes: Host memory (bytes) for parked jobs; 0 if no job is parked.
         budget: Power budget.
         speeds: Relative speeds of devices that differ, by the name of the device; see `Device.speeds`.
+        known_responses: Measurements of packings of these classes under power limits, if the budget sets limits.
     """
 
     job_file: Path
@@ -106,6 +109,7 @@ class Plan:
     host_bytes: int = 0
     budget: PlannedBudget = NO_BUDGET
     speeds: Mapping[str, Speeds] = field(default_factory=dict)
+    known_responses: tuple[KnownResponse, ...] = ()
 
     def opening(self) -> dict[str, Any]:
         """Fields of the `RunOpened` event of the run."""
@@ -141,6 +145,7 @@ class Plan:
             ),
             "known_settings": self.known_settings,
             "colocations": self.colocations,
+            "known_responses": self.known_responses,
         }
 
     @property
@@ -196,9 +201,9 @@ class Plan:
         return newest.energy.idle_w if newest is not None and newest.energy is not None else None
 
     def without_profiles(self) -> Plan:
-        """The same plan without profiles, known settings, co-location measurements and speeds of devices."""
+        """The same plan without profiles, and without what was measured of packings and devices."""
         unknown = tuple(replace(job, spec=replace(job.spec, memory=None, profiled=False)) for job in self.jobs)
-        return replace(self, jobs=unknown, known={}, known_settings=(), colocations=(), speeds={})
+        return replace(self, jobs=unknown, known={}, known_settings=(), colocations=(), speeds={}, known_responses=())
 
     @property
     def everything(self) -> tuple[PlannedJob, ...]:
@@ -311,6 +316,9 @@ def make(
             f"policy {policy}: {len(unknown)} of {len(jobs)} jobs {give} no `iterations:`{nor_known} "
             f"({listed(unknown)}); {they_are} ranked by the time that each has had"
         )
+    responses: tuple[KnownResponse, ...] = ()
+    if budget.sets_limits and store is not None:
+        responses = known_responses(set(names), device, TuningStore(store.folder), notes)
     limited = [job.source.name for job in jobs if job.source.slowdown_limit is not None]
     if limited and not packs(policy):
         notes.append(f"slowdown limits ({listed(limited)}) are checked at the end; nothing steers by them yet")
@@ -342,6 +350,7 @@ def make(
         host_bytes=host_bytes,
         budget=budget,
         speeds=speeds,
+        known_responses=responses,
     )
 
 

@@ -12,7 +12,7 @@ from ecoshare.core.placement.power_room import adds_alone_w
 from ecoshare.core.power_allocation import TOLERANCE_W
 from ecoshare.devices.knob import KnobSpec
 from ecoshare.devices.registry import open_knobs, vendor
-from ecoshare.devices.state_folder import StateFolder, key
+from ecoshare.devices.state_folder import key
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.jobs.load import LoadedJobs, mistake_of
 from ecoshare.jobs.quantities import number
@@ -89,7 +89,7 @@ def planned_budget(
         return PlannedBudget(watts, True, tuning_limit, draws_w=draws_w)
     if not may_set:
         raise UsageError(f"{OPTION} sets power limits, and --control off sets nothing", _SETS_NOTHING)
-    limits_w = {each.name: _limits_w(each) for each in devices}
+    limits_w = {each.name: device_limits_w(each) for each in devices}
     return with_limits(PlannedBudget(watts, tuning_limit=tuning_limit), limits_w)
 
 
@@ -119,9 +119,8 @@ def with_limits(budget: PlannedBudget, limits_w: Mapping[str, tuple[float, ...]]
 
 
 def limits_of(specs: Sequence[KnobSpec]) -> tuple[float, ...]:
-    """Power limits (W) among the knobs of a device, ascending; empty if there is nothing to choose."""
-    found = next((each for each in specs if each.name == POWER_LIMIT), None)
-    return tuple(found.values) if found is not None and found.choices > 1 else ()
+    """Power limits (W) among the knobs of a device, ascending; empty without such a knob."""
+    return next((tuple(each.values) for each in specs if each.name == POWER_LIMIT), ())
 
 
 def _enough(watts: float, needed_w: Sequence[float], words: str) -> None:
@@ -134,8 +133,8 @@ def _enough(watts: float, needed_w: Sequence[float], words: str) -> None:
         )
 
 
-def _limits_w(device: DeviceInfo) -> tuple[float, ...]:
-    """Power limits (W) that a device takes.
+def device_limits_w(device: DeviceInfo) -> tuple[float, ...]:
+    """Power limits (W) that a device takes now, ascending. A device that is at its least limit takes that one only.
 
     Raises:
         UnfitEnvironment: They cannot be set here.
@@ -148,24 +147,13 @@ def _limits_w(device: DeviceInfo) -> tuple[float, ...]:
             remedy = f"{knobs.access.remedy}; " if knobs.access.remedy else ""
             words = f"{OPTION}: power limits of {device.model} cannot be set: {knobs.access.how}"
             raise UnfitEnvironment(words, remedy + _SETS_NOTHING)
-        specs = [each.spec for each in knobs.knobs]
-        limits_w = limits_of(specs) or _left_by_a_dead_run(device, specs)
+        limits_w = limits_of([each.spec for each in knobs.knobs])
         if not limits_w:
-            why = knobs.missing.get(POWER_LIMIT, "it has one limit only")
+            why = knobs.missing.get(POWER_LIMIT, "it has no such limit")
             raise UnfitEnvironment(f"{OPTION}: the power limit of {device.name} cannot be set: {why}", _SETS_NOTHING)
         return limits_w
     finally:
         knobs.close()
-
-
-def _left_by_a_dead_run(device: DeviceInfo, specs: Sequence[KnobSpec]) -> tuple[float, ...]:
-    """The least limit, where a dead run may have left the device at it: the claim will restore the one before.
-
-    It is empty where no dead run has left anything.
-    """
-    if not StateFolder.of_this_user().journal(key(device)).exists():
-        return ()
-    return next((tuple(each.values) for each in specs if each.name == POWER_LIMIT), ())
 
 
 def _draws_w(device: DeviceInfo) -> tuple[float, float]:

@@ -17,7 +17,7 @@ from ecoshare.profiling.profile import Profile
 from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.record.run_view import ProgressDisplay
 from ecoshare.runtime import plan as planning
-from ecoshare.runtime import run_opening
+from ecoshare.runtime import run_opening, shared_folder
 from ecoshare.runtime.device_claim import leftovers
 from ecoshare.runtime.profiling_window import ENDED_IN_WINDOW, Limits
 from ecoshare.runtime.signals import StopSignals
@@ -66,6 +66,7 @@ def profile_script(
     loaded = one_job(script, args, "profile")
     (device,) = occupancy.devices
     plan = planning.make(loaded, (device,), policy="fair", places=1, store=store, learn=False)
+    shared_folder.clear_dead()  # before settings that a dead run left are restored
     words, as_found = leftovers(device, may_set=True)
     if not as_found:
         raise UnfitEnvironment(f"nothing can be measured now: {words[0]}", "see `ecoshare devices`")

@@ -53,7 +53,8 @@ class Profiler:
         attempt: int,
         measured: WindowResult,
         ready: Ready | None,
-        sampler: MeterSampler | None,
+        sampler: MeterSampler,
+        power_limit_w: float | None,
     ) -> Profile:
         """Make and store the profile of a job's class.
 
@@ -66,13 +67,14 @@ class Profiler:
             attempt: Number of its attempt.
             measured: Result of the window.
             ready: Start message of the warm server; None if it is unknown.
-            sampler: Sampler of the device; None without one.
+            sampler: Sampler of the device.
+            power_limit_w: Power limit (W) in force on the device; None if it is unknown.
 
         Raises:
             UnfitEnvironment: The run folder cannot be written.
         """
         meter = None
-        if sampler is not None and sampler.session is not None and measured.samples:
+        if sampler.session is not None and measured.samples:
             meter = MeterFacts(sampler.session, sampler.idle_w)
         made = profile(
             job.job_class,
@@ -80,7 +82,7 @@ class Profiler:
             measured,
             meter,
             attempt_key(job.spec.name, attempt),
-            sampler.power_limit_w() if sampler is not None else None,
+            power_limit_w,
         )
         self.made[made.job_class] = made
         ProfileStore(self.folder.profiles).save(made)

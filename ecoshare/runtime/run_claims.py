@@ -17,7 +17,7 @@ from ecoshare.profiling.tuning_store import TuningStore
 from ecoshare.runtime.device_claim import AppliedSettings, claim, leftovers, leftovers_beside
 from ecoshare.runtime.plan import Plan
 from ecoshare.runtime.planned_job import PlannedJob
-from ecoshare.runtime.planned_power import limits_of, with_limits
+from ecoshare.runtime.planned_power import device_limits_w, limits_of, with_limits
 from ecoshare.runtime.profiler import Profiler
 from ecoshare.runtime.setting_searches import Searching
 from ecoshare.runtime.told_once import is_news
@@ -127,8 +127,12 @@ def _limited(plan: Plan) -> tuple[Plan, RunClaims]:
     settings: dict[str, AppliedSettings] = {}
     try:
         for device in plan.devices:
-            settings[device.name] = claim(device, exact=True, only=(POWER_LIMIT,), keeps=True)
-        limits_w = {name: limits_of(each.control.specs) for name, each in settings.items()}
+            settings[device.name] = claim(device, exact=True, only=(POWER_LIMIT,), keeps=True, or_fixed=True)
+        # A device at its least limit has nothing to set.
+        limits_w = {
+            device.name: limits_of(settings[device.name].control.specs) or device_limits_w(device)
+            for device in plan.devices
+        }
         return replace(plan, budget=with_limits(plan.budget, limits_w)), RunClaims(settings)
     except BaseException:
         RunClaims(settings).restore()

@@ -26,12 +26,14 @@ from ecoshare.jobs.mask import MASK, masked
 from ecoshare.lane import futex
 from ecoshare.profiling.calibration_store import CalibrationStore
 from ecoshare.profiling.profile_store import ProfileStore
+from ecoshare.profiling.tuning_store import TuningStore
 from ecoshare.record import event_log, run_documents
 from ecoshare.record.run_folder import RunFolder, unwritable, write_json, write_text
 from ecoshare.runtime import plan as planning
 from ecoshare.runtime import reaping
 from ecoshare.runtime.calibration_learning import teach_speeds
 from ecoshare.runtime.iteration_learning import teach
+from ecoshare.runtime.limit_learning import teach_limits
 from ecoshare.runtime.plan import Plan
 from ecoshare.runtime.planned_parking import left_for_jobs
 from ecoshare.runtime.planned_power import NO_BUDGET, planned_budget
@@ -245,7 +247,7 @@ def _served(host: RunHost | None, token: str, folder: RunFolder, signals: StopSi
 
 
 def _taught(plan: Plan, finished: FinishedRun, occupancy: Occupancy | None) -> FinishedRun:
-    """The run, after later plans can learn from it how many iterations its jobs took, and how long on each device.
+    """The run, after later plans can learn from it: iteration counts, times on each device, times under power limits.
 
     Args:
         plan: The plan of the whole run: jobs that completed in an earlier session count, too.
@@ -258,6 +260,8 @@ def _taught(plan: Plan, finished: FinishedRun, occupancy: Occupancy | None) -> F
     notes = teach(plan.jobs, data.history.jobs, folder.path.name, store)
     if finished.as_found and not (occupancy is not None and occupancy.is_shared):
         notes += teach_speeds(plan.devices, folder, data, finished.made, CalibrationStore(store.folder))
+        if plan.budget.sets_limits:
+            notes += teach_limits(plan.devices, data.history, TuningStore(store.folder))
     return replace(finished, notes=(*finished.notes, *notes))
 
 

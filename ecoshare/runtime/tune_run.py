@@ -17,7 +17,7 @@ from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.profiling.tuning_store import TuningResult, TuningStore
 from ecoshare.record.run_view import ProgressDisplay
 from ecoshare.runtime import plan as planning
-from ecoshare.runtime import run_opening
+from ecoshare.runtime import run_opening, shared_folder
 from ecoshare.runtime.device_claim import claim, not_restored
 from ecoshare.runtime.profile_run import one_job
 from ecoshare.runtime.setting_searches import Searching, Show
@@ -109,6 +109,7 @@ def tune(
     for note in plan.notes:
         say(note)
     beside = asked.knobs is None or CPU_FREQUENCY in asked.knobs
+    shared_folder.clear_dead()  # before the claim restores the settings that a dead run left
     settings = claim(asked.device, exact=True, assume_unlocked=asked.assume_unlocked, with_processors=beside)
     if settings.apart and asked.knobs is None:
         say(f"{CPU_FREQUENCY} is not searched: {settings.apart}")

@@ -14,7 +14,7 @@ always hold, and at the end it replays all events through a fresh core::
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
@@ -73,7 +73,7 @@ from ecoshare.values.class_profile import MemoryDemand
 from ecoshare.values.device import Device
 from ecoshare.values.job_spec import JobSpec
 from ecoshare.values.measurement import Measurement, MeasurementStatus
-from ecoshare.values.power_response import PowerPoint
+from ecoshare.values.power_response import POWER_LIMIT, KnownResponse, PowerPoint
 from ecoshare.values.setting import KnownSetting, Setting
 
 PROGRESS_S, WINDOW_S = 0.5, 0.7
@@ -112,9 +112,11 @@ class VirtualDriver:
         jobs: Description and course of each job, by name.
         stop_s: Time (s) at which the user stops the run; None for never.
         known_settings: Settings from earlier searches.
+        known_responses: Measurements under power limits from earlier runs.
         advises: Answers questions for a setting with the setting and whether the search is over.
         failures: Time (s) and name of each device that fails.
         refuses: Settings that every device refuses.
+        rounds_up_w: Power (W) by which a device rounds each power limit up, by its name.
         settings: Setting in force on each device.
         core: The core.
         log: Each event with the commands that followed from it.
@@ -127,8 +129,10 @@ class VirtualDriver:
     stop_s: float | None = None
     failures: tuple[tuple[float, str], ...] = ()
     known_settings: tuple[KnownSetting, ...] = ()
+    known_responses: tuple[KnownResponse, ...] = ()
     advises: Callable[[AskSetting], tuple[Setting, bool]] | None = None
     refuses: frozenset[Setting] = frozenset()
+    rounds_up_w: Mapping[str, float] = field(default_factory=dict)
     settings: dict[str, Setting] = field(default_factory=dict)
     core: Scheduler = field(default_factory=Scheduler)
     log: list[tuple[Event, tuple[Command, ...]]] = field(default_factory=list)
@@ -157,6 +161,7 @@ class VirtualDriver:
             config=self.config,
             devices=self.devices,
             known_settings=self.known_settings,
+            known_responses=self.known_responses,
         )
         self._at(0.0, opened)
         for spec, script in self.jobs.values():
@@ -203,6 +208,7 @@ class VirtualDriver:
             self._refusals[command.job] += 1
             self._later(_ANSWER_S, partial(Refused, command=command.id, error="no such interpreter"))
             return
+        self._check_memory(command.lanes)
         busy = {device for _, devices in self._windows.values() for device in devices}
         assert not busy & {self.core.lanes[lane].device.name for lane in command.lanes}, "started into a window"
         self._later(_ANSWER_S, partial(Done, command=command.id))
@@ -227,6 +233,7 @@ class VirtualDriver:
 
     def resume_job(self, command: ResumeJob, now_s: float) -> None:
         """See `CommandHandler`."""
+        self._check_memory([lane.number for lane in self.core.jobs[command.job].lanes])
         self._answer_while(command, partial(Resumed, command=command.id, took_s=_TRANSFER_S))
 
     def _answer_while(self, command: ParkJob | ResumeJob, make: Callable[..., Event]) -> None:
@@ -276,9 +283,15 @@ class VirtualDriver:
             if command.setting in self.refuses:
                 return Refused(at_s, command.id, "value refused")
             self.settings[command.device] = command.setting
-            return Done(at_s, command.id)
+            return Done(at_s, command.id, self.shown_w(command) if command.device in self.rounds_up_w else None)
 
         self._later(_APPLY_S, make)
+
+    def shown_w(self, command: ApplySetting) -> float:
+        """Power limit (W) that a device has after a command. None is above the limit that was found."""
+        found_w = next(each.power_limits_w[-1] for each in self.devices if each.name == command.device)
+        limit_w = float(dict(command.setting).get(POWER_LIMIT, found_w))
+        return min(found_w, limit_w + self.rounds_up_w.get(command.device, 0.0))
 
     def measure_setting(self, command: MeasureSetting, now_s: float) -> None:
         """See `CommandHandler`. A measurement is of the setting in force, and of jobs that run on the device.
@@ -358,12 +371,26 @@ class VirtualDriver:
 
         self._at(self.now_s + after_s, make, wanted)
 
+    def _check_memory(self, lanes: Iterable[int]) -> None:
+        """Check that the devices of these lanes have memory for all of their jobs, those that leave included."""
+        for lane in lanes:
+            device = self.core.lanes[lane].device
+            assert self._needed_bytes(device, leaving=True) <= device.memory_bytes, "started without room"
+
+    def _needed_bytes(self, device: Device, leaving: bool) -> int:
+        """Memory (bytes) that the jobs of a device are granted, with or without the jobs that leave."""
+        lanes = [lane for lane in self.core.lanes.values() if lane.device.name == device.name]
+        jobs = [[job for job in lane.jobs.values() if leaving or not job.state.is_leaving] for lane in lanes]
+        return sum(lane_bytes(job.demand for job in each) for each in jobs)
+
     def _check(self) -> None:
-        """Check the safety condition, that gangs are placed all or nothing, and that no place counts twice."""
+        """Check the safety condition, that gangs are placed all or nothing, and that no place counts twice.
+
+        Jobs that have outgrown the memory of a device leave it. Until then they take more than there is, so the safety
+        condition counts them only when a job starts.
+        """
         for device in self.devices:
-            lanes = [lane for lane in self.core.lanes.values() if lane.device.name == device.name]
-            needed = sum(lane_bytes(job.demand for job in lane.jobs.values()) for lane in lanes)
-            assert needed <= device.memory_bytes
+            assert self._needed_bytes(device, leaving=False) <= device.memory_bytes
         for lane in self.core.lanes.values():
             assert len(lane.jobs) + len(lane.coming) <= lane.places
             if lane.device.name in self._failed:

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ecoshare.values.packing import Packing
+
 POWER_LIMIT = "power_limit"
 """Name of the knob that limits the power (W) of a board."""
 
 BY_LIMITS, BY_PLACEMENT = "limits", "placement"
 """Ways to keep a power budget: limits of the devices are set, or only the jobs that start are chosen."""
+
+MOST_MEASUREMENTS = 5
+"""Most measurements of one packing, each under another limit."""
+
+NEAR = 0.04
+"""Relative distance of two limits below which a measurement of one says enough about the other."""
 
 
 def not_kept(budget_w: float, device: str, error: str) -> str:
@@ -29,6 +37,14 @@ class LimitMeasurement:
     limit_w: float
     power_w: float
     times_s: tuple[tuple[str, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KnownResponse:
+    """Measurements of a packing under several power limits, from earlier runs."""
+
+    packing: Packing
+    measurements: tuple[LimitMeasurement, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,6 +64,15 @@ def test_a_load_that_fails_names_the_device_and_the_reason(tmp_path: Path) -> No
 
 
 @needs_two
+def test_times_that_cannot_be_kept_are_not_measured(tmp_path: Path) -> None:
+    (tmp_path / "profiles").mkdir()
+    (tmp_path / "profiles/calibration").touch()
+    done = ecoshare(*CALIBRATE[:-1], "3000", cwd=tmp_path, environment=environment(tmp_path))
+    assert done.returncode == 4 and f"error: cannot write to {tmp_path}/profiles/calibration" in done.stderr
+    assert "--profiles" in done.stderr and "Traceback" not in done.stderr
+
+
+@needs_two
 def test_known_speeds_are_shown_and_written_for_the_simulator(tmp_path: Path) -> None:
     store = CalibrationStore(tmp_path / "profiles")
     for place, device in enumerate(find_all("cpu/2")):

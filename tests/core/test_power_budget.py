@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import pairwise
 from math import inf
+from types import MappingProxyType
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ecoshare.core.commands import ApplySetting, AskPower, MeasureSetting, StartJob
-from ecoshare.core.events import Config, DeviceFailed, Done, Refused
+from ecoshare.core.events import Config, DeviceFailed, Done, JobExited, Refused
 from ecoshare.core.power_allocation import PoweredDevice, allocate, cost_at
+from ecoshare.core.power_budget import PowerBudget
+from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.states import JobState
 from ecoshare.testing.virtual_driver import ScriptedJob, VirtualDriver
 from ecoshare.values.attempt import Outcome
 from ecoshare.values.class_profile import MemoryDemand
 from ecoshare.values.device import Device
 from ecoshare.values.job_spec import JobSpec
-from ecoshare.values.power_response import POWER_LIMIT, PowerPoint
+from ecoshare.values.power_response import POWER_LIMIT, KnownResponse, PowerPoint
 from ecoshare.values.setting import Setting
 
 GIB = 1 << 30
@@ -30,8 +34,11 @@ def gpu(number: int, limits_w: tuple[float, ...] = LIMITS_W) -> Device:
     return Device(f"cuda:{number}", "here", 16 * GIB, power_limits_w=limits_w)
 
 
-def job(name: str, job_class: str = "a", length_s: float = 3.0, at_s: float = 0.0) -> tuple[JobSpec, ScriptedJob]:
-    spec = JobSpec(name, job_class, memory=MemoryDemand(GIB), profiled=job_class != "c")
+def job(
+    name: str, job_class: str = "a", length_s: float = 3.0, at_s: float = 0.0, slowdown_limit: float | None = None
+) -> tuple[JobSpec, ScriptedJob]:
+    known = MemoryDemand(GIB)
+    spec = JobSpec(name, job_class, memory=known, profiled=job_class != "c", slowdown_limit=slowdown_limit)
     return spec, ScriptedJob(at_s, ((length_s, Outcome.COMPLETED),), profile=MemoryDemand(GIB))
 
 
@@ -44,6 +51,8 @@ def drive(
     refuses: frozenset[Setting] = frozenset(),
     tuning_limit: float = 0.0,
     failures: tuple[tuple[float, str], ...] = (),
+    rounds_up_w: Mapping[str, float] = MappingProxyType({}),
+    known_responses: tuple[KnownResponse, ...] = (),
 ) -> VirtualDriver:
     config = Config(
         policy,
@@ -54,7 +63,15 @@ def drive(
         tuning_limit=tuning_limit,
     )
     described = {spec.name: (spec, script) for spec, script in jobs}
-    return VirtualDriver(config, devices, described, refuses=refuses, failures=failures).run()
+    return VirtualDriver(
+        config,
+        devices,
+        described,
+        refuses=refuses,
+        failures=failures,
+        rounds_up_w=rounds_up_w,
+        known_responses=known_responses,
+    ).run()
 
 
 def limit_w(setting: Setting, device: Device) -> float:
@@ -65,10 +82,9 @@ def most_w(driver: VirtualDriver, budget_w: float) -> float:
     """Largest sum of the limits that may be in force at once after the first job was started.
 
     A limit may be in force from its command on, and the one before it until the answer. A refused one may be, too: a
-    call that fails may have worked.
+    call that fails may have worked. A device may round a limit up.
     """
-    devices = {each.name: each for each in driver.devices}
-    may = {name: [each.power_limits_w[-1]] for name, each in devices.items()}
+    may = {each.name: [each.power_limits_w[-1]] for each in driver.devices}
     asked: dict[int, tuple[str, float]] = {}
     largest, is_under_way = 0.0, False
     for event, commands in driver.log:
@@ -77,7 +93,7 @@ def most_w(driver: VirtualDriver, budget_w: float) -> float:
             may[name] = [wanted_w] if isinstance(event, Done) else [max(may[name])]
         for each in commands:
             if isinstance(each, ApplySetting):
-                wanted_w = limit_w(each.setting, devices[each.device])
+                wanted_w = driver.shown_w(each)
                 asked[each.id] = each.device, wanted_w
                 may[each.device].append(wanted_w)
             is_under_way = is_under_way or isinstance(each, StartJob)
@@ -134,6 +150,12 @@ def test_a_packing_is_measured_under_its_limits_and_asked_about() -> None:
     assert len(set(seen)) == len(seen), "no packing is measured twice under one limit"
 
 
+def test_nothing_is_asked_about_a_device_that_its_last_job_left_while_it_was_measured() -> None:
+    driver = drive(250.0, (gpu(0),), job("a", length_s=1.2))
+    assert of(driver, MeasureSetting), "it was measured before its end"
+    assert all(each.packing for each in of(driver, AskPower))
+
+
 def test_a_run_ends_where_the_limits_cannot_be_lowered() -> None:
     refused = frozenset({((POWER_LIMIT, each),) for each in LIMITS_W})
     driver = drive(300.0, (gpu(0), gpu(1)), job("a"), job("b", at_s=5.0), refuses=refused)
@@ -152,21 +174,29 @@ def test_a_run_ends_where_the_limits_cannot_be_lowered() -> None:
         min_size=1,
         max_size=4,
     ),
-    jobs=st.lists(st.tuples(st.sampled_from("abc"), st.floats(0.05, 9.0), st.floats(0.0, 9.0)), min_size=1, max_size=8),
+    jobs=st.lists(
+        st.tuples(
+            st.sampled_from("abc"), st.floats(0.05, 9.0), st.floats(0.0, 9.0), st.sampled_from((None, None, 1.2))
+        ),
+        min_size=1,
+        max_size=8,
+    ),
     part=st.floats(0.0, 1.2),
     policy=st.sampled_from(POLICIES),
     lanes=st.integers(1, 3),
     refused=st.sets(st.integers(5, 40).map(lambda each: 10.0 * each), max_size=2),
     failure=st.none() | st.tuples(st.floats(0.0, 9.0), st.integers(0, 3)),
+    rounded=st.sets(st.integers(0, 3), max_size=2),
 )
 def test_the_limits_never_exceed_the_budget(
     limits: list[tuple[float, ...]],
-    jobs: list[tuple[str, float, float]],
+    jobs: list[tuple[str, float, float, float | None]],
     part: float,
     policy: str,
     lanes: int,
     refused: set[float],
     failure: tuple[float, int] | None,
+    rounded: set[int],
 ) -> None:
     devices = tuple(gpu(number, each) for number, each in enumerate(limits))
     least_w, found_w = sum(each[0] for each in limits), sum(each[-1] for each in limits)
@@ -174,10 +204,20 @@ def test_the_limits_never_exceed_the_budget(
     made = [job(f"j{number}", *each) for number, each in enumerate(jobs)]
     settings_refused = frozenset({((POWER_LIMIT, each),) for each in refused})
     fails = ((failure[0], devices[failure[1] % len(devices)].name),) if failure is not None else ()
-    driver = drive(budget_w, devices, *made, policy=policy, lanes=lanes, refuses=settings_refused, failures=fails)
+    driver = drive(
+        budget_w,
+        devices,
+        *made,
+        policy=policy,
+        lanes=lanes,
+        refuses=settings_refused,
+        failures=fails,
+        rounds_up_w={each.name: 3.0 for number, each in enumerate(devices) if number in rounded},
+    )
     ends = set(driver.states().values())
     if JobState.FAILED in ends:
-        assert failure is not None or (ends == {JobState.FAILED} and not of(driver, StartJob) and refused)
+        none_began = ends == {JobState.FAILED} and not of(driver, StartJob)
+        assert failure is not None or (none_began and (refused or rounded))
         return
     assert ends == {JobState.COMPLETED}
     assert most_w(driver, budget_w) <= budget_w
@@ -207,6 +247,21 @@ def test_a_refused_raise_counts_as_if_it_were_in_force() -> None:
     assert any(isinstance(event, Refused) for event, _ in driver.log)
     assert set(driver.states().values()) == {JobState.COMPLETED}
     assert most_w(driver, 450.0) <= 450.0
+
+
+def test_a_limit_that_a_device_rounds_up_counts_as_the_device_shows_it() -> None:
+    """Two devices of 150 W would be in the budget of 300 W, and they are at 155 W."""
+    rounds_up_w = dict.fromkeys(("cuda:0", "cuda:1"), 5.0)
+    driver = drive(300.0, (gpu(0), gpu(1)), job("a"), job("b"), rounds_up_w=rounds_up_w)
+    assert set(driver.states().values()) == {JobState.COMPLETED}
+    assert 205.0 < most_w(driver, 300.0) <= 300.0
+
+
+def test_no_job_starts_where_the_least_limits_are_rounded_up_beyond_the_budget() -> None:
+    driver = drive(204.0, (gpu(0), gpu(1)), job("a"), rounds_up_w=dict.fromkeys(("cuda:0", "cuda:1"), 5.0))
+    assert set(driver.states().values()) == {JobState.FAILED} and not of(driver, StartJob)
+    reasons = {each.history[-1].cause for each in driver.core.jobs.values()}
+    assert "cannot be kept: cuda:0: it rounds a limit of 100 W up to 105 W" in reasons.pop()
 
 
 def test_a_budget_that_a_float_rounds_is_used_to_the_last_watt() -> None:
@@ -317,3 +372,40 @@ def test_the_tuning_limit_bounds_how_far_joules_are_saved() -> None:
     assert [limit_w(each.setting, gpu(0)) for each in of(bounded, ApplySetting)] == [250.0]
     scarce = drive(200.0, one, job("a"), policy="energy", tuning_limit=1.1)
     assert most_w(scarce, 200.0) <= 200.0, "the budget goes before the tuning limit"
+
+
+def test_a_job_keeps_its_slowdown_limit_where_the_budget_suffices_for_all() -> None:
+    """A device is as fast as the square root of its limit here: 1.2 times slower is 208 W of 300 W."""
+    two = gpu(0), gpu(1)
+    assert in_mid_run(drive(400.0, two, job("a"), job("b"))) == ([200.0, 200.0], {})
+    limited = drive(400.0, two, job("a", slowdown_limit=1.2), job("b"))
+    assert in_mid_run(limited) == ([250.0, 150.0], {})
+    scarce = drive(400.0, two, job("a", slowdown_limit=1.2), job("b", slowdown_limit=1.2))
+    assert in_mid_run(scarce) == ([200.0, 200.0], {"cuda:0": 250.0, "cuda:1": 250.0}), "the budget goes before it"
+
+
+def test_the_slowdown_limit_of_a_job_goes_before_the_tuning_limit() -> None:
+    """The first device needs 300 W for its job, and both need 250 W for the tuning limit."""
+    jobs = job("a", slowdown_limit=1.05), job("b")
+    driver = drive(500.0, (gpu(0), gpu(1)), *jobs, policy="energy", tuning_limit=1.1)
+    assert in_mid_run(driver) == ([300.0, 100.0], {})
+
+
+def in_mid_run(driver: VirtualDriver) -> tuple[list[float], dict[str, float]]:
+    """Limit of each device before the first job ends, and limits that slowdown limits need beyond the budget."""
+    core, limits_w = Scheduler(), {each.name: each.power_limits_w[-1] for each in driver.devices}
+    for event, commands in driver.log:
+        if isinstance(event, JobExited):
+            break
+        core.handle(event)
+        limits_w.update({each.device: driver.shown_w(each) for each in of_kind(commands, ApplySetting)})
+    budget = core.view.settings
+    assert isinstance(budget, PowerBudget)
+    return list(limits_w.values()), budget.short_w
+
+
+def test_a_device_that_was_idle_is_raised_to_the_tuning_limit() -> None:
+    jobs = job("a", length_s=9.0), job("b", at_s=3.0)
+    driver = drive(520.0, (gpu(0), gpu(1)), *jobs, policy="energy", tuning_limit=1.1)
+    later = [each for event, commands in driver.log if event.at_s >= 3.0 for each in of_kind(commands, ApplySetting)]
+    assert (POWER_LIMIT, 250.0) in later[0].setting

@@ -179,6 +179,15 @@ def test_a_lost_gpu_keeps_its_journal_until_it_is_back(found: FakeDriver, state:
     assert not path.exists()
 
 
+def test_a_gpu_is_put_back_while_another_one_is_lost(found: FakeDriver, state: StateFolder) -> None:
+    control = claim(found, state)
+    control.apply({POWER_LIMIT: some_limit_w(control)})
+    found.gpu(1).fault(Fault.GPU_LOST)
+    assert [each.outcome for each in control.restore()] == [KnobOutcome.RESTORED]
+    assert found.gpu(0).settings().power_limit_w == FOUND_W and not list(state.all_journals())
+    claim(found, state).restore()
+
+
 def test_a_change_by_another_program_is_reported_and_not_overwritten(found: FakeDriver, state: StateFolder) -> None:
     control = claim(found, state)
     control.apply({POWER_LIMIT: some_limit_w(control)})

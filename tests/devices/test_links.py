@@ -111,6 +111,16 @@ def test_links_that_the_driver_does_not_tell_are_unknown(
         assert links()["cuda:0"].get("cuda:2") == expected
 
 
+def test_links_are_read_beside_a_lost_gpu(four: FakeDriver) -> None:
+    with four:
+        four.gpu(1).fault(Fault.GPU_LOST)
+        assert links() == {
+            "cuda:0": {"cuda:1": 14, "cuda:2": 1},
+            "cuda:1": {"cuda:0": 14, "cuda:2": 1},
+            "cuda:2": {"cuda:0": 1, "cuda:1": 1},
+        }
+
+
 def test_partitions_of_a_numa_node_are_nearer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ECOSHARE_SYSFS", str(machine(tmp_path, ["0,1,2,3", "4,5,6,7"], threads=1)))
     parts = [(0, 1), (2, 3), (4, 5), (6, 7)]

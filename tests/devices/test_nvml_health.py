@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import pynvml
 import pytest
 
 from ecoshare.devices import nvml
 from ecoshare.devices.nvml import NvmlDevice
 from ecoshare.devices.vendor import DeviceHealth
+from ecoshare.errors import UnfitEnvironment
 from tests.driver import COMPILER, FakeDriver, Fault, presets
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="the fake driver is compiled, and there is no C compiler")
@@ -85,10 +87,24 @@ def test_the_other_gpus_are_found_beside_a_lost_one(driver: FakeDriver) -> None:
 def test_a_lookup_that_fails_for_the_loss_of_another_gpu_is_no_failure(driver: FakeDriver, gpu: NvmlDevice) -> None:
     """NVML: the look-up by a UUID ends with "GPU is lost" if any GPU has fallen off the bus."""
     driver.gpu(1).fault(Fault.GPU_LOST)
-    driver.fault(Fault.GPU_LOST, functions="nvmlDeviceGetHandleByUUID")
+    with pytest.raises(pynvml.NVMLError_GpuIsLost):
+        pynvml.nvmlDeviceGetHandleByUUID(driver.gpu(0).uuid)
     assert gpu.health() == DeviceHealth()
     driver.gpu(0).fault(Fault.GPU_LOST)
     assert gpu.health() == DeviceHealth("the driver says: GPU is lost")
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_gpu_is_opened_beside_a_lost_one(driver: FakeDriver, lost: int) -> None:
+    driver.gpu(lost).fault(Fault.GPU_LOST)
+    opened = NvmlDevice(driver.gpu(1 - lost).uuid)
+    assert opened.health() == DeviceHealth() and opened.state().power_w is not None
+    assert nvml.power_w(driver.gpu(1 - lost).uuid) is not None
+    opened.close()
+    with pytest.raises(UnfitEnvironment, match="GPU is lost"):
+        NvmlDevice(driver.gpu(lost).uuid)
+    with pytest.raises(UnfitEnvironment):
+        NvmlDevice("GPU-of-another-machine")
 
 
 def test_a_query_that_finds_nothing_is_no_failure(driver: FakeDriver, gpu: NvmlDevice) -> None:

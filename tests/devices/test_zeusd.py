@@ -92,3 +92,15 @@ def test_a_daemon_that_counts_other_gpus_is_never_asked(driver: FakeDriver, sock
         knobs = GpuKnobs(driver.gpu(0).uuid)
         assert not knobs.access.allowed and "other GPUs" in knobs.access.how
         knobs.close()
+
+
+def test_a_gpu_is_set_and_put_back_through_the_daemon_while_another_one_is_lost(
+    driver: FakeDriver, socket: Path, tmp_path: Path
+) -> None:
+    limited(driver, FOUND_W)
+    with Zeusd(socket):
+        control = claim(driver, state_in(tmp_path))
+        assert not control.apply({POWER_LIMIT: 280.0}).refused
+        driver.gpu(1).fault(Fault.GPU_LOST)
+        assert {each.outcome for each in control.restore()} == {KnobOutcome.RESTORED}
+    assert driver.gpu(0).settings().power_limit_w == FOUND_W

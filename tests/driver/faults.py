@@ -52,6 +52,8 @@ class Fault(Enum):
     """Energy starts again at 0 with the reading that meets this fault; use it with `times=1`."""
     COUNTER_STALE = _Effect(ENERGY, kind=state.FAULT_STALE)
     """Every reading gives the value of the last one before the fault."""
+    HANGS = _Effect(_OF_ONE_GPU, kind=state.FAULT_HANG)
+    """Calls do not return before the fault is removed."""
     DRIVER_NOT_LOADED = _Effect(_INIT, _NOT_LOADED)
     VERSION_MISMATCH = _Effect(_INIT, _MISMATCH)
 

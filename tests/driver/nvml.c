@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "model.h"
 #include "nvml.h"
@@ -80,6 +81,16 @@ const char handles[GPUS];
 
 int number(device_t device) {
     return device >= handles && device < handles + GPUS ? (int)(device - handles) : GPUS;
+}
+
+result_t enter_or_hang(int gpu, const char *function) {
+    result_t result = enter(gpu, function);
+    while (result == SUCCESS && struck == FAULT_HANG) {
+        leave(result);
+        usleep(5000);
+        result = enter(gpu, function);
+    }
+    return result;
 }
 
 #define GETTER(name, type, expression)                                                                                 \
@@ -161,8 +172,12 @@ API nvmlDeviceGetHandleByIndex_v2(unsigned wanted, device_t *device) {
     return leave(result);
 }
 
+/* It looks at every GPU, so it fails while any of them is lost, as NVML's documentation says. */
 API nvmlDeviceGetHandleByUUID(const char *uuid, device_t *device) {
     result_t result = enter(NO_GPU, __func__);
+    for (unsigned i = 0; result == SUCCESS && i < page->gpus; i++)
+        if (is_lost((int)i))
+            result = GPU_IS_LOST;
     for (unsigned i = 0; result == SUCCESS && i < page->gpus; i++)
         if (strcmp(page->gpu[i].uuid, uuid) == 0) {
             *device = &handles[i];

@@ -113,6 +113,19 @@ result_t strike(int gpu, const char *function) {
     return SUCCESS;
 }
 
+int is_lost(int gpu) {
+    for (int i = 0; i < FAULTS; i++) {
+        const struct fault *fault = &page->faults[i];
+        if (fault->kind != FAULT_RETURN || fault->code != GPU_IS_LOST || (fault->gpu >= 0 && fault->gpu != gpu))
+            continue;
+        if (fault->calls + 1 < fault->first || (fault->times && fault->struck == fault->times))
+            continue;
+        if (fnmatch(fault->functions, "nvmlDeviceGetHandleByIndex_v2", FNM_EXTMATCH) == 0)
+            return 1;
+    }
+    return 0;
+}
+
 void record(int gpu, const char *function, uint32_t first, uint32_t second, result_t result) {
     if (page == NULL || gpu < 0)
         return;

@@ -38,6 +38,9 @@ result_t enter(int gpu, const char *function);
 /* The result of the fault, if any, that this function or field meets now. */
 result_t strike(int gpu, const char *function);
 
+/* Whether this GPU has fallen off the bus: a fault makes the look-up of its handle end so. No call is counted. */
+int is_lost(int gpu);
+
 /* Keep in mind that a setter was called. */
 void record(int gpu, const char *function, uint32_t first, uint32_t second, result_t result);
 

@@ -27,7 +27,7 @@ class Zeusd:
 
     def __enter__(self) -> Zeusd:
         pynvml.nvmlInit()
-        daemon = self
+        discovered = self._discovered()  # once, as the daemon does: before a GPU is lost
 
         class Handler(BaseHTTPRequestHandler):
             """Answer one request."""
@@ -39,7 +39,7 @@ class Zeusd:
                 """Write no log."""
 
             def do_GET(self) -> None:
-                self._answer(200, daemon._discovered())
+                self._answer(200, discovered)
 
             def do_POST(self) -> None:
                 parts = urlsplit(self.path)

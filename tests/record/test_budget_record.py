@@ -35,3 +35,10 @@ def test_a_refused_raise_counts_as_if_it_were_in_force() -> None:
     record.refused(to(0, 200.0), "unknown error")
     assert record.summary is not None and record.summary.most_w == 300.0
     assert not record.refusal
+
+
+def test_a_limit_counts_as_the_device_shows_it_where_that_is_more() -> None:
+    record = begun()
+    record.applied(to(0, 100.0), 105.0)
+    record.applied(to(1, 200.0), 195.0)
+    assert record.summary is not None and record.summary.most_w == 305.0

@@ -15,6 +15,7 @@ from ecoshare.core.commands import Command
 from ecoshare.core.events import Config
 from ecoshare.profiling.profile import IterationTimes
 from ecoshare.record.baseline import Baseline, baseline
+from ecoshare.record.budget_record import BudgetSummary
 from ecoshare.record.energy_summary import DeviceEnergy
 from ecoshare.record.job_summary import JobSummary
 from ecoshare.record.packing_summary import PackingSummary, packings
@@ -26,12 +27,14 @@ from ecoshare.record.samples import AttemptProgress, Line, Sample, Session
 from ecoshare.record.setting_history import SettingPeriod
 from ecoshare.record.summary import summarise
 from ecoshare.record.window_costs import windows
+from ecoshare.reporting.run_table import settings_tried
 from ecoshare.reporting.verdicts import verdicts
 from ecoshare.simulation.costs import Costs
 from ecoshare.simulation.traces.job_trace import TraceJob
 from ecoshare.values.attempt import Usage
 from ecoshare.values.class_profile import Solo
 from ecoshare.values.packing import Packing
+from ecoshare.values.power_response import BY_LIMITS, BY_PLACEMENT
 from ecoshare.values.setting import Setting
 from tests.reporting.profiles import PROFILE
 from tests.reporting.recorded import METER_W, Entries, Settable, entries_of, metered, plan, proposing
@@ -151,6 +154,21 @@ def test_time_at_other_settings_is_counted_back_to_the_default(best: Setting) ->
     assert summary.baseline.packed_default_energy_j == pytest.approx(expected_j, rel=1e-3)
     assert ratio(BAD) > 1.0 > ratio(SLOW)
     assert summary.search_energy_j == pytest.approx(bad_j * (1.0 - 1.0 / ratio(BAD)), rel=1e-3), "SLOW costs nothing"
+
+
+def test_limits_that_keep_a_power_budget_are_neither_tried_nor_compared_with_the_default(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    entries, jobs = searched()
+
+    def summary(by: str) -> RunSummary:
+        monkeypatch.setattr(RunHistory, "power_budget", BudgetSummary(200.0, by, None))
+        return summarise(plan(jobs, ENERGY), RunHistory(entries), metered(end_of(entries)), "r")
+
+    free, limited = summary(BY_PLACEMENT), summary(BY_LIMITS)
+    assert free.search_energy_j and settings_tried(free) and free.baseline.packed_default_energy_j
+    assert limited.settings == free.settings and not limited.search_energy_j
+    assert not settings_tried(limited) and limited.baseline.packed_default_energy_j is None
 
 
 def at_slow(**classes: str) -> PackingPeriod:
@@ -299,6 +317,12 @@ def test_the_verdicts_say_by_how_much() -> None:
         "packed as it was at the default setting, predicted: 160 J (6.2 % less here)",
         "limits: 0 of 1 kept; broken: a was 1.50 times slower, 20 % over its 1.25",
     ]
+
+
+def test_the_verdict_on_slowdown_limits_says_that_a_power_budget_goes_before_them() -> None:
+    for by, told in ((BY_LIMITS, True), (BY_PLACEMENT, False)):
+        line = verdicts(summary_of(power_budget=BudgetSummary(200.0, by, None)))[-1]
+        assert line.endswith("over its 1.25; the power budget goes before them") is told
 
 
 def test_there_is_no_verdict_of_what_is_not_known() -> None:

@@ -116,6 +116,14 @@ def test_a_refused_return_to_the_default_is_told_in_words_and_the_setting_stays(
     assert setting_words(refused) == "cuda:0: back to the default; refused at 8 s: not permitted"
 
 
+def test_a_setting_ends_with_its_session() -> None:
+    """The table of a resumed run said that it was in force until the end of the run."""
+    cut_off = [opened(0.0), *started(1.0, 2), *applied(5, "cuda:0", 3.0), IterationsDone(7.0, "a", used(7))]
+    history = RunHistory([*cut_off, opened(20.0), *started(21.0, 2, attempt=2), *applied(5, "cuda:0", 24.0)])
+    assert [(each.from_s, each.to_s) for each in history.settings] == [(3.0, 7.0), (24.0, None)]
+    assert setting_words(history.settings[0]) == "cuda:0: gpu_clock 1200; from 3 s to 7 s"
+
+
 def test_a_profile_tells_the_cost_of_the_window_that_made_it_alone() -> None:
     """The second window of a class replaces its profile: the cost of the first was computed from the second."""
     spans = [ProfilingSpan("a", 0.0, 40.0), ProfilingSpan("a", 50.0, 60.0), ProfilingSpan("a", 70.0, 75.0, "it ended")]

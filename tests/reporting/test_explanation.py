@@ -18,6 +18,7 @@ from ecoshare.reporting.explanation import explain
 from ecoshare.reporting.explanation_text import show
 from ecoshare.reporting.reason_words import percent
 from ecoshare.values.setting import Setting
+from tests.core import test_power_budget as budgets
 from tests.reporting.recorded import Entries, Settable, entries_of, plan, proposing, write
 from tests.runtime.running import SLEEPS, run
 from tests.simulation.test_packs import GPU, job, world
@@ -114,6 +115,16 @@ def test_settings_that_were_tried_are_told_where_they_were_set(
         assert "set: gpu_clock 1200" in words
         saved = 1.0 - (GPU.idle_w + 0.6 * GPU.active_w) / 0.9 / (GPU.idle_w + GPU.active_w)
         assert f"searched: of 1 setting gpu_clock 1200 is best, with {percent(saved)} fewer joules" in words
+
+
+def test_a_slowdown_limit_that_a_power_budget_does_not_suffice_for_is_told_once() -> None:
+    jobs = [budgets.job(name, slowdown_limit=limit) for name, limit in (("anna", 1.2), ("bert", 1.2), ("carl", None))]
+    for budget_w, count in ((400.0, 1), (600.0, 0)):
+        driver = budgets.drive(budget_w, (budgets.gpu(0), budgets.gpu(1)), *jobs)
+        explained = explain(RunHistory([entry for event, commands in driver.log for entry in (event, *commands)]))
+        words = "need a power limit of 250 W, and the power budget does not suffice for that"
+        told = {name: sum(words in each for _, each in story.remarks) for name, story in explained.stories.items()}
+        assert told == {"anna": count, "bert": count, "carl": 0}
 
 
 def test_the_whole_run_has_its_packings_and_a_few_lines_for_each_job(

@@ -13,6 +13,7 @@ import pytest
 
 from ecoshare.devices import registry
 from ecoshare.devices.power_model import processors
+from ecoshare.devices.vendors.processors import OpenProcessors
 from ecoshare.record.sample_file import SampleFile
 from ecoshare.record.samples import Sample, read
 from ecoshare.runtime import meter_sampler
@@ -69,3 +70,20 @@ def test_the_last_sample_does_not_wait_for_a_meter_that_blocks(tmp_path: Path, m
     file.close()
     last = [each for each in read(tmp_path / "samples.jsonl") if isinstance(each, Sample)][-1]
     assert (last.energy_j, last.fault) == (None, "the driver does not answer")
+
+
+def test_a_power_limit_that_the_driver_does_not_tell_is_unknown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Read in the loop, it stopped the whole run at the end of a profiling window."""
+    monkeypatch.setattr(meter_sampler, "ANSWERS_WITHIN_S", 0.1)
+    monkeypatch.setattr(OpenProcessors, "power_limit_w", lambda _: time.sleep(3600))
+    file = SampleFile(tmp_path / "samples.jsonl")
+    sampler = MeterSampler(file, registry.processors(), processors(1), lambda _on_device: {})
+
+    async def limit_w() -> float | None:
+        await sampler.begin(time.monotonic)
+        return await asyncio.wait_for(sampler.power_limit_w(), 5)
+
+    assert asyncio.run(limit_w()) is None
+    file.close()

@@ -109,7 +109,8 @@ class TestOnGpus:
     pytestmark = MARKS
 
     def test_the_limits_stay_within_the_budget_and_are_put_back(self, four: Four) -> None:
-        process = Started(*four.line("--objective", "makespan"), cwd=four.folder, environment=four.environment)
+        options = "--objective", "makespan", "--profiles", str(four.folder / "profiles")
+        process = Started(*four.line(*options), cwd=four.folder, environment=four.environment)
         done = process.done()
         assert done.returncode == 0, done.stderr
         summary = json.loads(done.stdout)
@@ -127,6 +128,24 @@ class TestOnGpus:
         assert any(isinstance(each, MeasureSetting) for each in entries)
         told = [each for each in entries if isinstance(each, AskPower) and each.measurements]
         assert told, "a packing was measured, and its response asked for"
+        check(four.log().parent)
+        again = ecoshare(*four.line(*options, jobs=2), environment=four.environment)
+        assert again.returncode == 0, again.stderr
+        first = [each for each in event_log.read(four.log()) if isinstance(each, AskPower)][:2]
+        assert [bool(each.measurements) for each in first] == [True, True], "the first run has kept them"
+
+    def test_a_gpu_that_is_found_at_its_least_limit_keeps_it(self, four: Four) -> None:
+        with four.driver:
+            limited(four.driver, LEAST_W, 2)
+        four.set_before = len(four.driver.setter_calls())
+        process = Started(*four.line("--objective", "makespan"), cwd=four.folder, environment=four.environment)
+        done = process.done()
+        assert done.returncode == 0, done.stderr
+        assert {job["state"] for job in json.loads(done.stdout)["jobs"]} == {"completed"}
+        assert {call.gpu for call in four.calls()} == {0, 1, 3}
+        assert four.limits_w() == [FOUND_W, FOUND_W, LEAST_W, FOUND_W]
+        opened = next(each for each in event_log.read(four.log()) if isinstance(each, RunOpened))
+        assert [each.power_limits_w for each in opened.devices][2] == (LEAST_W,)
         check(four.log().parent)
 
     def test_a_device_that_cannot_be_limited_starts_no_job(self, four: Four) -> None:

@@ -302,8 +302,8 @@ FIND = LaneIndex.find
     [
         (
             MemoryFit,
-            "fits",
-            lambda self, job, lane: True,
+            "_has_room",
+            lambda self, device, newcomers: True,
             "test_nothing_is_given_twice",
             r"has less memory than its lanes need",
         ),

@@ -32,7 +32,11 @@ class GrantReturns:
         self._refusing: set[Job] = set()
 
     def at_once(self, job: Job) -> bool:
-        """Let a job give back memory that is free at once. Returns whether its grant has changed."""
+        """Let a job give back memory that is free at once. Returns whether its grant has changed.
+
+        The grant grows if the job needs more than it was granted. The caller must then look whether the memory of the
+        device still suffices (`PlacementStrategy.outgrown`).
+        """
         if not self._fit.returns_at_once(job):
             return False
         needed = self._fit.needed(job)

@@ -30,6 +30,11 @@ def _all_alike(_lane: Lane) -> Key:
     return ()
 
 
+def _link_key(key: Key) -> Key:
+    """Key of a lane by which links are compared: idle devices go before links, and links before the number of jobs."""
+    return (*key[:-1], min(key[-1], 1))
+
+
 class LaneIndex:
     """All lanes, in an order in which a search for a place looks at few of them.
 
@@ -47,7 +52,7 @@ class LaneIndex:
 
         Args:
             preference: Key of a lane: the policy fills a lane with the smallest key first. Among equal lanes an empty
-                one goes first, and then the best fit.
+                one on the emptiest device goes first, and then the best fit.
             placing: Policy that knows how slow a job is in each lane. Slowness then counts before the preference.
         """
         self.lanes: dict[int, Lane] = {}
@@ -56,7 +61,8 @@ class LaneIndex:
         self.free = 0
         self.linked = LinkedLanes(self.devices)
         self._preference, self._placing = preference, placing
-        self._places: SortedList = SortedList()  # (preference, number) of lanes that have a free place
+        self._places: SortedList = SortedList()  # (key, number) of lanes that have a free place
+        # Key of each lane, after which its number decides: preference, jobs of the lane, jobs of its device.
         self._known: dict[int, tuple[Key, int]] = {}
         self._empty: dict[str, dict[str, list[int]]] = {}  # numbers of the empty lanes, by node and device
         self._by_free: list[dict[str, None]] = [{}]  # names of the nodes, at index n those with n free devices
@@ -99,6 +105,7 @@ class LaneIndex:
             self._leave(lane)
             lane.jobs[job.spec.name] = job
             self._enter(lane)
+            self._sort_beside(lane)
 
     def give(self, job: Job) -> None:
         """Free the places of a job."""
@@ -106,6 +113,7 @@ class LaneIndex:
             self._leave(lane)
             del lane.jobs[job.spec.name]
             self._enter(lane)
+            self._sort_beside(lane)
 
     def move(self, job: Job, to: Lane) -> Lane:
         """Move a job of one device to another lane of the device. Returns the lane where it was."""
@@ -118,19 +126,20 @@ class LaneIndex:
     def find(self, job: Job, fits: Fits, kept: Container[int] = (), match: Match = _all_alike) -> tuple[Lane, ...]:
         """Lanes for a job, one on each of its devices; empty if there is no room.
 
-        A job of one device gets an empty lane among those that the policy prefers, on the device that is fastest for
-        its class, or else the best fit. A gang that
-        takes turns gets lanes with free places. Any other gang has its lanes to itself. It gets them on the one node
-        with the fewest free devices that has enough. If no node has enough and the gang may span several, it gets the
-        nodes with the most free devices. If the policy knows how slow the job is in each lane, the job gets the lanes
-        where it is least slow, and the rules above decide ties. Among equal devices of a node, a gang gets those that
-        are linked best, and a job of one device the one that gangs miss least.
+        A job of one device gets an empty lane among those that the policy prefers, or else the best fit. Among empty
+        lanes, the device with the fewest jobs goes first, and then the device that is fastest for the job's class. A
+        gang that takes turns gets lanes with free places. Any other gang has its lanes to itself. It gets them on the
+        one node with the fewest free devices that has enough. If no node has enough and the gang may span several, it
+        gets the nodes with the most free devices. If the policy knows how slow the job is in each lane, the job gets
+        the lanes where it is least slow, and the rules above decide ties. Among equal devices of a node, a gang gets
+        those that are linked best, and a job of one device the one that gangs miss least.
 
         Args:
             job: Job to place.
             fits: Whether the job may be started in a lane.
             kept: Numbers of lanes that are kept for other jobs.
-            match: Key of a lane with jobs; the smallest is the best fit. The emptiest lane is the best of equal ones.
+            match: Key of a lane with jobs; the smallest is the best fit. The emptiest lane is the best of equal ones,
+                then the lane of the emptiest device.
         """
         gpus, nodes = job.spec.gpus, job.spec.nodes
         if self._placing is not None:
@@ -148,23 +157,22 @@ class LaneIndex:
         return self._spread(gpus, nodes, fits, kept) if nodes is None or nodes > 1 else ()
 
     def _best(self, job: Job, fits: Fits, kept: Container[int], match: Match) -> tuple[Lane, ...]:
-        """Empty lane among those that the policy prefers, on the fastest device, or else the best fit."""
+        """Empty lane among those that the policy prefers, on the fastest of the emptiest devices, or the best fit."""
         found: list[Lane] = []
-        are_empty = False
-        preferred: Key = ()
-        for (*key, _), number in self._places:
+        first: Key = ()  # key of the first lane that was found
+        for key, number in self._places:
             lane = self.lanes[number]
-            if found and (tuple(key) != preferred or len(found) == MOST_COMPARED):
+            if found and (key[:-2] != first[:-2] or len(found) == MOST_COMPARED):
                 break
             if number in kept or not fits(lane):
                 continue
             if not lane.jobs and not self.differ:
                 return (self.linked.for_one(self._able(fits, kept)),) if self.linked else (lane,)
-            if are_empty and lane.jobs:
-                break  # empty lanes come first
-            are_empty = not lane.jobs
-            found, preferred = [*found, lane], tuple(key)
-        if are_empty:
+            if found and not found[0].jobs and key != first:
+                break  # empty lanes come first, and of these the lanes of the emptiest devices
+            first = first if found else key
+            found.append(lane)
+        if found and not found[0].jobs:
             return (self._fastest(job, found),)
         return (min(found, key=match),) if found else ()
 
@@ -191,10 +199,10 @@ class LaneIndex:
         return ()
 
     def _able(self, fits: Fits, kept: Container[int]) -> Iterator[tuple[Key, Lane]]:
-        """Lanes that a job may have, in the order in which the policy fills them, each after its key."""
+        """Lanes that a job may have, in the order in which the policy fills them, each after its `_link_key`."""
         for key, number in self._places:
             if number not in kept and fits(self.lanes[number]):
-                yield key, self.lanes[number]
+                yield _link_key(key), self.lanes[number]
 
     def spare_first(self) -> Iterable[str]:
         """Names of all devices; with links, the empty ones first, of which those go first that gangs miss least."""
@@ -269,8 +277,8 @@ class LaneIndex:
         lanes = [self.lanes[number] for numbers in self._empty[node].values() for number in numbers]
         lanes.sort(key=lambda lane: self._known[lane.number])
         if self.linked:
-            able = ((self._known[each.number][0], each) for each in lanes if each.number not in kept and fits(each))
-            return self.linked.for_gang(able, gpus)
+            able = (each for each in lanes if each.number not in kept and fits(each))
+            return self.linked.for_gang(((_link_key(self._known[each.number][0]), each) for each in able), gpus)
         found: dict[str, Lane] = {}
         for lane in lanes:
             if lane.number not in kept and lane.device.name not in found and fits(lane):
@@ -295,7 +303,8 @@ class LaneIndex:
     def _enter(self, lane: Lane) -> None:
         if lane.state is not LaneState.OPEN:
             return
-        entry = self._known[lane.number] = ((*self._preference(lane), len(lane.jobs)), lane.number)
+        key = (*self._preference(lane), len(lane.jobs), self._jobs_on(lane))
+        entry = self._known[lane.number] = (key, lane.number)
         if len(lane.jobs) < lane.places:
             self._places.add(entry)
         if not lane.jobs:
@@ -319,6 +328,24 @@ class LaneIndex:
             if not numbers:
                 del empty[lane.device.name]
                 self._count(lane.device.node, len(empty) + 1, len(empty))
+
+    def _jobs_on(self, lane: Lane) -> int:
+        """Number of jobs in all lanes of the device of a lane; 0 in a run on one device, where it decides nothing."""
+        return sum(len(each.jobs) for each in self.devices[lane.device.name]) if len(self.devices) > 1 else 0
+
+    def _sort_beside(self, lane: Lane) -> None:
+        """Sort the other lanes of a device again, after the number of jobs of a lane has changed."""
+        if len(self.devices) == 1:
+            return
+        on_device = self._jobs_on(lane)
+        for each in self.devices[lane.device.name]:
+            if each is lane or each.state is not LaneState.OPEN:
+                continue
+            before = self._known[each.number]
+            entry = self._known[each.number] = ((*before[0][:-1], on_device), each.number)
+            if len(each.jobs) < each.places:
+                self._places.remove(before)
+                self._places.add(entry)
 
     def _count(self, node: str, before: int, now: int) -> None:
         """Note a changed number of free devices of a node."""

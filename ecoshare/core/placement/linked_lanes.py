@@ -8,7 +8,10 @@ from ecoshare.core.placement.device_links import DeviceLinks
 from ecoshare.core.records import Key, Lane
 
 Able = tuple[Key, Lane]
-"""Lane that a job may have, after the key by which the policy fills it. Keys include the number of jobs."""
+"""Lane that a job may have, after the key by which the policy fills it.
+
+Keys include the number of jobs of the lane, and whether its device is idle.
+"""
 
 
 class LinkedLanes:

@@ -106,16 +106,25 @@ class MemoryFit:
         if (family := _family(job)) and peak_bytes > self._family_bytes.get(family, 0):
             self._family_bytes[family] = peak_bytes
 
-    def outgrown(self, lane: Lane) -> Job | None:
+    def outgrown(self, lane: Lane, measured: str | None = None) -> Job | None:
         """Job that must give way because the jobs of a device have outgrown its memory.
 
-        The loser is the job of an unmeasured class that has held its turn for the shortest time. The result is None if
-        the memory suffices, or if the job is alone: its memory limit ends it then.
+        Candidates were granted a guess: they belong to an unmeasured class, or to the class that was measured just now.
+        The loser is the candidate that has held its turn for the shortest time. The result is None if the memory
+        suffices, or if the job is alone: its memory limit ends it then.
+
+        Args:
+            lane: Lane of the device.
+            measured: Class that was measured just now; None if none was.
         """
         jobs = [job for job in self._beside(lane) if not job.state.is_leaving]
         if len(jobs) < 2 or self.needed_bytes(lane.device.name, only=jobs) <= lane.device.memory_bytes:
             return None
-        guesses = [job for job in jobs if self._measured(job) is None and len(job.lanes) == 1]
+        guesses = [
+            job
+            for job in jobs
+            if len(job.lanes) == 1 and (self._measured(job) is None or job.spec.job_class == measured)
+        ]
         return min(guesses, key=lambda job: (job.usage.held_s, -job.number), default=None)
 
     def fits(self, job: Job, lane: Lane) -> bool:

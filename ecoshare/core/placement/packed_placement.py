@@ -82,6 +82,8 @@ class PackedPlacement(PlacementStrategy):
         """Steps after a job has told its progress: memory comes free, or a job becomes urgent or may move."""
         # A job that ends before it is measured keeps what it was granted on a GPU: a guess as its limit could end it.
         gives_back = self._profiling.too_short(job, at_s) and self._returns.at_once(job)
+        if gives_back:
+            yield from self.outgrown(job)
         if gives_back or self._packer.holds_up(job):
             yield from self.fill(at_s)
         yield from self._move(at_s)
@@ -162,14 +164,20 @@ class PackedPlacement(PlacementStrategy):
     # Measurements and settings
 
     def profiled(self, job_class: str, event: Profiled) -> Iterator[Step]:
-        """Steps after a profiling window has closed: jobs of the class give back memory that they do not need."""
+        """Steps after a profiling window has closed: jobs of the class give back memory that they do not need.
+
+        A job of the class that started during the window may need more than it was granted. If the memory of its device
+        no longer suffices, jobs give way.
+        """
         if event.solo is not None:
             speed = self._profiling.speed_where_measured(job_class)
             self._packer.learned(job_class, event.solo.on_typical_device(speed))
-        for job in self.lane_index.placed_jobs():
-            if job.spec.job_class == job_class:
-                self._returns.at_once(job)
-                yield from self._returns.ask(job)
+        placed = [job for job in self.lane_index.placed_jobs() if job.spec.job_class == job_class]
+        for job in placed:
+            self._returns.at_once(job)
+            yield from self._returns.ask(job)
+        for job in placed:
+            yield from self.outgrown(job, job_class)
         yield from self.fill(event.at_s)
 
     def settings_answered(self, device: str, event: SettingAnswer) -> Iterator[Step]:

@@ -33,7 +33,7 @@ from ecoshare.core.placement.job_queue import WaitingJobs, demand, queue_key
 from ecoshare.core.placement.lane_index import LaneIndex
 from ecoshare.core.placement.memory_fit import MemoryFit
 from ecoshare.core.placement.packer import Packer
-from ecoshare.core.placement.steps import RankLanes, ReviewSettings, Start, Step
+from ecoshare.core.placement.steps import GiveWay, RankLanes, ReviewSettings, Start, Step
 from ecoshare.core.policies.base import LevelPolicy, PackingPolicy, Policy
 from ecoshare.core.policy_timers import PolicyTimers
 from ecoshare.core.profiling_windows import Profiling
@@ -217,6 +217,17 @@ class PlacementStrategy(ABC):
     def _move(self, at_s: float) -> Iterable[Step]:
         """Stops of jobs that move to idle devices, for a strategy in which jobs share devices."""
         return () if self._device_moves is None else self._device_moves.walk(self.waiting, at_s)
+
+    def outgrown(self, job: Job, measured: str | None = None) -> Iterator[GiveWay]:
+        """Stops of jobs that have outgrown the memory of a device. They start again when there is room.
+
+        Args:
+            job: Job on the device, with a grant that may have grown.
+            measured: Class that was measured just now, so that grants of its jobs may have grown; None if none was.
+        """
+        while not self._state.stopping and (loser := self.fit.outgrown(job.lanes[0], measured)) is not None:
+            loser.least_bytes = loser.demand.peak_bytes
+            yield GiveWay([loser], None, "the jobs beside it need its memory")
 
     # Answers
 

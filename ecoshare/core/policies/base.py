@@ -48,7 +48,10 @@ class Policy(Protocol):
         ...
 
     def lane(self, lane: Lane) -> Key:
-        """Sort key of a lane that could take a job. Among equal lanes an empty one goes first, then the best fit."""
+        """Sort key of a lane that could take a job. Among equal lanes an empty one goes first, then the best fit.
+
+        Among several empty lanes, the lane of the device with the fewest jobs goes first.
+        """
         ...
 
     def rank(self, job: Job) -> float:

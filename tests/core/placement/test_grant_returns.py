@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ecoshare.core.commands import Command, LimitMemory, ProfileJob, StartJob
+from ecoshare.core.commands import Command, KillJob, LimitMemory, ProfileJob, StartJob
 from ecoshare.core.events import (
     SCHEMA,
     Config,
@@ -23,6 +23,7 @@ from ecoshare.values.attempt import Outcome, Usage
 from ecoshare.values.class_profile import MemoryDemand, Solo
 from ecoshare.values.device import Device
 from ecoshare.values.job_spec import JobSpec
+from tests.core.test_scheduler import LONG, drive, job
 
 GIB = 1 << 30
 
@@ -102,3 +103,21 @@ def test_a_start_follows_the_limit_in_the_commands() -> None:
     device = Measured()
     kinds = [type(command) for command in device.scheduler.handle(Done(7.0, device.limits[0].id))]
     assert StartJob in kinds
+
+
+@pytest.mark.parametrize("policy", ["energy", "jct"])
+@pytest.mark.parametrize("threads", [0, 4], ids=["simulated", "processors"])
+def test_a_job_that_turns_out_larger_than_its_grant_gives_way(policy: str, threads: int) -> None:
+    """Fails if a window of its class on another device leaves the jobs beside it without the memory of their grants."""
+    devices = tuple(Device(name, "here", 8 * GIB, threads=threads) for name in ("cpu:0", "cpu:1"))
+    large = {"job_class": "large", "attempts": LONG, "profile": MemoryDemand(5 * GIB)}
+    known = job("known", job_class="known", attempts=LONG, memory=MemoryDemand(4 * GIB), profiled=True)
+    late = job("late", arrival_s=1.2, **large)  # it starts while `early` is measured
+    config = {"profile": True, "lanes_per_device": 2, "enforces_memory": threads > 0}
+    driver = drive(policy, job("early", **large), known, late, devices=devices, config=config)
+    kills = [(event, each) for event, commands in driver.log for each in commands if isinstance(each, KillJob)]
+    [(event, kill)] = kills
+    assert isinstance(event, Profiled)
+    assert (kill.job, kill.reason) == ("late", "the jobs beside it need its memory"), "it alone has outgrown its grant"
+    assert set(driver.states().values()) == {JobState.COMPLETED}
+    assert driver.core.jobs["late"].demand.peak_bytes >= 5 * GIB

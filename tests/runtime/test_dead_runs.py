@@ -1,0 +1,87 @@
+"""Processes of dead runs are ended before settings are put back: the limits that were found may exceed their budget."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ecoshare.cli.restore import restore
+from ecoshare.devices import registry, restore_in_time
+from ecoshare.devices.occupancy import Occupancy
+from ecoshare.devices.restore import Restored
+from ecoshare.devices.state_folder import StateFolder
+from ecoshare.profiling.profile_store import ProfileStore
+from ecoshare.reporting.progress import Silent
+from ecoshare.runtime import profile_run, reaping, shared_folder, tune_run
+from ecoshare.values.goal import Goal
+
+
+class Reached(Exception):
+    """Settings would be put back now."""
+
+
+@pytest.fixture
+def left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess.Popen[bytes]]:
+    """Process of a run that was killed together with its guard. Shared memory and state are folders of the test."""
+    token = secrets.token_hex(8)
+    shared = tmp_path / "shared"
+    monkeypatch.setattr(shared_folder, "SHARED_MEMORY", shared)
+    monkeypatch.setattr(shared_folder, "memory_folder", lambda: shared)
+    monkeypatch.setenv("ECOSHARE_STATE", str(tmp_path / "state"))
+    folder = shared_folder.path_of(token)
+    folder.mkdir(parents=True)
+    (folder / "lock").write_bytes(b"locked\n")
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state/GPU-0.json").touch()
+    (tmp_path / "train.py").touch()
+    left = subprocess.Popen(["sleep", "600"], env={**os.environ, reaping.TOKEN: token})
+    yield left
+    left.kill()
+    left.wait()
+
+
+@pytest.fixture
+def checked(left: subprocess.Popen[bytes]) -> Callable[..., Any]:
+    """Stands for a function that puts settings back."""
+
+    def check(*_: Any, **__: Any) -> list[Restored]:
+        assert left.poll() == -9, "a process of the dead run is still at work"
+        raise Reached
+
+    return check
+
+
+@pytest.fixture
+def occupancy(left: subprocess.Popen[bytes]) -> Occupancy:
+    return Occupancy((registry.processors(),), StateFolder.of_this_user())
+
+
+def test_before_ecoshare_restore(checked: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(restore_in_time, "mend", checked)
+    with pytest.raises(Reached):
+        restore()
+
+
+def test_before_a_search(
+    checked: Callable[..., Any], occupancy: Occupancy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tune_run, "check_meter", lambda _device: None)
+    monkeypatch.setattr(tune_run, "claim", checked)
+    asked = tune_run.TuneRun(tmp_path / "train.py", [], occupancy, Goal("energy", 1.2, 10, 0))
+    with pytest.raises(Reached):
+        tune_run.tune(asked, ProfileStore(tmp_path / "profiles"), tmp_path, Silent(), None, print)
+
+
+def test_before_a_profile(
+    checked: Callable[..., Any], occupancy: Occupancy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(profile_run, "leftovers", checked)
+    store = ProfileStore(tmp_path / "profiles")
+    with pytest.raises(Reached):
+        profile_run.profile_script(tmp_path / "train.py", [], occupancy, store, tmp_path, Silent(), print)
