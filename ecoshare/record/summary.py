@@ -15,6 +15,7 @@ from ecoshare.record.packing_summary import packings
 from ecoshare.record.run_energy import RunEnergy
 from ecoshare.record.run_history import DeviceFailure, RunHistory
 from ecoshare.record.run_summary import DeviceSummary, RunSummary, outcomes
+from ecoshare.record.service_ends import is_open_ended, served_to_the_end
 from ecoshare.record.sweep_summary import sweeps
 from ecoshare.record.window_costs import search_energy_j, windows
 
@@ -65,6 +66,9 @@ def summarise(
     finishes_s = [job.finish_s for job in jobs if job.finish_s is not None]
     arrivals_s = [job.arrival_s for job in jobs if job.arrival_s is not None]
     jcts_s = [job.jct_s for job in jobs if job.state == "completed" and job.jct_s is not None]
+    services = {name for name, job in planned.items() if is_open_ended(job)}
+    others = [state for name, state in outcomes(jobs, swept).items() if name not in services]
+    jobs, by_user = served_to_the_end(jobs, services, others, own, history.is_stopped)
     tried_j = None if timeline is None else search_cost_j(timeline, energy, history.end_s)
     return RunSummary(
         run=run,
@@ -72,7 +76,7 @@ def summarise(
         policy=plan["policy"],
         devices=tuple(_device(each, energy, history.failures.get(each["name"])) for each in plan["devices"]),
         lanes=plan["lanes"],
-        state=_run_state(set(outcomes(jobs, swept).values()), live),
+        state=_run_state({*outcomes(jobs, swept).values(), *(["cancelled"] if by_user else [])}, live),
         makespan_s=max(finishes_s) - min(arrivals_s) if finishes_s and arrivals_s else None,
         mean_jct_s=sum(jcts_s) / len(jcts_s) if jcts_s else None,
         energy=run_energy(energy),
