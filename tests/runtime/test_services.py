@@ -56,7 +56,7 @@ def test_a_service_ends_with_the_other_jobs_and_counts_as_completed(tmp_path: Pa
     entries = list(event_log.read(done.folder / "events.jsonl"))
     [spec] = [each.job for each in entries if isinstance(each, JobArrived) and each.job.service is not None]
     assert spec.service == ServiceSpec(0.05, requests=RequestSource(rate_per_s=5.0)) and spec.retries == 100
-    cut(done.folder, lambda entry: isinstance(entry, WorkOver))  # as if the controller had died there
+    cut(done.folder, lambda entry: isinstance(entry, WorkOver))  # the controller had died there
     again = resume(done.folder, forged=True)
     assert (again.code, again.job("serves")["state"]) == (0, "completed"), "it has nothing to serve"
     assert not any(isinstance(each, WorkOver) for each in event_log.read(done.folder / "events.jsonl"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ecoshare.core.commands import KillJob
 from ecoshare.core.events import WorkOver
 from ecoshare.core.open_services import WORK_OVER
 from ecoshare.core.policies import own_names
@@ -22,8 +23,8 @@ def test_a_service_ends_with_the_last_other_job(policy: str) -> None:
     assert set(finish_s) == {"s", "a", "b"}
     assert finish_s["s"] == pytest.approx(finish_s["b"]) and finish_s["b"] < 100.0
     assert [event.at_s for event, _ in done.log if isinstance(event, WorkOver)] == [finish_s["b"]]
-    [kill] = [each for _, commands in done.log for each in commands if getattr(each, "reason", "") == WORK_OVER]
-    assert kill.job == "s"
+    kills = [each for each in done.commands() if isinstance(each, KillJob) and each.reason == WORK_OVER]
+    assert [each.job for each in kills] == ["s"]
 
 
 def test_a_service_without_a_place_ends_too() -> None:
