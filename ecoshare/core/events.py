@@ -323,6 +323,13 @@ class StopRequested:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkOver:
+    """All jobs but open-ended services have ended, and none is to come. The services need not go on."""
+
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class DeviceFailed:
     """A device has failed, and does not come back in this run. The jobs that use it begin again on other devices.
 
@@ -355,6 +362,7 @@ Event = (
     | PowerPredicted
     | SettingMeasured
     | StopRequested
+    | WorkOver
     | DeviceFailed
 )
 

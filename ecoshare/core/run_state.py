@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ecoshare.core.records import Job, Lane
+from ecoshare.values.job_spec import JobSpec
 
 
 @dataclass(slots=True)
@@ -17,8 +18,11 @@ class RunState:
         starting: Starting and resuming jobs, by the id of the command that has no answer yet.
         parking: Jobs that are being parked, by the id of the command that has no answer yet.
         live: Number of jobs that have arrived and not ended.
+        services: Number of open-ended services among them.
+        had_work: Whether a job has arrived that is no open-ended service.
         placed: Number of jobs that have a place.
         stopping: Whether a `StopRequested` event has come, or no device is left.
+        work_over: Whether a `WorkOver` event has come.
         over_budget: Whether the power limits in force exceed the power budget, because the first are not lowered yet.
         refusal: Reason why no job can ever start, in words: a power budget that cannot be kept. Empty in any other run.
     """
@@ -28,10 +32,35 @@ class RunState:
     starting: dict[int, Job] = field(default_factory=dict)
     parking: dict[int, Job] = field(default_factory=dict)
     live: int = 0
+    services: int = 0
+    had_work: bool = False
     placed: int = 0
     stopping: bool = False
+    work_over: bool = False
     over_budget: bool = False
     refusal: str = ""
+
+    def arrived(self, job: JobSpec) -> None:
+        """Count a job that has arrived."""
+        self.live += 1
+        self.services += job.is_open_ended
+        self.had_work |= not job.is_open_ended
+
+    def ended(self, job: JobSpec) -> None:
+        """Count a job that has ended."""
+        self.live -= 1
+        self.services -= job.is_open_ended
+
+    @property
+    def only_services(self) -> bool:
+        """Whether open-ended services alone are left after other jobs, and they go on."""
+        goes_on = not self.stopping and not self.work_over
+        return goes_on and self.had_work and 0 < self.services == self.live
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether no attempt follows another one any more."""
+        return self.stopping or self.work_over
 
     @property
     def may_start(self) -> bool:

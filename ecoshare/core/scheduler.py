@@ -16,6 +16,7 @@
     Profiled              ──►   memory demand of the class      ──►   StartJob, AskInterference
     SettingAdvised, ...   ──►   settings of the packings        ──►   ApplySetting, MeasureSetting, AskSetting
     StopRequested         ──►   end of all jobs                 ──►   KillJob
+    WorkOver              ──►   end of open-ended services      ──►   KillJob
     DeviceFailed          ──►   lanes of the device close       ──►   KillJob, StartJob elsewhere
 
 The scheduler is deterministic: equal events give equal commands, so the log of a run replays to the same decisions. No
@@ -49,7 +50,9 @@ from ecoshare.core.events import (
     SettingAnswer,
     StopRequested,
     SweepOpened,
+    WorkOver,
 )
+from ecoshare.core.open_services import OpenServices
 from ecoshare.core.parking import Parking
 from ecoshare.core.placement.caching import Caching
 from ecoshare.core.placement.lane_ranks import LaneRanks
@@ -101,6 +104,11 @@ class Scheduler:
     def open_sweeps(self) -> int:
         """Number of sweeps that will draw more trials."""
         return 0 if self.stopping else self._sweeps.open
+
+    @property
+    def only_services_left(self) -> bool:
+        """Whether the jobs and sweeps that are left are open-ended services alone. Then `WorkOver` may follow."""
+        return self._state.only_services and not self.open_sweeps
 
     @property
     def watches_neighbours(self) -> bool:
@@ -166,6 +174,8 @@ class Scheduler:
                 return self._carry_out(self._placement.answered(event), event.at_s)
             case StopRequested():
                 return self._stop(event)
+            case WorkOver():
+                return [*self._services.over(event.at_s)]
             case DeviceFailed():
                 return self._device_failed(event)
             case _:
@@ -187,6 +197,7 @@ class Scheduler:
         self._review = SettingReview(event, self._placement, self._profiling, self._state, self._next_id)
         self._settings = self._review.selector
         self._stops = Stops(self._placement, self._next_id)
+        self._services = OpenServices(self._state, self._stops, self._end)
         self._failures = DeviceFailures(
             self._placement, self._profiling, self._settings, self._state, self._stops, self._next_id
         )
@@ -213,7 +224,7 @@ class Scheduler:
         job = Job(event.job, event.at_s, next(self._arrivals), attempt=before.attempts, failures=before.failures)
         job.whole_device, job.level_s = before.out_of_memory, event.at_s
         self.jobs[event.job.name] = job
-        self._state.live += 1
+        self._state.arrived(event.job)
         self._sweeps.arrived(event)
         job.iterations_until_rung = self._sweeps.iterations_until_rung(job)
         self._placement.arrived(job)
@@ -373,11 +384,11 @@ class Scheduler:
             job.command = None
         self._places.leave(job)
         cause, outcome = event.reason or event.outcome.value, self._failures.outcome(job, event.outcome)
-        if outcome is Outcome.COMPLETED:
+        if outcome is Outcome.COMPLETED or self._services.completes(job, outcome, event):
             self._end(job, JobState.COMPLETED, event.at_s, cause)
         elif outcome is Outcome.PRUNED:
             self._end(job, JobState.PRUNED, event.at_s, cause)
-        elif not self._state.stopping and self._goes_on(job, outcome):
+        elif not self._state.is_ending and self._goes_on(job, outcome):
             self._requeue(job, event.at_s, cause)
         elif outcome in NO_FAULT_OF_ITS_OWN and self._state.stopping and not self._failures.over:
             self._end(job, JobState.CANCELLED, event.at_s, cause)
@@ -408,21 +419,9 @@ class Scheduler:
 
     def _stop(self, event: StopRequested) -> list[Command]:
         self._state.stopping = True
-        waiting = list(self._placement.waiting)
-        parked = [job for job in waiting if job.state is JobState.PARKED]
-        for job in [*waiting, *(self.jobs[name] for name in self._sweeps.paused)]:
-            if job.state is not JobState.PARKED:
-                self._end(job, JobState.CANCELLED, event.at_s, "the run was stopped")
-        commands: list[Command] = [self._stops.parked(job, event.at_s, "the run was stopped") for job in parked]
-        for job in self._lane_index.placed_jobs():
-            job.again = False
-            if job.state is not JobState.STOPPING:
-                self._placement.stops(job)
-                job.move(JobState.STOPPING, event.at_s, "the run was stopped")
-            elif not event.at_once:
-                continue
-            commands.append(KillJob(self._next_id(), job.spec.name, job.attempt, event.at_once, "the run was stopped"))
-        return commands
+        paused = [self.jobs[name] for name in self._sweeps.paused]
+        reason, at_once = "the run was stopped", event.at_once
+        return [*self._stops.all_jobs(event.at_s, reason, JobState.CANCELLED, self._end, at_once, paused)]
 
     def _fill(self, at_s: float, newcomer: Job | None = None) -> list[Command]:
         """Use the free places; see `PlacementStrategy.fill`."""
@@ -489,5 +488,5 @@ class Scheduler:
         self._placement.ended(job)
         job.move(state, at_s, cause)
         self._fit.ended(job)
-        self._state.live -= 1
+        self._state.ended(job.spec)
         self._sweeps.ended(job)

@@ -7,15 +7,15 @@
              │ │          │ └──► STOPPING ◄┘ ───► COMPLETED | FAILED | CANCELLED | PRUNED
              │ │          │         │   │ └─────► PAUSED ───► PRUNED | CANCELLED
              └─┼──────────┴─────────┴───┴────────────┘         a new attempt
-               └───────────────────────────────► FAILED | CANCELLED   (never fits; stopped with the run)
+               └───────────────────────────────► COMPLETED | FAILED | CANCELLED   (needless; never fits; stopped)
 
            RUNNING ──► PARKING ──► PARKED ──► RESUMING ──► RUNNING
 
     lane   OPENING ──► OPEN ──► CLOSED
 
 The drawing leaves out rare moves. A STARTING job may end as COMPLETED, FAILED or PRUNED before its start is
-acknowledged. A job that is parked or about to be can stop, end or begin again like a running one. An OPENING lane that
-cannot be opened becomes CLOSED.
+acknowledged. A QUEUED service is COMPLETED when all other jobs have ended. A job that is parked or about to be can
+stop, end or begin again like a running one. An OPENING lane that cannot be opened becomes CLOSED.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ _BEGINS = frozenset(
 )
 
 JOB_MOVES: dict[JobState, frozenset[JobState]] = {
-    JobState.QUEUED: frozenset({JobState.STARTING, JobState.FAILED, JobState.CANCELLED}),
+    JobState.QUEUED: frozenset({JobState.STARTING, JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED}),
     JobState.STARTING: _BEGINS,
     JobState.RUNNING: _BEGINS - {JobState.RUNNING} | {JobState.PARKING},
     JobState.PARKING: _BEGINS | {JobState.PARKED},

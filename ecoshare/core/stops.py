@@ -1,8 +1,8 @@
-"""Stops of attempts that another attempt will follow, and of parked jobs."""
+"""Stops of attempts: those that another attempt will follow, and those that end their jobs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from ecoshare.core.commands import Command, KillJob
 from ecoshare.core.events import JobExited
@@ -43,3 +43,38 @@ class Stops:
             for job in lane.jobs.values()
             if job.state in (JobState.STARTING, JobState.RUNNING)
         ]
+
+    def all_jobs(
+        self,
+        at_s: float,
+        reason: str,
+        state: JobState,
+        end: Callable[[Job, JobState, float, str], None],
+        at_once: bool = False,
+        paused: Iterable[Job] = (),
+    ) -> list[KillJob]:
+        """End all jobs for good, those with a place at their next boundaries.
+
+        Args:
+            at_s: Present time (s).
+            reason: Reason in words.
+            state: State of jobs without a process, which end now.
+            end: Ends such a job.
+            at_once: Whether jobs with a place are killed now, even those that stop already.
+            paused: Paused trials.
+        """
+        waiting = list(self._placement.waiting)
+        parked = [job for job in waiting if job.state is JobState.PARKED]
+        for job in [*waiting, *paused]:
+            if job.state is not JobState.PARKED:
+                end(job, state, at_s, reason)
+        commands = [self.parked(job, at_s, reason) for job in parked]
+        for job in self._placement.lane_index.placed_jobs():
+            job.again = False
+            if job.state is not JobState.STOPPING:
+                self._placement.stops(job)
+                job.move(JobState.STOPPING, at_s, reason)
+            elif not at_once:
+                continue
+            commands.append(KillJob(self._next_id(), job.spec.name, job.attempt, at_once, reason))
+        return commands

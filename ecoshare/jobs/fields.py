@@ -122,7 +122,12 @@ def _read_whole_number(value: object) -> object:
     return int(value)
 
 
-def _read_number(value: object) -> object:
+def read_number(value: object) -> object:
+    """Finite number of the file or of Python code.
+
+    Raises:
+        ValueError: The value is no number.
+    """
     number = float(value) if isinstance(value, str) and _DECIMAL.fullmatch(value) else value
     if not isinstance(number, int | float) or isinstance(number, bool) or not math.isfinite(number):
         raise ValueError(f"expected a number, got {quoted(value)}")
@@ -192,7 +197,7 @@ Environment = Annotated[
 AnyInteger = Annotated[int, Field(ge=-1_000_000, le=1_000_000), BeforeValidator(_read_whole_number)]
 PositiveInteger = Annotated[int, Field(ge=1), BeforeValidator(_read_whole_number)]
 Attempts = Annotated[int, Field(ge=0, le=100), BeforeValidator(_read_whole_number)]
-Factor = Annotated[float, Field(ge=1), BeforeValidator(_read_number)]
+Factor = Annotated[float, Field(ge=1), BeforeValidator(read_number)]
 Duration = Annotated[
     float,
     BeforeValidator(_read_duration_s),

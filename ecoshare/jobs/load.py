@@ -18,6 +18,8 @@ from ecoshare.jobs.nodes import Mapping, Node, Scalar, Sequence
 from ecoshare.jobs.paths import PATH_KEYS, JobPaths
 from ecoshare.jobs.quoted import quoted
 from ecoshare.jobs.schema import JobConfig, JobOptions, program_problem
+from ecoshare.jobs.service_checks import ServiceChecks
+from ecoshare.jobs.service_config import RETRIES, ServiceConfig
 from ecoshare.jobs.source import decode, read_bytes
 from ecoshare.jobs.sweep import LONGEST_NUMBER, names_in, sweep_of
 from ecoshare.jobs.validate import validate
@@ -133,12 +135,14 @@ def _beyond_the_schema(document: Document, paths: JobPaths) -> Iterator[Mistake]
     jobs = root.entries["jobs"][1] if "jobs" in root.entries else None
     first_with_name: dict[str, tuple[int, Scalar]] = {}
     sweeps: dict[str, int] = {}
+    services = ServiceChecks(document, paths)
     for index, job in enumerate(jobs.items if isinstance(jobs, Sequence) else ()):
         if not isinstance(job, Mapping):
             continue
         where = f"jobs[{index}]"
         yield from _path_mistakes(job, defaults, where, document, paths)
         yield from on_end_mistakes(job, OF_A_JOB, where, document, paths)
+        yield from services.mistakes(job, defaults, where)
         problem = program_problem(*(_is_set(job, key) for key in ("script", "module")))
         if problem:
             yield document.source.mistake(job.start, where, problem)
@@ -224,11 +228,23 @@ def _complete(job: JobConfig, defaults: JobOptions, paths: JobPaths) -> JobConfi
     changes["cwd"] = paths.folder / changes.get("cwd", job.cwd)
     if job.script is not None:
         changes["script"] = paths.folder / job.script
+    if job.service is not None:
+        changes["service"] = _with_trace(job.service, paths)
+        if "retries" not in defaults.model_fields_set | job.model_fields_set:
+            changes["retries"] = RETRIES
     python = changes.get("python", job.python)
     if python is not None:
         changes["python"] = str(paths.find("python", python))
     changes["on_end"] = _command(changes.get("on_end", job.on_end), paths)
     return job.model_copy(update=changes)
+
+
+def _with_trace(service: ServiceConfig, paths: JobPaths) -> ServiceConfig:
+    """The service with an absolute path of its trace, if it has one."""
+    requests = service.requests
+    if requests is None or requests.trace is None:
+        return service
+    return service.model_copy(update={"requests": requests.model_copy(update={"trace": paths.folder / requests.trace})})
 
 
 def _command(words: tuple[str, ...], paths: JobPaths) -> tuple[str, ...]:

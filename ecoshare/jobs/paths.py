@@ -11,13 +11,13 @@ from typing import Final, Literal
 
 from ecoshare.jobs.quoted import quoted
 
-PathKey = Literal["script", "cwd", "python", "on_end"]
+PathKey = Literal["script", "cwd", "python", "on_end", "trace"]
 
 PATH_KEYS: Final[tuple[PathKey, ...]] = ("script", "cwd", "python")
 
 
 class JobPaths:
-    """Finds the scripts, working folders and programs that a job file names.
+    """Finds the scripts, working folders, programs and traces that a job file names.
 
     Paths become absolute but keep their links: the interpreter of a virtual environment is a link that must
     be called by its own name. Each path is looked up once, since ten thousand jobs often share one script.
@@ -75,8 +75,9 @@ class JobPaths:
             raise ValueError(f"{quoted(text)} is a folder, not a file")
         if key != "cwd" and not stat.S_ISREG(mode):
             raise ValueError(f"{quoted(text)} is not a regular file")
-        if not os.access(path, os.R_OK if key == "script" else os.X_OK):
-            raise ValueError(f"{quoted(text)} is not {'readable' if key == 'script' else 'executable'} for you")
+        is_read = key in ("script", "trace")
+        if not os.access(path, os.R_OK if is_read else os.X_OK):
+            raise ValueError(f"{quoted(text)} is not {'readable' if is_read else 'executable'} for you")
         return path
 
     def _missing(self, key: PathKey, text: str) -> str:

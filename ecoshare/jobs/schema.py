@@ -10,6 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSche
 from ecoshare.jobs import fields
 from ecoshare.jobs.document import MAX_ITEMS
 from ecoshare.jobs.quoted import quoted
+from ecoshare.jobs.service_config import RETRIES, ServiceConfig
 from ecoshare.jobs.sweep import Sweep
 
 
@@ -87,7 +88,9 @@ class JobOptions(_Model):
             "its own; `lane`: jobs of one trusted script share one process in a lane, as in a sweep."
         ),
     )
-    retries: fields.Attempts = Field(default=0, description="How many times a failed job is started again.")
+    retries: fields.Attempts = Field(
+        default=0, description=f"How many times a failed job is started again; by default 0, for a service {RETRIES}."
+    )
     resume_args: fields.Arguments = Field(
         default=(), description="Arguments that are added from the second attempt on."
     )
@@ -134,6 +137,14 @@ class JobConfig(JobOptions):
     sweep: Sweep | None = Field(
         default=None,
         description="Sweep: many trials of the job, which differ in the values for `{name}` in `args` and `env`.",
+    )
+
+    service: ServiceConfig | None = Field(
+        default=None,
+        description=(
+            "Service: the job answers requests within a target time. Without a last request it ends when all other "
+            "jobs have ended."
+        ),
     )
 
     @model_validator(mode="after")

@@ -12,6 +12,7 @@ from ecoshare.jobs.document import MAX_MISTAKES, Document
 from ecoshare.jobs.nodes import Mapping, Node, Scalar, Sequence, path_text
 from ecoshare.jobs.quoted import quoted
 from ecoshare.jobs.schema import JobConfig, JobFile, JobOptions
+from ecoshare.jobs.service_config import RequestConfig, ServiceConfig
 from ecoshare.jobs.sweep import Optuna, StopConfig, Sweep
 from ecoshare.jobs.values import plain_values
 
@@ -22,6 +23,8 @@ _MODELS: Final[dict[int | str, type[BaseModel]]] = {
     "sweep": Sweep,
     "optuna": Optuna,
     "stop": StopConfig,
+    "service": ServiceConfig,
+    "requests": RequestConfig,
 }
 """Model of the value under each of these keys."""
 

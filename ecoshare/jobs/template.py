@@ -50,6 +50,7 @@ REFERENCE: Final = """\
 #     startup_timeout: null   # such as 10 min: longest time from its start to its first step
 #     on_end: []              # command to run at its end, without a shell: [notify-send, '{job} {state}', '{run}']
 #     sweep: null             # such as {grid: {lr: [0.1, 0.01]}}: one trial for each value; see docs/sweeps.md
+#     service: null           # such as {p99: 50 ms}: it answers requests within this time; see docs/services.md
 """
 
 

@@ -44,8 +44,8 @@ class LaunchAttempt:
         rank_processors: Numbers of the processors of each rank; empty for all that the server may use.
         gang_table: Path of the table of the gang; empty without ranks.
         gang_lanes: Path of the table of the lane and slot there of each rank.
-        service: Fields of a `ServiceSpec`; None if the job is no service.
-        requests_path: Path for the record of the requests of a service.
+        service: Fields of the service that the job is, see `values.service.service_as_dict`; None for any other job.
+        requests_path: Path of the record of the requests of this attempt; empty if the job is no service.
     """
 
     command: int

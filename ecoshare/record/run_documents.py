@@ -43,6 +43,25 @@ class _Device(_Written):
     processors: list[Count] = []
 
 
+class _Requests(_Written):
+    """See `values.service.RequestSource`."""
+
+    arrivals: str = ""
+    rate_per_s: Amount = 0.0
+    clients: Count = 0
+    count: Count = 0
+    seed: int = 0
+
+
+class _Service(_Written):
+    """See `values.service.ServiceSpec`."""
+
+    p99_s: Amount
+    batch_sizes: list[Whole] = []
+    queue: Whole
+    requests: _Requests | None = None
+
+
 class _Job(_Written):
     """See `runtime.planned_job.PlannedJob`."""
 
@@ -58,6 +77,7 @@ class _Job(_Written):
     slowdown_limit: Amount | None
     metric: str | None = None
     called: bool = False
+    service: _Service | None = None
 
 
 class _Sweep(_Job):

@@ -15,6 +15,7 @@ from ecoshare.record.packing_summary import packings
 from ecoshare.record.run_energy import RunEnergy
 from ecoshare.record.run_history import DeviceFailure, RunHistory
 from ecoshare.record.run_summary import DeviceSummary, RunSummary, outcomes
+from ecoshare.record.service_ends import is_open_ended, served_to_the_end
 from ecoshare.record.sweep_summary import sweeps
 from ecoshare.record.window_costs import search_energy_j, windows
 
@@ -69,13 +70,16 @@ def summarise(
     limited = history.power_budget is not None and history.power_budget.sets_limits
     compared = None if limited else timeline
     tried_j = 0.0 if limited else None if timeline is None else search_cost_j(timeline, energy, history.end_s)
+    services = {name for name, job in planned.items() if is_open_ended(job)}
+    others = [state for name, state in outcomes(jobs, swept).items() if name not in services]
+    jobs, by_user = served_to_the_end(jobs, services, others, own, history.is_stopped)
     return RunSummary(
         run=run,
         objective=plan["objective"],
         policy=plan["policy"],
         devices=tuple(_device(each, energy, history.failures.get(each["name"])) for each in plan["devices"]),
         lanes=plan["lanes"],
-        state=_run_state(set(outcomes(jobs, swept).values()), live),
+        state=_run_state({*outcomes(jobs, swept).values(), *(["cancelled"] if by_user else [])}, live),
         makespan_s=max(finishes_s) - min(arrivals_s) if finishes_s and arrivals_s else None,
         mean_jct_s=sum(jcts_s) / len(jcts_s) if jcts_s else None,
         energy=run_energy(energy),

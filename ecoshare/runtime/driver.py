@@ -55,6 +55,7 @@ from ecoshare.core.events import (
     Refused,
     RunOpened,
     StopRequested,
+    WorkOver,
 )
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.states import JobState
@@ -264,15 +265,19 @@ class Driver:
         """Handle one event at a time, until every job has ended."""
         while True:
             make = await self._queue.get()
-            event = make(at_s=self.now_s())
-            commands = self._drive.tell(event)
-            self.sweeping.look(event, self.core.jobs)
-            if self._on_end is not None:
-                self._on_end.look(event, commands, self.core.jobs)
+            self._handle(make(at_s=self.now_s()))
+            if self.core.only_services_left and not self._arrivals.to_come:
+                self._handle(WorkOver(self.now_s()))
             await asyncio.sleep(0)  # lets a Ctrl-C in, even if the queue is never empty
             more = self.core.live_jobs or self.core.open_sweeps or (self._arrivals.to_come and not self.core.stopping)
             if not more and self.core.lanes and not any(each.windows for each in self.sessions.values()):
                 return
+
+    def _handle(self, event: Event) -> None:
+        commands = self._drive.tell(event)
+        self.sweeping.look(event, self.core.jobs)
+        if self._on_end is not None:
+            self._on_end.look(event, commands, self.core.jobs)
 
     def _noted(self, event: Event, commands: list[Command]) -> None:
         self._parts.log.write(event, commands, self.core)

@@ -4,7 +4,8 @@
 
     run ──► RunHistory ──► teach ──► IterationStore ──► learned ──► Plan: `iterations` of jobs that give none
 
-Trials of a sweep neither teach nor learn. Their values may decide their length, and values rarely come twice.
+Trials of a sweep neither teach nor learn. Their values may decide their length, and values rarely come twice. Neither
+do services: requests decide their length.
 """
 
 from __future__ import annotations
@@ -38,14 +39,18 @@ def learned(
     """Learned number of iterations of each job that gives none, by its name.
 
     Args:
-        planned: Each job of the job file with its class. Sweeps are left out.
+        planned: Each job of the job file with its class. Sweeps and services are left out.
         store: Profiles of job classes, which have the counts beside them; None to learn nothing.
         notes: Notes for the user, which get the origin of the numbers.
     """
     if store is None:
         return {}
     kept = IterationStore(store.folder)
-    unknown = [(job, job_class) for job, job_class in planned if job.iterations is None and job.sweep is None]
+    unknown = [
+        (job, job_class)
+        for job, job_class in planned
+        if job.iterations is None and job.sweep is None and job.service is None
+    ]
     classes = {name: kept.find(name) for name in dict.fromkeys(job_class.name for _, job_class in unknown)}
     found: dict[str, LearnedIterations] = {}
     for job, job_class in unknown:
@@ -69,7 +74,7 @@ def teach(jobs: Sequence[PlannedJob], history: Mapping[str, JobHistory], run: st
     new: dict[str, list[tuple[JobArguments, IterationCount]]] = defaultdict(list)
     for job in sorted(jobs, key=lambda each: _finish_s(history.get(each.spec.name))):
         told = history.get(job.spec.name)
-        if told is None or told.spec is None or told.spec.sweep:
+        if told is None or told.spec is None or told.spec.sweep or told.spec.service is not None:
             continue
         if iterations := _iterations(told, continues=bool(job.source.resume_args)):
             origin = origins[told.spec.job_class] = job.job_class.origin

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO
 
 from ecoshare.core.commands import Command, DropJob
-from ecoshare.core.events import DeviceFailed, Event, JobArrived, JobExited, Refused, StopRequested
+from ecoshare.core.events import DeviceFailed, Event, JobArrived, JobExited, Refused, StopRequested, WorkOver
 from ecoshare.core.records import Job
 from ecoshare.core.states import JobState
 from ecoshare.jobs.end_commands import on_end_words
@@ -59,7 +59,7 @@ class OnEnd:
                 names = [event.job]
             case JobArrived():
                 names = [event.job.name]
-            case Refused() | StopRequested() | DeviceFailed():  # waiting jobs may end with these, too
+            case Refused() | StopRequested() | WorkOver() | DeviceFailed():  # waiting jobs may end with these, too
                 names = list(jobs)
             case _:
                 names = []

@@ -24,7 +24,7 @@ from ecoshare.profiling.profile_difference import why_new
 from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.profiling.tuning_store import TuningStore
 from ecoshare.record.setting_history import values_words
-from ecoshare.runtime import planned_launchers, planned_parking, planned_speeds, planned_sweeps
+from ecoshare.runtime import planned_launchers, planned_parking, planned_services, planned_speeds, planned_sweeps
 from ecoshare.runtime.class_knowledge import demand, solo
 from ecoshare.runtime.iteration_learning import learned
 from ecoshare.runtime.job_class import JobClass, JobClasses
@@ -308,7 +308,7 @@ def make(
                 f"the job needs {counted(job.spec.gpus, 'device')}, and the run has {len(devices)}",
                 f"`--device cpu/{job.spec.gpus}` cuts the processors into so many" if device.on_processors else "",
             )
-    unknown = [job.spec.name for job in jobs if job.spec.iterations is None]
+    unknown = [job.spec.name for job in jobs if job.spec.iterations is None and job.spec.service is None]
     if policy in ("srtf", *OBJECTIVES) and unknown and len(jobs) > 1:
         give, they_are = ("gives", "it is") if len(unknown) == 1 else ("give", "they are")
         nor_known = ", and no earlier run tells them" if lengths else ""
@@ -319,6 +319,7 @@ def make(
     responses: tuple[KnownResponse, ...] = ()
     if budget.sets_limits and store is not None:
         responses = known_responses(set(names), device, TuningStore(store.folder), notes)
+    notes += planned_services.notes(both)
     limited = [job.source.name for job in jobs if job.source.slowdown_limit is not None]
     if limited and not packs(policy):
         notes.append(f"slowdown limits ({listed(limited)}) are checked at the end; nothing steers by them yet")
@@ -452,6 +453,7 @@ def _plan(
         takes_turns=job.gpus > 1 and job.launch is Launch.RANKS,
         fused=job.isolation == "lane" and job.gpus == 1 and job.launch is job.python is None,
         profiled=profile is not None and profile.is_whole,
+        service=job.service.spec if job.service is not None else None,
     )
     made = PlannedJob(spec, job.arrival_s, job, job_class, length)
     return replace(made, spec=replace(spec, fused=False)) if made.launcher else made

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +11,14 @@ from ecoshare.core.commands import StartJob
 from ecoshare.jobs.fields import Launch
 from ecoshare.jobs.metric import Metric
 from ecoshare.jobs.schema import JobConfig
+from ecoshare.lane.files import of_attempt
 from ecoshare.lane.launchers import launcher_of
 from ecoshare.lane.messages import LaunchAttempt
 from ecoshare.profiling.iteration_store import LearnedIterations
 from ecoshare.runtime.job_class import JobClass
 from ecoshare.values.device import DeviceInfo
 from ecoshare.values.job_spec import JobSpec
+from ecoshare.values.service import service_as_dict
 
 _TORCHRUN = "torch.distributed.run"
 """Module of torchrun."""
@@ -129,7 +131,19 @@ class PlannedJob:
             master_port=master_port,
             gang_table=gang_table,
             rank_processors=[each.processors for each in devices] if self.ranks and devices[0].processors else [],
+            service=self._service(folder),
+            requests_path=str(of_attempt(folder, "requests.jsonl", command.attempt)) if self.spec.service else "",
         )
+
+    def _service(self, folder: Path) -> dict[str, Any] | None:
+        """Fields of the service that the job is, with the whole path of its arrivals; None for any other job."""
+        service = self.spec.service
+        if service is None:
+            return None
+        if service.requests is not None and service.requests.arrivals:
+            whole = replace(service.requests, arrivals=str(folder / service.requests.arrivals))
+            service = replace(service, requests=whole)
+        return service_as_dict(service)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON, with the names of environment variables but not their values."""
@@ -154,4 +168,5 @@ class PlannedJob:
             "retries": job.retries,
             "preemptible": job.preemptible,
             "on_end": list(job.on_end),
+            "service": service_as_dict(self.spec.service) if self.spec.service is not None else None,
         }

@@ -25,7 +25,8 @@ from ecoshare.values.sweep_spec import EarlierTrial
 def leftover(plan: Plan, folder: RunFolder, history: RunHistory) -> Plan | None:
     """Plan for the rest of a run: jobs and trials that have not finished, and sweeps with more trials.
 
-    A job that was stopped on request has not finished. Neither has a failed job with retries left.
+    A job that was stopped on request has not finished. Neither has a failed job with retries left. An open-ended
+    service has finished when all other jobs have.
 
     Args:
         plan: Plan of the whole run.
@@ -47,6 +48,9 @@ def leftover(plan: Plan, folder: RunFolder, history: RunHistory) -> Plan | None:
             ended = [_ended(trial, history, folder) for trial in trials if left[trial.spec.name] is None]
             sweeps.append(_going_on(sweep, 1 + max(map(trial_number, drawn), default=-1), ended))
     unfinished = tuple(job for job in jobs if job is not None)
+    had_work = bool(plan.sweeps) or not all(job.spec.is_open_ended for job in plan.jobs)
+    if had_work and not sweeps and all(job.spec.is_open_ended for job in unfinished):
+        return None  # services without a last request end with the other jobs
     return replace(plan, jobs=unfinished, sweeps=tuple(sweeps)) if unfinished or sweeps else None
 
 

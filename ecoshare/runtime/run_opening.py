@@ -37,6 +37,7 @@ from ecoshare.runtime.limit_learning import teach_limits
 from ecoshare.runtime.plan import Plan
 from ecoshare.runtime.planned_parking import left_for_jobs
 from ecoshare.runtime.planned_power import NO_BUDGET, planned_budget
+from ecoshare.runtime.planned_services import write_arrivals
 from ecoshare.runtime.resumed_devices import found_again
 from ecoshare.runtime.run_host import LocalHost, RunHost
 from ecoshare.runtime.signals import CommandSignals, StopSignals
@@ -90,6 +91,7 @@ def start(
         write_text(folder.job_file, masked(job_text))
         write_json(folder.plan, plan.as_dict())
         _keep_profiles(plan, folder)
+        write_arrivals(plan.jobs, folder)
 
         from ecoshare.runtime.run_lifecycle import conduct
 
@@ -221,6 +223,7 @@ def _go_on(
     now = {each.name: each.as_dict() for each in plan.devices}
     write_json(folder.plan, {**plan.as_dict(), "devices": [now.get(each["name"], each) for each in devices]})
     _keep_profiles(plan, folder)
+    write_arrivals(left.jobs, folder)  # the first session may have died before it wrote them
     # A new token: the guard of the dead session may still clean up, and must not find the processes of this session.
     environment["token"] = secrets.token_hex(8)
     with _served(None, environment["token"], folder, signals) as host:

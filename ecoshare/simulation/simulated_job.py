@@ -95,13 +95,14 @@ def spec_of(job: TraceJob, sweep: str, config: Config, cluster: Cluster, world: 
         service_s=work_s if job.announced else None,
         phases=_epochs(job),
         active_w=None if config.profile else world.watts(job),
-        movable=True,
+        movable=job.service is None,
         widest=1 + len(job.speedups),
         memory=None if config.profile else job.memory,
         profiled=not config.profile,
         solo=Solo(job.job_class) if config.profile else world.solo(job, "", now_s),
         slowdown_limit=job.slowdown_limit,
         sweep=sweep,
+        service=job.service,
     )
 
 

@@ -57,7 +57,7 @@ from ecoshare.core.events import (
     Planned,
     Reported,
     RunOpened,
-    SweepOpened,
+    WorkOver,
 )
 from ecoshare.core.policies import make
 from ecoshare.core.policies.base import ElasticPolicy, PackingPolicy
@@ -70,14 +70,14 @@ from ecoshare.simulation.result import Finished, SimulationResult
 from ecoshare.simulation.simulated_job import SimulatedJob, spec_of
 from ecoshare.simulation.simulated_measurements import Foresee, SimulatedMeasurements
 from ecoshare.simulation.simulated_parking import SimulatedParking
-from ecoshare.simulation.traces.job_trace import Trace, TraceJob, TraceSweep
+from ecoshare.simulation.simulated_sweeps import SimulatedSweeps
+from ecoshare.simulation.traces.job_trace import Trace, TraceJob
 from ecoshare.simulation.usage_integrals import UsageIntegrals
 from ecoshare.simulation.virtual_device import VirtualDevice
 from ecoshare.simulation.virtual_lane import TOLD_SHARE, SimulatedAttempt, VirtualLane
 from ecoshare.simulation.world import Truth
 from ecoshare.values.attempt import Outcome
 from ecoshare.values.job_spec import JobSpec
-from ecoshare.values.sweep_spec import SweepSpec
 
 _MOST_IDLE_WAKES = 10_000
 """Most wakes in a row with all jobs arrived and no device at work. With more, the policy lets jobs wait for ever."""
@@ -125,8 +125,7 @@ class Simulator:
         self._watches = False
         policy = make(config)
         self._packs, self._is_elastic = isinstance(policy, PackingPolicy), isinstance(policy, ElasticPolicy)
-        self._sweeps = {sweep.name: sweep for sweep in trace.sweeps}
-        self._unfinished = {sweep.name: len(sweep.trials) for sweep in trace.sweeps}
+        self._sweeps = SimulatedSweeps(trace, self._later)
         self._varies = config.search or world.changes_s < math.inf
         self._measuring = SimulatedMeasurements(world, costs, tuner, foresee, self._alone_on, self._later)
         self._parking = SimulatedParking(
@@ -149,12 +148,10 @@ class Simulator:
             self._push(self._world.changes_s, What.MEASURED, None)
         for at_s, device in self._failures:
             self._later(at_s, partial(DeviceFailed, device=device, reason="it is lost"))
-        for sweep in self._trace.sweeps:
-            if not sweep.after:
-                self._later(sweep.opens_s, partial(self._open, sweep))
+        self._sweeps.schedule()
         arrivals = iter(self._trace.jobs)
         coming = next(arrivals, None)
-        while coming is not None or self._jobs or any(self._unfinished.values()):
+        while coming is not None or self._jobs or self._sweeps.are_unfinished:
             if coming is not None and coming.arrival_s < self._coming.next_s:
                 self._arrive(coming)
                 coming = next(arrivals, None)
@@ -162,6 +159,8 @@ class Simulator:
                 self._next(coming is None)
                 if progress is not None:
                     progress(len(self._finished))
+            if coming is None and self._core.only_services_left and not self._sweeps.are_unfinished:
+                self._end_services()
         return SimulationResult.of(self._trace, self._cluster, self._config, self._finished, self._account)
 
     def _next(self, all_came: bool) -> None:
@@ -212,19 +211,23 @@ class Simulator:
         self._jobs[job.name] = SimulatedJob(job, work_s, work_s, now_s, self._account.demand_s, sweep, curve)
         return spec_of(job, sweep, self._config, self._cluster, self._world, now_s)
 
-    def _open(self, sweep: TraceSweep, now_s: float) -> SweepOpened:
-        return SweepOpened(now_s, SweepSpec(sweep.name, sweep.parallel, early_stopping=sweep.early_stopping))
-
     def _sample(self, command: AskSampler, now_s: float) -> JobArrived | Exhausted:
         """Arrival of the next trial of a sweep, or `Exhausted`."""
-        trials = self._sweeps[command.sweep].trials
-        if command.number >= len(trials):
+        trial = self._sweeps.trial(command.sweep, command.number)
+        if trial is None:
             return Exhausted(now_s, command.id)
-        trial = trials[command.number]
         return JobArrived(now_s, self._come(trial.job, now_s, command.sweep, trial.curve), command.id)
 
     def _tell(self, event: Event) -> None:
+        self._now_s = event.at_s
         self._drive.tell(event)
+
+    def _end_services(self) -> None:
+        """End the open-ended services; those that wait for a place have ended at once."""
+        self._tell(WorkOver(self._now_s))
+        for running in [each for each in self._jobs.values() if self._core.jobs[each.job.name].state.ended]:
+            self._finish(running, self._now_s)
+            self._forget(running, self._now_s)
 
     # Commands
 
@@ -430,7 +433,7 @@ class Simulator:
         running.placed_s += now_s - running.since_s
         reason = "" if outcome is Outcome.COMPLETED else outcome.value
         exited = JobExited(now_s, seat.job.name, seat.attempt, outcome, 0, reason, seat.usage())
-        over = outcome.is_the_end
+        over = outcome.is_the_end or (seat.job.service is not None and not self._core.jobs[seat.job.name].again)
         if over:
             self._finish(running, now_s)
         self._tell(exited)
@@ -447,13 +450,8 @@ class Simulator:
     def _forget(self, running: SimulatedJob, now_s: float) -> None:
         """Drop a job that the core knows to be over, so that memory holds only live jobs of a trace of millions."""
         del self._core.jobs[running.job.name]
-        if not running.sweep:
-            return
-        self._unfinished[running.sweep] -= 1
-        if not self._unfinished[running.sweep]:
-            for sweep in self._sweeps.values():
-                if sweep.after == running.sweep:
-                    self._later(now_s, partial(self._open, sweep))
+        if running.sweep:
+            self._sweeps.ended(running.sweep, now_s)
 
     def _after(self, lane: VirtualLane, now_s: float, before: SimulatedAttempt | None) -> None:
         """Update the devices of a lane after a change of its holder, and plan the next event of the lane.

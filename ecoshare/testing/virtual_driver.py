@@ -14,6 +14,7 @@ always hold, and at the end it replays all events through a fresh core::
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -64,6 +65,7 @@ from ecoshare.core.events import (
     SettingAdvised,
     SettingMeasured,
     StopRequested,
+    WorkOver,
 )
 from ecoshare.core.memory import lane_bytes
 from ecoshare.core.scheduler import Scheduler
@@ -91,7 +93,8 @@ class ScriptedJob:
 
     Attributes:
         arrival_s: Time (s) of its arrival.
-        attempts: For each attempt how long (s) it runs and how it ends; the last one repeats.
+        attempts: For each attempt how long (s) it runs and how it ends; the last one repeats. An attempt of infinite
+            length does not end by itself.
         refused: Number of starts that are refused first.
         profile: Result of a profiling window, or the reason why it has none.
     """
@@ -175,6 +178,9 @@ class VirtualDriver:
             if wanted():
                 drive.tell(make(at_s=self.now_s))
                 self._check()
+            if self.core.only_services_left and len(self.core.jobs) == len(self.jobs):
+                drive.tell(WorkOver(self.now_s))
+                self._check()
         again = Scheduler()
         assert all(tuple(again.handle(event)) == commands for event, commands in self.log), "it does not replay"
         return self
@@ -189,7 +195,8 @@ class VirtualDriver:
         return {name: job.state for name, job in self.core.jobs.items()}
 
     def _at(self, at_s: float, make: Callable[..., Event], wanted: Callable[[], bool] = lambda: True) -> None:
-        heapq.heappush(self._events, (at_s, next(self._order), make, wanted))
+        if at_s < math.inf:
+            heapq.heappush(self._events, (at_s, next(self._order), make, wanted))
 
     def _later(self, after_s: float, make: Callable[..., Event]) -> None:
         self._at(self.now_s + after_s, make)

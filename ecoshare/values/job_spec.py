@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ecoshare.values.class_profile import MemoryDemand, Solo
+from ecoshare.values.service import ServiceSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,8 @@ class JobSpec:
         values: Values, as text, in which the trial differs from other trials of the sweep.
         takes_turns: Whether a job of several devices takes turns with other jobs of its lanes. Otherwise it has its
             lanes to itself.
+        service: Service that the job is; None for any other job. The path of arrivals, if there is one, is relative to
+            the folder of the job.
     """
 
     name: str
@@ -74,8 +77,14 @@ class JobSpec:
     sweep: str = ""
     values: tuple[tuple[str, str], ...] = ()
     takes_turns: bool = False
+    service: ServiceSpec | None = None
 
     @property
     def has_lanes_alone(self) -> bool:
         """Whether the job gets empty lanes only, on several devices."""
         return self.gpus > 1 and not self.takes_turns
+
+    @property
+    def is_open_ended(self) -> bool:
+        """Whether the job is a service without a last request, which ends when all other jobs have ended."""
+        return self.service is not None and self.service.is_open_ended

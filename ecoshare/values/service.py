@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 QUEUE = 256
 """Most requests that wait at once, unless the job says otherwise."""
+
+ARRIVALS = "arrivals.txt"
+"""Name of the file with the times of arrivals in the job's folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +56,26 @@ class ServiceSpec:
     queue: int = QUEUE
     requests: RequestSource | None = None
 
+    @property
+    def is_open_ended(self) -> bool:
+        """Whether there is no last request: the service ends when all other jobs of its run have ended."""
+        return self.requests is None or not self.requests.ends
 
-def service_of(fields: Mapping[str, Any]) -> ServiceSpec:
-    """Service of the plain data that `dataclasses.asdict` made of one."""
-    made = fields["requests"]
-    return ServiceSpec(
-        p99_s=fields["p99_s"],
-        batch_sizes=tuple(fields["batch_sizes"]),
-        queue=fields["queue"],
-        requests=None if made is None else RequestSource(**made),
-    )
+
+def service_as_dict(service: ServiceSpec) -> dict[str, Any]:
+    """Fields of a service as plain data for JSON; `service_of` makes the service again."""
+    return {**asdict(service), "batch_sizes": list(service.batch_sizes)}
+
+
+def service_of(given: Mapping[str, Any]) -> ServiceSpec:
+    """Service of the fields that `service_as_dict` has made. Fields that a newer version has added are ignored.
+
+    Raises:
+        TypeError: The target is missing.
+    """
+    own = {each.name: given[each.name] for each in fields(ServiceSpec) if each.name in given}
+    own["batch_sizes"] = tuple(own.get("batch_sizes", ()))
+    if (requests := own.get("requests")) is not None:
+        known = {each.name for each in fields(RequestSource)}
+        own["requests"] = RequestSource(**{name: value for name, value in requests.items() if name in known})
+    return ServiceSpec(**own)

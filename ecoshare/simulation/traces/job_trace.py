@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ecoshare.values.class_profile import MemoryDemand
+from ecoshare.values.service import ServiceSpec
 from ecoshare.values.sweep_spec import StoppingSpec
 
 
@@ -42,6 +43,8 @@ class TraceJob:
         announced: Whether the length is known before the job runs, for example from a profile of its class.
         speedups: Speed on 2, 3, ... GPUs / speed on one, for a job that asks for one GPU and can use more.
         slowdown_limit: Largest slowdown that the job accepts while it has a place, at least 1; None for no limit.
+        service: Service that the job is; None for any other job. An open-ended one may have more iterations than it
+            does before all other jobs have ended.
         line: Line in its file, from 1; 0 if it has none. Comparisons of jobs ignore it.
     """
 
@@ -58,6 +61,7 @@ class TraceJob:
     announced: bool = True
     speedups: tuple[float, ...] = ()
     slowdown_limit: float | None = None
+    service: ServiceSpec | None = None
     line: int = field(default=0, compare=False)
 
     @property

@@ -1,0 +1,65 @@
+"""Ends of open-ended services: they have no last request, so they serve until all other jobs have ended.
+
+::
+
+    WorkOver      ──► with a place: KillJob at a boundary ──► JobExited ──► COMPLETED
+                  ──► parked: KillJob at once             ──► JobExited ──► COMPLETED
+                  ──► waiting for a place:                                  COMPLETED
+    StopRequested ──► a run of such services alone:           JobExited ──► COMPLETED, unless it had to be killed
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ecoshare.core.commands import KillJob
+from ecoshare.core.events import JobExited
+from ecoshare.core.records import Job
+from ecoshare.core.retries import NO_FAULT_OF_ITS_OWN
+from ecoshare.core.run_state import RunState
+from ecoshare.core.states import JobState
+from ecoshare.core.stops import Stops
+from ecoshare.values.attempt import Outcome
+
+WORK_OVER = "all other jobs have ended"
+"""Reason for the end of an open-ended service."""
+
+KILLED = 137
+"""Exit code of a process that SIGKILL has ended, in the convention of a shell."""
+
+
+class OpenServices:
+    """Open-ended services of a run."""
+
+    def __init__(self, state: RunState, stops: Stops, end: Callable[[Job, JobState, float, str], None]) -> None:
+        """No service has to end yet.
+
+        Args:
+            state: State of the run.
+            stops: Stops of single jobs.
+            end: Ends a job that has no process: its state, the time (s) and the cause.
+        """
+        self._state, self._stops, self._end = state, stops, end
+
+    def over(self, at_s: float) -> list[KillJob]:
+        """Commands that end all services. Those without a process end at once."""
+        self._state.work_over = True
+        return self._stops.all_jobs(at_s, WORK_OVER, JobState.COMPLETED, self._end)
+
+    def completes(self, job: Job, outcome: Outcome, event: JobExited) -> bool:
+        """Whether the end of an attempt is the end of a service that was asked to end.
+
+        Args:
+            job: Job of the attempt.
+            outcome: Outcome of the attempt, with failed devices taken into account.
+            event: End of the attempt.
+        """
+        if not job.spec.is_open_ended or outcome not in NO_FAULT_OF_ITS_OWN:
+            return False
+        by_user = self._state.stopping and not self._state.had_work
+        return self._state.work_over or (by_user and ended_by_user(outcome, event.exit_code))
+
+
+def ended_by_user(outcome: Outcome, exit_code: int | None) -> bool:
+    """Whether a stopped service has ended in time, and not by SIGKILL."""
+    return outcome is Outcome.STOPPED and exit_code != KILLED

@@ -1,0 +1,105 @@
+"""Services beside other jobs in a real run on processors."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ecoshare.core.events import JobArrived, WorkOver
+from ecoshare.core.open_services import WORK_OVER
+from ecoshare.errors import UsageError
+from ecoshare.jobs.load import load
+from ecoshare.record import event_log
+from ecoshare.record.run_folder import RunFolder
+from ecoshare.runtime import plan as planning
+from ecoshare.runtime.planned_services import write_arrivals
+from ecoshare.values.device import DeviceInfo
+from ecoshare.values.service import ARRIVALS, RequestSource, ServiceSpec, service_of
+from tests.runtime.running import job_file, resume, run, start
+from tests.runtime.test_resume import cut
+from tests.warm import wait_for
+
+SERVES = """
+import time
+import torch
+torch.set_num_threads(1)
+model = torch.nn.Linear(4, 4)
+with torch.no_grad():
+    print("up", flush=True)
+    while True:
+        model(torch.ones(1, 4))
+        time.sleep(0.01)
+"""
+"""Script that sleeps, with an inference now and then, and never ends by itself."""
+
+DEVICE = DeviceInfo("cpu", "cpu", "cpu", "A processor", None, 8 << 30, 2)
+
+
+def service(folder: Path, **options: Any) -> dict[str, Any]:
+    (folder / "serves.py").write_text(SERVES)
+    return {"name": "serves", "script": "serves.py", "service": {"p99": "50 ms", **options}}
+
+
+def test_a_service_ends_with_the_other_jobs_and_counts_as_completed(tmp_path: Path) -> None:
+    """If it failed, the run would go on for ever, or be told as interrupted."""
+    (tmp_path / "short.py").write_text("import time\ntime.sleep(0.3)\n")
+    done = run(tmp_path, service(tmp_path, requests={"rate": 5}), {"name": "short", "script": "short.py"})
+    assert (done.code, done.summary["state"]) == (0, "completed"), done.stderr
+    assert [done.job(name)["state"] for name in ("serves", "short")] == ["completed", "completed"]
+    assert f"serves: stopped: {WORK_OVER}" in done.stderr and done.log("serves") == b"up\n"
+    assert "serves serves until all other jobs have ended" in " ".join(done.summary["notes"])
+    entries = list(event_log.read(done.folder / "events.jsonl"))
+    [spec] = [each.job for each in entries if isinstance(each, JobArrived) and each.job.service is not None]
+    assert spec.service == ServiceSpec(0.05, requests=RequestSource(rate_per_s=5.0)) and spec.retries == 100
+    cut(done.folder, lambda entry: isinstance(entry, WorkOver))  # the controller had died there
+    again = resume(done.folder, forged=True)
+    assert (again.code, again.job("serves")["state"]) == (0, "completed"), "it has nothing to serve"
+    assert not any(isinstance(each, WorkOver) for each in event_log.read(done.folder / "events.jsonl"))
+
+
+def test_ctrl_c_ends_services_alone(tmp_path: Path) -> None:
+    started = start(job_file(tmp_path, service(tmp_path)))
+    latest = tmp_path / "ecoshare-runs" / "latest"
+    log = latest / "jobs" / "serves" / "stdout.log"
+    wait_for(lambda: log.exists() and log.read_text() == "up\n")
+    os.kill(started.pid, signal.SIGINT)
+    wait_for(lambda: started.poll() is not None)
+    summary = json.loads((latest / "summary.json").read_text())
+    assert (started.returncode, summary["state"], summary["jobs"][0]["state"]) == (130, "interrupted", "completed")
+
+
+def planned(folder: Path, **options: Any) -> planning.Plan:
+    (folder / "day.csv").write_text("arrival_s\n0\n1\n2.5\n")
+    return planning.make(load(job_file(folder, service(folder, **options))), (DEVICE,), policy="fair")
+
+
+def test_arrivals_are_written_once_and_named_to_the_job(tmp_path: Path) -> None:
+    plan = planned(tmp_path, requests={"trace": "day.csv", "speed": 10, "count": 2}, batch=[1, 4])
+    [job], folder = plan.jobs, RunFolder(tmp_path / "run")
+    write_arrivals(plan.jobs, folder)
+    path = folder.job("serves") / ARRIVALS
+    assert path.read_text() == "0.000000\n0.100000\n"
+    (tmp_path / "day.csv").write_text("arrival_s\n7\n")
+    write_arrivals(plan.jobs, folder)
+    assert path.read_text() == "0.000000\n0.100000\n", "a resumed run has the arrivals of its first session"
+    assert job.spec.service == ServiceSpec(0.05, (1, 4), requests=RequestSource(arrivals=ARRIVALS))
+    assert service_of(plan.as_dict()["jobs"][0]["service"]) == job.spec.service
+    given = job._service(folder.job("serves"))
+    assert given is not None and service_of(given).requests == RequestSource(arrivals=str(path))
+
+
+def test_a_trace_that_was_changed_after_the_job_file_was_read(tmp_path: Path) -> None:
+    plan = planned(tmp_path, requests={"trace": "day.csv"})
+    (tmp_path / "day.csv").write_text("arrival_s\nx\n")
+    with pytest.raises(UsageError, match=r"requests of serves: .*day.csv:2:1: expected a time as a number, got 'x'"):
+        write_arrivals(plan.jobs, RunFolder(tmp_path / "run"))
+
+
+def test_notes_of_the_plan_say_until_when_services_go_on(tmp_path: Path) -> None:
+    assert "serves serves until Ctrl-C" in planned(tmp_path).notes
+    assert not [note for note in planned(tmp_path, requests={"trace": "day.csv"}).notes if "serves" in note]
