@@ -255,19 +255,20 @@ def test_a_failing_context_leaves_no_request_waiting(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_run_serves_until_a_signal_and_then_closes(number: signal.Signals) -> None:
     program = (
-        "import ecoshare, threading, time\n"
+        "import ecoshare, signal, time\n"
         "def handler(requests):\n"
-        "    print('entered', flush=True); time.sleep(0.5); return requests\n"
-        "server = ecoshare.serve(handler)\n"
-        "first = server.submit(1)\n"
-        "threading.Timer(0.1, lambda: waiting.append(server.submit(2))).start(); waiting = []\n"
+        "    while signal.getsignal(signal.SIGTERM) is signal.SIG_DFL: time.sleep(0.01)\n"
+        "    print('entered', flush=True)\n"
+        "    while server._queue.is_open: time.sleep(0.01)\n"
+        "    return requests\n"
+        "server = ecoshare.serve(handler, batch=1)\n"
+        "first, second = server.submit(1), server.submit(2)\n"
         "server.run()\n"
-        "print('answer', first.result(), repr(waiting[0].exception() if waiting else None), flush=True)\n"
+        "print('answer', first.result(), repr(second.exception()), flush=True)\n"
     )
     with subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, text=True) as running:
         assert running.stdout is not None
         assert running.stdout.readline() == "entered\n"
-        time.sleep(0.2)
         os.kill(running.pid, number)
         assert running.stdout.read() == "answer 1 ServiceClosed('the service is closed')\n"
         assert running.wait(LONG_S) == 0
@@ -290,13 +291,12 @@ def test_an_idle_server_does_not_wake_up(tmp_path: Path, monkeypatch: pytest.Mon
         status = Path(f"/proc/self/task/{server.submit(1).result(LONG_S)}/status")
         wait_for(lambda: (tmp_path / "requests.jsonl").exists())
 
-        def switches() -> list[str]:
-            return [line for line in status.read_text().splitlines() if "ctxt_switches" in line]
+        def is_quiet() -> bool:
+            before = [line for line in status.read_text().splitlines() if "ctxt_switches" in line]
+            time.sleep(1.1)  # longer than the interval of the record
+            return before == [line for line in status.read_text().splitlines() if "ctxt_switches" in line]
 
-        time.sleep(0.1)
-        before = switches()
-        time.sleep(0.5)
-        assert switches() == before
+        wait_for(is_quiet, within_s=LONG_S)
 
 
 def test_under_many_threads_each_request_has_one_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
