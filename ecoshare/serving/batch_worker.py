@@ -87,12 +87,16 @@ class BatchWorker:
         waiting = self._queue.waiting()
         if waiting is None:
             return
-        with self._answering(waiting.due_s, self._times.upper_s(self._size(waiting))):
-            # The requests are chosen now, not before: the wait for the turn may have been long.
-            alone = self._answer(self._queue.take(self._size))
-        for each in alone:
-            with self._answering(each.due_s, self._times.upper_s(1)):
-                self._answer([each])
+        alone: list[ServiceRequest] = []
+        try:
+            with self._answering(waiting.due_s, self._times.upper_s(self._size(waiting))):
+                # The requests are chosen now, not before: the wait for the turn may have been long.
+                alone = self._answer(self._queue.take(self._size))
+            while alone:
+                with self._answering(alone[0].due_s, self._times.upper_s(1)):
+                    self._answer([alone.pop(0)])
+        finally:
+            self._fail(alone, lambda: ServiceClosed("the service failed"))  # none, unless the context has a fault
 
     def _size(self, waiting: Waiting) -> int:
         return batch_size(self._sizes, waiting.number, waiting.due_s - time.monotonic(), self._times.upper_s)

@@ -252,6 +252,30 @@ def test_a_failing_context_leaves_no_request_waiting(monkeypatch: pytest.MonkeyP
             server.run()
 
 
+def test_a_context_that_fails_before_a_second_try_leaves_no_request_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[float] = []
+
+    @contextmanager
+    def answering(due_s: float, answer_s: float) -> Iterator[None]:
+        calls.append(due_s)
+        if len(calls) == 2:
+            raise OSError("no lane")
+        assert entered.wait(LONG_S)
+        yield
+
+    def handler(requests: list[Any]) -> list[Any]:
+        raise LookupError
+
+    entered = threading.Event()
+    monkeypatch.setattr(ecoshare, "_answering", answering)
+    with ecoshare.serve(handler) as server:
+        answers = [server.submit(1), server.submit(2)]
+        entered.set()
+        for each in answers:
+            with pytest.raises((ServiceClosed, LookupError)):
+                each.result(LONG_S)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_run_serves_until_a_signal_and_then_closes(number: signal.Signals) -> None:
     program = (
