@@ -1,7 +1,8 @@
 """ecoshare: several unmodified PyTorch jobs share a device and spend as few joules on it as possible.
 
 Scripts need not import this package. A script that marks the ends of its iterations itself calls `iteration()`.
-A program that starts jobs calls `run`, `simulate`, `profile` or `tune`; see `ecoshare.api`.
+A program that starts jobs calls `run`, `simulate`, `profile` or `tune`; see `ecoshare.api`. A program that answers
+requests calls `serve`.
 """
 
 from __future__ import annotations
@@ -10,8 +11,6 @@ from collections.abc import Callable
 
 TYPE_CHECKING = False  # type checkers take it as True; `typing` would cost each job's process some milliseconds
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
     from ecoshare.api.profile_script import ProfileRequest as ProfileRequest
     from ecoshare.api.profile_script import ProfileResult as ProfileResult
     from ecoshare.api.profile_script import profile as profile
@@ -30,20 +29,24 @@ if TYPE_CHECKING:
     from ecoshare.api.tune_packing import TuneRequest as TuneRequest
     from ecoshare.api.tune_packing import TuneResult as TuneResult
     from ecoshare.api.tune_packing import tune as tune
-    from ecoshare.lane.service_job import NextAnswer
-    from ecoshare.values.service import ServiceSpec
+    from ecoshare.serving.batch_server import Server as Server
+    from ecoshare.serving.batch_server import serve as serve
+    from ecoshare.serving.request_queue import QueueFull as QueueFull
+    from ecoshare.values.service import Answering, ServiceSpec
 
 __version__ = "0.1.0"
 
 _API = {
-    "profile_script": ("ProfileRequest", "ProfileResult", "profile"),
-    "replay_search": ("ReplayRequest", "ReplayResult", "replay"),
-    "run_jobs": ("ResumeRequest", "RunRequest", "plan", "resume", "run"),
-    "run_result": ("RunResult",),
-    "simulate_trace": ("SimulateRequest", "SimulateResult", "simulate"),
-    "tune_packing": ("TuneRequest", "TuneResult", "tune"),
+    "api.profile_script": ("ProfileRequest", "ProfileResult", "profile"),
+    "api.replay_search": ("ReplayRequest", "ReplayResult", "replay"),
+    "api.run_jobs": ("ResumeRequest", "RunRequest", "plan", "resume", "run"),
+    "api.run_result": ("RunResult",),
+    "api.simulate_trace": ("SimulateRequest", "SimulateResult", "simulate"),
+    "api.tune_packing": ("TuneRequest", "TuneResult", "tune"),
+    "serving.batch_server": ("Server", "serve"),
+    "serving.request_queue": ("QueueFull",),
 }
-"""Names of the Python API by module of `ecoshare.api`. They are imported at their first use: jobs need none of them."""
+"""Names of the Python API by module. They are imported at their first use: most jobs need none of them."""
 
 _declare: Callable[[], None] | None = None
 """Function behind `iteration`. The runner sets it inside the process of a job."""
@@ -52,13 +55,13 @@ _report: Callable[[dict[str, float]], None] | None = None
 """Function behind `report`. The runner sets it, too."""
 
 _service: ServiceSpec | None = None
-"""Service that this process is. The runner sets it, and the next two."""
+"""Service that the job file describes. The runner sets it before the script starts; `serve` then goes by it."""
 
-_answering: Callable[[float, float | None], AbstractContextManager[NextAnswer]] | None = None
-"""Function behind the batches of `serve`: the service has its turn inside the context."""
+_answering: Answering | None = None
+"""Context around each call of a service's handler, which has the turn inside. The runner sets it, too."""
 
-_requests_path = ""
-"""Path for the record of the requests of this service."""
+_requests_path: str = ""
+"""Path of the record of a service's requests; empty outside a run. The runner sets it, too."""
 
 _function: Callable[[str], None] | None = None
 """Function that a job calls if it is not a script. `lane.forked_server` sets it."""
@@ -100,7 +103,7 @@ if not TYPE_CHECKING:  # else a wrong name would pass for one of these
             if name in names:
                 from importlib import import_module
 
-                return getattr(import_module(f"ecoshare.api.{module}"), name)
+                return getattr(import_module(f"ecoshare.{module}"), name)
         raise AttributeError(f"module 'ecoshare' has no attribute {name!r}")
 
 

@@ -18,18 +18,6 @@ from ecoshare.lane.service_turn import ServiceTurn
 from ecoshare.values.service import service_of
 
 
-class NextAnswer:
-    """What a service has to answer after its present batch.
-
-    Attributes:
-        due_s: Time (s) on the monotonic clock at which it is due; infinity if no request waits.
-        answer_s: Time (s) that it takes at most; None if that is unknown.
-    """
-
-    def __init__(self) -> None:
-        self.due_s, self.answer_s = math.inf, None
-
-
 class ServiceJob(HookedJob):
     """Service of this process."""
 
@@ -52,23 +40,18 @@ class ServiceJob(HookedJob):
         ecoshare._requests_path = self._launch.requests_path
 
     @contextmanager
-    def answering(self, due_s: float, answer_s: float | None) -> Iterator[NextAnswer]:
-        """Context manager: the service has its turn inside.
-
-        Args:
-            due_s: Time (s) on the monotonic clock at which the answer is due.
-            answer_s: Time (s) that it takes at most; None if that is unknown.
-        """
+    def answering(self, due_s: float, answer_s: float) -> Iterator[Callable[[float, float], None]]:
+        """Context manager as `values.service.Answering` describes it."""
+        following: list[tuple[float, float]] = []
         self._turn.begin(due_s, answer_s)
-        following = NextAnswer()
-        if self._calls is not None:
-            self._calls.hold()
+        if (calls := self._calls) is not None:
+            calls.hold()
         try:
-            yield following
+            yield lambda next_due_s, next_answer_s: following.append((next_due_s, next_answer_s))
         finally:
-            if self._calls is not None:
-                self._calls.release()
-            self._turn.end(following.due_s, following.answer_s)
+            if calls is not None:
+                calls.release()
+            self._turn.end(*(following[-1] if following else (math.inf, None)))
 
     def finish(self) -> None:
         """Do nothing: no iteration is left to count."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -11,6 +12,14 @@ QUEUE = 256
 
 ARRIVALS = "arrivals.txt"
 """Name of the file with the times of arrivals in the job's folder."""
+
+Answering = Callable[[float, float], AbstractContextManager[Callable[[float, float], None]]]
+"""Context around a call of a service's handler: the service has its turn inside.
+
+The arguments are the time (s) on the monotonic clock at which the first answer is due, infinity for none, and the time
+(s) that the call takes at most. The context gives a function with the same arguments, which tells of the next call if
+requests wait for one.
+"""
 
 
 @dataclass(frozen=True, slots=True)

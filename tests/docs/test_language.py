@@ -30,6 +30,7 @@ FOLDERS = (
     "ecoshare/reporting",
     "ecoshare/runtime",
     "ecoshare/sampling",
+    "ecoshare/serving",
     "ecoshare/simulation",
     "scripts",
     "tests",

@@ -1,0 +1,15 @@
+"""The part of a service that runs in its own process: `ecoshare.serve`.
+
+::
+
+    client ──HTTP──► asgi ──┐                                  ┌── handler(requests) ──► answers
+    program ──submit────────┼──► request_queue ──► batch_worker┤
+    request_source ─────────┘      (bounded,          │  ▲     └── request_record ──► requests.jsonl
+                                    due first)        ▼  │                              │
+                                                     batching                           ▼
+                                              (how many at once?)              request_intervals, read by
+                                                                                   the controller
+
+`batch_server` joins the parts. The package stands alone outside a run. Inside a lane, the runner sets three hooks in
+`ecoshare`: `_service`, `_answering` and `_requests_path`. Nothing here imports torch.
+"""

@@ -1,0 +1,258 @@
+"""`serve`: a handler that answers lists of requests becomes a server with a queue, batches and deadlines."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from contextlib import AbstractContextManager, nullcontext
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Any
+
+import ecoshare
+from ecoshare.serving.batch_worker import BatchWorker, Handler
+from ecoshare.serving.request_queue import QueueFull, RequestQueue
+from ecoshare.serving.request_record import RequestRecorder
+from ecoshare.serving.request_source import RequestDriver
+from ecoshare.serving.serve_values import checked_batch, checked_queue, checked_target_s, checked_within_s
+from ecoshare.values.service import QUEUE, RequestSource
+
+if TYPE_CHECKING:
+    from ecoshare.serving.asgi import Application
+
+_CLOSED = "the service is closed"
+
+
+def serve(
+    handler: Handler,
+    batch: int | Iterable[int] = (1, 2, 4, 8),
+    p99: str | float | None = "50 ms",
+    queue: int = QUEUE,
+    sample: Callable[[int], Any] | None = None,
+) -> Server:
+    """Serve requests with a function that answers several at once.
+
+    One thread calls the handler, with as many of the waiting requests as the target allows. It never waits for more
+    requests to come. Requests go in the order in which they are due. The answers must be ready values: a tensor of
+    kernels that still run on a device would count as answered too early.
+
+    If the handler raises for a batch of several requests, each is tried again alone, so that only those at fault fail.
+    So a handler must not have effects that may not happen twice.
+
+    In a job of `ecoshare run` that is a service, the target, the batch sizes, the length of the queue and the source of
+    requests of the job file replace the ones given here. The handler then runs in turns with the other jobs of the
+    lane.
+
+    Args:
+        handler: Function from a list of requests to a sequence of as many answers, in the same order.
+        batch: Batch sizes that may be used. If fewer requests wait than the smallest, they are a batch of their own.
+        p99: Target: time from the arrival of a request to its answer, in seconds or as text such as `"50 ms"`; None for
+            no target.
+        queue: Most requests that wait at once. Further ones are refused.
+        sample: Function that makes a request of its number, from 0 on, where ecoshare itself makes the requests.
+            Without it, the request is the number.
+
+    Raises:
+        TypeError: A value has a wrong type.
+        ValueError: A value is wrong: a size below 1 or given twice, no size, a target or a queue that is not above 0.
+    """
+    if not callable(handler):
+        raise TypeError(f"the handler must be a function of a list of requests, not {type(handler).__name__}")
+    if sample is not None and not callable(sample):
+        raise TypeError(f"sample must be a function of a number, not {type(sample).__name__}")
+    sizes, target_s, most = checked_batch(batch), checked_target_s(p99), checked_queue(queue)
+    source = None
+    if (service := ecoshare._service) is not None:
+        sizes, target_s, most = service.batch_sizes or sizes, service.p99_s, service.queue
+        source = service.requests
+    recorder = RequestRecorder(ecoshare._requests_path) if ecoshare._requests_path else None
+    waiting = RequestQueue(most)
+    worker = BatchWorker(handler, sizes, waiting, _turn, recorder)
+    return Server(waiting, worker, recorder, target_s, source, sample)
+
+
+class Server:
+    """Server of requests: what `ecoshare.serve` returns.
+
+    The thread that answers starts with the first request, so a server may be made before a process forks. The end of
+    the program closes the server.
+    """
+
+    def __init__(
+        self,
+        queue: RequestQueue,
+        worker: BatchWorker,
+        recorder: RequestRecorder | None,
+        target_s: float,
+        source: RequestSource | None,
+        sample: Callable[[int], Any] | None,
+    ) -> None:
+        self._queue = queue
+        self._worker = worker
+        self._recorder = recorder
+        self._target_s = target_s
+        self._source = source
+        self._sample = sample
+        self._thread: threading.Thread | None = None
+        self._starting = threading.Lock()
+        self._ended = threading.Event()
+        self._failure: BaseException | None = None
+
+    def submit(self, request: Any, within_s: float | None = None) -> Future[Any]:
+        """Submit a request. Return the future of its answer.
+
+        If the future is cancelled before its batch, the request leaves the queue. Functions that are added to the
+        future run in the thread that answers, and should be short.
+
+        Args:
+            request: Value that the handler gets.
+            within_s: Time (s) from now in which this request is due; None for the target of the service. A request that
+                is due earlier goes first.
+
+        Raises:
+            QueueFull: The queue holds no more requests.
+            ServiceClosed: The server is closed.
+            ValueError: `within_s` is not above 0.
+        """
+        return self._accept(request, time.monotonic(), within_s)
+
+    async def answer(self, request: Any, within_s: float | None = None) -> Any:
+        """Answer to a request, awaited. The errors are those of `submit` and of the handler."""
+        import asyncio
+
+        return await asyncio.wrap_future(self.submit(request, within_s))
+
+    def app(
+        self,
+        decode: Callable[[bytes], Any] = json.loads,
+        encode: Callable[[Any], bytes | str] = json.dumps,
+        content_type: str = "application/json",
+    ) -> Application:
+        """ASGI application of this server, for uvicorn and the like, or to be mounted in Starlette.
+
+        A POST on any path is a request. The status is 400 if the body cannot be decoded, 500 if the handler failed for
+        this request, 503 with `Retry-After` if the queue is full or the server closed. GET says `ok`.
+
+        Args:
+            decode: Function from the bytes of a body to a request.
+            encode: Function from an answer to the bytes or the text of a body.
+            content_type: Type of the answers.
+        """
+        from ecoshare.serving import asgi
+
+        return asgi.application(self.submit, lambda: self._queue.is_open, decode, encode, content_type)
+
+    def run(self) -> None:
+        """Serve until the end, and then close the server.
+
+        If the job file names a source of requests, make these requests, and return after the last answer. Otherwise
+        serve the requests of other threads until `close`, SIGTERM or Ctrl-C. In the latter cases, the batch in the
+        handler is finished, and the requests that wait fail.
+
+        Raises:
+            ValueError: The source of requests is wrong.
+            OSError: The file of arrivals cannot be read.
+        """
+        driver = None
+        if self._source is not None:
+            driver = RequestDriver(self._source, self._accept, self._sample)
+            threading.Thread(target=self._watched, args=(driver.run,), name="ecoshare requests", daemon=True).start()
+        try:
+            _wait(self._ended)
+        finally:
+            if driver is not None:
+                driver.stop()
+            self.close()
+        if self._failure is not None:
+            raise self._failure
+
+    def close(self) -> None:
+        """Close the server. Requests that wait fail with `ServiceClosed`; the batch in the handler is finished.
+
+        A second call does nothing.
+        """
+        atexit.unregister(self.close)
+        self._worker.fail_waiting(_CLOSED)
+        self._ended.set()
+        with self._starting:
+            thread = self._thread
+        if thread is not threading.current_thread():  # a handler may close its server
+            if thread is not None:
+                thread.join()
+            if self._recorder is not None:
+                self._recorder.write()
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _accept(self, request: Any, arrived_s: float, within_s: float | None = None) -> Future[Any]:
+        due_s = arrived_s + (self._target_s if within_s is None else checked_within_s(within_s))
+        try:
+            answer, waiting = self._queue.put(request, arrived_s, due_s)
+        except QueueFull as full:
+            if self._recorder is not None:
+                self._recorder.refused(full.waiting)
+            raise
+        if self._recorder is not None:
+            self._recorder.arrived(waiting)
+        if self._thread is None:
+            self._start()
+        return answer
+
+    def _start(self) -> None:
+        with self._starting:
+            if self._thread is None and not self._ended.is_set():
+                atexit.register(self.close)
+                work = (self._worker.run,)
+                self._thread = threading.Thread(target=self._watched, args=work, name="ecoshare service", daemon=True)
+                self._thread.start()
+
+    def _watched(self, work: Callable[[], None]) -> None:
+        """Do the work of a thread. The server ends with it, and `run` raises the error of it."""
+        try:
+            work()
+        except BaseException as error:
+            self._failure = error
+        finally:
+            self._ended.set()
+
+
+class _Terminated(SystemExit):
+    """SIGTERM came. If it comes outside of the wait, it ends the program as SIGTERM would."""
+
+
+def _wait(ended: threading.Event) -> None:
+    """Wait for the event, SIGTERM or Ctrl-C. Another thread than the main one waits for the event alone."""
+    if threading.current_thread() is not threading.main_thread():
+        ended.wait()
+        return
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        signal.signal(signal.SIGTERM, _terminate)
+        ended.wait()
+    except (KeyboardInterrupt, _Terminated):
+        return
+    finally:
+        signal.signal(signal.SIGTERM, before if before is not None else signal.SIG_DFL)
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    raise _Terminated(128 + number)
+
+
+def _turn(due_s: float, answer_s: float) -> AbstractContextManager[Callable[[float, float], None]]:
+    """Context around a call of the handler: the turn of the lane, or nothing outside a run."""
+    return nullcontext(_alone) if ecoshare._answering is None else ecoshare._answering(due_s, answer_s)
+
+
+def _alone(_due_s: float, _answer_s: float) -> None:
+    """Do nothing: no other job has to know of the next call."""

@@ -1,0 +1,165 @@
+"""The thread that answers requests, a batch at a time."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import InvalidStateError
+from contextlib import suppress
+from typing import Any
+
+from ecoshare.serving.batching import AnswerTimes, batch_size
+from ecoshare.serving.request_queue import RequestQueue, ServiceClosed, ServiceRequest, Waiting
+from ecoshare.serving.request_record import RequestRecorder
+from ecoshare.values.service import Answering
+
+Handler = Callable[[list[Any]], Sequence[Any]]
+"""Function of the user: a list of requests to as many answers, in the same order."""
+
+
+class _WrongAnswers(Exception):
+    """The handler did not return one answer for each request."""
+
+
+class BatchWorker:
+    """Answers the requests of a queue until it is closed. One thread calls `run`.
+
+    While no request waits, the thread sleeps without a timeout.
+    """
+
+    def __init__(
+        self,
+        handler: Handler,
+        sizes: Sequence[int],
+        queue: RequestQueue,
+        answering: Answering,
+        recorder: RequestRecorder | None,
+    ) -> None:
+        """Make a worker.
+
+        Args:
+            handler: Function that answers.
+            sizes: Batch sizes that may be used, in ascending order.
+            queue: Queue of the requests.
+            answering: Context around each call of the handler.
+            recorder: Recorder of counts and latencies; None outside a run.
+        """
+        self._handler = handler
+        self._sizes = sizes
+        self._queue = queue
+        self._answering = answering
+        self._recorder = recorder
+        self._times = AnswerTimes()
+
+    def run(self) -> None:
+        """Answer requests until the queue is closed. Then write the last interval of the record."""
+        try:
+            while self._queue.wait(self._until_record_s()):
+                self._answer_next()
+        except BaseException as error:  # a fault of the context: no request may wait for ever
+            self.fail_waiting(f"the service failed: {one_line(error)}")
+            raise
+        finally:
+            if self._recorder is not None:
+                self._recorder.cancelled(self._queue.cancelled())
+                self._recorder.write()
+
+    def fail_waiting(self, why: str) -> None:
+        """Close the queue. Requests that wait fail with `ServiceClosed`."""
+        self._fail(self._queue.close(why), lambda: ServiceClosed(why))
+
+    def _until_record_s(self) -> float | None:
+        """Time (s) until the next interval must be written; None if nothing has happened since the last one."""
+        if self._recorder is None:
+            return None
+        self._recorder.cancelled(self._queue.cancelled())
+        left_s = self._recorder.left_s()
+        if left_s <= 0.0:
+            self._recorder.write()
+            return None
+        return left_s if left_s < math.inf else None
+
+    def _answer_next(self) -> None:
+        waiting = self._queue.waiting()
+        if waiting is None:
+            return
+        alone: list[ServiceRequest] = []
+        try:
+            with self._answering(waiting.due_s, self._times.upper_s(self._size(waiting))) as tell_next:
+                # The requests are chosen now, not before: the wait for the turn may have been long.
+                alone = self._answer(self._queue.take(self._size))
+                if not alone and (following := self._queue.waiting()) is not None:
+                    tell_next(following.due_s, self._times.upper_s(self._size(following)))
+            while alone:
+                with self._answering(alone[0].due_s, self._times.upper_s(1)):
+                    self._answer([alone.pop(0)])
+        finally:
+            self._fail(alone, lambda: ServiceClosed("the service failed"))  # none, unless the context has a fault
+
+    def _size(self, waiting: Waiting) -> int:
+        return batch_size(self._sizes, waiting.number, waiting.due_s - time.monotonic(), self._times.upper_s)
+
+    def _answer(self, batch: list[ServiceRequest]) -> list[ServiceRequest]:
+        """Answer a batch. Return the requests that must be tried alone, because the handler failed for all of them."""
+        if not batch:
+            return []
+        if self._recorder is not None:
+            self._recorder.called(len(batch))
+        from_s = time.monotonic()
+        try:
+            answers = _checked(self._handler([each.value for each in batch]), len(batch))
+        except _WrongAnswers as error:
+            message = str(error)
+            self._fail(batch, lambda: ValueError(message))
+            return []
+        except BaseException as error:
+            if len(batch) > 1:
+                return batch
+            cause = _for_future(error)
+            self._fail(batch, lambda: cause)
+            return []
+        self._times.learn(len(batch), time.monotonic() - from_s)
+        for each, answer in zip(batch, answers, strict=True):
+            with suppress(InvalidStateError):  # the program has set the future itself
+                each.answer.set_result(answer)
+            if self._recorder is not None:
+                self._recorder.answered(each, time.monotonic())
+        return []
+
+    def _fail(self, requests: list[ServiceRequest], error: Callable[[], BaseException]) -> None:
+        """Fail requests, each with its own exception: every thread that raises one adds to its traceback."""
+        for each in requests:
+            with suppress(InvalidStateError):
+                each.answer.set_exception(error())
+        if self._recorder is not None:
+            self._recorder.failed(len(requests))
+
+
+def _checked(answers: Any, count: int) -> list[Any]:
+    """The answers as a list.
+
+    Raises:
+        _WrongAnswers: They are not a sequence of `count` values.
+    """
+    kind = type(answers).__name__
+    if isinstance(answers, str | bytes | dict | set) or not hasattr(answers, "__len__"):
+        raise _WrongAnswers(f"the handler returned {kind}, not a sequence of {count} answers")
+    if len(answers) != count:
+        raise _WrongAnswers(f"the handler returned {len(answers)} answers for {count} requests")
+    return list(answers)
+
+
+def _for_future(error: BaseException) -> BaseException:
+    """Error that a future can carry: `SystemExit` would end the reader of the answer, `StopIteration` a loop."""
+    if isinstance(error, Exception) and not isinstance(error, StopIteration | StopAsyncIteration):
+        return error
+    wrapped = RuntimeError(f"the handler raised {one_line(error)}")
+    wrapped.__cause__ = error
+    return wrapped
+
+
+def one_line(error: BaseException) -> str:
+    """Type and first line of an error."""
+    text = next(iter(str(error).splitlines()), "")
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

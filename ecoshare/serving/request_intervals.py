@@ -1,0 +1,199 @@
+"""Reads what a service did: the lines that `request_record` writes."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ecoshare.common import documents
+from ecoshare.serving.request_record import DIGITS, LONGEST_US
+
+_LONGEST_LINE = 1 << 20
+"""Longest line (bytes) that is read. A histogram of an interval takes some 10 kB at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestInterval:
+    """An interval of about a second in which a service had requests.
+
+    Each request that arrived is refused, answered, failed or cancelled in this interval or in a later one.
+
+    Attributes:
+        from_s: Time (s) of the first event, on the monotonic clock of the machine.
+        at_s: Time (s) of the end.
+        arrived: Number of requests that came, refused ones included.
+        answered: Number of requests that were answered.
+        failed: Number of requests for which the handler failed, or that waited when the service was closed.
+        refused: Number of requests that came when the queue was full.
+        cancelled: Number of requests that the client gave up before their batch.
+        late: Number of answers after the time at which they were due.
+        batches: Number of calls of the handler, by number of requests.
+        longest_queue: Most requests that waited at once.
+        latencies: Latencies (us) of the answers: an encoded HdrHistogram; empty if there are none.
+    """
+
+    from_s: float
+    at_s: float
+    arrived: int
+    answered: int
+    failed: int
+    refused: int
+    cancelled: int
+    late: int
+    batches: dict[int, int]
+    longest_queue: int
+    latencies: str
+
+
+@dataclass(frozen=True, slots=True)
+class RequestTotals:
+    """Sums over intervals. Times (s) run from the arrival of a request to its answer; NaN if no answer has one.
+
+    Attributes:
+        arrived: Number of requests that came, refused ones included.
+        answered: Number of requests that were answered.
+        failed: Number of requests that failed.
+        refused: Number of requests that were refused.
+        cancelled: Number of requests that were cancelled.
+        late: Number of late answers.
+        batches: Number of calls of the handler, by number of requests.
+        longest_queue: Most requests that waited at once.
+        mean_s: Mean latency (s).
+        p50_s: 50th percentile (s). Percentiles are exact to three significant digits.
+        p90_s: 90th percentile (s).
+        p99_s: 99th percentile (s).
+        p999_s: 99.9th percentile (s).
+        max_s: Longest latency (s).
+    """
+
+    arrived: int
+    answered: int
+    failed: int
+    refused: int
+    cancelled: int
+    late: int
+    batches: dict[int, int]
+    longest_queue: int
+    mean_s: float
+    p50_s: float
+    p90_s: float
+    p99_s: float
+    p999_s: float
+    max_s: float
+
+
+def read(path: Path) -> list[RequestInterval]:
+    """All intervals of a record, in order; none if there is no record. Cut or damaged lines are left out."""
+    return read_from(path, 0)[0]
+
+
+def read_from(path: Path, skip_bytes: int) -> tuple[list[RequestInterval], int]:
+    """Intervals after the part that is known, and the size (bytes) of the part that is known now.
+
+    A last line without its end is not yet known: it may still be written.
+
+    Args:
+        path: Path of the record.
+        skip_bytes: Size of the part that is known: 0, or the size that an earlier call returned.
+    """
+    try:
+        with documents.open_regular(path) as file:
+            file.seek(skip_bytes)
+            data = file.read()
+    except OSError:
+        return [], skip_bytes
+    whole = data[: data.rfind(b"\n") + 1]
+    intervals = [interval for line in whole.splitlines() if (interval := _interval(line)) is not None]
+    return intervals, skip_bytes + len(whole)
+
+
+def total(intervals: Iterable[RequestInterval]) -> RequestTotals:
+    """Sums of the counts, and the percentiles of all latencies together. A damaged histogram is left out.
+
+    Raises:
+        ImportError: The library `hdrhistogram` is missing, and there are latencies.
+    """
+    all_of_them = list(intervals)
+    batches: Counter[int] = Counter()
+    for each in all_of_them:
+        batches.update(each.batches)
+    times = _merged([each.latencies for each in all_of_them if each.latencies])
+    return RequestTotals(
+        arrived=sum(each.arrived for each in all_of_them),
+        answered=sum(each.answered for each in all_of_them),
+        failed=sum(each.failed for each in all_of_them),
+        refused=sum(each.refused for each in all_of_them),
+        cancelled=sum(each.cancelled for each in all_of_them),
+        late=sum(each.late for each in all_of_them),
+        batches=dict(sorted(batches.items())),
+        longest_queue=max((each.longest_queue for each in all_of_them), default=0),
+        mean_s=times["mean"],
+        p50_s=times["50"],
+        p90_s=times["90"],
+        p99_s=times["99"],
+        p999_s=times["99.9"],
+        max_s=times["max"],
+    )
+
+
+def _merged(histograms: list[str]) -> dict[str, float]:
+    """Percentiles, mean and maximum (s) of all histograms together; NaN if there are no latencies."""
+    percentiles = ("50", "90", "99", "99.9")
+    unknown = dict.fromkeys((*percentiles, "mean", "max"), math.nan)
+    if not histograms:
+        return unknown
+    from hdrh.histogram import HdrHistogram
+
+    merged = HdrHistogram(1, LONGEST_US, DIGITS)
+    for each in histograms:
+        if (one := _decoded(each)) is not None:
+            merged.add(one)
+    if not merged.total_count:
+        return unknown
+    at = merged.get_percentile_to_value_dict([float(each) for each in percentiles])
+    longest_us = merged.get_max_value()
+    # A percentile is the upper end of its class of equal values, which the longest latency may be below.
+    times = {each: min(at[float(each)], longest_us) / 1e6 for each in percentiles}
+    return times | {"mean": merged.get_mean_value() / 1e6, "max": longest_us / 1e6}
+
+
+def _decoded(text: str) -> Any:
+    """Histogram of a text; None if the text is damaged, or its settings are not those that ecoshare writes."""
+    from hdrh.codec import HdrHistogramEncoder
+    from hdrh.histogram import HdrHistogram
+
+    try:
+        header = HdrHistogramEncoder.decode(text.encode()).payload
+        settings = (header.lowest_trackable_value, header.highest_trackable_value, header.significant_figures)
+        return HdrHistogram.decode(text.encode()) if settings == (1, LONGEST_US, DIGITS) else None
+    except Exception:  # the library has errors of its own, of zlib, of base64 and of its extension module
+        return None
+
+
+def _interval(line: bytes) -> RequestInterval | None:
+    """Interval of a line; None if the line is damaged."""
+    try:
+        found = documents.parse(line) if len(line) <= _LONGEST_LINE else None
+        if not isinstance(found, dict):
+            return None
+        batches = {int(size): _count(count) for size, count in found["batches"].items()}
+        names = ("arrived", "answered", "failed", "refused", "cancelled", "late", "longest_queue")
+        return RequestInterval(
+            from_s=float(found["from_s"]),
+            at_s=float(found["at_s"]),
+            batches=batches,
+            latencies=str(found["latencies"]),
+            **{name: _count(found[name]) for name in names},
+        )
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None
+
+
+def _count(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError("it is no count")
+    return value

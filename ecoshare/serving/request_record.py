@@ -1,0 +1,154 @@
+"""Writes what a service did, second by second: `requests.jsonl` in its job's folder.
+
+The service's own process writes the file, since only it sees arrivals and answers. `request_intervals` reads it.
+
+::
+
+    {"from_s": 12.0, "at_s": 13.0, "arrived": 41, ..., "batches": {"1": 12, "4": 7}, "latencies": "HIST..."}
+
+Nothing is written for a time in which nothing happened, and no timer ticks in it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import threading
+import time
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from ecoshare.serving.request_queue import ServiceRequest
+
+INTERVAL_S = 1.0
+"""Time (s) from the first event of an interval to its line. A batch that takes longer makes the interval longer."""
+
+LONGEST_US = 3_600_000_000
+"""Longest latency (us) that a histogram tells apart: an hour."""
+
+DIGITS = 3
+"""Significant digits of a latency in a histogram."""
+
+
+class RequestRecorder:
+    """Counts requests and writes the intervals. A line that cannot be written is lost: no service fails because of it.
+
+    Any thread may count arrivals. The worker's thread alone counts answers and writes.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        """Make a recorder.
+
+        Args:
+            path: Path of the file. It is made with the first line, and opened for each line: the program may close
+                any descriptor.
+        """
+        self._path = Path(path).absolute()  # the program may change its working folder
+        self._lock = threading.Lock()
+        self._counts: Counter[str] = Counter()
+        self._batches: Counter[int] = Counter()
+        self._longest_queue = 0
+        self._from_s = math.inf
+        # Made now: the import takes some 10 ms, which the first request would wait for.
+        self._latencies = _histogram()
+
+    def arrived(self, waiting: int) -> None:
+        """Count a request that was accepted. `waiting` is the number that wait, this one included."""
+        with self._lock:
+            self._count("arrived")
+            self._longest_queue = max(self._longest_queue, waiting)
+
+    def refused(self, waiting: int) -> None:
+        """Count a request that was refused, because `waiting` requests wait. It has arrived, too."""
+        with self._lock:
+            self._count("arrived")
+            self._count("refused")
+            self._longest_queue = max(self._longest_queue, waiting)
+
+    def called(self, size: int) -> None:
+        """Count a call of the handler with `size` requests."""
+        with self._lock:
+            self._begin()
+            self._batches[size] += 1
+
+    def answered(self, request: ServiceRequest, at_s: float) -> None:
+        """Count a request that was answered at `at_s` (s)."""
+        with self._lock:
+            self._count("answered")
+            self._count("late", int(at_s > request.due_s))
+        if self._latencies is not None:
+            latency_us = round((at_s - request.arrived_s) * 1e6)
+            self._latencies.record_value(min(max(1, latency_us), LONGEST_US))
+
+    def failed(self, count: int) -> None:
+        """Count requests that failed."""
+        if count:
+            with self._lock:
+                self._count("failed", count)
+
+    def cancelled(self, count: int) -> None:
+        """Count requests that the program cancelled before their batch."""
+        if count:
+            with self._lock:
+                self._count("cancelled", count)
+
+    def left_s(self) -> float:
+        """Time (s) until the interval must be written; infinity if nothing has happened in it."""
+        return self._from_s + INTERVAL_S - time.monotonic()
+
+    def write(self) -> None:
+        """Write the interval that ends now, if anything has happened in it."""
+        with self._lock:
+            if self._from_s == math.inf:
+                return
+            line: dict[str, Any] = {"from_s": self._from_s, "at_s": time.monotonic()}
+            names = ("arrived", "answered", "failed", "refused", "cancelled", "late")
+            line |= {name: self._counts[name] for name in names}
+            line |= {"batches": dict(sorted(self._batches.items())), "longest_queue": self._longest_queue}
+            self._counts.clear()
+            self._batches.clear()
+            self._longest_queue = 0
+            self._from_s = math.inf
+        line["latencies"] = self._encoded()  # without the lock: it takes a millisecond
+        with suppress(OSError):
+            _append(self._path, json.dumps(line).encode() + b"\n")
+
+    def _count(self, name: str, count: int = 1) -> None:
+        self._begin()
+        self._counts[name] += count
+
+    def _begin(self) -> None:
+        if self._from_s == math.inf:
+            self._from_s = time.monotonic()
+
+    def _encoded(self) -> str:
+        if self._latencies is None or not self._latencies.total_count:
+            return ""
+        text: str = self._latencies.encode().decode()
+        self._latencies.reset()
+        return text
+
+
+def _histogram() -> Any:
+    """Empty histogram of latencies (us); None if the library is missing: then the record has counts alone."""
+    try:
+        from hdrh.histogram import HdrHistogram
+    except ImportError:
+        return None
+    return HdrHistogram(1, LONGEST_US, DIGITS)
+
+
+def _append(path: Path, line: bytes) -> None:
+    """Append a line with one call, so that lines of several processes do not mix.
+
+    Raises:
+        OSError: The file cannot be opened or written.
+    """
+    number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        os.write(number, line)
+    finally:
+        os.close(number)
