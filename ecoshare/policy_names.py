@@ -33,6 +33,11 @@ def packs(policy: str) -> bool:
     return issubclass(named(policy), PackingPolicy)
 
 
+def places_of(policy: str, places: int) -> int:
+    """Most jobs in one lane: the number of the policy, if it has one, or `places`, which the run sets."""
+    return named(policy).places or places
+
+
 def displaces(policy: str) -> bool:
     """Whether running jobs give up their places under a policy, if they can be parked or stopped.
 

@@ -1,4 +1,7 @@
-"""Profiling windows: which jobs are measured alone in the middle of a run, and the memory demands found so far."""
+"""Profiling windows: which jobs are measured alone in the middle of a run, and the memory demands found so far.
+
+A window pauses the other jobs of its device. So none is opened beside a service, and none for a service.
+"""
 
 from __future__ import annotations
 
@@ -61,6 +64,7 @@ class Profiling:
             and job.state is JobState.RUNNING
             and not job.spec.profiled
             and job.spec.gpus == 1
+            and job.spec.service is None
             and job.spec.job_class not in self._classes
             and self._tries[job.spec.job_class] < MOST_WINDOWS
             and at_s >= self._not_before_s.get(job.spec.job_class, 0.0)
@@ -73,7 +77,7 @@ class Profiling:
         """Whether a job that starts now may get a window: its class has no profile and was not given up."""
         name, spec = job.spec.job_class, job.spec
         known = spec.profiled or name in self._classes or self._tries[name] >= MOST_WINDOWS
-        return self._wanted and not known and spec.gpus == 1
+        return self._wanted and not known and spec.gpus == 1 and spec.service is None
 
     def comes_up(self, job: Job, at_s: float) -> bool:
         """Whether a job that has just started has no iteration yet, so that it cannot be made to wait for a window.
@@ -89,10 +93,15 @@ class Profiling:
         return self.will(job) and _is_warm(job.usage) and rest_s is not None and rest_s < SHORTEST_REST_S
 
     def settled(self, job: Job) -> bool:
-        """Whether a running job is warm and will get no window any more."""
+        """Whether a running job is warm and will get no window any more.
+
+        A service never is: the time between two answers says nothing about a setting.
+        """
         name = job.spec.job_class
         measured = name in self._classes and all(each.spec.job_class != name for each in self.windows.values())
         given_up = self._tries[name] >= MOST_WINDOWS or job.spec.gpus > 1
+        if job.spec.service is not None:
+            return False
         return _is_warm(job.usage) and (not self._wanted or job.spec.profiled or measured or given_up)
 
     def begin(self, command: int, job: Job) -> None:

@@ -336,7 +336,7 @@ class Scheduler:
         beside = [
             each for device in devices for lane in self._lane_index.devices[device] for each in lane.jobs.values()
         ]
-        if any(each.state in (JobState.PARKING, JobState.RESUMING) for each in beside):
+        if any(each.state in (JobState.PARKING, JobState.RESUMING) or each.spec.service is not None for each in beside):
             return False
         return not any(self._profiling.comes_up(each, at_s) for each in beside if each.lanes != job.lanes)
 

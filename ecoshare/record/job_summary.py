@@ -13,6 +13,7 @@ from ecoshare.record.job_history import JobHistory
 from ecoshare.record.plain_values import named
 from ecoshare.record.profile_doubts import too_fast
 from ecoshare.record.run_energy import RunEnergy
+from ecoshare.record.service_summary import ServiceSummary
 from ecoshare.values.attempt import Outcome, Usage
 
 
@@ -53,6 +54,7 @@ class JobSummary:
         values: Values of a trial that make it differ from the other trials.
         value: Value that a trial reported last, if finite.
         steps: Number of values that a trial reported.
+        service: Requests and latencies of a service; None for any other job.
     """
 
     name: str
@@ -90,6 +92,7 @@ class JobSummary:
     values: dict[str, Any] = field(default_factory=dict)
     value: float | None = None
     steps: int = 0
+    service: ServiceSummary | None = None
 
     @property
     def completed(self) -> bool:

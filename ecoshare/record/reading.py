@@ -25,6 +25,7 @@ from ecoshare.record.run_documents import DAMAGED, read_environment, read_json, 
 from ecoshare.record.run_energy import RunEnergy
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.record.run_history import RunHistory
+from ecoshare.record.service_summary import intervals
 from ecoshare.record.summary import summarise
 from ecoshare.record.sweep_summary import with_trials
 from ecoshare.values.attempt import Outcome, Usage
@@ -58,8 +59,12 @@ def read(folder: RunFolder, packings: bool = True) -> RunData:
     energy = RunEnergy.of_lines([each["name"] for each in plan["devices"]], lines, _rates(plan, profiles))
     environment = read_environment(folder.environment) if folder.environment.exists() else {}
     load_s = environment.get("torch_load_s") or 0.0
+    services = [job["name"] for job in plan["jobs"] if job.get("service") is not None]
+    requests = {
+        name: intervals(folder.job(name), history.jobs[name].attempt) for name in services if name in history.jobs
+    }
     return RunData(
-        summary=summarise(plan, history, energy, _shown(folder), live, profiles, load_s, packings),
+        summary=summarise(plan, history, energy, _shown(folder), live, profiles, load_s, packings, requests),
         history=history,
         samples=lines,
         energy=energy,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -16,8 +17,11 @@ from ecoshare.record.run_energy import RunEnergy
 from ecoshare.record.run_history import DeviceFailure, RunHistory
 from ecoshare.record.run_summary import DeviceSummary, RunSummary, outcomes
 from ecoshare.record.service_ends import is_open_ended, served_to_the_end
+from ecoshare.record.service_summary import service_summary
 from ecoshare.record.sweep_summary import sweeps
 from ecoshare.record.window_costs import search_energy_j, windows
+from ecoshare.serving.request_intervals import RequestInterval
+from ecoshare.values.service import service_of
 
 
 def summarise(
@@ -29,6 +33,7 @@ def summarise(
     profiles: Mapping[str, Profile] = MappingProxyType({}),
     load_s: float = 0.0,
     with_packings: bool = True,
+    requests: Mapping[str, Sequence[RequestInterval]] = MappingProxyType({}),
 ) -> RunSummary:
     """Summarise a run.
 
@@ -41,6 +46,7 @@ def summarise(
         profiles: Profiles of the jobs' classes, as far as they exist.
         load_s: Time (s) that the run's server took to load torch.
         with_packings: Whether the packings are asked for. If not, what follows from them is not known.
+        requests: Requests of each service, by the name of its job.
     """
     planned = {job["name"]: job for job in plan["jobs"]}
     classes = {name: job["class"] for name, job in planned.items()}
@@ -61,6 +67,10 @@ def summarise(
         )
         for name, job in planned.items()
     ]
+    for place, job in enumerate(jobs):
+        if (served := planned[job.name].get("service")) is not None:
+            found = service_summary(service_of(served).p99_s, requests.get(job.name, ()), job.energy_j)
+            jobs[place] = replace(job, service=found)
     swept = sweeps(plan, jobs, history, energy)
     measured = windows(history.windows, classes, profiles, energy)
     finishes_s = [job.finish_s for job in jobs if job.finish_s is not None]

@@ -18,6 +18,7 @@ from ecoshare.reporting.figures import printable
 from ecoshare.reporting.progress import COLOURS
 from ecoshare.reporting.prose import say
 from ecoshare.reporting.reason_words import listed
+from ecoshare.reporting.service_table import print_services
 from ecoshare.reporting.sweep_table import print_sweep
 from ecoshare.reporting.text_table import TableColumn, print_columns
 from ecoshare.reporting.verdicts import sharing, verdicts
@@ -33,6 +34,9 @@ def print_summary(summary: RunSummary, console: Console) -> None:
     own = [job for job in summary.jobs if job.sweep is None]
     if own:
         _print_jobs(own, console, len(summary.devices) > 1)
+        console.print()
+    if any(job.service is not None for job in own):
+        print_services(own, console)
         console.print()
     for sweep in summary.sweeps:
         print_sweep(sweep, console)

@@ -16,7 +16,7 @@ from ecoshare.jobs.load import LoadedJobs, mistake_of
 from ecoshare.jobs.quantities import format_size
 from ecoshare.jobs.schema import JobConfig
 from ecoshare.lane.table_layout import SLOTS
-from ecoshare.policy_names import LANES_TO_PACK, check_objective, check_policy, packs, policy_options
+from ecoshare.policy_names import LANES_TO_PACK, check_objective, check_policy, packs, places_of, policy_options
 from ecoshare.profiling.colocation_store import ColocationStore
 from ecoshare.profiling.iteration_store import LearnedIterations
 from ecoshare.profiling.profile import Profile
@@ -320,6 +320,7 @@ def make(
     if budget.sets_limits and store is not None:
         responses = known_responses(set(names), device, TuningStore(store.folder), notes)
     notes += planned_services.notes(both)
+    planned_services.check_places(both, every_lane * places_of(policy, places))
     limited = [job.source.name for job in jobs if job.source.slowdown_limit is not None]
     if limited and not packs(policy):
         notes.append(f"slowdown limits ({listed(limited)}) are checked at the end; nothing steers by them yet")

@@ -18,7 +18,7 @@ from ecoshare.profiling.iteration_store import LearnedIterations
 from ecoshare.runtime.job_class import JobClass
 from ecoshare.values.device import DeviceInfo
 from ecoshare.values.job_spec import JobSpec
-from ecoshare.values.service import service_as_dict
+from ecoshare.values.service import REQUESTS, service_as_dict
 
 _TORCHRUN = "torch.distributed.run"
 """Module of torchrun."""
@@ -132,7 +132,7 @@ class PlannedJob:
             gang_table=gang_table,
             rank_processors=[each.processors for each in devices] if self.ranks and devices[0].processors else [],
             service=self._service(folder),
-            requests_path=str(of_attempt(folder, "requests.jsonl", command.attempt)) if self.spec.service else "",
+            requests_path=str(of_attempt(folder, REQUESTS, command.attempt)) if self.spec.service else "",
         )
 
     def _service(self, folder: Path) -> dict[str, Any] | None:

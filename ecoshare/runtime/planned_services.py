@@ -28,6 +28,24 @@ def notes(jobs: Sequence[PlannedJob]) -> list[str]:
     return [f"{listed(services)} {verb} {until}"]
 
 
+def check_places(jobs: Sequence[PlannedJob], places: int) -> None:
+    """Refuse services that would leave no place for the other jobs of a run, which then never ended.
+
+    Args:
+        jobs: All jobs, and the template of each sweep.
+        places: Places of all lanes together.
+
+    Raises:
+        UsageError: The services would take all places.
+    """
+    services = [job.spec.name for job in jobs if job.spec.is_open_ended]
+    if services and len(services) < len(jobs) and len(services) >= places:
+        raise UsageError(
+            f"{listed(services)} would keep all places of the run ({places}), so other jobs would wait for ever",
+            "give more with --lanes or --jobs-per-lane, or give the services a last request (`count`)",
+        )
+
+
 def write_arrivals(jobs: Iterable[PlannedJob], folder: RunFolder) -> None:
     """Write the times of the requests of each service with a trace into the folder of its job: one (s) a line.
 

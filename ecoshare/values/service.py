@@ -13,6 +13,9 @@ QUEUE = 256
 ARRIVALS = "arrivals.txt"
 """Name of the file with the times of arrivals in the job's folder."""
 
+REQUESTS = "requests.jsonl"
+"""Name of the record of the requests of an attempt in the job's folder."""
+
 Answering = Callable[[float, float], AbstractContextManager[Callable[[float, float], None]]]
 """Context around a call of a service's handler: the service has its turn inside.
 

@@ -36,6 +36,7 @@ ALLOWED = {
         "ecoshare.lane",
         "ecoshare.devices",
         "ecoshare.profiling",
+        "ecoshare.serving",
         "pydantic",
     },
     "simulation": {

@@ -29,6 +29,7 @@ from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.states import JobState
 from ecoshare.testing.virtual_driver import ScriptedJob, VirtualDriver
 from ecoshare.values.attempt import Outcome, Usage
+from ecoshare.values.class_profile import MemoryDemand
 from ecoshare.values.device import Device
 from ecoshare.values.job_spec import JobSpec
 from ecoshare.values.service import RequestSource, ServiceSpec
@@ -181,21 +182,25 @@ COURSES = st.lists(
 )
 
 
-@pytest.mark.parametrize(("policy", "lanes", "places"), [("fair", 1, 8), ("fair", 2, 4), ("priority", 2, 4)])
+@pytest.mark.parametrize(
+    ("policy", "lanes", "places"),
+    [("fair", 1, 8), ("fair", 2, 4), ("priority", 2, 4), ("energy", 1, 8), ("jct", 2, 4)],
+)
 @given(courses=COURSES, stop=st.none() | st.integers(0, 40))
 def test_a_run_ends_whenever_it_has_other_jobs(
     policy: str, lanes: int, places: int, courses: list[Any], stop: int | None
 ) -> None:
     """No service outlives the work, none begins after it, and the log replays (the driver checks that).
 
-    There is a place for each job: a job that waits for the place of a service waits for ever.
+    There is memory and a place for each job: a job that waits for the place of a service waits for ever.
     """
     jobs = []
     for place, (kind, arrival, failures, retries) in enumerate(courses):
         length_s = math.inf if kind is OPEN else 1.0
         attempts = (*((length / 10, outcome) for length, outcome in failures), (length_s, Outcome.COMPLETED))
         script = ScriptedJob(arrival / 10, attempts)
-        jobs.append((JobSpec(f"j{place}", "c", retries=retries, service=kind), script))
+        memory = MemoryDemand(GIB // 2)
+        jobs.append((JobSpec(f"j{place}", "c", retries=retries, service=kind, memory=memory, profiled=True), script))
     config = {"lanes_per_device": lanes, "places_per_lane": places}
     driver = drive(policy, *jobs, config=config, devices=CPU, stop_s=None if stop is None else stop / 10)
     has_work = any(not spec.is_open_ended for spec, _ in jobs)

@@ -282,8 +282,14 @@ class Packer:
         self._first[device] = members[0]
         now = [job for job in here if job.level == MEMBER]
         if set(now) != set(members) and members[0] in now:
-            kept = self.grouping.of([self.candidate(job, at_s) for job in now])
-            if len(now) <= self.largest and kept.cost * (1.0 - GAIN) <= group.cost and kept.keeps_limits:
+            jobs = [job for job in now if job.spec.service is None] or now
+            kept = self.grouping.of([self.candidate(job, at_s) for job in jobs])
+            if (
+                len(jobs) <= self.largest
+                and set(_services(now)) == set(_services(here))
+                and kept.cost * (1.0 - GAIN) <= group.cost
+                and kept.keeps_limits
+            ):
                 members = now
         is_new = set(now) != set(members)
         for job in here:
@@ -349,16 +355,26 @@ class Packer:
         return all(job.state is JobState.RUNNING and not self.moves.is_moving(job) for job in jobs)
 
     def choose(self, jobs: Sequence[Job], device: str, at_s: float) -> tuple[JobGroup, list[Job]] | None:
-        """Best group of `jobs` on a device, and its members; None if `jobs` is empty."""
-        ordered = self.in_order(jobs, device, at_s)
+        """Best group of `jobs` on a device, and its members; None if `jobs` is empty.
+
+        Services are members of every group, the last ones, and the others are chosen as if there were none: services
+        have the device when they are due, and a job without an end is never to be waited for.
+        """
+        services = _services(jobs)
+        ordered = self.in_order([job for job in jobs if job.spec.service is None] or services, device, at_s)
+        more = services if len(services) < len(jobs) else []
         by_number = {job.number: job for job in ordered}
 
         def fits(members: Sequence[Candidate]) -> bool:
-            newcomers = [by_number[each.number] for each in members if by_number[each.number].state not in _HERE]
-            return self._fit.joins(device, newcomers)
+            chosen = [*(by_number[each.number] for each in members), *more]
+            return self._fit.joins(device, [job for job in chosen if job.state not in _HERE])
 
         group = self.grouping.best([self.candidate(job, at_s) for job in ordered], fits)
-        return None if group is None else (group, [by_number[each.number] for each in group.members])
+        if group is None:
+            return None
+        if not more:
+            return group, ordered if services else [by_number[each.number] for each in group.members]
+        return group, [*(by_number[each.number] for each in group.members), *more]
 
     def in_order(self, jobs: Sequence[Job], device: str, at_s: float) -> list[Job]:
         """Jobs in the order of the policy; the present first job stays first unless another leads by `MARGIN`."""
@@ -410,7 +426,11 @@ class Packer:
 
 def packing_class(job: Job) -> tuple[object, ...]:
     """Resource class of a waiting job: its demand, its class and its limit."""
-    return (*demand(job), job.spec.job_class, job.spec.slowdown_limit)
+    return (*demand(job), job.spec.job_class, job.spec.slowdown_limit, job.spec.service is None)
+
+
+def _services(jobs: Iterable[Job]) -> list[Job]:
+    return [job for job in jobs if job.spec.service is not None]
 
 
 def _put(job: Job, is_member: bool, at_s: float) -> None:

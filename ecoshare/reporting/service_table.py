@@ -1,0 +1,62 @@
+"""Prints what the services of a run did: a line for each, with its target and the percentiles of its latencies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from rich.console import Console
+from rich.text import Text
+
+from ecoshare.jobs.quantities import format_duration, format_energy
+from ecoshare.record.job_summary import JobSummary
+from ecoshare.record.service_summary import ServiceSummary
+from ecoshare.reporting.text_table import TableColumn, print_columns
+
+_LESSER = {"p50": 1, "p99.9": 2, "batch": 3, "refused": 4, "failed": 5}
+"""Columns that a narrow terminal drops, the largest number first. summary.json has all of them."""
+
+_COLUMNS: dict[str, Callable[[ServiceSummary], str]] = {
+    "target p99": lambda each: format_duration(each.target_s),
+    "p50": lambda each: _duration(each.p50_s),
+    "p99": lambda each: _duration(each.p99_s),
+    "p99.9": lambda each: _duration(each.p999_s),
+    "requests": lambda each: str(each.arrived),
+    "late": lambda each: str(each.late),
+    "failed": lambda each: str(each.failed),
+    "refused": lambda each: str(each.refused),
+    "batch": lambda each: mean_batch(each),
+}
+
+
+def print_services(jobs: Sequence[JobSummary], console: Console) -> None:
+    """Print the table of the jobs that are services; nothing if there are none."""
+    services = [(job, job.service) for job in jobs if job.service is not None]
+    if not services:
+        return
+    columns = [TableColumn(Text("service"), [Text(job.name) for job, _ in services], is_name=True)]
+    for heading, written in _COLUMNS.items():
+        cells = [Text(written(each), style=_style(heading, each)) for _, each in services]
+        columns.append(TableColumn(Text(heading), cells, right=True, lesser=_LESSER.get(heading, 0)))
+    sources = {job.energy.source for job, _ in services if job.energy is not None}
+    source = f",\n{sources.pop()}" if len(sources) == 1 else ""
+    joules = [Text(_joules(each.energy_per_request_j)) for _, each in services]
+    columns.append(TableColumn(Text(f"energy/request{source}"), joules, right=True))
+    print_columns(columns, console)
+
+
+def mean_batch(service: ServiceSummary) -> str:
+    """Mean number of requests in a call of the handler, in words; `-` without calls."""
+    calls = sum(service.batches.values())
+    return f"{sum(size * count for size, count in service.batches.items()) / calls:.1f}" if calls else "-"
+
+
+def _style(heading: str, service: ServiceSummary) -> str:
+    return "red" if heading == "p99" and service.met is False else ""
+
+
+def _duration(value_s: float | None) -> str:
+    return "-" if value_s is None else format_duration(value_s)
+
+
+def _joules(value_j: float | None) -> str:
+    return "-" if value_j is None else format_energy(value_j)
