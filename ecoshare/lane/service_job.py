@@ -6,6 +6,8 @@ It starts, loads its model and waits for requests without the turn.
 from __future__ import annotations
 
 import math
+import os
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,9 +15,13 @@ from typing import Any
 
 import ecoshare
 from ecoshare.lane.messages import LaunchAttempt
+from ecoshare.lane.recorded_calls import RecordedCalls
 from ecoshare.lane.runner import HookedJob
 from ecoshare.lane.service_turn import ServiceTurn
 from ecoshare.values.service import service_of
+
+_WRITES_WITHIN_S = 1.0
+"""Longest time (s) to write what is left when the service is told to end."""
 
 
 class ServiceJob(HookedJob):
@@ -33,9 +39,11 @@ class ServiceJob(HookedJob):
         turn = self._turns[0]
         self._turn = ServiceTurn(turn, self._spec.p99_s, self._drain, lambda: self._answer(turn), self._within)
         self._calls: Any = None  # hooks, once torch is imported
+        self._recorded = RecordedCalls(self._turn, self._spec.p99_s, launch.requests_path)
 
     def start(self) -> None:
         """Let the program find the service. No turn is taken."""
+        signal.signal(signal.SIGTERM, self._terminated)
         ecoshare._service, ecoshare._answering = self._spec, self.answering
         ecoshare._requests_path = self._launch.requests_path
 
@@ -43,6 +51,7 @@ class ServiceJob(HookedJob):
     def answering(self, due_s: float, answer_s: float) -> Iterator[Callable[[float, float], None]]:
         """Context manager as `values.service.Answering` describes it."""
         following: list[tuple[float, float]] = []
+        self._recorded.switch_off()
         self._turn.begin(due_s, answer_s)
         if (calls := self._calls) is not None:
             calls.hold()
@@ -53,11 +62,23 @@ class ServiceJob(HookedJob):
                 calls.release()
             self._turn.end(*(following[-1] if following else (math.inf, None)))
 
+    def _terminated(self, number: int, _frame: object) -> None:
+        """End as the program would without a handler, but write what is left first.
+
+        The main thread may be inside of a lock that the writer needs. So another thread writes, for a moment.
+        """
+        writer = threading.Thread(target=self.end, daemon=True)
+        writer.start()
+        writer.join(_WRITES_WITHIN_S)
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+
     def finish(self) -> None:
         """Do nothing: no iteration is left to count."""
 
     def end(self) -> None:
         """Write what is left. Threads may still have the turn: the supervisor passes it on when the process is gone."""
+        self._recorded.flush()
         self._trace.flush()
 
     def watch_torch(self) -> None:
@@ -66,7 +87,7 @@ class ServiceJob(HookedJob):
 
         from ecoshare.lane.service_hooks import ServiceHooks
 
-        self._calls = ServiceHooks(self._turn)
+        self._calls = ServiceHooks(self._recorded)
         self._calls.install()
         if self._launch.device == "cuda":
             torch.cuda._lazy_call(self._begin_cuda)  # type: ignore[no-untyped-call]

@@ -124,7 +124,7 @@ class BatchWorker:
             with suppress(InvalidStateError):  # the program has set the future itself
                 each.answer.set_result(answer)
             if self._recorder is not None:
-                self._recorder.answered(each, time.monotonic())
+                self._recorder.answered(each.arrived_s, each.due_s, time.monotonic())
         return []
 
     def _fail(self, requests: list[ServiceRequest], error: Callable[[], BaseException]) -> None:

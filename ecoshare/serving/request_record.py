@@ -21,8 +21,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ecoshare.serving.request_queue import ServiceRequest
-
 INTERVAL_S = 1.0
 """Time (s) from the first event of an interval to its line. A batch that takes longer makes the interval longer."""
 
@@ -74,13 +72,13 @@ class RequestRecorder:
             self._begin()
             self._batches[size] += 1
 
-    def answered(self, request: ServiceRequest, at_s: float) -> None:
-        """Count a request that was answered at `at_s` (s)."""
+    def answered(self, arrived_s: float, due_s: float, at_s: float) -> None:
+        """Count a request that arrived, was due and was answered at these times (s)."""
         with self._lock:
             self._count("answered")
-            self._count("late", int(at_s > request.due_s))
+            self._count("late", int(at_s > due_s))
         if self._latencies is not None:
-            latency_us = round((at_s - request.arrived_s) * 1e6)
+            latency_us = round((at_s - arrived_s) * 1e6)
             self._latencies.record_value(min(max(1, latency_us), LONGEST_US))
 
     def failed(self, count: int) -> None:

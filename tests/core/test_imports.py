@@ -23,7 +23,7 @@ ALLOWED = {
     "core": {"ecoshare.core", "ecoshare.values", "ecoshare.common.plural", "sortedcontainers"},
     "sampling": {"ecoshare.sampling", "optuna"},
     "jobs": {*COMMON, "ecoshare.jobs", "ecoshare.sampling", "pydantic", "yaml"},
-    "lane": {*COMMON, "ecoshare.lane", "ecoshare.core.turns", "ecoshare", "torch", "numpy"},
+    "lane": {*COMMON, "ecoshare.lane", "ecoshare.core.turns", "ecoshare.serving", "ecoshare", "torch", "numpy"},
     "serving": {*COMMON, "ecoshare.serving", "ecoshare", "ecoshare.jobs.quantities", "hdrh"},
     "advisers": {*COMMON, "ecoshare.advisers", "ecoshare.core", "tuner", "numpy", "scipy", "threadpoolctl", "torch"},
     "devices": {*COMMON, "ecoshare.devices", "amdsmi", "httpx", "platformdirs", "pydantic", "pynvml", "zeus"},

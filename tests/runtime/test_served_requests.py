@@ -1,0 +1,129 @@
+"""Requests of real services beside training on the same processors."""
+
+from __future__ import annotations
+
+import json
+import threading
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from ecoshare.record.service_summary import intervals
+from tests.runtime.running import job_file, run, start
+from tests.warm import wait_for
+
+TRAINS = """
+import torch
+torch.set_num_threads(1)
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(256, 512), torch.nn.ReLU(), torch.nn.Linear(512, 8))
+optimizer = torch.optim.SGD(model.parameters(), 0.01)
+data, target = torch.randn(512, 256), torch.randint(0, 8, (512,))
+for _ in range({steps}):
+    optimizer.zero_grad()
+    loss = torch.nn.functional.cross_entropy(model(data), target)
+    loss.backward()
+    optimizer.step()
+    print(loss.item().hex(), flush=True)
+"""
+
+SERVES = """
+import ecoshare
+import torch
+torch.set_num_threads(1)
+torch.manual_seed(1)
+model = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 8)).eval()
+samples = torch.randn(32, 64)
+answers = [None] * 32
+
+def handler(numbers):
+    with torch.inference_mode():
+        found = model(samples[numbers])
+    if 13 in numbers:
+        raise ValueError("number 13")
+    return found.argmax(1).tolist()
+
+with ecoshare.serve(handler, batch=(1, 2, 4), sample=lambda number: number % 32) as server:
+    server.run()
+"""
+
+ASGI = """
+import socket
+import torch
+import uvicorn
+from starlette.applications import Starlette
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+torch.set_num_threads(1)
+torch.manual_seed(1)
+model = torch.nn.Linear(4, 2)
+
+def answer(request):  # Starlette calls it in a thread of its pool
+    with torch.inference_mode():
+        return JSONResponse(model(torch.ones(1, 4)).tolist())
+
+with socket.create_server(("127.0.0.1", 0)) as own:
+    print(own.getsockname()[1], flush=True)
+    config = uvicorn.Config(Starlette(routes=[Route("/", answer)]), log_level="warning")
+    uvicorn.Server(config).run(sockets=[own])
+"""
+
+
+@pytest.mark.slow
+def test_training_gets_the_same_losses_beside_a_service_which_answers_all(tmp_path: Path) -> None:
+    (tmp_path / "trains.py").write_text(TRAINS.format(steps=250))
+    (tmp_path / "serves.py").write_text(SERVES)
+    trains = {"name": "trains", "script": "trains.py"}
+    alone = run(tmp_path, trains)
+    serves = {"name": "serves", "script": "serves.py", "service": {"p99": "5 s", "requests": {"rate": 60}}}
+    beside = run(tmp_path, trains, serves, options=("--lanes", "1"))
+    assert (alone.code, beside.code) == (0, 0), beside.stderr
+    assert beside.log("trains") == alone.log("trains") and alone.log("trains").count(b"\n") == 250
+    found = beside.job("serves")["service"]
+    assert found["answered"] > 30 and found["met"] is True
+    assert found["arrived"] == found["answered"] + found["failed"], "the end of the run leaves none without an answer"
+    assert found["failed"] >= found["arrived"] // 32 - 1, "one request in 32 is at fault, and fails alone"
+    assert beside.job("serves")["handovers"] > 10
+    assert sum(found["batches"].values()) >= len(intervals(beside.folder / "jobs" / "serves", 1))
+
+
+@pytest.mark.slow
+def test_a_server_that_knows_nothing_of_ecoshare_answers_beside_training(tmp_path: Path) -> None:
+    """It waits in `accept` without the turn, and has it in each forward call, in threads of a pool."""
+    pytest.importorskip("uvicorn")
+    (tmp_path / "trains.py").write_text(TRAINS.format(steps=400))
+    (tmp_path / "server.py").write_text(ASGI)
+    jobs = (
+        {"name": "trains", "script": "trains.py"},
+        {"name": "server", "script": "server.py", "service": {"p99": "100 ms"}},
+    )
+    started = start(job_file(tmp_path, *jobs), "--lanes", "1")
+    latest, bodies = tmp_path / "ecoshare-runs" / "latest", list[bytes]()
+    port = latest / "jobs" / "server" / "stdout.log"
+    wait_for(lambda: port.exists() and port.read_text().endswith("\n"))
+    url = f"http://127.0.0.1:{port.read_text().strip()}/"
+
+    def ask() -> bool:
+        try:
+            with urllib.request.urlopen(url, timeout=10) as answer:
+                bodies.append(answer.read())
+        except OSError:
+            return False
+        return True
+
+    wait_for(ask, within_s=60)
+    threads = [threading.Thread(target=lambda: [ask() for _ in range(20)]) for _ in range(3)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join(60)
+    wait_for(lambda: started.poll() is not None)
+    assert started.returncode == 0
+    assert len(bodies) > 20 and len(set(bodies)) == 1
+    summary = json.loads((latest / "summary.json").read_text())
+    server = next(job for job in summary["jobs"] if job["name"] == "server")
+    assert server["state"] == "completed"
+    assert server["service"]["answered"] == len(bodies) and server["handovers"] > 5
+    assert 0.0 < server["service"]["p50_s"] < 0.5
+    assert server["held_s"] < 0.5 * summary["makespan_s"], "it held its turn while it waited for requests"
