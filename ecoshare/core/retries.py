@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ecoshare.core.memory import LEAST_ALLOWANCE_BYTES
 from ecoshare.core.records import Job
 from ecoshare.values.attempt import Outcome
 
@@ -20,7 +21,8 @@ NO_FAULT_OF_ITS_OWN = frozenset({Outcome.STOPPED, *_LOSSES})
 def again(job: Job, outcome: Outcome, largest_bytes: int) -> bool:
     """Whether another attempt follows an attempt with this outcome. The counts of the job are updated.
 
-    A job that ran out of memory is granted twice as much the next time, up to all memory of a device.
+    A job that ran out of memory is granted twice as much the next time, up to all memory of a device. Twice a demand of
+    0 bytes would be no more, so the grant is at least the allowance that such a job had.
 
     Args:
         job: Job of the attempt.
@@ -34,7 +36,7 @@ def again(job: Job, outcome: Outcome, largest_bytes: int) -> bool:
         job.deaths += outcome is Outcome.LOST
         return job.losses <= MOST_LOSSES
     if outcome is Outcome.OUT_OF_MEMORY and not job.whole_device and job.cap_bytes < largest_bytes:
-        job.least_bytes = max(2 * job.demand.peak_bytes, job.usage.peak_bytes)
+        job.least_bytes = max(2 * job.demand.peak_bytes, job.usage.peak_bytes, LEAST_ALLOWANCE_BYTES)
         job.whole_device = job.least_bytes >= largest_bytes
         return True
     if outcome in _FAILURES:

@@ -1,4 +1,4 @@
-"""What a service did in a run: requests, latencies and joules a request, from the records of its attempts."""
+"""Sums up what a service did in a run: requests, latencies and joules a request, from the records of its attempts."""
 
 from __future__ import annotations
 

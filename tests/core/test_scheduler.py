@@ -199,6 +199,13 @@ def test_a_lack_of_memory_with_a_whole_device_is_final() -> None:
     assert driver.states()["hungry"] is JobState.FAILED
 
 
+def test_a_job_without_any_memory_is_not_tried_for_ever() -> None:
+    """Fails if twice a demand of 0 bytes counts as more."""
+    driver = drive("fair", job("hungry", memory=MemoryDemand(0), attempts=((1.0, Outcome.OUT_OF_MEMORY),)), stop_s=60.0)
+    assert driver.states() == {"hungry": JobState.FAILED}
+    assert len(starts(driver)) == 7, "0 and 0.25 to 4 GiB, each twice the one before, and then all of the device"
+
+
 def test_a_lost_attempt_does_not_count_as_a_failure_but_not_for_ever() -> None:
     once = drive("fair", job("a", attempts=((1.0, Outcome.LOST), (1.0, Outcome.COMPLETED))))
     assert once.states()["a"] is JobState.COMPLETED
