@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ecoshare.common import documents
-from ecoshare.serving.request_record import DIGITS, LONGEST_US
+from ecoshare.serving.request_record import COUNTS, DIGITS, LONGEST_US
 
 _LONGEST_LINE = 1 << 20
 """Longest line (bytes) that is read. A histogram of an interval takes some 10 kB at most."""
@@ -123,12 +123,7 @@ def total(intervals: Iterable[RequestInterval]) -> RequestTotals:
         batches.update(each.batches)
     times = _merged([each.latencies for each in all_of_them if each.latencies])
     return RequestTotals(
-        arrived=sum(each.arrived for each in all_of_them),
-        answered=sum(each.answered for each in all_of_them),
-        failed=sum(each.failed for each in all_of_them),
-        refused=sum(each.refused for each in all_of_them),
-        cancelled=sum(each.cancelled for each in all_of_them),
-        late=sum(each.late for each in all_of_them),
+        **{name: sum(getattr(each, name) for each in all_of_them) for name in COUNTS},
         batches=dict(sorted(batches.items())),
         longest_queue=max((each.longest_queue for each in all_of_them), default=0),
         mean_s=times["mean"],
@@ -181,13 +176,12 @@ def _interval(line: bytes) -> RequestInterval | None:
         if not isinstance(found, dict):
             return None
         batches = {int(size): _count(count) for size, count in found["batches"].items()}
-        names = ("arrived", "answered", "failed", "refused", "cancelled", "late", "longest_queue")
         return RequestInterval(
             from_s=float(found["from_s"]),
             at_s=float(found["at_s"]),
             batches=batches,
             latencies=str(found["latencies"]),
-            **{name: _count(found[name]) for name in names},
+            **{name: _count(found[name]) for name in (*COUNTS, "longest_queue")},
         )
     except (ValueError, TypeError, KeyError, AttributeError):
         return None

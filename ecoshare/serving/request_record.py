@@ -27,6 +27,9 @@ INTERVAL_S = 1.0
 LONGEST_US = 3_600_000_000
 """Longest latency (us) that a histogram tells apart: an hour."""
 
+COUNTS = ("arrived", "answered", "failed", "refused", "cancelled", "late")
+"""Names of the counts of an interval, which intervals of any length add up."""
+
 DIGITS = 3
 """Significant digits of a latency in a histogram."""
 
@@ -103,8 +106,7 @@ class RequestRecorder:
             if self._from_s == math.inf:
                 return
             line: dict[str, Any] = {"from_s": self._from_s, "at_s": time.monotonic()}
-            names = ("arrived", "answered", "failed", "refused", "cancelled", "late")
-            line |= {name: self._counts[name] for name in names}
+            line |= {name: self._counts[name] for name in COUNTS}
             line |= {"batches": dict(sorted(self._batches.items())), "longest_queue": self._longest_queue}
             self._counts.clear()
             self._batches.clear()
