@@ -252,9 +252,8 @@ class LaneTable:
     def contender(self, index: int, service_s: float, since_s: float) -> Contender:
         """Job of a slot, with its service and since when it waits."""
         slot = self.slots[index]
-        if slot.due_s:
-            return Contender(index, slot.rank, service_s, since_s, bool(slot.back), slot.answer_s, slot.due_s)
-        return Contender(index, slot.rank, service_s, since_s, bool(slot.back), slot.longest_iteration_s)
+        needs_s = slot.answer_s if slot.due_s else slot.longest_iteration_s
+        return Contender(index, slot.rank, service_s, since_s, bool(slot.back), needs_s, slot.due_s or math.inf)
 
     def admits(self, index: int) -> bool:
         """Whether a slot may have the turn: every slot may, unless it is reserved, or the job parked or barred."""

@@ -17,8 +17,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 from ecoshare.lane.turn import LaneTurn
 
@@ -53,15 +52,6 @@ class ServiceTurn:
         self._inside = 0
         self._is_busy = False  # one thread takes, offers or leaves the turn
         self._is_kept = False
-
-    @contextmanager
-    def answering(self, due_s: float | None = None, answer_s: float | None = None) -> Iterator[None]:
-        """Context manager: the turn is held inside. The arguments are those of `begin`."""
-        self.begin(due_s, answer_s)
-        try:
-            yield
-        finally:
-            self.end()
 
     def begin(self, due_s: float | None = None, answer_s: float | None = None) -> None:
         """Wait for the turn.

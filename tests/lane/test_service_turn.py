@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -54,13 +55,22 @@ def service(table: LaneTable, target_s: float = 0.1) -> ServiceTurn:
     return ServiceTurn(LaneTurn(table, 0), target_s, lambda: None)
 
 
+@contextmanager
+def answering(turn: ServiceTurn, due_s: float | None = None, answer_s: float | None = None) -> Iterator[None]:
+    turn.begin(due_s, answer_s)
+    try:
+        yield
+    finally:
+        turn.end()
+
+
 def test_requests_are_answered_within_an_iteration_of_the_neighbour(table: LaneTable, trains: int) -> None:
     """The service is due at once, and has had more than its share."""
     turn, took_s = service(table), []
     for _ in range(20):
         table.slots[0].service_s = 1e6
         began_s = time.monotonic()
-        with turn.answering(began_s + 0.001, 0.001):
+        with answering(turn, began_s + 0.001, 0.001):
             took_s.append(time.monotonic() - began_s)
             assert table.header.holder == 0
         time.sleep(0.003)
@@ -73,7 +83,7 @@ def test_a_service_that_can_wait_lets_the_neighbour_go_on(table: LaneTable, trai
     table.slots[0].service_s = 1e6
     before = table.slots[1].iterations
     began_s = time.monotonic()
-    with turn.answering(began_s + 0.3, 0.01):
+    with answering(turn, began_s + 0.3, 0.01):
         waited_s = time.monotonic() - began_s
     # The quantum ends sooner than that, but then fair shares would give the neighbour the turn again.
     assert 0.15 < waited_s < 0.31
@@ -84,7 +94,7 @@ def test_threads_share_one_turn(table: LaneTable) -> None:
     turn, inside = service(table), threading.Barrier(3)
 
     def answer() -> None:
-        with turn.answering():
+        with answering(turn):
             inside.wait(10)
             assert table.header.holder == 0
 
@@ -105,7 +115,7 @@ def test_threads_that_never_stop_together_still_let_the_neighbour_in(table: Lane
     def answer(delay_s: float) -> None:
         time.sleep(delay_s)
         while time.monotonic() < ends_s:
-            with turn.answering():
+            with answering(turn):
                 time.sleep(0.008)
 
     before = table.slots[1].iterations
@@ -134,7 +144,7 @@ def test_a_service_with_more_to_answer_keeps_its_turn_until_its_share_is_used(ta
 def test_a_service_that_is_kept_never_gives_up_its_turn(table: LaneTable) -> None:
     turn = service(table)
     turn.keep()
-    with turn.answering():
+    with answering(turn):
         pass
     assert table.header.holder == 0
 
