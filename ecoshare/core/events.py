@@ -330,6 +330,22 @@ class WorkOver:
 
 
 @dataclass(frozen=True, slots=True)
+class TargetMissed:
+    """A service has missed its target for a minute. See `missed_targets`.
+
+    Attributes:
+        job: Name of the service.
+        requests: Number of requests of that minute that were answered or refused.
+        late: Number of these that were answered late or refused.
+    """
+
+    at_s: float
+    job: str
+    requests: int
+    late: int
+
+
+@dataclass(frozen=True, slots=True)
 class DeviceFailed:
     """A device has failed, and does not come back in this run. The jobs that use it begin again on other devices.
 
@@ -363,6 +379,7 @@ Event = (
     | SettingMeasured
     | StopRequested
     | WorkOver
+    | TargetMissed
     | DeviceFailed
 )
 

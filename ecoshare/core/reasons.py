@@ -23,6 +23,7 @@ from itertools import islice
 from typing import Protocol
 
 from ecoshare.core.placement.group_choice import Explanation, GroupChoice, ReasonKind, names
+from ecoshare.core.placement.latency_room import Clash
 from ecoshare.core.placement.packer import MEMBER, Packer
 from ecoshare.core.records import Job, Lane
 from ecoshare.core.scheduler_view import SchedulerView
@@ -162,7 +163,8 @@ class Reasons:
         if groups is not None:
             return self._no_member(job, device, groups)
         if not any(self._view.fit.fits(job, lane) for lane in lanes):
-            return self._memory(job, lanes)
+            found = next(self._view.fit.latency.clashes(job, lanes), None)
+            return self._memory(job, lanes) if found is None else _latency(job, found)
         return self._behind_others(job)
 
     def _why_closed(self, device: str) -> Explanation | None:
@@ -190,10 +192,13 @@ class Reasons:
         choice = self._choice(device, groups)
         if job not in choice.searched:
             return self._behind_others(job)
+        lanes = self._view.lane_index.devices[device]
         if job not in choice.candidates:
-            return self._memory(job, self._view.lane_index.devices[device])
+            return self._memory(job, lanes)
         if choice.group is None or job in choice.members:
-            return Explanation(ReasonKind.CHOSEN)
+            found = next(self._view.fit.latency.clashes(job, lanes), None)
+            fits = any(self._view.fit.fits(job, lane) for lane in lanes)
+            return Explanation(ReasonKind.CHOSEN) if fits or found is None else _latency(job, found)
         return choice.against(job)
 
     def _memory(self, job: Job, lanes: Sequence[Lane]) -> Explanation:
@@ -264,6 +269,18 @@ class _Listed:
 
     def place(self, job: Job) -> int:
         return self._places[job]
+
+
+def _latency(job: Job, found: Clash) -> Explanation:
+    """Explanation why a job does not share a lane with a service, by the other of the two."""
+    other = found.other if job is found.service else found.service
+    return Explanation(
+        ReasonKind.LATENCY,
+        names([other]),
+        longest_s=found.other.longest_iteration_s,
+        takes_s=found.takes_s,
+        target_s=found.target_s,
+    )
 
 
 def _keepers(job: Job) -> list[Job]:

@@ -13,6 +13,9 @@ from ecoshare.values.job_spec import JobSpec
 Key = tuple[float, ...]
 """Sort key of a job or a lane: the smallest goes first."""
 
+WARM_ITERATIONS, WARM_S = 50, 30.0
+"""Iterations, and time (s) with the turn: either shows that a job is warm. First iterations take longer."""
+
 
 @dataclass(slots=True, eq=False)
 class Job:
@@ -40,6 +43,8 @@ class Job:
         iterations_until_rung: Iterations after which a trial pauses at its next rung; None if it runs to its end.
         first_start_s: Time (s) of the start of its first attempt; None before.
         told_s: Time (s) at which `usage` was told.
+        measured_longest_s: Longest iteration (s) of late, or longest answer of a service, in this attempt or an earlier
+            one; None before the job is warm.
         boundary_s: Time (s) of the first boundary of this attempt; None before it is known.
         behind_since_s: Time (s) at which the job was put behind the group of its device, or `told_s` if that is later;
             None if it belongs to the group.
@@ -77,6 +82,7 @@ class Job:
     iterations_until_rung: int | None = None
     first_start_s: float | None = None
     told_s: float = 0.0
+    measured_longest_s: float | None = None
     boundary_s: float | None = None
     behind_since_s: float | None = None
     stood_s: float = 0.0
@@ -128,6 +134,15 @@ class Job:
             self.boundary_s = at_s - usage.span_s
         if usage.left_s is not None:
             self.left_s = usage.left_s
+        if usage.longest_iteration_s and (usage.done >= WARM_ITERATIONS or usage.held_s >= WARM_S):
+            self.measured_longest_s = usage.longest_iteration_s
+
+    @property
+    def longest_iteration_s(self) -> float | None:
+        """Time (s) that an iteration, or an answer of a service, takes at most: measured, else profiled, else None."""
+        if self.measured_longest_s is None and self.spec.solo is not None:
+            return self.spec.solo.longest_s
+        return self.measured_longest_s
 
     def held_s(self, at_s: float) -> float:
         """Time (s) for which this attempt has held its turn.

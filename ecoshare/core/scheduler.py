@@ -17,6 +17,7 @@
     SettingAdvised, ...   ──►   settings of the packings        ──►   ApplySetting, MeasureSetting, AskSetting
     StopRequested         ──►   end of all jobs                 ──►   KillJob
     WorkOver              ──►   end of open-ended services      ──►   KillJob
+    TargetMissed          ──►   neighbours of the service       ──►   MoveJob, ParkJob, KillJob
     DeviceFailed          ──►   lanes of the device close       ──►   KillJob, StartJob elsewhere
 
 The scheduler is deterministic: equal events give equal commands, so the log of a run replays to the same decisions. No
@@ -50,6 +51,7 @@ from ecoshare.core.events import (
     SettingAnswer,
     StopRequested,
     SweepOpened,
+    TargetMissed,
     WorkOver,
 )
 from ecoshare.core.open_services import OpenServices
@@ -89,6 +91,7 @@ class Scheduler:
         self._next_id = partial(next, count(1))  # id of the next command
         self._arrivals = count()
         self._sweeps = Sweeps(self._next_id)
+        self._kept_out: list[Job] = []  # waiting jobs that a service keeps out of a lane
 
     @property
     def stopping(self) -> bool:
@@ -176,6 +179,8 @@ class Scheduler:
                 return self._stop(event)
             case WorkOver():
                 return [*self._services.over(event.at_s)]
+            case TargetMissed():
+                return [*self._carry_out(self._placement.missed(self.jobs[event.job]), event.at_s)]
             case DeviceFailed():
                 return self._device_failed(event)
             case _:
@@ -209,12 +214,8 @@ class Scheduler:
         return self._profiling.occupies(self._lane_index.devices[device][0]) or self._settings.is_measuring(device)
 
     def _open_lane(self, device: Device) -> OpenLane:
-        lane = Lane(
-            number=len(self.lanes),
-            device=device,
-            places=self._placement.policy.places or self._config.places_per_lane,
-            command=self._next_id(),
-        )
+        places = self._placement.policy.places or self._config.places_per_lane
+        lane = Lane(len(self.lanes), device, places, command=self._next_id())
         self._opening[lane.command] = lane
         self._lane_index.add(lane)
         return OpenLane(lane.command, lane.number, device.name, device.memory_bytes)
@@ -321,6 +322,8 @@ class Scheduler:
         commands = self._ranks.changed(job.lanes)
         if self._fit.grew(job):
             commands += self._carry_out(self._placement.outgrown(job), event.at_s)
+        if self._kept_out:
+            commands += self._fill(event.at_s)
         at_default = all(self._settings.at_default(lane) for lane in job.lanes)
         commands += self._carry_out(self._placement.progressed(job, at_default, event.at_s), event.at_s)
         if at_default and self._may_profile(job, event.at_s):
@@ -425,7 +428,10 @@ class Scheduler:
 
     def _fill(self, at_s: float, newcomer: Job | None = None) -> list[Command]:
         """Use the free places; see `PlacementStrategy.fill`."""
-        return self._carry_out(self._placement.fill(at_s, newcomer), at_s)
+        commands = self._carry_out(self._placement.fill(at_s, newcomer), at_s)
+        kept_out = self._fit.latency.kept_out(self._placement.waiting)
+        self._kept_out = [job for job in kept_out if not self._ends_unplaceable(job, at_s)]
+        return commands
 
     def _carry_out(self, steps: Iterable[Step], at_s: float) -> list[Command]:
         """Commands of the steps of the placement strategy. Each step is done before the next is asked for."""

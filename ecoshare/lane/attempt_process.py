@@ -321,6 +321,7 @@ def usage(slot: Slot) -> dict[str, Any]:
         "longest_wait_s": slot.longest_wait_s,
         "handovers": slot.handovers,
         "cpu_s": slot.cpu_s,
+        "longest_iteration_s": slot.longest_iteration_s,
     }
 
 

@@ -51,6 +51,7 @@ class Usage:
         handovers: Number of times that the attempt got the turn.
         left_s: Turn time (s) until the end, if the driver knows it better than iterations and their times tell; else
             None.
+        longest_iteration_s: Longest iteration (s) of late, or longest answer of a service; 0 before the first.
         keeps_lane: Reason, in words, why the attempt keeps its lane to its end: its child processes use the device.
             Empty if it does not.
     """
@@ -65,6 +66,7 @@ class Usage:
     longest_wait_s: float = 0.0
     handovers: int = 0
     left_s: float | None = None
+    longest_iteration_s: float = 0.0
     keeps_lane: str = ""
 
     @property

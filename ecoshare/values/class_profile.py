@@ -40,6 +40,8 @@ class Solo:
         idle_w: Power (W) of the idle device; None without a meter.
         busy: Part of the time, in [0, 1], in which work ran on the device.
         memory_busy: Part of the time, in [0, 1], in which the device memory was read or written.
+        longest_s: Time (s) that an iteration, or an answer of a service, takes at most, as an upper quantile; None if
+            unknown.
     """
 
     family: str = ""
@@ -48,7 +50,10 @@ class Solo:
     idle_w: float | None = None
     busy: float | None = None
     memory_busy: float | None = None
+    longest_s: float | None = None
 
     def on_typical_device(self, speed: float) -> Solo:
         """The same class on a typical device, from measurements on a device with this relative speed."""
-        return self if self.iteration_s is None else replace(self, iteration_s=self.iteration_s * speed)
+        iteration_s = None if self.iteration_s is None else self.iteration_s * speed
+        longest_s = None if self.longest_s is None else self.longest_s * speed
+        return replace(self, iteration_s=iteration_s, longest_s=longest_s)

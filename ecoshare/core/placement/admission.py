@@ -102,6 +102,8 @@ class Admission:
                     self._keep(each, kept)
             elif not self._policy.backfill:
                 return
+            elif self._fit.latency.keeps_out(job):  # jobs of its line may have shorter iterations
+                walk.go_on()
             else:
                 walk.does_not_fit()
                 passed.append(job)

@@ -231,9 +231,11 @@ class Displacement:
             each for lane in self._lane_index.devices[device.name] for each in lane.jobs.values() if each not in leaving
         ]
         for lane in lanes:
-            others = len(lane.coming) + sum(each in rest for each in lane.jobs.values())
+            others = [*lane.coming.values(), *(each for each in lane.jobs.values() if each in rest)]
             newcomer = {lane.number: [self._fit.demand(job, lane)]}
-            if others < lane.places and self._fit.needed_bytes(device.name, newcomer, only=rest) <= device.memory_bytes:
+            if len(others) >= lane.places or not self._fit.latency.admits(job, others):
+                continue
+            if self._fit.needed_bytes(device.name, newcomer, only=rest) <= device.memory_bytes:
                 return True
         return False
 

@@ -39,6 +39,8 @@ class ReasonKind(Enum):
     FULL = "full"
     """The group, with all jobs that must run, would have more members than the device has lanes."""
     MEMORY = "memory"
+    LATENCY = "latency"
+    """A service could not keep its target in a lane with the job."""
     ORDER = "order"
     """Other jobs are before it in the order of the policy."""
     LIMIT = "limit"
@@ -69,6 +71,9 @@ class Explanation:
         needs: Number of devices that the job needs.
         free: Number of empty devices.
         ahead: Number of jobs before it.
+        longest_s: Longest iteration (s) beside a service, or longest answer of another service.
+        takes_s: Time (s) from the arrival of a request to its answer, in the worst case.
+        target_s: Target (s) of the service.
     """
 
     why: ReasonKind
@@ -82,6 +87,9 @@ class Explanation:
     needs: int | None = None
     free: int | None = None
     ahead: int | None = None
+    longest_s: float | None = None
+    takes_s: float | None = None
+    target_s: float | None = None
 
 
 class GroupChoice:

@@ -43,6 +43,7 @@ class LaneIndex:
         devices: Lanes by the names of their devices.
         nodes: Lanes by the names of their nodes.
         free: Number of devices with an empty lane.
+        services: Number of services with a place.
         linked: Choice by the links of the devices; false if there are none.
         differ: Whether the relative speed of any device is known.
     """
@@ -58,7 +59,7 @@ class LaneIndex:
         self.lanes: dict[int, Lane] = {}
         self.devices: dict[str, list[Lane]] = {}
         self.nodes: dict[str, list[Lane]] = {}
-        self.free = 0
+        self.free = self.services = 0
         self.linked = LinkedLanes(self.devices)
         self._preference, self._placing = preference, placing
         self._places: SortedList = SortedList()  # (key, number) of lanes that have a free place
@@ -101,6 +102,7 @@ class LaneIndex:
 
     def take(self, job: Job) -> None:
         """Give a job a place in each of its `lanes`."""
+        self.services += job.spec.service is not None
         for lane in job.lanes:
             self._leave(lane)
             lane.jobs[job.spec.name] = job
@@ -109,6 +111,7 @@ class LaneIndex:
 
     def give(self, job: Job) -> None:
         """Free the places of a job."""
+        self.services -= job.spec.service is not None
         for lane in job.lanes:
             self._leave(lane)
             del lane.jobs[job.spec.name]

@@ -20,6 +20,7 @@ from ecoshare.core.commands import MoveJob
 from ecoshare.core.memory import lane_bytes
 from ecoshare.core.placement.job_moves import JobMoves
 from ecoshare.core.placement.lane_index import MOST_COMPARED, LaneIndex
+from ecoshare.core.placement.latency_room import in_time
 from ecoshare.core.placement.memory_fit import MemoryFit
 from ecoshare.core.records import Job, Lane
 from ecoshare.core.states import LaneState
@@ -118,6 +119,7 @@ class LaneShaping:
                 if 0 < (freed_bytes := _largest(drawing[of])) <= _largest(drawing[to])
                 and len(drawing[of]) + len(drawing[to]) <= lanes[to].places
                 and all(map(self._may_move, drawing[of]))
+                and in_time([*drawing[of], *drawing[to]])
             ]
             if not pairs:
                 return []
@@ -138,7 +140,7 @@ class LaneShaping:
     def _has_room(self, job: Job, lanes: dict[int, Lane], drawing: _Drawing) -> bool:
         """Whether the job fits into one of the lanes if these are drawn so."""
         for number, lane in lanes.items():
-            if len(drawing[number]) < lane.places:
+            if len(drawing[number]) < lane.places and in_time([*drawing[number], job]):
                 demands = {other: [each.demand for each in jobs] for other, jobs in drawing.items()}
                 demands[number].append(self._fit.demand(job, lane))
                 if sum(map(lane_bytes, demands.values())) <= lane.device.memory_bytes:

@@ -12,11 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import nlargest
+from itertools import chain
 from types import MappingProxyType
 
 from ecoshare.common.plural import counted
 from ecoshare.core.memory import cached_bytes, lane_bytes, promised
 from ecoshare.core.placement.lane_index import LaneIndex
+from ecoshare.core.placement.latency_room import LatencyRoom
 from ecoshare.core.placement.power_room import PowerRoom
 from ecoshare.core.profiling_windows import Profiling
 from ecoshare.core.records import Job, Lane
@@ -45,6 +47,7 @@ class MemoryFit:
     Attributes:
         regranted: Names of the devices with running jobs that are granted more or less than before; the reader clears
             it.
+        latency: Room for the targets of services.
     """
 
     def __init__(
@@ -67,6 +70,7 @@ class MemoryFit:
         """
         self._lane_index, self._profiling, self._moves_freely = lane_index, profiling, moves_freely
         self._enforces, self._power = enforces, power
+        self.latency = LatencyRoom(lane_index)
         self.regranted: dict[str, None] = {}
         self._shown_bytes: dict[str, int] = {}  # largest peak, by class
         self._family_bytes: dict[str, int] = {}  # largest peak, by script
@@ -142,7 +146,9 @@ class MemoryFit:
             return False
         if self._power is not None and not self._power.admits(job, lane):
             return False
-        return self._has_room(lane.device.name, {lane.number: [self.demand(job, lane)]})
+        if not self._has_room(lane.device.name, {lane.number: [self.demand(job, lane)]}):
+            return False
+        return self.latency.admits(job, chain(lane.jobs.values(), lane.coming.values()))
 
     def match(self, job: Job, lane: Lane) -> tuple[float, ...]:
         """How well a job fits into a lane: T that the lane lacks, then T that the job leaves unused; smaller is better.
@@ -272,7 +278,7 @@ class MemoryFit:
             return f"needs {counted(gpus, 'device')} of {where}, and {in_node * nodes} can be had"
         if job.spec.memory is not None and job.spec.memory.peak_bytes > largest_bytes:
             return f"needs {job.spec.memory.peak_bytes} bytes, and the largest device has {largest_bytes}"
-        return None if self._power is None else self._power.never(job)
+        return (self._power and self._power.never(job)) or self.latency.never(job)
 
     def returns_at_once(self, job: Job) -> bool:
         """Whether memory that a running job gives back is free at once, without a limit to its allocator."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from ecoshare.core.events import Done, InterferencePredicted, Profiled, Refused, SettingAnswer, SettingMeasured
 from ecoshare.core.placement.admission import Admission
 from ecoshare.core.placement.grant_returns import GrantReturns
+from ecoshare.core.placement.job_moves import JobMoves
 from ecoshare.core.placement.packer import Packer, packing_class
 from ecoshare.core.placement.steps import RankLanes, ReviewSettings, Step
 from ecoshare.core.placement.strategy import Answer, PlacementParts, PlacementStrategy
@@ -55,6 +56,11 @@ class PackedPlacement(PlacementStrategy):
     def groups(self) -> Packer:
         """Groups of co-located jobs."""
         return self._packer
+
+    @property
+    def moves(self) -> JobMoves:
+        """Moves between the lanes of a device."""
+        return self._packer.moves
 
     @property
     def objective(self) -> PackingPolicy:

@@ -25,6 +25,7 @@ from ecoshare.core.placement.job_groups import EXPLORE, GAIN, HOPE, Candidate, G
 from ecoshare.core.placement.job_moves import JobMoves
 from ecoshare.core.placement.job_queue import WaitingJobs, demand, queue_key
 from ecoshare.core.placement.lane_index import Fits, LaneIndex
+from ecoshare.core.placement.latency_room import in_time
 from ecoshare.core.placement.memory_fit import MemoryFit
 from ecoshare.core.placement.slowdown_limits import least_speed
 from ecoshare.core.policies.base import PackingPolicy, Policy
@@ -226,8 +227,8 @@ class Packer:
                 self._best[device] = self._best_of(device, self._now_s)
             if job not in self._best[device]:
                 continue
-            lane = self._free_lane(device)
-            if lane is not None and lane.number not in kept and fits(lane) and not self._has_gang(device):
+            lane = self._free_lane(device, lambda lane: lane.number not in kept and fits(lane))
+            if lane is not None and not self._has_gang(device):
                 del self._best[device]  # the best group may change once this job has started
                 self._orders.clear()
                 return (lane,)
@@ -256,9 +257,9 @@ class Packer:
         group = self.choose([*here, *could], device, at_s)
         return frozenset(group[1]) if group is not None else frozenset()
 
-    def _free_lane(self, device: str) -> Lane | None:
-        """Lane for a new member: the one with the fewest members, then with the fewest jobs; None if all are full."""
-        lanes = [lane for lane in self._lane_index.devices[device] if lane.has_place]
+    def _free_lane(self, device: str, fits: Fits) -> Lane | None:
+        """Lane for a new member: the one with the fewest members, then with the fewest jobs; None if there is none."""
+        lanes = [lane for lane in self._lane_index.devices[device] if lane.has_place and fits(lane)]
         return min(lanes, key=lambda lane: (self._members(lane), len(lane.jobs), lane.number), default=None)
 
     def _members(self, lane: Lane) -> int:
@@ -314,7 +315,11 @@ class Packer:
                 moves.append(self.moves.begin(job, to))
         for job in behind:
             if self.moves.goes_on_in(job).number not in by_lane and self.moves.may_move(job):
-                free = [lane for lane in lanes if lane.number in by_lane and lane.has_place]
+                free = [
+                    lane
+                    for lane in lanes
+                    if lane.number in by_lane and lane.has_place and in_time([*lane.jobs.values(), job])
+                ]
                 to = min(free, key=lambda lane: (len(lane.jobs), lane.number), default=None)
                 if to is not None:
                     moves.append(self.moves.begin(job, to))

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 
 from ecoshare.core.events import Done, Refused
 from ecoshare.core.placement.admission import Admission
+from ecoshare.core.placement.job_moves import JobMoves
 from ecoshare.core.placement.lane_shaping import LaneShaping
 from ecoshare.core.placement.steps import RankLanes, ReviewSettings, Step
 from ecoshare.core.placement.strategy import Answer, PlacementParts, PlacementStrategy
@@ -37,6 +38,11 @@ class QueuePlacement(PlacementStrategy):
             moves=parts.device_moves,
         )
         self._shaping = LaneShaping(self.lane_index, self.fit, is_held, next_id)
+
+    @property
+    def moves(self) -> JobMoves:
+        """Moves between the lanes of a device."""
+        return self._shaping.moves
 
     def takes(self, job: Job, fused: bool) -> None:
         """Note that a job of the queue has got its places. It cannot move if it shares a process."""

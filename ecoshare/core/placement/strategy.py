@@ -29,10 +29,12 @@ from ecoshare.core.events import (
 from ecoshare.core.placement.device_moves import DeviceMoves
 from ecoshare.core.placement.displacement import Displacement
 from ecoshare.core.placement.host_memory import HostMemory
+from ecoshare.core.placement.job_moves import JobMoves
 from ecoshare.core.placement.job_queue import WaitingJobs, demand, queue_key
 from ecoshare.core.placement.lane_index import LaneIndex
 from ecoshare.core.placement.memory_fit import MemoryFit
 from ecoshare.core.placement.packer import Packer
+from ecoshare.core.placement.parting import Parting
 from ecoshare.core.placement.steps import GiveWay, RankLanes, ReviewSettings, Start, Step
 from ecoshare.core.policies.base import LevelPolicy, PackingPolicy, Policy
 from ecoshare.core.policy_timers import PolicyTimers
@@ -228,6 +230,15 @@ class PlacementStrategy(ABC):
         while not self._state.stopping and (loser := self.fit.outgrown(job.lanes[0], measured)) is not None:
             loser.least_bytes = loser.demand.peak_bytes
             yield GiveWay([loser], None, "the jobs beside it need its memory")
+
+    @property
+    def moves(self) -> JobMoves | None:
+        """Moves between the lanes of a device; None if the strategy moves no job."""
+        return None
+
+    def missed(self, service: Job) -> Iterator[Step]:
+        """Steps after a service has missed its target for a minute: jobs leave its lane."""
+        return Parting(self.lane_index, self.fit, self.host, self.moves).of(service)
 
     # Answers
 
