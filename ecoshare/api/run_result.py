@@ -91,7 +91,7 @@ class RunResult:
             NotRestored: Knobs of the device could not be restored.
             Interrupted: The run was stopped.
             JobFailed: A job did not complete. A sweep counts as one job: it is completed if any trial completed.
-            LimitNotMet: A job was slower than its limit allows.
+            LimitNotMet: A job was slower than its limit allows, or a service missed its target for a minute.
         """
         if self.unrestored:
             raise restore_error(self)
@@ -102,6 +102,12 @@ class RunResult:
         broken = [job.name for job in summary.jobs if job.slowdown_limit_met is False]
         if broken:
             raise LimitNotMet(f"slower than their `slowdown:` limit: {', '.join(broken[:5])}")
+        late = [job.name for job in summary.jobs if job.service is not None and job.service.missed_minutes]
+        if late:
+            raise LimitNotMet(
+                f"missed their targets for a minute or more: {', '.join(late[:5])}",
+                f"`ecoshare explain {summary.run}` says which jobs ran beside them; more lanes (--lanes) part them",
+            )
 
     def _check_jobs(self) -> None:
         summary, states = self.summary, self.summary.outcomes()

@@ -164,7 +164,7 @@ class Reasons:
             return self._no_member(job, device, groups)
         if not any(self._view.fit.fits(job, lane) for lane in lanes):
             found = next(self._view.fit.latency.clashes(job, lanes), None)
-            return self._memory(job, lanes) if found is None else _latency(job, found)
+            return self._memory(job, lanes) if found is None else _latency(found)
         return self._behind_others(job)
 
     def _why_closed(self, device: str) -> Explanation | None:
@@ -198,7 +198,7 @@ class Reasons:
         if choice.group is None or job in choice.members:
             found = next(self._view.fit.latency.clashes(job, lanes), None)
             fits = any(self._view.fit.fits(job, lane) for lane in lanes)
-            return Explanation(ReasonKind.CHOSEN) if fits or found is None else _latency(job, found)
+            return Explanation(ReasonKind.CHOSEN) if fits or found is None else _latency(found)
         return choice.against(job)
 
     def _memory(self, job: Job, lanes: Sequence[Lane]) -> Explanation:
@@ -271,12 +271,11 @@ class _Listed:
         return self._places[job]
 
 
-def _latency(job: Job, found: Clash) -> Explanation:
-    """Explanation why a job does not share a lane with a service, by the other of the two."""
-    other = found.other if job is found.service else found.service
+def _latency(found: Clash) -> Explanation:
+    """Explanation why a job does not share a lane: the service and the other job."""
     return Explanation(
         ReasonKind.LATENCY,
-        names([other]),
+        names([found.service, found.other]),
         longest_s=found.other.longest_iteration_s,
         takes_s=found.takes_s,
         target_s=found.target_s,

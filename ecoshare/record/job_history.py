@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from ecoshare.core.commands import StartJob
 from ecoshare.core.events import JobExited
+from ecoshare.core.missed_targets import Missed
 from ecoshare.values.attempt import Outcome, Usage
 from ecoshare.values.job_spec import JobSpec
 
@@ -91,6 +92,7 @@ class JobHistory:
         usage: Usage of the last attempt, as last reported.
         reports: Time (s) and value of each report of the last attempt.
         parked: Times for which its attempts were parked, in order.
+        missed: Time (s) at the end of each minute in which the service missed its target, and its requests.
     """
 
     name: str
@@ -107,6 +109,7 @@ class JobHistory:
     usage: Usage = field(default_factory=Usage)
     reports: list[tuple[float, float]] = field(default_factory=list)
     parked: list[ParkedSpan] = field(default_factory=list)
+    missed: list[tuple[float, Missed]] = field(default_factory=list)
 
     def arrived(self, spec: JobSpec, at_s: float) -> None:
         """Note an arrival; the job of a resumed run arrives again."""

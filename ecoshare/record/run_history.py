@@ -43,7 +43,9 @@ from ecoshare.core.events import (
     RunOpened,
     SettingMeasured,
     StopRequested,
+    TargetMissed,
 )
+from ecoshare.core.missed_targets import Missed
 from ecoshare.jobs.quantities import format_duration
 from ecoshare.record.budget_record import BudgetRecord, BudgetSummary
 from ecoshare.record.job_history import AttemptHistory, JobHistory
@@ -243,6 +245,8 @@ class RunHistory:
                 self._job(event.job).reports.append((event.at_s, event.value))
             case JobExited():
                 self._exited(event)
+            case TargetMissed():
+                self._job(event.job).missed.append((event.at_s, Missed(event.requests, event.late)))
             case Parked() if isinstance(command := self._commands.pop(event.command, None), ParkJob):
                 self._job(command.job).was_parked(command.attempt, event.usage, event.at_s)
             case Resumed() if isinstance(command := self._commands.pop(event.command, None), ResumeJob):

@@ -21,6 +21,7 @@ class ServiceSummary:
     Attributes:
         target_s: Target (s) of the 99th percentile of latencies.
         met: Whether the 99th percentile is within the target; None without answers.
+        missed_minutes: Number of minutes in which the target was missed, one after the other.
         arrived: Number of requests that came.
         answered: Number of requests that were answered.
         late: Number of answers after the target, or after a deadline of their own.
@@ -39,6 +40,7 @@ class ServiceSummary:
 
     target_s: float
     met: bool | None = None
+    missed_minutes: int = 0
     arrived: int = 0
     answered: int = 0
     late: int = 0
@@ -65,22 +67,26 @@ def intervals(folder: Path, attempts: int) -> list[RequestInterval]:
     return [each for attempt in range(1, attempts + 1) for each in read(of_attempt(folder, REQUESTS, attempt))]
 
 
-def service_summary(target_s: float, found: Iterable[RequestInterval], energy_j: float | None) -> ServiceSummary:
+def service_summary(
+    target_s: float, found: Iterable[RequestInterval], energy_j: float | None, missed_minutes: int = 0
+) -> ServiceSummary:
     """Summary of the intervals of a service.
 
     Args:
         target_s: Target (s) of the 99th percentile of latencies.
         found: The intervals.
         energy_j: Energy (J) of the job; None if it is not known.
+        missed_minutes: Number of minutes in which the target was missed.
     """
     found = list(found)
     sums = total(found)
     if not found:
-        return ServiceSummary(target_s)
+        return ServiceSummary(target_s, missed_minutes=missed_minutes)
     span_s = found[-1].at_s - found[0].from_s
     return ServiceSummary(
         target_s,
         met=None if math.isnan(sums.p99_s) else sums.p99_s <= target_s,
+        missed_minutes=missed_minutes,
         arrived=sums.arrived,
         answered=sums.answered,
         late=sums.late,

@@ -69,7 +69,8 @@ def summarise(
     ]
     for place, job in enumerate(jobs):
         if (served := planned[job.name].get("service")) is not None:
-            found = service_summary(service_of(served).p99_s, requests.get(job.name, ()), job.energy_j)
+            target_s, missed = service_of(served).p99_s, len(own[job.name].missed)
+            found = service_summary(target_s, requests.get(job.name, ()), job.energy_j, missed)
             jobs[place] = replace(job, service=found)
     swept = sweeps(plan, jobs, history, energy)
     measured = windows(history.windows, classes, profiles, energy)

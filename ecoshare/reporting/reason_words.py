@@ -9,7 +9,7 @@ from ecoshare.common.plural import counted
 from ecoshare.core.placement.group_choice import Explanation, ReasonKind
 from ecoshare.core.placement.job_groups import GAIN
 from ecoshare.core.reasons import Doing, Reason
-from ecoshare.jobs.quantities import format_size
+from ecoshare.jobs.quantities import format_duration, format_size
 
 _SPENT = {"energy": ("joules", "fewer", "as many"), "edp": ("joules x time", "less", "as much")}
 _TIME = ("time", "less", "as much")
@@ -97,6 +97,8 @@ def because_words(job: str, because: Explanation, policy: str) -> str:
             return f"{listed(jobs)} had to go on, and there were no more lanes"
         case ReasonKind.MEMORY:
             return _memory(job, because)
+        case ReasonKind.LATENCY:
+            return _latency(job, because)
         case ReasonKind.NEW:
             return f"{listed(jobs)} were not known yet either, and so many are tried beside each other at a time"
         case ReasonKind.LIMIT:
@@ -114,6 +116,15 @@ def _memory(job: str, because: Explanation) -> str:
         return f"there was no memory for {newcomers}"
     free = format_size(max(0, because.free_bytes))
     return f"{newcomers} would take {format_size(because.needs_bytes)} more memory, and {free} were free"
+
+
+def _latency(job: str, because: Explanation) -> str:
+    service, other = because.jobs
+    times = (because.longest_s, because.takes_s, because.target_s)
+    longest, takes, target = (format_duration(each or 0.0) for each in times)
+    holds = "it" if other == job else other
+    answers = "its answers" if service == job else f"answers of {service}"
+    return f"{holds} holds the turn for up to {longest} at a time, so {answers} could take {takes} (target: {target})"
 
 
 def _limit(job: str, because: Explanation) -> str:

@@ -1,4 +1,4 @@
-"""Results of the decisions of a run, in a few lines: time and joules against both baselines, and slowdown limits."""
+"""Results of the decisions of a run, in a few lines: time and joules against both baselines, and limits and targets."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ecoshare.common.plural import counted
 from ecoshare.jobs.quantities import format_duration, format_energy
 from ecoshare.record.job_summary import JobSummary
 from ecoshare.record.run_summary import RunSummary
@@ -17,7 +18,7 @@ _WHOLE = 0.99
 
 def verdicts(summary: RunSummary) -> list[str]:
     """Lines below the totals; a line about which nothing is known is left out."""
-    return [line for line in (packed(summary), limits(summary)) if line]
+    return [line for line in (packed(summary), limits(summary), targets(summary)) if line]
 
 
 def sharing(summary: RunSummary) -> str:
@@ -114,6 +115,16 @@ def limits(summary: RunSummary) -> str:
     words = f"limits: {', '.join(parts)}" + (f"; broken: {listed(broken)}" if broken else "")
     budget = summary.power_budget
     return words + ("; the power budget goes before them" if broken and budget and budget.sets_limits else "")
+
+
+def targets(summary: RunSummary) -> str:
+    """Services that missed their targets for whole minutes, and for how many; empty if there are none."""
+    missed = [(job.name, job.service) for job in summary.jobs if job.service is not None and job.service.missed_minutes]
+    words = [
+        f"{name} for {counted(each.missed_minutes, 'minute')} (p99 within {format_duration(each.target_s)})"
+        for name, each in missed
+    ]
+    return f"targets missed: {listed(words)}" if words else ""
 
 
 def _broken(job: JobSummary) -> str:

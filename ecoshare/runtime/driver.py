@@ -87,6 +87,7 @@ from ecoshare.runtime.profiler import Profiler
 from ecoshare.runtime.progress_reports import ProgressReports
 from ecoshare.runtime.run_host import RunHost
 from ecoshare.runtime.supervisor import Supervisor
+from ecoshare.runtime.target_reports import TargetReports
 from ecoshare.runtime.view_builder import Viewing
 from ecoshare.values.attempt import Outcome
 
@@ -212,6 +213,7 @@ class Driver:
         self._progress = ProgressReports(
             self.core.jobs, self.attempts, parts.plan.on_processors, self.now_s, self._tell
         )
+        self._targets = TargetReports(self.attempts, parts.folder.job, self.now_s, self._tell)
         self._viewing = Viewing(
             parts.plan, self.core, self.attempts.live, self.attempts.tables, self.sweeping, self.attempts.usage
         )
@@ -238,6 +240,7 @@ class Driver:
                         self.supervisor.listen(self._hear, self._lost, lambda: self.core.live_jobs),
                         self._children.keep([(each.device, each.sampler.on_device) for each in self.sessions.values()]),
                         self._progress.keep(),
+                        self._targets.keep(),
                         self._watch.keep(),
                         self._show_progress(),
                         self._hear_trials(),

@@ -65,9 +65,11 @@ from ecoshare.core.events import (
     SettingAdvised,
     SettingMeasured,
     StopRequested,
+    TargetMissed,
     WorkOver,
 )
 from ecoshare.core.memory import lane_bytes
+from ecoshare.core.placement.latency_room import clash
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.states import JobState, LaneState
 from ecoshare.values.attempt import Outcome, Usage
@@ -97,12 +99,14 @@ class ScriptedJob:
             length does not end by itself.
         refused: Number of starts that are refused first.
         profile: Result of a profiling window, or the reason why it has none.
+        longest_s: Longest iteration (s) of late that it tells, by the time (s) since its start; None for none.
     """
 
     arrival_s: float = 0.0
     attempts: tuple[tuple[float, Outcome], ...] = ((1.0, Outcome.COMPLETED),)
     refused: int = 0
     profile: MemoryDemand | str | None = None
+    longest_s: Callable[[float], float] | None = None
 
 
 @dataclass
@@ -118,6 +122,7 @@ class VirtualDriver:
         known_responses: Measurements under power limits from earlier runs.
         advises: Answers questions for a setting with the setting and whether the search is over.
         failures: Time (s) and name of each device that fails.
+        misses: Times (s) at which services have missed their targets for a minute, with their names.
         refuses: Settings that every device refuses.
         rounds_up_w: Power (W) by which a device rounds each power limit up, by its name.
         settings: Setting in force on each device.
@@ -131,6 +136,7 @@ class VirtualDriver:
     jobs: dict[str, tuple[JobSpec, ScriptedJob]]
     stop_s: float | None = None
     failures: tuple[tuple[float, str], ...] = ()
+    misses: tuple[tuple[float, str], ...] = ()
     known_settings: tuple[KnownSetting, ...] = ()
     known_responses: tuple[KnownResponse, ...] = ()
     advises: Callable[[AskSetting], tuple[Setting, bool]] | None = None
@@ -170,9 +176,11 @@ class VirtualDriver:
         for spec, script in self.jobs.values():
             self._at(script.arrival_s, partial(JobArrived, job=spec))
         if self.stop_s is not None:
-            self._at(self.stop_s, partial(StopRequested, at_once=False))
+            self._at(self.stop_s, partial(StopRequested, at_once=False), lambda: self.core.live_jobs > 0)
         for at_s, device in self.failures:
             self._at(at_s, partial(self._fails, device))
+        for at_s, name in self.misses:
+            self._at(at_s, partial(TargetMissed, job=name, requests=100, late=2), partial(self._runs, name))
         while self._events:
             self.now_s, _, make, wanted = heapq.heappop(self._events)
             if wanted():
@@ -216,11 +224,12 @@ class VirtualDriver:
             self._later(_ANSWER_S, partial(Refused, command=command.id, error="no such interpreter"))
             return
         self._check_memory(command.lanes)
+        self._check_latency(command.job)
         busy = {device for _, devices in self._windows.values() for device in devices}
         assert not busy & {self.core.lanes[lane].device.name for lane in command.lanes}, "started into a window"
         self._later(_ANSWER_S, partial(Done, command=command.id))
         self._attempt[command.job], self._began_s[command.job] = command.attempt, self.now_s
-        if self.config.profile or self.config.host_bytes or self.config.displaces:
+        if self.config.profile or self.config.host_bytes or self.config.displaces or script.longest_s:
             self._tell_progress(command.job, command.attempt, PROGRESS_S)
         length_s, outcome = script.attempts[min(command.attempt, len(script.attempts)) - 1]
         self._exit(command.job, command.attempt, 2 * _ANSWER_S + length_s, outcome)
@@ -357,14 +366,20 @@ class VirtualDriver:
         """Report the progress of a job for as long as it runs."""
 
         def wanted() -> bool:
-            return self._attempt.get(name) == attempt and self.core.jobs[name].state is JobState.RUNNING
+            return self._attempt.get(name) == attempt and self._runs(name)
 
         def make(at_s: float) -> Event:
             self._tell_progress(name, attempt, after_s + PROGRESS_S)
             done = int(_ITERATIONS_A_SECOND * after_s)
-            return IterationsDone(at_s, name, Usage(iterations=done, span_s=after_s, held_s=after_s))
+            tells = self.jobs[name][1].longest_s
+            longest_s = 0.0 if tells is None else tells(after_s)
+            usage = Usage(iterations=done, span_s=after_s, held_s=after_s, longest_iteration_s=longest_s)
+            return IterationsDone(at_s, name, usage)
 
         self._at(self.now_s + PROGRESS_S, make, wanted)
+
+    def _runs(self, name: str) -> bool:
+        return name in self.core.jobs and self.core.jobs[name].state is JobState.RUNNING
 
     def _exit(self, name: str, attempt: int, after_s: float, outcome: Outcome) -> None:
         """End an attempt, unless an earlier cause has ended it."""
@@ -383,6 +398,12 @@ class VirtualDriver:
         for lane in lanes:
             device = self.core.lanes[lane].device
             assert self._needed_bytes(device, leaving=True) <= device.memory_bytes, "started without room"
+
+    def _check_latency(self, name: str) -> None:
+        """Check that a job that starts keeps no service of its lane from its target, as far as the core knows."""
+        job = self.core.jobs[name]
+        beside = [each for lane in job.lanes for each in lane.jobs.values() if each is not job]
+        assert not any(clash(job, each) for each in beside), "started beside a service that cannot keep its target"
 
     def _needed_bytes(self, device: Device, leaving: bool) -> int:
         """Memory (bytes) that the jobs of a device are granted, with or without the jobs that leave."""

@@ -45,7 +45,7 @@ def drive(
 
 
 def job(name: str, **spec: Any) -> tuple[JobSpec, ScriptedJob]:
-    script = {key: spec.pop(key) for key in ("arrival_s", "attempts", "refused", "profile") if key in spec}
+    script = {key: spec.pop(key) for key in ("arrival_s", "attempts", "refused", "profile", "longest_s") if key in spec}
     return JobSpec(name, spec.pop("job_class", "class"), **spec), ScriptedJob(**script)
 
 

@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from ecoshare.core.commands import MoveJob
+from ecoshare.core.events import TargetMissed
+from ecoshare.record import event_log
 from ecoshare.record.service_summary import intervals
 from tests.runtime.running import job_file, run, start
 from tests.warm import wait_for
@@ -127,3 +130,43 @@ def test_a_server_that_knows_nothing_of_ecoshare_answers_beside_training(tmp_pat
     assert server["service"]["answered"] == len(bodies) and server["handovers"] > 5
     assert 0.0 < server["service"]["p50_s"] < 0.5
     assert server["held_s"] < 0.5 * summary["makespan_s"], "it held its turn while it waited for requests"
+
+
+SLOW_STEPS = """
+import sys, time
+import torch
+torch.set_num_threads(1)
+model = torch.nn.Linear(8, 8)
+optimizer = torch.optim.SGD(model.parameters(), 0.01)
+for _ in range(int(sys.argv[2])):
+    loss = model(torch.ones(4, 8)).square().mean()
+    loss.backward()
+    time.sleep(float(sys.argv[1]))
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+@pytest.mark.slow
+def test_a_target_missed_for_a_minute_parts_the_jobs(tmp_path: Path) -> None:
+    """The neighbour with iterations that are too long moves to the other lane, beside the one with short iterations."""
+    (tmp_path / "steps.py").write_text(SLOW_STEPS)
+    (tmp_path / "serves.py").write_text(SERVES.replace("if 13 in numbers:", "if False:"))
+    done = run(
+        tmp_path,
+        {"name": "serves", "script": "serves.py", "service": {"p99": "150 ms", "requests": {"rate": 10, "count": 800}}},
+        {"name": "short", "script": "steps.py", "args": ["0.01", "2500"]},
+        {"name": "long", "script": "steps.py", "args": ["0.4", "200"]},
+        options=("--lanes", "2"),
+    )
+    entries = list(event_log.read(done.folder / "events.jsonl"))
+    missed, *_ = [each for each in entries if isinstance(each, TargetMissed)]
+    moved = [each for each in entries[entries.index(missed) :] if isinstance(each, MoveJob)]
+    assert missed.late > 0.01 * missed.requests and (moved[0].job, moved[0].lane) == ("long", 1)
+    service = done.job("serves")["service"]
+    assert service["missed_minutes"] == 1 and done.code == 5
+    assert "error: missed their targets for a minute or more: serves" in done.stderr
+    answers = intervals(done.folder / "jobs" / "serves", 1)
+    since_s = answers[0].from_s + 66.0
+    after = [each for each in answers if each.from_s > since_s]
+    assert sum(each.late for each in after) < 0.1 * sum(each.answered for each in after)

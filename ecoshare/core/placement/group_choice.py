@@ -71,7 +71,7 @@ class Explanation:
         needs: Number of devices that the job needs.
         free: Number of empty devices.
         ahead: Number of jobs before it.
-        longest_s: Longest iteration (s) beside a service, or longest answer of another service.
+        longest_s: Longest iteration or answer (s) of the second of `jobs`, beside which the first, a service, is late.
         takes_s: Time (s) from the arrival of a request to its answer, in the worst case.
         target_s: Target (s) of the service.
     """

@@ -52,8 +52,8 @@ class HostMemory:
     def may_park(self, job: Job, beside_bytes: int = 0) -> bool:
         """Whether a running job can be parked, and its node has room for its memory.
 
-        A job keeps its place if it uses several devices, is a trial of a sweep or shares its process, if its child
-        processes use the device, or if it has done no iteration.
+        A job keeps its place if it uses several devices, is a service or a trial of a sweep, shares its process, if its
+        child processes use the device, or if it has done no iteration.
 
         Args:
             job: The job.
@@ -61,7 +61,7 @@ class HostMemory:
         """
         if job.spec.gpus > 1 or job.spec.sweep or job.spec.fused or job.usage.keeps_lane or not job.usage.done:
             return False
-        if job.state is not JobState.RUNNING:
+        if job.state is not JobState.RUNNING or job.spec.service is not None:
             return False
         node = job.lanes[0].device.node
         return self._by_node[node] + beside_bytes + size_bytes(job) <= self._budget_bytes

@@ -42,6 +42,7 @@ class WaitingJobs:
     wait. Jobs of one class and size share a line: a sweep of a thousand trials is one line.
 
     Attributes:
+        services: Number of services in the queue.
         heard: Function that is called with each job after it was added or removed. A reader uses it to keep an order of
             its own up to date.
     """
@@ -54,7 +55,7 @@ class WaitingJobs:
         """
         self._demand = demand_of
         self._lines: dict[tuple[object, ...], SortedKeyList] = {}
-        self._count = 0
+        self._count = self.services = 0
         self.heard: Callable[[Job], None] = _ignored
 
     def add(self, job: Job) -> None:
@@ -65,6 +66,7 @@ class WaitingJobs:
             line = self._lines[wanted] = SortedKeyList(key=_place)
         line.add(job)
         self._count += 1
+        self.services += job.spec.service is not None
         self.heard(job)
 
     def remove(self, job: Job) -> None:
@@ -78,6 +80,7 @@ class WaitingJobs:
         line = self._lines[wanted]
         line.remove(job)
         self._count -= 1
+        self.services -= job.spec.service is not None
         if not line:
             del self._lines[wanted]
         self.heard(job)

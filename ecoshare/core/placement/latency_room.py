@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations, islice
 from typing import NamedTuple
 
+from ecoshare.core.placement.job_queue import WaitingJobs
 from ecoshare.core.placement.lane_index import LaneIndex
 from ecoshare.core.records import Job, Lane
 from ecoshare.core.states import JobState, LaneState
@@ -85,13 +86,13 @@ class LatencyRoom:
         lanes = self._lane_index.lanes.values()
         return any(lane.has_place and not self.admits(job, lane.jobs.values()) for lane in lanes)
 
-    def kept_out(self, waiting: Iterable[Job]) -> list[Job]:
+    def kept_out(self, waiting: WaitingJobs) -> list[Job]:
         """Jobs that wait and are kept out, of the first `MOST_WAITING`. Iterations change, so they may be let in later.
 
         Args:
             waiting: Jobs without a place, in the order of the policy.
         """
-        if not self._lane_index.services:
+        if not self._lane_index.services and not waiting.services:
             return []
         return [job for job in islice(waiting, MOST_WAITING) if job.state is JobState.QUEUED and self.keeps_out(job)]
 
@@ -120,16 +121,14 @@ class LatencyRoom:
             if found is None:
                 return None
             first = first or found
-        return None if first is None else f"{clash_words(first)}, and it shares each lane with such a service"
+        return None if first is None else f"there is no lane for it: {clash_words(first)}"
 
 
 def clash_words(found: Clash) -> str:
-    """Clash in words, such as `an iteration of a takes up to 80 ms, so answers of s could take 95 ms (p99: 50 ms)`."""
-    what = "an iteration" if found.other.spec.service is None else "an answer"
-    longest_s = found.other.longest_iteration_s or 0.0
+    """Clash in words, such as `a holds the turn for up to 80 ms at a time, so answers of s could take 95 ms (...)`."""
     return (
-        f"{what} of {found.other.spec.name} takes up to {_ms(longest_s)}, so that answers of "
-        f"{found.service.spec.name} could take {_ms(found.takes_s)} (target: {_ms(found.target_s)})"
+        f"{found.other.spec.name} holds the turn for up to {_ms(found.other.longest_iteration_s or 0.0)} at a time, so "
+        f"answers of {found.service.spec.name} could take {_ms(found.takes_s)} (target: {_ms(found.target_s)})"
     )
 
 

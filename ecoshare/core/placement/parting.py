@@ -52,7 +52,7 @@ class Parting:
         to = self._lane_beside(job)
         if to is not None and self._moves is not None:
             yield self._moves.begin(job, to)
-        elif job.spec.service is None and not service.spec.is_open_ended and self._host.may_park(job):
+        elif not service.spec.is_open_ended and self._host.may_park(job):
             yield Park(job, None, why)  # it is resumed in this lane only, after the service
         elif may_be_stopped(job) and not self._fit.never(job):
             yield GiveWay([job], None, why)

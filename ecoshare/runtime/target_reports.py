@@ -1,0 +1,77 @@
+"""Reports of services that have missed their targets for a minute, from what they record about their requests."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from ecoshare.core.events import Event, TargetMissed
+from ecoshare.core.missed_targets import TargetWatch
+from ecoshare.lane.files import of_attempt
+from ecoshare.runtime.attempts import Attempts
+from ecoshare.serving.request_intervals import RequestInterval, read_from
+from ecoshare.values.service import REQUESTS
+
+_LOOK_S = 1.0
+"""Time (s) between two looks at the records: services write once a second."""
+
+
+@dataclass(slots=True)
+class _Watched:
+    """Attempt of a service that is watched, and the size (bytes) of the part of its record that is known."""
+
+    attempt: int
+    watch: TargetWatch
+    known_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TargetReports:
+    """Reports of a run.
+
+    Attributes:
+        attempts: Attempts in progress.
+        folder_of: Folder of a job, by its name.
+        now_s: Time (s) since the run was opened.
+        tell: Reports an event to the core.
+    """
+
+    attempts: Attempts
+    folder_of: Callable[[str], Path]
+    now_s: Callable[[], float]
+    tell: Callable[[Callable[..., Event]], None]
+    _watched: dict[str, _Watched] = field(default_factory=dict)
+
+    async def keep(self) -> None:
+        """Report until cancelled."""
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            self.look()
+
+    def look(self) -> None:
+        """Read what the services have recorded since the last look, and report the targets that were missed."""
+        for name, own in self.attempts.live.items():
+            if own.job.spec.service is not None:
+                self._look_at(name, own.attempt)
+
+    def _look_at(self, name: str, attempt: int) -> None:
+        watched = self._watched.get(name)
+        if watched is None or watched.attempt != attempt:
+            watched = self._watched[name] = _Watched(attempt, TargetWatch(self.now_s()))
+        path = of_attempt(self.folder_of(name), REQUESTS, attempt)
+        found, watched.known_bytes = read_from(path, watched.known_bytes)
+        requests, late = _counts(found)
+        if (missed := watched.watch.saw(self.now_s(), requests, late)) is not None:
+            self.tell(partial(TargetMissed, job=name, requests=missed.requests, late=missed.late))
+
+
+def _counts(found: Iterable[RequestInterval]) -> tuple[int, int]:
+    """Number of requests that were answered or refused, and number of those that were answered late or refused."""
+    requests = late = 0
+    for each in found:
+        requests += each.answered + each.refused
+        late += each.late + each.refused
+    return requests, late

@@ -1,0 +1,68 @@
+"""Services that miss their targets for a minute are reported from what they record about their requests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from ecoshare.core.events import Event, TargetMissed
+from ecoshare.lane.files import of_attempt
+from ecoshare.runtime.attempts import Attempts
+from ecoshare.runtime.target_reports import TargetReports
+from ecoshare.serving.request_record import RequestRecorder
+from ecoshare.values.job_spec import JobSpec
+from ecoshare.values.service import REQUESTS, ServiceSpec
+
+
+class Watched:
+    """Reports of a run with a service and another job; a second passes with each look."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.now_s, self.told = folder, 0.0, list[Event]()
+        jobs = {"s": JobSpec("s", "c", service=ServiceSpec(0.05)), "a": JobSpec("a", "c")}
+        self.live = {name: SimpleNamespace(job=SimpleNamespace(spec=spec), attempt=1) for name, spec in jobs.items()}
+        attempts = cast(Attempts, SimpleNamespace(live=self.live))
+        self.reports = TargetReports(attempts, lambda name: folder / name, lambda: self.now_s, self._tell)
+        (folder / "s").mkdir()
+
+    def _tell(self, make: Callable[..., Event]) -> None:
+        self.told.append(make(at_s=self.now_s))
+
+    def second(self, answered: int, late: int = 0, refused: int = 0) -> None:
+        """A second in which the present attempt of the service records so many requests."""
+        self.now_s += 1.0
+        record = RequestRecorder(of_attempt(self.folder / "s", REQUESTS, self.live["s"].attempt))
+        for place in range(answered):
+            record.arrived(1)
+            record.answered(0.0, due_s=0.05, at_s=0.1 if place < late else 0.01)
+        for _ in range(refused):
+            record.arrived(1)
+            record.refused(1)
+        record.write()
+        self.reports.look()
+
+
+@pytest.mark.parametrize(("late", "refused"), [(2, 0), (0, 2), (1, 1)])
+def test_late_and_refused_requests_count(late: int, refused: int, tmp_path: Path) -> None:
+    watched = Watched(tmp_path)
+    for _ in range(130):
+        watched.second(20, late, refused)
+    seconds = 61.0, 121.0  # the first look is made at 1 s
+    requests, missed = 60 * (20 + refused), 60 * (late + refused)
+    found = [(each.at_s, each.job) for each in cast(list[Any], watched.told)]
+    assert found == [(at_s, "s") for at_s in seconds]
+    assert cast(TargetMissed, watched.told[1]) == TargetMissed(121.0, "s", requests, missed)
+
+
+def test_another_attempt_begins_anew(tmp_path: Path) -> None:
+    """If it failed, the requests of a service before its death would part the jobs after it."""
+    watched = Watched(tmp_path)
+    for attempt in (1, 2, 3):
+        watched.live["s"].attempt = attempt
+        for _ in range(50):
+            watched.second(1, late=1)
+    assert not watched.told
