@@ -34,6 +34,7 @@ class Job:
         least_bytes: Lower bound of the memory that the job is granted, from what it was seen to take.
         again: Whether a new attempt follows the end of this one, which the core asked for (a suspect neighbour, say).
         failures: Number of failures that count against its retries.
+        false_starts: Number of failures of a service in a row that were false starts.
         losses: Number of attempts that ended through no fault of the job.
         deaths: Number of losses in which the process that the attempt came from or shared died. Two make a suspect.
         passed: Number of times that a job behind it in the queue was started before it.
@@ -73,6 +74,7 @@ class Job:
     least_bytes: int = 0
     again: bool = False
     failures: int = 0
+    false_starts: int = 0
     losses: int = 0
     deaths: int = 0
     passed: int = 0

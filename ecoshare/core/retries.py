@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from ecoshare.core.memory import LEAST_ALLOWANCE_BYTES
 from ecoshare.core.records import Job
+from ecoshare.core.states import JobState
 from ecoshare.values.attempt import Outcome
 
 MOST_LOSSES = 3
 """Attempts that may be lost through no fault of the job. The next loss ends the job."""
+
+MOST_FALSE_STARTS = 5
+"""Failures of a service in a row, each soon after its start and before its first answer. The next one ends it."""
+
+FALSE_START_S = 10.0
+"""Longest time (s) from the start of a service to a failure that counts as a false start."""
 
 _FAILURES = frozenset({Outcome.FAILED, Outcome.CRASHED, Outcome.OUT_OF_MEMORY, Outcome.TIMED_OUT})
 
@@ -41,5 +48,14 @@ def again(job: Job, outcome: Outcome, largest_bytes: int) -> bool:
         return True
     if outcome in _FAILURES:
         job.failures += 1
-        return job.failures <= job.spec.retries
+        job.false_starts = job.false_starts + 1 if _is_false_start(job) else 0
+        return job.failures <= job.spec.retries and job.false_starts <= MOST_FALSE_STARTS
     return False
+
+
+def _is_false_start(job: Job) -> bool:
+    """Whether a service has failed soon after its start, without an answer: it would do so again and again."""
+    if job.spec.service is None or job.usage.done:
+        return False
+    began_s = next((step.at_s for step in reversed(job.history) if step.after is JobState.STARTING), job.told_s)
+    return job.told_s - began_s <= FALSE_START_S

@@ -94,6 +94,18 @@ def test_a_service_that_dies_is_started_again() -> None:
     assert gave_up.states() == {"s": JobState.FAILED, "a": JobState.COMPLETED} and not over_s(gave_up)
 
 
+def test_a_service_that_cannot_start_is_not_started_for_ever() -> None:
+    """If it failed, a wrong path would be tried 100 times, and the run would take minutes to say so."""
+    dies = ((0.3, Outcome.FAILED),)
+    work = job("a", attempts=((60.0, Outcome.COMPLETED),))
+    driver = drive("fair", service("s", dies, retries=100), work)
+    assert (driver.core.jobs["s"].attempt, driver.states()["s"]) == (6, JobState.FAILED)
+    lives = drive(
+        "fair", service("s", ((11.0, Outcome.FAILED),), retries=100), job("a", attempts=((99.0, Outcome.COMPLETED),))
+    )
+    assert lives.core.jobs["s"].attempt > 6 and lives.states()["s"] is JobState.COMPLETED
+
+
 def test_a_stop_by_the_user_leaves_a_service_beside_other_jobs_for_another_session() -> None:
     driver = drive("fair", service("s"), job("a", attempts=SERVES), stop_s=2.0)
     assert driver.states() == {"s": JobState.CANCELLED, "a": JobState.CANCELLED} and not over_s(driver)

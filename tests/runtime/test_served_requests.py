@@ -155,7 +155,7 @@ def test_a_target_missed_for_a_minute_parts_the_jobs(tmp_path: Path) -> None:
     done = run(
         tmp_path,
         {"name": "serves", "script": "serves.py", "service": {"p99": "150 ms", "requests": {"rate": 10, "count": 800}}},
-        {"name": "short", "script": "steps.py", "args": ["0.01", "2500"]},
+        {"name": "short", "script": "steps.py", "args": ["0.01", "7500"]},
         {"name": "long", "script": "steps.py", "args": ["0.4", "200"]},
         options=("--lanes", "2"),
     )
