@@ -192,13 +192,12 @@ class Reasons:
         choice = self._choice(device, groups)
         if job not in choice.searched:
             return self._behind_others(job)
-        lanes = self._view.lane_index.devices[device]
         if job not in choice.candidates:
-            return self._memory(job, lanes)
+            lanes, latency = self._view.lane_index.devices[device], self._view.fit.latency
+            found = None if latency.has_lane(job, lanes) else next(latency.clashes(job, lanes), None)
+            return self._memory(job, lanes) if found is None else _latency(found)
         if choice.group is None or job in choice.members:
-            found = next(self._view.fit.latency.clashes(job, lanes), None)
-            fits = any(self._view.fit.fits(job, lane) for lane in lanes)
-            return Explanation(ReasonKind.CHOSEN) if fits or found is None else _latency(found)
+            return Explanation(ReasonKind.CHOSEN)
         return choice.against(job)
 
     def _memory(self, job: Job, lanes: Sequence[Lane]) -> Explanation:

@@ -148,15 +148,16 @@ for _ in range(int(sys.argv[2])):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(240)
 def test_a_target_missed_for_a_minute_parts_the_jobs(tmp_path: Path) -> None:
     """The neighbour with iterations that are too long moves to the other lane, beside the one with short iterations."""
     (tmp_path / "steps.py").write_text(SLOW_STEPS)
     (tmp_path / "serves.py").write_text(SERVES.replace("if 13 in numbers:", "if False:"))
     done = run(
         tmp_path,
-        {"name": "serves", "script": "serves.py", "service": {"p99": "150 ms", "requests": {"rate": 10, "count": 800}}},
-        {"name": "short", "script": "steps.py", "args": ["0.01", "7500"]},
-        {"name": "long", "script": "steps.py", "args": ["0.4", "200"]},
+        {"name": "serves", "script": "serves.py", "service": {"p99": "150 ms", "requests": {"rate": 10, "count": 720}}},
+        {"name": "short", "script": "steps.py", "args": ["0.01", "6000"]},
+        {"name": "long", "script": "steps.py", "args": ["0.4", "175"]},
         options=("--lanes", "2"),
     )
     entries = list(event_log.read(done.folder / "events.jsonl"))

@@ -79,6 +79,10 @@ class LatencyRoom:
         """Whether a job may take turns in one lane with these jobs."""
         return not any(clash(job, each) for each in beside)
 
+    def has_lane(self, job: Job, lanes: Sequence[Lane]) -> bool:
+        """Whether a job may share one of these lanes, full or not."""
+        return any(self.admits(job, lane.jobs.values()) for lane in lanes)
+
     def keeps_out(self, job: Job) -> bool:
         """Whether a job is kept out of a lane that has a free place."""
         if not self._lane_index.services and job.spec.service is None:

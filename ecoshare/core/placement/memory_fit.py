@@ -166,8 +166,12 @@ class MemoryFit:
         return self._in_any_lanes(device, demands) <= lane.device.memory_bytes
 
     def joining(self, device: str, newcomers: Iterable[Job]) -> list[Job]:
-        """Newcomers for which `joins` holds, each taken alone. Jobs of equal needs are looked at once."""
-        lane = self._lane_index.devices[device][0]
+        """Newcomers for which `joins` holds, each taken alone, and that no service keeps out of every lane.
+
+        Jobs of equal needs are looked at once.
+        """
+        lanes = self._lane_index.devices[device]
+        lane = lanes[0]
         here = self._demands(lane)
         joins: dict[tuple[object, ...], bool] = {}
         found = []
@@ -177,7 +181,7 @@ class MemoryFit:
             if joined is None:
                 needed_bytes = self._in_any_lanes(device, [*here, self.demand(job, lane)])
                 joined = joins[needs] = needed_bytes <= lane.device.memory_bytes
-            if joined:
+            if joined and self.latency.has_lane(job, lanes):
                 found.append(job)
         return found
 

@@ -77,6 +77,13 @@ def test_a_job_without_another_lane_waits_for_the_end_of_the_service(policy: str
     assert set(driver.states().values()) == {JobState.COMPLETED} and started_s(driver, "a") > 10.0
 
 
+@pytest.mark.parametrize("policy", ["fair", "energy", "makespan"])
+def test_a_job_that_is_kept_out_holds_up_no_other(policy: str) -> None:
+    jobs = service("s"), known("a", 0.08, arrival_s=0.1), known("b", arrival_s=0.2)
+    driver = drive(policy, *jobs, config=ONE_LANE)
+    assert started_s(driver, "b") < 1.0 and started_s(driver, "a") > 10.0
+
+
 def test_an_unknown_iteration_keeps_no_job_out() -> None:
     driver = drive("fair", service("s", None), known("a", None, arrival_s=0.1), config=ONE_LANE)
     assert started_s(driver, "a") < 1.0
