@@ -19,10 +19,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import median
 
+from ecoshare.common.batch_means import relative_error
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.lane.trace import MARK_BYTES, Kind, held, trace_path, whole_bytes
 from ecoshare.profiling.calibration_store import CalibrationStore, IterationTime, identity
-from ecoshare.profiling.iteration_times import relative_error
 from ecoshare.profiling.profile import Profile
 from ecoshare.record.job_history import AttemptHistory
 from ecoshare.record.reading import with_traces

@@ -25,6 +25,7 @@ from statistics import fmean, median, stdev
 from typing import Any
 
 from ecoshare.common import environment
+from ecoshare.common.batch_means import relative_error
 from ecoshare.devices import registry
 from ecoshare.devices.processor_load import LoadWatch
 from ecoshare.errors import UnfitEnvironment
@@ -32,7 +33,6 @@ from ecoshare.lane import processes
 from ecoshare.profiling.calibration_result import CalibratedDevice, DeviceCalibrationResult
 from ecoshare.profiling.calibration_store import CalibrationStore, IterationTime, identity
 from ecoshare.profiling.device_speeds import COMPUTE, MEMORY
-from ecoshare.profiling.iteration_times import relative_error
 from ecoshare.profiling.json_store import made_utc
 from ecoshare.runtime.device_claim import leftovers
 from ecoshare.values.device import DeviceInfo

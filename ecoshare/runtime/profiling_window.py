@@ -21,12 +21,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ecoshare.common.batch_means import relative_error
 from ecoshare.devices.meter import MeterFault
 from ecoshare.lane import trace
 from ecoshare.lane.lane_table import LaneTable
 from ecoshare.lane.memory.observer import memory_path
 from ecoshare.lane.table_layout import ANY_SLOT, NO_SLOT, BoundaryRequest, SlotState
-from ecoshare.profiling.iteration_times import relative_error
 from ecoshare.record.energy_account import spent
 from ecoshare.record.samples import Idle, Sample
 from ecoshare.runtime.meter_sampler import MeterSampler

@@ -7,7 +7,8 @@ from statistics import fmean
 
 import pytest
 
-from ecoshare.profiling.iteration_times import relative_error, times
+from ecoshare.common.batch_means import relative_error
+from ecoshare.profiling.iteration_times import times
 
 
 def test_the_middle_and_the_tail() -> None:
