@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ecoshare.serving.batch_server import Server as Server
     from ecoshare.serving.batch_server import serve as serve
     from ecoshare.serving.request_queue import QueueFull as QueueFull
-    from ecoshare.values.service import Answering, ServiceSpec
+    from ecoshare.values.service import Answering, AnswerMeasurement, ServiceSpec
 
 __version__ = "0.1.0"
 
@@ -62,6 +62,9 @@ _answering: Answering | None = None
 
 _requests_path: str = ""
 """Path of the record of a service's requests; empty outside a run. The runner sets it, too."""
+
+_measurement: AnswerMeasurement | None = None
+"""Measurement of the service's answers, in a run for a profile. The runner sets it, too; `Server.run` then measures."""
 
 _function: Callable[[str], None] | None = None
 """Function that a job calls if it is not a script. `lane.forked_server` sets it."""

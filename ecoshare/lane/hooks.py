@@ -28,7 +28,8 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 import torch
@@ -111,6 +112,20 @@ class Hooks:
     def follow(self) -> None:
         """Take the calling thread as the one in which the script runs."""
         self._thread = threading.get_ident()
+
+    @contextmanager
+    def holding(self) -> Iterator[None]:
+        """Context manager: nothing that the calling thread does inside marks the end of an iteration."""
+        self.settle()
+        self.follow()
+        self._disarm()
+        was_inside, self._inside = self._inside, True
+        try:
+            yield
+        finally:
+            self._inside = was_inside
+            if self._tracker.watches_forward:
+                self._arm()
 
     def settle(self) -> None:
         """Count the iteration that has ended, without yielding. Something other than an iteration follows."""

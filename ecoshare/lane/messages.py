@@ -46,6 +46,7 @@ class LaunchAttempt:
         gang_lanes: Path of the table of the lane and slot there of each rank.
         service: Fields of the service that the job is, see `values.service.service_as_dict`; None for any other job.
         requests_path: Path of the record of the requests of this attempt; empty if the job is no service.
+        batches_path: Path for the times of answers by batch size, if the run is for a profile; otherwise empty.
     """
 
     command: int
@@ -79,6 +80,7 @@ class LaunchAttempt:
     gang_lanes: Sequence[tuple[str, int]] = ()
     service: dict[str, Any] | None = None
     requests_path: str = ""
+    batches_path: str = ""
 
 
 @dataclass(frozen=True, slots=True)

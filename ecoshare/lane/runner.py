@@ -23,7 +23,7 @@ import os
 import runpy
 import sys
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
@@ -47,6 +47,7 @@ from ecoshare.lane.table_layout import BoundaryRequest
 from ecoshare.lane.thread_state import Leaving, ThreadState
 from ecoshare.lane.trace import Tracer, trace_path
 from ecoshare.lane.turn import LaneTurn
+from ecoshare.values.service import AnswerMeasurement
 
 _LOOKED_AT_WITHIN_S = 1.0
 """Longest wait (s) of an observed job for the controller, which looks every few milliseconds unless busy or gone."""
@@ -170,8 +171,10 @@ class HookedJob:
         self._turns[0].count(kind is Boundary.EVAL)
 
     def hear(self) -> None:
-        """Let the script report values with `ecoshare.report()`."""
+        """Let the script report values with `ecoshare.report()`, and measure its answers if it is a service."""
         ecoshare._report = self._reports.report
+        if path := self._launch.batches_path:
+            ecoshare._measurement = AnswerMeasurement(path, self._launch.opened_s, self._measuring, self._drain)
 
     def watch_torch(self) -> None:
         """Install the hooks. torch must be imported."""
@@ -197,6 +200,15 @@ class HookedJob:
     def out_of_memory(self) -> None:
         """Tell the supervisor that this process ends for lack of memory."""
         self._turns[0].tell_out_of_memory()
+
+    @contextlib.contextmanager
+    def _measuring(self) -> Iterator[Callable[[], None]]:
+        """Context manager as `AnswerMeasurement` describes it."""
+        import torch  # noqa: F401 - so that the hooks are there
+
+        with self._hooks.holding():
+            self.take()
+            yield partial(self.boundary, Boundary.EVAL)
 
     def _answer(self, turn: LaneTurn) -> None:
         """Do what the controller asks at a boundary, after any wait."""

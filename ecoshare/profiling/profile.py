@@ -6,9 +6,10 @@ the warm-up and alone on the device. A value that could not be measured is null,
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, NonNegativeInt
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from ecoshare.values.device import PROCESSORS
 
@@ -154,6 +155,42 @@ class IterationEnergy(_Part):
     meter: str
     about: str
 
+    def without_iterations(self) -> IterationEnergy:
+        """The same power and meter, for a program without iterations."""
+        names = ("per_iteration_j", "per_eval_iteration_j", "active_per_iteration_j", "active_per_eval_iteration_j")
+        return self.model_copy(update=dict.fromkeys(names))
+
+
+class BatchAnswers(_Part):
+    """Answers of a service in batches of one size, one after another, alone on the device.
+
+    Attributes:
+        size: Number of requests in a batch.
+        count: Number of measured batches.
+        mean_s: Mean time (s) that the handler and the device take for a batch.
+        standard_error_s: Standard error (s) of the mean, by batch means; null for too few batches.
+        median_s: Median time (s).
+        p95_s: 95th percentile (s).
+        p99_s: 99th percentile (s); of fewer than 100 batches the longest.
+        per_request_j: Joules of a request, idle power included; null if unknown.
+        energy_error: Standard error of the joules / the joules; null for modelled joules and for unknown ones.
+    """
+
+    size: PositiveInt
+    count: PositiveInt
+    mean_s: NonNegativeFloat
+    standard_error_s: NonNegativeFloat | None
+    median_s: NonNegativeFloat
+    p95_s: NonNegativeFloat
+    p99_s: NonNegativeFloat
+    per_request_j: NonNegativeFloat | None = None
+    energy_error: NonNegativeFloat | None = None
+
+    @property
+    def relative_error(self) -> float | None:
+        """Standard error of the mean / mean; None if unknown."""
+        return self.standard_error_s / self.mean_s if self.standard_error_s is not None and self.mean_s else None
+
 
 class Use(_Part):
     """Utilisation of the device by the job.
@@ -204,6 +241,8 @@ class Profile(_Part):
         train: Times of training iterations; null if none was measured.
         eval: Times of inference iterations; null if none was measured.
         energy: Joules per iteration; null if there is no meter and no model, or if the meter failed.
+        batches: Answers of a service by batch size, in ascending order; empty for any other program. Then `memory`,
+            `use` and the power are those of the largest batch, and there are no iterations.
         meter_failed: Whether there is a meter and it failed. Then the class needs another window.
         steady: Whether the iteration time had settled when the window ended.
         doubt: Reason not to rely on the figures, and to measure the class again; empty if there is none.
@@ -221,6 +260,7 @@ class Profile(_Part):
     eval: IterationTimes | None
     use: Use
     energy: IterationEnergy | None
+    batches: tuple[BatchAnswers, ...] = ()
     meter_failed: bool = False
     window: ProfileWindow
     steady: bool
@@ -230,7 +270,18 @@ class Profile(_Part):
     @property
     def is_whole(self) -> bool:
         """Whether the class needs no other window. A profile that is not whole serves until then."""
-        return not self.meter_failed and not self.doubt and (self.train is not None or self.eval is not None)
+        is_timed = self.train is not None or self.eval is not None or bool(self.batches)
+        return not self.meter_failed and not self.doubt and is_timed
+
+    def longest_answer_s(self, sizes: Sequence[int]) -> float | None:
+        """99th percentile (s) of the time of the smallest batch that a service may use; None if unknown.
+
+        Args:
+            sizes: Batch sizes that the service may use; empty for those that were measured. If the smallest one was not
+                measured, the next larger one counts, since a larger batch takes no less time.
+        """
+        least = min(sizes, default=1)
+        return next((each.p99_s for each in self.batches if each.size >= least), None)
 
     def not_measured(self, iterations: int, eval_iterations: int) -> str:
         """Kind of iteration that a job has and this profile lacks: `training` or `inference`; empty if there is none.

@@ -26,6 +26,7 @@ class AttemptLaunches:
         opened_s: float,
         attempts: Attempts,
         limits: MemoryLimits,
+        measures_answers: bool,
     ) -> None:
         """No launch yet.
 
@@ -36,9 +37,10 @@ class AttemptLaunches:
             opened_s: Monotonic time (s) at which the run was opened.
             attempts: Attempts in progress, and the lanes' tables.
             limits: Memory limits of the jobs' allocators.
+            measures_answers: Whether programs that call `ecoshare.serve` measure their answers instead of serving.
         """
         self._plan, self._folder, self._sharing, self._opened_s = plan, folder, sharing, opened_s
-        self._attempts, self._limits = attempts, limits
+        self._attempts, self._limits, self._measures_answers = attempts, limits, measures_answers
         self._ports = LoopbackPorts()
         self._environments: dict[tuple[str, ...], dict[str, str | None]] = {}  # key: names of devices
 
@@ -67,6 +69,7 @@ class AttemptLaunches:
             context_bytes=self._limits.context_bytes(job.spec.job_class),
             master_port=self._ports.take() if job.ranks else 0,
             gang_table=self._attempts.gang_table(command.id, job.ranks) if job.ranks else "",
+            measures_answers=self._measures_answers,
         )
 
     def close(self) -> None:

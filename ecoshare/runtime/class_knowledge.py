@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ecoshare.profiling.profile import Profile
 from ecoshare.values.class_profile import CONTEXT_BYTES, MemoryDemand, Solo
 
@@ -23,9 +25,15 @@ def context_bytes(known: Profile | None) -> int:
     return known.memory.context_bytes
 
 
-def solo(known: Profile) -> Solo:
-    """Measurements of the class alone, except its memory."""
+def solo(known: Profile, batch_sizes: Sequence[int] = ()) -> Solo:
+    """Measurements of the class alone, except its memory.
+
+    Args:
+        known: Profile of the class.
+        batch_sizes: Batch sizes that the job may use if it is a service; empty for those of its program.
+    """
     energy = known.energy
+    iterations_s = [each.p95_s for each in (known.train, known.eval) if each is not None]
     return Solo(
         family=known.origin.script,
         iteration_s=known.train.mean_s if known.train is not None else None,
@@ -33,4 +41,5 @@ def solo(known: Profile) -> Solo:
         idle_w=energy.idle_w if energy is not None else None,
         busy=known.use.busy,
         memory_busy=known.use.memory_busy,
+        longest_s=max(iterations_s, default=None) or known.longest_answer_s(batch_sizes),
     )

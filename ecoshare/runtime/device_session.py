@@ -188,7 +188,7 @@ class DeviceSession:
             attempt=command.attempt,
             key=samples.attempt_key(command.job, command.attempt),
             sampler=self.sampler,
-            limits=self._run.profiler.limits,
+            limits=self._run.profiler.window_limits(command.job, command.attempt),
             now_s=self._run.now_s,
             usage=partial(self._usage_of, command.job, own),
             on_gpu=not self.device.on_processors,

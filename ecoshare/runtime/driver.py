@@ -172,7 +172,13 @@ class Driver:
         self._arrivals = Arrivals(parts.plan, self.now_s, self._tell)
         self._samples = SampleFile(parts.folder.samples)
         self._launches = AttemptLaunches(
-            parts.plan, parts.folder, parts.sharing, parts.began_s, self.attempts, self.limits
+            parts.plan,
+            parts.folder,
+            parts.sharing,
+            parts.began_s,
+            self.attempts,
+            self.limits,
+            measures_answers=parts.profiler.stops_the_run,
         )
         run = LiveRun(
             folder=parts.folder,

@@ -438,6 +438,8 @@ def _plan(
 ) -> PlannedJob:
     """Job of the plan. Times are those of a typical device; `speed` is that of the device of the profile."""
     iterations = job.iterations if length is None else length.iterations
+    service = job.service.spec if job.service is not None else None
+    sizes = service.batch_sizes if service is not None else ()
     spec = JobSpec(
         name=job.name,
         job_class=job_class.name,
@@ -448,13 +450,13 @@ def _plan(
         active_w=_active_w(profile),
         retries=job.retries,
         memory=demand(profile) if profile is not None else None,
-        solo=solo(profile).on_typical_device(speed) if profile is not None else Solo(job_class.origin.script),
+        solo=solo(profile, sizes).on_typical_device(speed) if profile is not None else Solo(job_class.origin.script),
         slowdown_limit=job.slowdown_limit,
         movable=job.preemptible and job.sweep is None,
         takes_turns=job.gpus > 1 and job.launch is Launch.RANKS,
         fused=job.isolation == "lane" and job.gpus == 1 and job.launch is job.python is None,
         profiled=profile is not None and profile.is_whole,
-        service=job.service.spec if job.service is not None else None,
+        service=service,
     )
     made = PlannedJob(spec, job.arrival_s, job, job_class, length)
     return replace(made, spec=replace(spec, fused=False)) if made.launcher else made

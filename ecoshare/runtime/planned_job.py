@@ -18,7 +18,7 @@ from ecoshare.profiling.iteration_store import LearnedIterations
 from ecoshare.runtime.job_class import JobClass
 from ecoshare.values.device import DeviceInfo
 from ecoshare.values.job_spec import JobSpec
-from ecoshare.values.service import REQUESTS, service_as_dict
+from ecoshare.values.service import BATCHES, REQUESTS, service_as_dict
 
 _TORCHRUN = "torch.distributed.run"
 """Module of torchrun."""
@@ -78,6 +78,7 @@ class PlannedJob:
         context_bytes: int,
         master_port: int = 0,
         gang_table: str = "",
+        measures_answers: bool = False,
     ) -> LaunchAttempt:
         """Message that starts an attempt.
 
@@ -92,6 +93,7 @@ class PlannedJob:
             context_bytes: Memory (bytes) of the job's process outside its allocator.
             master_port: Port for the rendezvous of ranks; 0 without ranks.
             gang_table: Path of the table of the gang; empty without ranks.
+            measures_answers: Whether a program that calls `ecoshare.serve` measures its answers instead of serving.
         """
         job = self.source
         script, module, args = self._program()
@@ -133,6 +135,7 @@ class PlannedJob:
             rank_processors=[each.processors for each in devices] if self.ranks and devices[0].processors else [],
             service=self._service(folder),
             requests_path=str(of_attempt(folder, REQUESTS, command.attempt)) if self.spec.service else "",
+            batches_path=str(of_attempt(folder, BATCHES, command.attempt)) if measures_answers else "",
         )
 
     def _service(self, folder: Path) -> dict[str, Any] | None:

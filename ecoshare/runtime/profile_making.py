@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from statistics import fmean, median
 from typing import Literal
 
+from ecoshare.common.plural import listed
 from ecoshare.devices.meter import MeterFault
 from ecoshare.lane.trace import Kind, Mark, iterations
 from ecoshare.profiling.iteration_times import times
 from ecoshare.profiling.json_store import made_utc
 from ecoshare.profiling.profile import (
     AchievedSetting,
+    BatchAnswers,
     IterationEnergy,
     IterationTimes,
     Machine,
@@ -25,6 +27,7 @@ from ecoshare.record.energy_account import spent
 from ecoshare.record.samples import Session
 from ecoshare.runtime.job_class import JobClass
 from ecoshare.runtime.profiling_window import WindowResult, durations
+from ecoshare.serving.batch_measurement import STEADY
 from ecoshare.values.joules import MEASURED
 
 BUSY_ENOUGH = 0.8
@@ -60,8 +63,12 @@ def profile(
     meter: MeterFacts | None,
     key: str,
     power_limit_w: float | None = None,
+    batches: tuple[BatchAnswers, ...] = (),
 ) -> Profile:
     """Profile that follows from a window.
+
+    The iterations of a service in its window are answers of its largest batch, which `batches` has. So they are left
+    out.
 
     Args:
         job_class: Class of the job.
@@ -70,6 +77,7 @@ def profile(
         meter: Meter of the window; None if there is neither a meter nor a model.
         key: Key of the attempt in the samples.
         power_limit_w: Power limit (W) in force during the window; None if unknown.
+        batches: Answers of a service by batch size, measured before the window; empty for any other program.
     """
     from_s, to_s = _span(measured)
     train = times(durations(measured.marks, from_s, to_s, Kind.TRAIN))
@@ -86,10 +94,17 @@ def profile(
             notes.append(f"no joules: {fault}")
     if train is None and evaluation is None:
         notes.append("no iteration times: fewer than two iterations ended in the window")
-    if not measured.steady:
-        notes.append("the iteration time had not settled when the window ended")
+    unsettled = [str(each.size) for each in batches if each.relative_error is None or each.relative_error > STEADY]
+    steady = not unsettled if batches else measured.steady
+    if not steady:
+        which = f"the time of batches of {listed(unsettled)}" if batches else "the iteration time"
+        notes.append(f"{which} had not settled when the window ended")
+    unknown = [str(each.size) for each in batches if each.per_request_j is None]
+    if unknown and energy is not None:
+        notes.append(f"no joules of batches of {listed(unknown)}: too few samples of the meter")
     if measured.disturbed:
-        notes.append(f"{measured.disturbed} meanwhile: the class is measured again in the next run")
+        again = "measure the service again" if batches else "the class is measured again in the next run"
+        notes.append(f"{measured.disturbed} meanwhile: {again}")
     if measured.memory is not None and measured.memory["note"]:
         notes.append(f"memory: {measured.memory['note']}")
     return Profile(
@@ -103,10 +118,11 @@ def profile(
             power_limit_w=power_limit_w,
         ),
         memory=_memory(machine, measured),
-        train=train,
-        eval=evaluation,
+        train=None if batches else train,
+        eval=None if batches else evaluation,
         use=_use(machine, measured, key),
-        energy=energy,
+        energy=energy.without_iterations() if energy is not None and batches else energy,
+        batches=batches,
         meter_failed=meter_failed,
         window=ProfileWindow(
             warm_up_iterations=measured.before.done,
@@ -117,7 +133,7 @@ def profile(
             overhead=_overhead(measured, train or evaluation, to_s - from_s),
             paused_jobs=measured.paused_jobs,
         ),
-        steady=measured.steady,
+        steady=steady,
         doubt=measured.disturbed,
         notes=tuple(notes),
     )

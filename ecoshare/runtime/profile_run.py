@@ -57,12 +57,16 @@ def profile_script(
         The profile and the run.
 
     Raises:
-        UsageError: The script does not exist.
+        UsageError: The script does not exist, or it is a job file.
         UnfitEnvironment: The device does not have its original settings: another run sets it, or a dead run has left
             settings that cannot be restored.
         JobFailed: The script ended before it was measured.
         Interrupted: The user stopped the script before it was measured.
     """
+    if script.suffix in (".yaml", ".yml"):
+        raise UsageError(
+            f"{script} is a job file: `profile` measures one script", "`ecoshare run` measures its classes"
+        )
     loaded = one_job(script, args, "profile")
     (device,) = occupancy.devices
     plan = planning.make(loaded, (device,), policy="fair", places=1, store=store, learn=False)
@@ -135,7 +139,7 @@ def _why_not(script: Path, result: FinishedRun) -> JobFailed | Interrupted:
         return JobFailed(
             f"{script} ended, and no iteration was seen",
             "an optimizer's step ends one, so does a backward pass in a script without an optimizer, and so does "
-            "inference with a module; else call ecoshare.iteration()",
+            "inference with a module; else call ecoshare.iteration(), or ecoshare.serve(handler, sample=...).run()",
         )
     return JobFailed(
         f"{script} ended after {counted(done, 'iteration')}, before it was measured",

@@ -5,23 +5,29 @@ from __future__ import annotations
 import platform
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import ecoshare
 from ecoshare.errors import UnfitEnvironment
+from ecoshare.lane.files import of_attempt
 from ecoshare.lane.messages import Ready
 from ecoshare.profiling.colocation_store import ColocationStore
-from ecoshare.profiling.profile import Machine, Profile
+from ecoshare.profiling.profile import BatchAnswers, Machine, Profile
 from ecoshare.profiling.profile_store import ProfileStore
+from ecoshare.record import samples
 from ecoshare.record.job_summary import JobSummary
 from ecoshare.record.run_folder import RunFolder
-from ecoshare.record.samples import attempt_key
+from ecoshare.record.samples import attempt_key, of_device
+from ecoshare.runtime.answer_profile import batch_answers
 from ecoshare.runtime.meter_sampler import MeterSampler
 from ecoshare.runtime.planned_job import PlannedJob
 from ecoshare.runtime.profile_making import MeterFacts, profile
 from ecoshare.runtime.profiling_window import Limits, WindowResult
+from ecoshare.serving import batch_measurement
+from ecoshare.serving.batch_measurement import BatchTimes
 from ecoshare.values.device import DeviceInfo
 from ecoshare.values.measurement import ColocationMeasurement
+from ecoshare.values.service import BATCHES
 
 
 @dataclass(slots=True)
@@ -83,6 +89,7 @@ class Profiler:
             meter,
             attempt_key(job.spec.name, attempt),
             power_limit_w,
+            self._batches(device, job, attempt),
         )
         self.made[made.job_class] = made
         ProfileStore(self.folder.profiles).save(made)
@@ -92,12 +99,32 @@ class Profiler:
             self.notes.append(f"{why} while {job.spec.name} was measured: its profile stays as it was")
             return made
         if made.doubt:
-            self.notes.append(f"{made.doubt} while {job.spec.name} was measured: it is measured again in the next run")
+            again = "measure it again" if made.batches else "it is measured again in the next run"
+            self.notes.append(f"{made.doubt} while {job.spec.name} was measured: {again}")
         try:
             self.store.save(made)
         except UnfitEnvironment as error:
             self.notes.append(f"the profile of {job.spec.name} is not kept: {error}")
         return made
+
+    def window_limits(self, job: str, attempt: int) -> Limits:
+        """Limits on the window of an attempt: a service has measured its times before, so its window is short."""
+        is_timed = bool(self._measured(job, attempt)) and self.limits.iterations is None
+        return replace(self.limits, longest_s=self.limits.shortest_s) if is_timed else self.limits
+
+    def _measured(self, job: str, attempt: int) -> list[BatchTimes]:
+        """Times that a service has measured by batch size; empty for any other job."""
+        return batch_measurement.read(of_attempt(self.folder.job(job), BATCHES, attempt))
+
+    def _batches(self, device: DeviceInfo, job: PlannedJob, attempt: int) -> tuple[BatchAnswers, ...]:
+        """Answers that the job has measured; empty if it has measured none.
+
+        Raises:
+            UsageError: The samples of the run cannot be read.
+        """
+        if not (measured := self._measured(job.spec.name, attempt)):
+            return ()
+        return batch_answers(measured, of_device(samples.read(self.folder.samples), device.name))
 
     def doubt(self, jobs: Iterable[JobSummary]) -> None:
         """Mark the stored profiles that jobs of the summary were faster than. The next run measures them again."""

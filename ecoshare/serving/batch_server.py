@@ -7,9 +7,10 @@ import json
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from ecoshare.serving.request_queue import QueueFull, RequestQueue
 from ecoshare.serving.request_record import RequestRecorder
 from ecoshare.serving.request_source import RequestDriver
 from ecoshare.serving.serve_values import checked_batch, checked_queue, checked_target_s, checked_within_s
-from ecoshare.values.service import QUEUE, RequestSource
+from ecoshare.values.service import QUEUE, AnswerMeasurement, RequestSource
 
 if TYPE_CHECKING:
     from ecoshare.serving.asgi import Application
@@ -72,7 +73,7 @@ def serve(
     recorder = RequestRecorder(ecoshare._requests_path) if ecoshare._requests_path else None
     waiting = RequestQueue(most)
     worker = BatchWorker(handler, sizes, waiting, _turn, recorder)
-    return Server(waiting, worker, recorder, target_s, source, sample)
+    return Server(waiting, worker, recorder, target_s, source, sample, partial(_measure, handler, sizes, sample))
 
 
 class Server:
@@ -90,6 +91,7 @@ class Server:
         target_s: float,
         source: RequestSource | None,
         sample: Callable[[int], Any] | None,
+        measure: Callable[[AnswerMeasurement], None],
     ) -> None:
         self._queue = queue
         self._worker = worker
@@ -97,6 +99,7 @@ class Server:
         self._target_s = target_s
         self._source = source
         self._sample = sample
+        self._measure = measure
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
         self._ended = threading.Event()
@@ -153,10 +156,15 @@ class Server:
         serve the requests of other threads until `close`, SIGTERM or Ctrl-C. In the latter cases, the batch in the
         handler is finished, and the requests that wait fail.
 
+        In a run of `ecoshare profile`, measure the time of the handler by batch size, until the run stops the program.
+
         Raises:
+            RuntimeError: The handler failed while it was measured.
             ValueError: The source of requests is wrong.
             OSError: The file of arrivals cannot be read.
         """
+        if ecoshare._measurement is not None:
+            self._measure(ecoshare._measurement)
         driver = None
         if self._source is not None:
             driver = RequestDriver(self._source, self._accept, self._sample)
@@ -224,6 +232,14 @@ class Server:
             self._failure = error
         finally:
             self._ended.set()
+
+
+def _measure(
+    handler: Handler, sizes: Sequence[int], sample: Callable[[int], Any] | None, measurement: AnswerMeasurement
+) -> None:
+    from ecoshare.serving.batch_measurement import measure  # no service needs it
+
+    measure(handler, sizes, sample, measurement)
 
 
 class _Terminated(SystemExit):

@@ -18,7 +18,7 @@ Handler = Callable[[list[Any]], Sequence[Any]]
 """Function of the user: a list of requests to as many answers, in the same order."""
 
 
-class _WrongAnswers(Exception):
+class WrongAnswers(Exception):
     """The handler did not return one answer for each request."""
 
 
@@ -108,8 +108,8 @@ class BatchWorker:
             self._recorder.called(len(batch))
         from_s = time.monotonic()
         try:
-            answers = _checked(self._handler([each.value for each in batch]), len(batch))
-        except _WrongAnswers as error:
+            answers = checked_answers(self._handler([each.value for each in batch]), len(batch))
+        except WrongAnswers as error:
             message = str(error)
             self._fail(batch, lambda: ValueError(message))
             return []
@@ -136,17 +136,17 @@ class BatchWorker:
             self._recorder.failed(len(requests))
 
 
-def _checked(answers: Any, count: int) -> list[Any]:
+def checked_answers(answers: Any, count: int) -> list[Any]:
     """The answers as a list.
 
     Raises:
-        _WrongAnswers: They are not a sequence of `count` values.
+        WrongAnswers: They are not a sequence of `count` values.
     """
     kind = type(answers).__name__
     if isinstance(answers, str | bytes | dict | set) or not hasattr(answers, "__len__"):
-        raise _WrongAnswers(f"the handler returned {kind}, not a sequence of {count} answers")
+        raise WrongAnswers(f"the handler returned {kind}, not a sequence of {count} answers")
     if len(answers) != count:
-        raise _WrongAnswers(f"the handler returned {len(answers)} answers for {count} requests")
+        raise WrongAnswers(f"the handler returned {len(answers)} answers for {count} requests")
     return list(answers)
 
 

@@ -114,7 +114,7 @@ class RequestRecorder:
             self._from_s = math.inf
         line["latencies"] = self._encoded()  # without the lock: it takes a millisecond
         with suppress(OSError):
-            _append(self._path, json.dumps(line).encode() + b"\n")
+            append_line(self._path, json.dumps(line).encode() + b"\n")
 
     def _count(self, name: str, count: int = 1) -> None:
         self._begin()
@@ -141,7 +141,7 @@ def _histogram() -> Any:
     return HdrHistogram(1, LONGEST_US, DIGITS)
 
 
-def _append(path: Path, line: bytes) -> None:
+def append_line(path: Path, line: bytes) -> None:
     """Append a line with one call, so that lines of several processes do not mix.
 
     Raises:

@@ -16,6 +16,9 @@ ARRIVALS = "arrivals.txt"
 REQUESTS = "requests.jsonl"
 """Name of the record of the requests of an attempt in the job's folder."""
 
+BATCHES = "batches.jsonl"
+"""Name of the file with the times of an attempt's answers by batch size in the job's folder."""
+
 Answering = Callable[[float, float], AbstractContextManager[Callable[[float, float], None]]]
 """Context around a call of a service's handler: the service has its turn inside.
 
@@ -23,6 +26,24 @@ The arguments are the time (s) on the monotonic clock at which the first answer 
 (s) that the call takes at most. The context gives a function with the same arguments, which tells of the next call if
 requests wait for one.
 """
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerMeasurement:
+    """Measurement of a service's answers by its own process, which a run of `ecoshare profile` asks for.
+
+    Attributes:
+        path: Path of the file that gets the times, by batch size.
+        opened_s: Time (s) on the monotonic clock at which the run was opened. Times in the file count from it.
+        holding: Context around the measurement. The function that it gives ends an inference iteration; nothing else
+            inside does.
+        drain: Waits until the device has finished the work of this process.
+    """
+
+    path: str
+    opened_s: float
+    holding: Callable[[], AbstractContextManager[Callable[[], None]]]
+    drain: Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,6 +70,23 @@ def counted() -> Iterator[Callable[[Callable[[], object]], tuple[int, int]]]:
     hooks._here = None
 
 
+def test_nothing_that_is_held_marks_an_iteration(counted: Callable[[Callable[[], object]], tuple[int, int]]) -> None:
+    """Else a service that calls its model twice for an answer would have two iterations for it."""
+    model = nn.Linear(4, 4)
+
+    def script() -> None:
+        assert hooks._here is not None
+        with torch.no_grad():
+            model(torch.ones(1, 4))  # the iteration before, which ends here
+            with hooks._here.holding():
+                for _ in range(5):
+                    model(torch.ones(1, 4))
+            for _ in range(3):
+                model(torch.ones(1, 4))
+
+    assert counted(script) == (0, 1 + 3)
+
+
 Counted = Callable[[Callable[[], object]], tuple[int, int]]
 
 

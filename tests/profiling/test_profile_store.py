@@ -24,6 +24,7 @@ from ecoshare.errors import UnfitEnvironment
 from ecoshare.profiling import json_store
 from ecoshare.profiling.profile import (
     AchievedSetting,
+    BatchAnswers,
     IterationEnergy,
     IterationTimes,
     Machine,
@@ -73,6 +74,12 @@ def all_of(strategy: st.SearchStrategy[Any], *fields: str) -> dict[str, st.Searc
 
 
 any_times = built(IterationTimes, count=counts, **all_of(amounts, "mean_s", "median_s", "p95_s"))
+any_answers = built(
+    BatchAnswers,
+    size=st.integers(1, 1 << 70),
+    count=st.integers(1, 1 << 70),
+    **all_of(amounts, "mean_s", "median_s", "p95_s", "p99_s"),
+)
 any_profile = built(
     Profile,
     schema_version=st.just(1),
@@ -103,6 +110,7 @@ any_profile = built(
     train=st.none() | any_times,
     eval=st.none() | any_times,
     use=built(Use, bound_by=st.sampled_from([None, "compute", "memory", "host"])),
+    batches=st.lists(any_answers, max_size=3).map(tuple),
     energy=st.none() | built(IterationEnergy, power_w=amounts, **all_of(texts, "source", "scope", "meter", "about")),
     window=built(
         ProfileWindow,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ecoshare.lane.memory.timeline import Point
 from ecoshare.profiling.profile import (
     AchievedSetting,
+    BatchAnswers,
     IterationEnergy,
     IterationTimes,
     Machine,
@@ -114,6 +115,31 @@ NOTHING_KNOWN = PROFILE.model_copy(
     }
 )
 """Profile in which all optional values are unknown."""
+
+SERVICE = PROFILE.model_copy(
+    update={
+        "job_class": "detector",
+        "train": None,
+        "energy": ENERGY.without_iterations(),
+        "batches": (
+            BatchAnswers(
+                size=1,
+                count=400,
+                mean_s=0.008,
+                standard_error_s=0.00008,
+                median_s=0.0079,
+                p95_s=0.0085,
+                p99_s=0.009,
+                per_request_j=2.72,
+                energy_error=0.015,
+            ),
+            BatchAnswers(
+                size=4, count=250, mean_s=0.0125, standard_error_s=None, median_s=0.012, p95_s=0.014, p99_s=0.015
+            ),
+        ),
+    }
+)
+"""Profile of a service; the joules of batches of 4 are unknown."""
 
 
 def timed(timeline: tuple[Point, ...], job_class: str = "resnet") -> Profile:
