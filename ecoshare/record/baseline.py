@@ -121,8 +121,8 @@ def _unknown(
 
 
 def _remedy(planned: Mapping[str, Any]) -> str:
-    """Advice on how to measure a class again; empty if `ecoshare profile` cannot run the job."""
-    if not planned.get("script"):
+    """Advice on how to measure a class again; empty for a service, and if `ecoshare profile` cannot run the job."""
+    if not planned.get("script") or planned.get("service"):
         return ""
     args = " -- ..." if planned.get("args") else ""
     return f"; `ecoshare profile {Path(planned['script']).name}{args}` measures it"

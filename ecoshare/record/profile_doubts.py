@@ -45,6 +45,8 @@ def uncertain(job: JobSummary, profile: Profile | None) -> str:
         profile: Profile of the job's class; None if there is none.
     """
     name = job.name
+    if job.service is not None:
+        return f"{name} is a service, and savings are those of iterations"
     if job.profile_doubt:
         return f"{name} {job.profile_doubt}"
     if profile is None:

@@ -134,7 +134,9 @@ def script_name(script: str) -> str:
 
 
 def time_error(profile: Profile) -> float | None:
-    """Relative standard error of the mean iteration time; None if it is not known."""
+    """Relative standard error of the mean iteration time, or of a service's worst known one; None if it is unknown."""
+    if profile.batches:
+        return max((each.relative_error for each in profile.batches if each.relative_error is not None), default=None)
     times = profile.train or profile.eval
     if times is None or times.standard_error_s is None or not times.mean_s:
         return None

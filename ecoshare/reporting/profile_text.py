@@ -17,6 +17,7 @@ from ecoshare.common.plural import counted
 from ecoshare.jobs.quantities import format_duration, format_size, number
 from ecoshare.profiling.profile import IterationEnergy, IterationTimes, Profile
 from ecoshare.reporting import memory_timeline
+from ecoshare.reporting.answer_table import GROUP, answer_figures, print_answers
 from ecoshare.reporting.figures import UNKNOWN, Figure, Writer, can_show, share, small_energy
 from ecoshare.reporting.text_table import TableColumn, print_columns
 from ecoshare.values.joules import MODELLED
@@ -39,6 +40,9 @@ def print_profile(profile: Profile, console: Console) -> None:
     for group, lines in itertools.groupby(told, lambda figure: figure.group):
         console.print()
         say.line(group, "bold")
+        if group == GROUP:
+            print_answers(profile, console)
+            continue
         own = list(lines)
         remarks = [say.text(f"  {figure.remark}" if figure.remark else "", "dim") for figure in own]
         shown = [Text.assemble(say.text(each.shown), remark) for each, remark in zip(own, remarks, strict=True)]
@@ -94,7 +98,8 @@ def figures(profile: Profile) -> list[Figure]:
     """All figures, including unknown ones, always in the same order; figures of one group are neighbours."""
     return [
         *_memory(profile),
-        *_times("training iteration", profile.train, profile.train is None and profile.eval is not None),
+        *answer_figures(profile),
+        *_times("training iteration", profile.train, profile.eval is not None or bool(profile.batches)),
         *_times("inference iteration", profile.eval, profile.eval is None),
         *_window(profile),
         *_use(profile),
@@ -188,7 +193,8 @@ def _energy(profile: Profile) -> Iterator[Figure]:
         ("training iteration", energy.per_iteration_j, energy.active_per_iteration_j, profile.train),
         ("inference iteration", energy.per_eval_iteration_j, energy.active_per_eval_iteration_j, profile.eval),
     ):
-        is_optional = seen is None and not (name.startswith("training") and profile.eval is None)
+        has_others = profile.eval is not None or bool(profile.batches)
+        is_optional = seen is None and (has_others or not name.startswith("training"))
         yield _joules(name, per_iteration_j, energy, basis, is_optional)
         yield _joules(f"{name.split()[0]}, beyond idle", beyond_idle_j, energy, basis, is_optional)
     for name, power_w, remark in (

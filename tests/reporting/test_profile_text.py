@@ -12,7 +12,7 @@ from rich.console import Console
 from ecoshare.profiling.profile import AchievedSetting, IterationTimes, Machine, Profile, ProfileOrigin, Use
 from ecoshare.reporting.figures import Figure, printable, small_energy
 from ecoshare.reporting.profile_text import differences, figures, print_comparison, print_profile
-from tests.reporting.profiles import ENERGY, MEMORY, MIB, NOTHING_KNOWN, PROFILE, TIMELINE
+from tests.reporting.profiles import ENERGY, MEMORY, MIB, NOTHING_KNOWN, PROFILE, SERVICE, TIMELINE
 
 SOURCES = ["source train.py", "source new.py"]
 HOSTILE = "[bold red]x[/] <b>&amp; \x1b[31m\r\n\u202e"
@@ -188,3 +188,26 @@ def test_no_two_figures_have_one_name() -> None:
 def test_text_is_spelled_in_what_the_encoding_has() -> None:
     assert printable("3 ± 1 ü\t[x]", "ascii") == "3 +- 1 \\xfc [x]"
     assert printable("\ud800") == "\\ud800"
+
+
+def test_a_service_has_a_line_for_each_batch_size_and_no_iterations() -> None:
+    text = printed(SERVICE, width=120)
+    lines = [re.split(r" {2,}", line.strip()) for line in text.splitlines()]
+    at = lines.index(["answers"])
+    assert lines[at + 1 : at + 5] == [
+        ["energy/request,", "batches"],
+        ["batch", "mean", "p50", "p95", "p99", "requests/s", "measured", "measured"],
+        ["1", "8 ms ± 1 %", "7.9 ms", "8.5 ms", "9 ms", "125", "2.72 J ± 1.5 %", "400"],
+        ["4", "12.5 ms", "12 ms", "14 ms", "15 ms", "320", "-", "250"],
+    ]
+    assert "iteration" not in rows(text).keys() - {"warm-up, dropped"} and "training iteration" not in text
+    narrow = printed(SERVICE, width=60)
+    assert max(map(len, narrow.splitlines())) <= 60 and "2.72 J ± 1.5 %" in narrow
+
+
+def test_answers_of_two_profiles_are_compared_by_size() -> None:
+    slower = SERVICE.batches[0].model_copy(update={"mean_s": 0.016, "standard_error_s": None, "per_request_j": 5.44})
+    read = rows(printed(SERVICE, SERVICE.model_copy(update={"batches": (slower,)}), width=200))
+    assert read["batch of 1, mean"].split() == ["8", "ms", "±", "1", "%", "16", "ms", "2", "±", "0.02"]
+    assert read["batch of 1, request"].endswith(" 2 ± 0.042")
+    assert read["batch of 4, p99"].split() == ["15", "ms", "-", "-"], "the other one was not measured with 4"
