@@ -89,6 +89,7 @@ from ecoshare.runtime.run_host import RunHost
 from ecoshare.runtime.supervisor import Supervisor
 from ecoshare.runtime.target_reports import TargetReports
 from ecoshare.runtime.view_builder import Viewing
+from ecoshare.runtime.waiting_watch import WaitingWatch
 from ecoshare.values.attempt import Outcome
 
 _ANSWERS_WITHIN_S = 5.0
@@ -147,6 +148,7 @@ class Driver:
         supervisor: Server of the lanes.
         sessions: Session of each device, by its name.
         sweeping: Sweeps of the run.
+        waiting: Watch over programs that wait, if the run only measures; otherwise None.
     """
 
     def __init__(self, parts: RunParts, core: Scheduler | None = None) -> None:
@@ -215,6 +217,7 @@ class Driver:
             if job.spec.sweep:
                 self.sweeping.add(job)
         stops_on_purpose = parts.plan.only_tune or parts.profiler.stops_the_run
+        self.waiting = WaitingWatch(self.attempts, self._tell) if stops_on_purpose else None
         self._on_end = None if stops_on_purpose else OnEnd(parts.folder, self._jobs, parts.profiler.notes)
         self._progress = ProgressReports(
             self.core.jobs, self.attempts, parts.plan.on_processors, self.now_s, self._tell
@@ -250,6 +253,7 @@ class Driver:
                         self._watch.keep(),
                         self._show_progress(),
                         self._hear_trials(),
+                        *([] if self.waiting is None else [self.waiting.keep()]),
                     ):
                         self._begin(work)
                     # Joules are counted from the first sample on. This wait costs nothing: the server loads for longer.

@@ -21,6 +21,7 @@ from ecoshare.runtime import run_opening, shared_folder
 from ecoshare.runtime.device_claim import leftovers
 from ecoshare.runtime.profiling_window import ENDED_IN_WINDOW, Limits
 from ecoshare.runtime.signals import StopSignals
+from ecoshare.runtime.waiting_watch import WAITS_S
 
 if TYPE_CHECKING:
     from ecoshare.runtime.run_lifecycle import FinishedRun
@@ -128,6 +129,11 @@ def _why_not(script: Path, result: FinishedRun) -> JobFailed | Interrupted:
     log = f"what it said is in {result.data.summary.stderr_of(job.name)}"
     if job.state == "failed":
         return JobFailed(f"{script} failed before it was measured: {job.error}", log)
+    if result.waited:
+        return JobFailed(
+            f"{script} waited for {WAITS_S:.0f} s and did nothing, before it was measured: a server needs requests",
+            "ecoshare makes those of `ecoshare.serve(handler, sample=...).run()`; send any other server some meanwhile",
+        )
     ended = [window for window in result.data.summary.windows if window.to_s is not None]
     failed = [window.error for window in ended if window.error]
     if failed and failed[-1] != ENDED_IN_WINDOW:

@@ -54,6 +54,7 @@ class FinishedRun:
         notes: Notes for the user, one line each.
         unrestored: Knobs that could not be restored.
         as_found: Whether the devices were without settings of another run, so that times of this run may be kept.
+        waited: Whether a run that only measures was stopped, because its programs waited and did nothing.
     """
 
     folder: RunFolder
@@ -63,6 +64,7 @@ class FinishedRun:
     notes: tuple[str, ...] = ()
     unrestored: tuple[Restored, ...] = ()
     as_found: bool = True
+    waited: bool = False
 
 
 def conduct(
@@ -178,6 +180,7 @@ def conduct(
         notes=notes,
         unrestored=claims.unrestored,
         as_found=plan.profiles is not None,
+        waited=driver.waiting is not None and driver.waiting.is_over,
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ecoshare.common.plural import listed
 from ecoshare.devices.cpu_knobs import CPU_FREQUENCY
 from ecoshare.devices.meter_check import check_meter
 from ecoshare.devices.occupancy import Occupancy
@@ -22,6 +23,7 @@ from ecoshare.runtime.device_claim import claim, not_restored
 from ecoshare.runtime.profile_run import one_job
 from ecoshare.runtime.setting_searches import Searching, Show
 from ecoshare.runtime.signals import StopSignals
+from ecoshare.runtime.waiting_watch import WAITS_S
 from ecoshare.values.device import DeviceInfo
 from ecoshare.values.goal import Goal
 
@@ -140,6 +142,11 @@ def _jobs(asked: TuneRun) -> LoadedJobs:
     if asked.args:
         raise UsageError(f"{asked.jobs} is a job file, and takes no arguments", "a script would take them")
     loaded = load(asked.jobs)
+    if services := [job.name for job in loaded.jobs if job.service is not None]:
+        raise UsageError(
+            f"services cannot be tuned yet ({listed(services)}): a setting is judged by iterations, not by requests",
+            "name the other jobs in a file of their own; `ecoshare profile` measures a service by batch size",
+        )
     if late := [job.name for job in loaded.jobs if job.arrival_s > 0.0]:
         raise UsageError(
             f"{', '.join(late[:3])}: a packing that is tuned runs all at once, and `arrival:` is later",
@@ -160,6 +167,11 @@ def _within_own_limits(asked: TuneRun, loaded: LoadedJobs, say: Callable[[str], 
 
 def _why_not(result: FinishedRun, own: PackingSearch | None) -> JobFailed | Interrupted | UnfitEnvironment:
     summary = result.data.summary
+    if result.waited:
+        return JobFailed(
+            f"all jobs waited for {WAITS_S:.0f} s and did nothing, before anything was tuned",
+            "tuning needs iterations; services cannot be tuned yet",
+        )
     for job in summary.jobs:
         log = f"what it said is in {summary.stderr_of(job.name)}"
         if job.state == "failed":
