@@ -34,7 +34,7 @@ def profile(
     runs: RunsOption = RUNS,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure what a script needs: memory phases, time and joules an iteration; or answers of a service by batch size."""
+    """Measure what a script needs: memory phases, time and joules an iteration, or a request of a service."""
     from ecoshare.reporting.profile_text import print_comparison, print_profile
     from ecoshare.reporting.progress import Expendable, MeasuringProgress
     from ecoshare.runtime.signals import CommandSignals

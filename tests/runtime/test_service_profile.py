@@ -8,8 +8,11 @@ import pytest
 
 from ecoshare.devices.registry import processors
 from ecoshare.jobs.load import load
+from ecoshare.profiling.profile import Profile
 from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.runtime.plan import make
+from tests.driver import COMPILER
+from tests.runtime.machine import Machine
 from tests.runtime.running import job_file
 from tests.runtime.test_profile import profile, saved
 
@@ -86,3 +89,20 @@ def test_a_service_that_cannot_be_measured_is_said_in_a_line(tmp_path: Path, scr
 def test_a_job_file_is_no_script(tmp_path: Path) -> None:
     done = profile(tmp_path, str(job_file(tmp_path, {"name": "a", "script": "a.py"})), "--json")
     assert (done.returncode, done.stdout) == (2, "") and "is a job file: `profile` measures one script" in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(COMPILER is None, reason="the fake driver is written in C, and there is no compiler")
+def test_joules_of_a_request_are_measured_on_a_gpu(tmp_path: Path) -> None:
+    """The fake GPU draws the same power all the time, so joules are in proportion to the time of a request."""
+    machine = Machine(tmp_path)
+    (tmp_path / "serves.py").write_text(SERVES)
+    done = machine.run("profile", "serves.py", "--json")
+    assert done.returncode == 0, done.stderr
+    made = Profile.model_validate_json(done.stdout)
+    assert made.energy is not None and made.energy.source == "measured" and made.energy.scope == "gpu"
+    assert made.energy.per_eval_iteration_j is None, "an answer is no iteration"
+    for each in made.batches:
+        assert each.per_request_j is not None and each.energy_error is not None and each.energy_error < 0.1
+        power_w = each.per_request_j * each.size / each.mean_s
+        assert power_w == pytest.approx(made.energy.power_w, rel=0.1)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+import yaml
 
 from ecoshare.core.commands import ApplySetting, MeasureSetting
 from ecoshare.core.events import SettingMeasured
@@ -156,3 +157,13 @@ def test_any_run_puts_back_what_a_dead_one_has_left_and_off_says_so(machine: Mac
     assert machine.driver.gpu(0).settings() == BEFORE
     (profile,) = (machine.folder / "profiles").glob("*.json")
     assert json.loads(profile.read_text())["setting"]["power_limit_w"] == FOUND_W
+
+
+def test_a_job_file_with_services_is_refused(machine: Machine) -> None:
+    """A service never settles, so the search would never begin."""
+    path = machine.jobs(STREAMS)
+    jobs = yaml.safe_load(path.read_text())
+    jobs["jobs"].append({"name": "serves", "script": "trains.py", "service": {"p99": "50 ms"}})
+    path.write_text(yaml.safe_dump(jobs))
+    done = machine.run("tune", "jobs.yaml")
+    assert (done.returncode, done.stdout) == (2, "") and "services cannot be tuned yet (serves)" in done.stderr
