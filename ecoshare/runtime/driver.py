@@ -173,14 +173,9 @@ class Driver:
         self.limits = MemoryLimits(parts.plan, parts.profiler.made, self.attempts, self._tell, self._begin)
         self._arrivals = Arrivals(parts.plan, self.now_s, self._tell)
         self._samples = SampleFile(parts.folder.samples)
+        only_profile = parts.profiler.stops_the_run
         self._launches = AttemptLaunches(
-            parts.plan,
-            parts.folder,
-            parts.sharing,
-            parts.began_s,
-            self.attempts,
-            self.limits,
-            measures_answers=parts.profiler.stops_the_run,
+            parts.plan, parts.folder, parts.sharing, parts.began_s, self.attempts, self.limits, only_profile
         )
         run = LiveRun(
             folder=parts.folder,
@@ -216,7 +211,7 @@ class Driver:
         for job in self._plan.jobs:  # trials of earlier sessions that run again
             if job.spec.sweep:
                 self.sweeping.add(job)
-        stops_on_purpose = parts.plan.only_tune or parts.profiler.stops_the_run
+        stops_on_purpose = parts.plan.only_tune or only_profile
         self.waiting = WaitingWatch(self.attempts, self._tell) if stops_on_purpose else None
         self._on_end = None if stops_on_purpose else OnEnd(parts.folder, self._jobs, parts.profiler.notes)
         self._progress = ProgressReports(
