@@ -33,7 +33,6 @@ def solo(known: Profile, batch_sizes: Sequence[int] = ()) -> Solo:
         batch_sizes: Batch sizes that the job may use if it is a service; empty for those of its program.
     """
     energy = known.energy
-    iterations_s = [each.p95_s for each in (known.train, known.eval) if each is not None]
     return Solo(
         family=known.origin.script,
         iteration_s=known.train.mean_s if known.train is not None else None,
@@ -41,5 +40,13 @@ def solo(known: Profile, batch_sizes: Sequence[int] = ()) -> Solo:
         idle_w=energy.idle_w if energy is not None else None,
         busy=known.use.busy,
         memory_busy=known.use.memory_busy,
-        longest_s=max(iterations_s, default=None) or known.longest_answer_s(batch_sizes),
+        longest_s=_longest_s(known, batch_sizes),
     )
+
+
+def _longest_s(known: Profile, batch_sizes: Sequence[int]) -> float | None:
+    """Upper quantile (s) of an iteration or an answer; None if it is not known well."""
+    if known.doubt:  # times are too long then, and would keep jobs out of lanes that have room for them
+        return None
+    iterations_s = [each.p95_s for each in (known.train, known.eval) if each is not None]
+    return max(iterations_s, default=None) or known.longest_answer_s(batch_sizes)

@@ -75,6 +75,11 @@ def test_the_longest_iteration_is_that_of_either_kind() -> None:
     assert solo(PROFILE.model_copy(update={"train": None})).longest_s is None
 
 
+@pytest.mark.parametrize("known", [PROFILE, SERVICE])
+def test_times_of_a_busy_machine_keep_no_job_out(known: Profile) -> None:
+    assert solo(known.model_copy(update={"doubt": "other programs kept 1 of 2 processors busy"})).longest_s is None
+
+
 def test_a_job_file_need_not_name_the_sizes_that_were_measured(tmp_path: Path) -> None:
     """The class is that of the program. If `batch:` counted, each list would have to be measured anew."""
     (tmp_path / "serves.py").write_text("")
