@@ -126,7 +126,7 @@ def job_summary(
         lanes: Number of lanes of a device.
         energy: Joules of the run.
         state: State of the job.
-        unplaceable: Reason why the job could not start: failed devices, or a power budget. Empty if it could.
+        unplaceable: Reason why the job could not start, as `RunHistory.unplaceable` gives it; empty if it could.
         profile: Profile of its class; None if there is none.
         at_settings: Whether the run applied settings.
         end_s: Time (s) of the last event of the run.
@@ -187,7 +187,7 @@ def job_state(history: JobHistory, stopped: bool, live: bool, is_unplaceable: bo
     Args:
         stopped: Whether the user stopped the run.
         live: Whether the run still goes on.
-        is_unplaceable: Whether failed devices or a power budget kept the job from a start.
+        is_unplaceable: Whether the job could not start, see `RunHistory.unplaceable`.
     """
     last = history.exit
     if last is None:

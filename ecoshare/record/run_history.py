@@ -46,6 +46,7 @@ from ecoshare.core.events import (
     TargetMissed,
 )
 from ecoshare.core.missed_targets import Missed
+from ecoshare.core.placement.latency_room import too_slow
 from ecoshare.jobs.quantities import format_duration
 from ecoshare.record.budget_record import BudgetRecord, BudgetSummary
 from ecoshare.record.job_history import AttemptHistory, JobHistory
@@ -164,9 +165,11 @@ class RunHistory:
         return tuple(dict.fromkeys(self.lanes[lane].device for lane in lanes if lane in self.lanes))
 
     def unplaceable(self, job: JobHistory) -> str:
-        """Reason in words why a job could not start: a power budget or failed devices; empty if it could."""
+        """Reason in words why a job could not start: a power budget, its own answers, or failed devices; else empty."""
         if self._budget.refusal:
             return self._budget.refusal
+        if job.spec is not None and not job.attempt and (reason := too_slow(job.spec)):
+            return reason
         left = len(self.devices.keys() - self.failures.keys())
         if not self.failures or job.spec is None or job.spec.gpus <= left:
             return ""

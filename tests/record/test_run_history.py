@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from ecoshare.core.commands import ApplySetting, AskSampler, MeasureSetting, MoveJob, OpenLane, ProfileJob, StartJob
 from ecoshare.core.events import (
     Config,
@@ -17,15 +19,18 @@ from ecoshare.core.events import (
     SettingMeasured,
     StopRequested,
 )
+from ecoshare.record.job_summary import job_state
 from ecoshare.record.log_entry import LogEntry
 from ecoshare.record.run_energy import RunEnergy
 from ecoshare.record.run_history import LaneMove, ProfilingSpan, RunHistory
 from ecoshare.record.setting_history import SettingPeriod, setting_words
 from ecoshare.record.window_costs import windows
 from ecoshare.values.attempt import Outcome, Usage
+from ecoshare.values.class_profile import Solo
 from ecoshare.values.device import Device
 from ecoshare.values.job_spec import JobSpec
 from ecoshare.values.measurement import Measurement, MeasurementStatus
+from ecoshare.values.service import ServiceSpec
 from tests.reporting.profiles import PROFILE
 
 DEVICES = (Device("cuda:0", "local", 1 << 30), Device("cuda:1", "local", 1 << 30))
@@ -139,3 +144,13 @@ def test_windows_are_in_the_order_of_their_ends() -> None:
         ProfilingSpan("a", 2.0, 9.0, device="cuda:0"),
         ProfilingSpan("a", 2.0, device="cuda:0"),
     ]
+
+
+@pytest.mark.parametrize(("longest_s", "is_refused"), [(None, False), (0.05, False), (0.06, True)])
+def test_a_service_that_is_too_slow_by_itself_could_not_start(longest_s: float | None, is_refused: bool) -> None:
+    """Before, it was told as stopped by the user, with no numbers."""
+    spec = JobSpec("s", "c", service=ServiceSpec(0.05), solo=Solo(longest_s=longest_s))
+    history = RunHistory([JobArrived(0.0, spec)])
+    why = "its answers take up to 60 ms alone, and its target is 50 ms" if is_refused else ""
+    assert history.unplaceable(history.jobs["s"]) == why
+    assert job_state(history.jobs["s"], False, False, bool(why)) == ("failed" if is_refused else "cancelled")

@@ -19,6 +19,7 @@ from ecoshare.core.placement.job_queue import WaitingJobs
 from ecoshare.core.placement.lane_index import LaneIndex
 from ecoshare.core.records import Job, Lane
 from ecoshare.core.states import JobState, LaneState
+from ecoshare.values.job_spec import JobSpec
 
 HANDOVER_S = 0.001
 """Time (s) that is assumed for a hand-over: many times the measured one, since the process of the service must wake."""
@@ -113,9 +114,8 @@ class LatencyRoom:
         An open-ended service serves until all other jobs have ended. So a job that may not share its lane would wait
         for ever if there were no other lane.
         """
-        service, answer_s = job.spec.service, job.spec.solo.longest_s if job.spec.solo is not None else None
-        if service is not None and answer_s is not None and answer_s > service.p99_s:
-            return f"its answers take up to {_ms(answer_s)} alone, and its target is {_ms(service.p99_s)}"
+        if reason := too_slow(job.spec):
+            return reason
         first: Clash | None = None
         for lane in self._lane_index.lanes.values():
             if lane.state is LaneState.CLOSED:
@@ -126,6 +126,14 @@ class LatencyRoom:
                 return None
             first = first or found
         return None if first is None else f"there is no lane for it: {clash_words(first)}"
+
+
+def too_slow(spec: JobSpec) -> str:
+    """Reason in words why a service cannot keep its target even alone; empty if it can, as far as known."""
+    service, answer_s = spec.service, spec.solo.longest_s if spec.solo is not None else None
+    if service is None or answer_s is None or answer_s <= service.p99_s:
+        return ""
+    return f"its answers take up to {_ms(answer_s)} alone, and its target is {_ms(service.p99_s)}"
 
 
 def clash_words(found: Clash) -> str:
