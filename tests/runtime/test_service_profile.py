@@ -86,11 +86,6 @@ def test_a_service_that_cannot_be_measured_is_said_in_a_line(tmp_path: Path, scr
     assert not saved(tmp_path)
 
 
-def test_a_job_file_is_no_script(tmp_path: Path) -> None:
-    done = profile(tmp_path, str(job_file(tmp_path, {"name": "a", "script": "a.py"})), "--json")
-    assert (done.returncode, done.stdout) == (2, "") and "is a job file: `profile` measures one script" in done.stderr
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(COMPILER is None, reason="the fake driver is written in C, and there is no compiler")
 def test_joules_of_a_request_are_measured_on_a_gpu(tmp_path: Path) -> None:
