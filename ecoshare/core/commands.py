@@ -173,7 +173,7 @@ class KillJob:
 
 @dataclass(frozen=True, slots=True)
 class DropJob:
-    """Give up a paused trial: it never starts again, so its saved state is no longer needed.
+    """Give up a job without a process: a paused trial, or a job that services keep out of every lane for ever.
 
     Attributes:
         reason: One line for the user.

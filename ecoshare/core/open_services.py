@@ -6,14 +6,17 @@
                   ──► parked: KillJob at once             ──► JobExited ──► COMPLETED
                   ──► waiting for a place:                                  COMPLETED
     StopRequested ──► a run of such services alone:           JobExited ──► COMPLETED, unless it had to be killed
+
+A job that could share no lane with them would wait for their ends, and they for its end. It is refused: DropJob.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from ecoshare.core.commands import KillJob
+from ecoshare.core.commands import DropJob, KillJob
 from ecoshare.core.events import JobExited
+from ecoshare.core.placement.strategy import PlacementStrategy
 from ecoshare.core.records import Job
 from ecoshare.core.retries import NO_FAULT_OF_ITS_OWN
 from ecoshare.core.run_state import RunState
@@ -29,17 +32,44 @@ KILLED = 137
 
 
 class OpenServices:
-    """Open-ended services of a run."""
+    """Open-ended services of a run.
 
-    def __init__(self, state: RunState, stops: Stops, end: Callable[[Job, JobState, float, str], None]) -> None:
+    Attributes:
+        kept_out: Waiting jobs that a service keeps out of a lane, open-ended or not, at the last look.
+    """
+
+    def __init__(
+        self,
+        state: RunState,
+        stops: Stops,
+        placement: PlacementStrategy,
+        end: Callable[[Job, JobState, float, str], None],
+        next_id: Callable[[], int],
+    ) -> None:
         """No service has to end yet.
 
         Args:
             state: State of the run.
             stops: Stops of single jobs.
+            placement: Placement of the run.
             end: Ends a job that has no process: its state, the time (s) and the cause.
+            next_id: Function that returns the id of the next command.
         """
-        self._state, self._stops, self._end = state, stops, end
+        self._state, self._stops, self._placement = state, stops, placement
+        self._end, self._next_id = end, next_id
+        self.kept_out: list[Job] = []
+
+    def refuse(self, at_s: float) -> list[DropJob]:
+        """End the waiting jobs that services keep out of every lane, for ever. The others are noted."""
+        latency, commands = self._placement.fit.latency, list[DropJob]()
+        self.kept_out = []
+        for job in latency.kept_out(self._placement.waiting):
+            if reason := latency.never(job):
+                self._end(job, JobState.FAILED, at_s, reason)
+                commands.append(DropJob(self._next_id(), job.spec.name, reason))
+            else:
+                self.kept_out.append(job)
+        return commands
 
     def over(self, at_s: float) -> list[KillJob]:
         """Commands that end all services. Those without a process end at once."""

@@ -91,7 +91,6 @@ class Scheduler:
         self._next_id = partial(next, count(1))  # id of the next command
         self._arrivals = count()
         self._sweeps = Sweeps(self._next_id)
-        self._kept_out: list[Job] = []  # waiting jobs that a service keeps out of a lane
 
     @property
     def stopping(self) -> bool:
@@ -202,7 +201,7 @@ class Scheduler:
         self._review = SettingReview(event, self._placement, self._profiling, self._state, self._next_id)
         self._settings = self._review.selector
         self._stops = Stops(self._placement, self._next_id)
-        self._services = OpenServices(self._state, self._stops, self._end)
+        self._services = OpenServices(self._state, self._stops, self._placement, self._end, self._next_id)
         self._failures = DeviceFailures(
             self._placement, self._profiling, self._settings, self._state, self._stops, self._next_id
         )
@@ -322,7 +321,7 @@ class Scheduler:
         commands = self._ranks.changed(job.lanes)
         if self._fit.grew(job):
             commands += self._carry_out(self._placement.outgrown(job), event.at_s)
-        if self._kept_out:
+        if self._services.kept_out:
             commands += self._fill(event.at_s)
         at_default = all(self._settings.at_default(lane) for lane in job.lanes)
         commands += self._carry_out(self._placement.progressed(job, at_default, event.at_s), event.at_s)
@@ -429,9 +428,7 @@ class Scheduler:
     def _fill(self, at_s: float, newcomer: Job | None = None) -> list[Command]:
         """Use the free places; see `PlacementStrategy.fill`."""
         commands = self._carry_out(self._placement.fill(at_s, newcomer), at_s)
-        kept_out = self._fit.latency.kept_out(self._placement.waiting)
-        self._kept_out = [job for job in kept_out if not self._ends_unplaceable(job, at_s)]
-        return commands
+        return [*commands, *self._services.refuse(at_s)]
 
     def _carry_out(self, steps: Iterable[Step], at_s: float) -> list[Command]:
         """Commands of the steps of the placement strategy. Each step is done before the next is asked for."""

@@ -130,6 +130,11 @@ class JobHistory:
         """Note that the last attempt could not be started."""
         self.refusal, self.finish_s = error, at_s
 
+    def dropped(self, reason: str, at_s: float) -> None:
+        """Note that the job never starts again. A trial that paused keeps the end of its last attempt."""
+        if self.spec is None or not self.spec.sweep:
+            self.exit, self.refusal, self.finish_s = None, reason, at_s
+
     def exited(self, event: JobExited) -> None:
         """Note the end of an attempt."""
         self.exits[event.attempt] = event

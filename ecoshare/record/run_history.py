@@ -19,6 +19,7 @@ from ecoshare.core.commands import (
     ApplySetting,
     AskSampler,
     Command,
+    DropJob,
     MeasureSetting,
     MoveJob,
     OpenLane,
@@ -227,6 +228,8 @@ class RunHistory:
                 self._job(command.job).asked(command)
                 attempt = AttemptHistory(command.job, command.attempt, command.lanes, self.end_s)
                 self._going[command.job] = self._attempts[command.job, command.attempt] = attempt
+            case DropJob():
+                self._job(command.job).dropped(command.reason, self.end_s)
             case ProfileJob():
                 lanes = self._going[command.job].lanes if command.job in self._going else ()
                 device = "".join(self.devices_of(lanes)[:1])

@@ -176,7 +176,7 @@ class VirtualDriver:
         for spec, script in self.jobs.values():
             self._at(script.arrival_s, partial(JobArrived, job=spec))
         if self.stop_s is not None:
-            self._at(self.stop_s, partial(StopRequested, at_once=False), lambda: self.core.live_jobs > 0)
+            self._at(self.stop_s, partial(StopRequested, at_once=False), self._goes_on)
         for at_s, device in self.failures:
             self._at(at_s, partial(self._fails, device))
         for at_s, name in self.misses:
@@ -377,6 +377,10 @@ class VirtualDriver:
             return IterationsDone(at_s, name, usage)
 
         self._at(self.now_s + PROGRESS_S, make, wanted)
+
+    def _goes_on(self) -> bool:
+        """Whether a job has not ended or is to come."""
+        return self.core.live_jobs > 0 or len(self.core.jobs) < len(self.jobs)
 
     def _runs(self, name: str) -> bool:
         return name in self.core.jobs and self.core.jobs[name].state is JobState.RUNNING

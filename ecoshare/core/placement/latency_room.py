@@ -114,8 +114,6 @@ class LatencyRoom:
         An open-ended service serves until all other jobs have ended. So a job that may not share its lane would wait
         for ever if there were no other lane.
         """
-        if reason := too_slow(job.spec):
-            return reason
         first: Clash | None = None
         for lane in self._lane_index.lanes.values():
             if lane.state is LaneState.CLOSED:

@@ -18,7 +18,7 @@ from types import MappingProxyType
 from ecoshare.common.plural import counted
 from ecoshare.core.memory import cached_bytes, lane_bytes, promised
 from ecoshare.core.placement.lane_index import LaneIndex
-from ecoshare.core.placement.latency_room import LatencyRoom
+from ecoshare.core.placement.latency_room import LatencyRoom, too_slow
 from ecoshare.core.placement.power_room import PowerRoom
 from ecoshare.core.profiling_windows import Profiling
 from ecoshare.core.records import Job, Lane
@@ -282,7 +282,7 @@ class MemoryFit:
             return f"needs {counted(gpus, 'device')} of {where}, and {in_node * nodes} can be had"
         if job.spec.memory is not None and job.spec.memory.peak_bytes > largest_bytes:
             return f"needs {job.spec.memory.peak_bytes} bytes, and the largest device has {largest_bytes}"
-        return (self._power and self._power.never(job)) or self.latency.never(job)
+        return (self._power and self._power.never(job)) or too_slow(job.spec) or None
 
     def returns_at_once(self, job: Job) -> bool:
         """Whether memory that a running job gives back is free at once, without a limit to its allocator."""

@@ -54,7 +54,7 @@ class Parting:
             yield self._moves.begin(job, to)
         elif not service.spec.is_open_ended and self._host.may_park(job):
             yield Park(job, None, why)  # it is resumed in this lane only, after the service
-        elif may_be_stopped(job) and not self._fit.never(job):
+        elif may_be_stopped(job) and not self._fit.latency.never(job):
             yield GiveWay([job], None, why)
 
     def _lane_beside(self, job: Job) -> Lane | None:

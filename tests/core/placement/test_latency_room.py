@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ecoshare.core.commands import KillJob, MoveJob, ParkJob, StartJob
+from ecoshare.core.commands import DropJob, KillJob, MoveJob, ParkJob, StartJob
 from ecoshare.core.placement.group_choice import ReasonKind
 from ecoshare.core.reasons import Reasons
 from ecoshare.core.records import Job
@@ -96,6 +96,7 @@ def test_a_job_that_would_wait_for_ever_is_refused_with_the_numbers(policy: str)
     driver = drive(policy, stays, known("a", 0.08, arrival_s=0.1), known("b", arrival_s=0.1), config=ONE_LANE)
     assert driver.states() == {"s": JobState.COMPLETED, "a": JobState.FAILED, "b": JobState.COMPLETED}
     cause = driver.core.jobs["a"].history[-1].cause
+    assert [each.job for each in of(driver, DropJob)] == ["a"], "the log tells it"
     assert cause == (
         "there is no lane for it: a holds the turn for up to 80 ms at a time, so answers of s could take 86 ms "
         "(target: 50 ms)"
