@@ -56,6 +56,12 @@ class ServiceSummary:
     batches: dict[int, int] = field(default_factory=dict)
     energy_per_request_j: float | None = None
 
+    @property
+    def mean_batch(self) -> float | None:
+        """Mean number of requests in a call of the handler; None without calls."""
+        calls = sum(self.batches.values())
+        return sum(size * count for size, count in self.batches.items()) / calls if calls else None
+
 
 def intervals(folder: Path, attempts: int) -> list[RequestInterval]:
     """Intervals of all attempts of a job, in order.

@@ -6,7 +6,8 @@ The service's own process writes the file, since only it sees arrivals and answe
 
     {"from_s": 12.0, "at_s": 13.0, "arrived": 41, ..., "batches": {"1": 12, "4": 7}, "latencies": "HIST..."}
 
-Nothing is written for a time in which nothing happened, and no timer ticks in it.
+Times count from the opening of the run, as in a job's trace. Nothing is written for a time in which nothing happened,
+and no timer ticks in it.
 """
 
 from __future__ import annotations
@@ -40,13 +41,15 @@ class RequestRecorder:
     Any thread may count arrivals. The worker's thread alone counts answers and writes.
     """
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, opened_s: float = 0.0) -> None:
         """Make a recorder.
 
         Args:
             path: Path of the file. It is made with the first line, and opened for each line: the program may close
                 any descriptor.
+            opened_s: Time (s) on the monotonic clock from which the times in the file count.
         """
+        self._opened_s = opened_s
         self._path = Path(path).absolute()  # the program may change its working folder
         self._lock = threading.Lock()
         self._counts: Counter[str] = Counter()
@@ -105,7 +108,8 @@ class RequestRecorder:
         with self._lock:
             if self._from_s == math.inf:
                 return
-            line: dict[str, Any] = {"from_s": self._from_s, "at_s": time.monotonic()}
+            from_s, at_s = self._from_s - self._opened_s, time.monotonic() - self._opened_s
+            line: dict[str, Any] = {"from_s": from_s, "at_s": at_s}
             line |= {name: self._counts[name] for name in COUNTS}
             line |= {"batches": dict(sorted(self._batches.items())), "longest_queue": self._longest_queue}
             self._counts.clear()
