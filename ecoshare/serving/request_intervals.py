@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -127,6 +127,12 @@ def total(intervals: Iterable[RequestInterval]) -> RequestTotals:
         longest_queue=max((each.longest_queue for each in all_of_them), default=0),
         **_times(all_of_them),
     )
+
+
+def mean_batch(batches: Mapping[int, int]) -> float | None:
+    """Mean number of requests in a call of the handler, of the number of calls by requests; None without calls."""
+    calls = sum(batches.values())
+    return sum(size * count for size, count in batches.items()) / calls if calls else None
 
 
 def percentiles_s(intervals: Iterable[RequestInterval], percentiles: Sequence[float]) -> list[float]:

@@ -74,8 +74,15 @@ def test_many_intervals_are_thinned_and_no_request_is_lost() -> None:
     thinned = columns(found)
     assert 150 <= len(thinned) <= 200
     assert sum(sum(each.counts) for each in thinned) == sum(each.arrived for each in found)
-    assert all(each.p50_s == pytest.approx(0.02, rel=1e-3) for each in thinned)
+    assert all(each.p99_s == pytest.approx(0.03, rel=1e-3) for each in thinned[:-1])
     assert all(one.to_s <= other.from_s for one, other in pairwise(thinned))
+
+
+def test_intervals_of_several_processes_are_drawn_as_one_line() -> None:
+    found = [interval(20.0 + 0.5 * at, [0.01]) for at in range(8)]
+    drawn_as = columns(found)
+    assert [sum(each.counts) for each in drawn_as] == [2, 2, 2, 2]
+    assert [each.from_s for each in drawn_as] == [20.0, 21.0, 22.0, 23.0]
 
 
 def test_a_minute_in_which_the_target_was_missed_is_marked() -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -74,14 +75,18 @@ class RequestColumn:
 
 
 def columns(intervals: Sequence[RequestInterval], most: int = _MOST_COLUMNS) -> list[RequestColumn]:
-    """At most `most` columns: an interval each, or of more intervals those that begin in equal parts of the time."""
+    """Columns of the intervals of a service, at most `most`.
+
+    A column is an interval. If there are more, or if they overlap since the service has several processes, a column has
+    those that begin in an equal part of the time, of a second or more.
+    """
+    if len(intervals) <= most and all(one.at_s <= other.from_s for one, other in pairwise(intervals)):
+        return [RequestColumn.of([each]) for each in intervals]
     groups: dict[int, list[RequestInterval]] = {}
-    if not intervals:
-        return []
-    begin_s, length_s = intervals[0].from_s, intervals[-1].at_s - intervals[0].from_s
-    for place, each in enumerate(intervals):
-        at = place if len(intervals) <= most else min(most - 1, int((each.from_s - begin_s) / length_s * most))
-        groups.setdefault(at, []).append(each)
+    begin_s = intervals[0].from_s
+    part_s = max((intervals[-1].from_s - begin_s) / (most - 1), 1.0)
+    for each in intervals:
+        groups.setdefault(int((each.from_s - begin_s) / part_s), []).append(each)
     return [RequestColumn.of(group) for group in groups.values()]
 
 
