@@ -55,6 +55,7 @@ COLUMNS: dict[str, type] = {
     "steps": int,
     "error": str,
     "service_target_s": float,
+    "service_missed_minutes": int,
     "service_arrived": int,
     "service_answered": int,
     "service_late": int,

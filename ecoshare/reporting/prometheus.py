@@ -26,6 +26,7 @@ _HELP = {
     "ecoshare_job_turn_seconds_total": ("counter", "Time for which the last attempt of a job held the turn."),
     "ecoshare_job_energy_joules_total": ("counter", "Energy of a job."),
     "ecoshare_service_target_seconds": ("gauge", "Target of the 99th percentile of latencies."),
+    "ecoshare_service_missed_minutes_total": ("counter", "Minutes in which the target was missed."),
     "ecoshare_service_requests_total": ("counter", "Requests by what became of them."),
     "ecoshare_service_latency_seconds": ("histogram", "Time from the arrival of a request to its answer."),
     "ecoshare_service_batch_requests": ("histogram", "Requests in a call of the handler."),
@@ -67,6 +68,7 @@ def _samples(job: JobSummary, requests: Sequence[RequestInterval]) -> Iterator[S
 def _of_service(name: str, service: ServiceSummary, requests: Sequence[RequestInterval]) -> Iterator[Sample]:
     own = {"name": name}
     yield "ecoshare_service_target_seconds", "", own, service.target_s
+    yield "ecoshare_service_missed_minutes_total", "", own, service.missed_minutes
     results = {
         "in_time": service.answered - service.late,
         "late": service.late,

@@ -219,7 +219,13 @@ class Driver:
         )
         self._targets = TargetReports(self.attempts, parts.folder.job, self.now_s, self._tell)
         self._viewing = Viewing(
-            parts.plan, self.core, self.attempts.live, self.attempts.tables, self.sweeping, self.attempts.usage
+            parts.plan,
+            self.core,
+            self.attempts.live,
+            self.attempts.tables,
+            self.sweeping,
+            self.attempts.usage,
+            self._targets.view,
         )
 
     def now_s(self) -> float:

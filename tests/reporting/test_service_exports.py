@@ -61,6 +61,7 @@ def test_the_metrics_count_requests_by_result_and_latencies_in_buckets() -> None
     assert found["ecoshare_service_latency_seconds_sum"]["job0",] == pytest.approx(0.144, rel=1e-3)
     assert found["ecoshare_service_batch_requests_bucket"] == {("job0", "1"): 5, ("job0", "+Inf"): 5}
     assert found["ecoshare_service_target_seconds"] == {("job0",): 0.05}
+    assert found["ecoshare_service_missed_minutes_total"] == {("job0",): 0}
     assert found["ecoshare_service_queue_peak_requests"] == {("job0",): 3}
 
 

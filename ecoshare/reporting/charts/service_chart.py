@@ -22,7 +22,6 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, PercentFormatter
 
 from ecoshare.common.plural import counted
-from ecoshare.core.events import TargetMissed
 from ecoshare.core.missed_targets import SPAN_S
 from ecoshare.jobs.quantities import format_duration
 from ecoshare.record.job_summary import JobSummary
@@ -106,8 +105,9 @@ def service(data: RunData, job: JobSummary) -> Chart:
     heights = _HEIGHTS if held else _HEIGHTS[:2]
     figure = Figure((WIDTH_IN, sum(heights) + 0.5), layout="constrained")
     panels = figure.subplots(len(heights), 1, sharex=True, height_ratios=heights)
-    missed = [each for each in data.history.entries if isinstance(each, TargetMissed) and each.job == job.name]
-    handles = _draw_latencies(panels[0], found, job.service.target_s, missed)
+    told = data.history.jobs.get(job.name)
+    missed_s = [at_s for at_s, _ in told.missed] if told is not None else []
+    handles = _draw_latencies(panels[0], found, job.service.target_s, missed_s)
     handles += _draw_requests(panels[1], found)
     if held:
         handles += _draw_turns(panels[2], held, edges)
@@ -137,9 +137,9 @@ def _alt(job: JobSummary) -> str:
 
 
 def _draw_latencies(
-    axes: Axes, found: Sequence[RequestColumn], target_s: float, missed: Sequence[TargetMissed]
+    axes: Axes, found: Sequence[RequestColumn], target_s: float, missed_s: Sequence[float]
 ) -> list[Any]:
-    """Draw the percentiles and the target, and return the handles for the legend."""
+    """Draw the percentiles, the target and the minutes that end at `missed_s`; return the handles for the legend."""
     times_s = np.array([[each.from_s, each.to_s] for each in found])
     begins_late = np.append(times_s[1:, 0] - times_s[:-1, 1] > _IDLE_S, False)
     lines = []
@@ -154,9 +154,9 @@ def _draw_latencies(
     target.set_label(f"target {format_duration(target_s)}")
     handles: list[Any] = [*lines, target]
     _mark(axes, found)
-    for each in missed:
-        axes.axvspan(max(0.0, each.at_s - SPAN_S), each.at_s, facecolor=GRID, alpha=0.4, linewidth=0.0)
-    if missed:
+    for at_s in missed_s:
+        axes.axvspan(max(0.0, at_s - SPAN_S), at_s, facecolor=GRID, alpha=0.4, linewidth=0.0)
+    if missed_s:
         handles.append(Patch(facecolor=GRID, alpha=0.4, label="target missed for a minute"))
     known_s = [value_s for each in found for value_s in (each.p50_s, each.p99_s) if not math.isnan(value_s)]
     _scale(axes, [*known_s, target_s])
