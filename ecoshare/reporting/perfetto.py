@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
@@ -42,11 +43,13 @@ from ecoshare.record.job_history import AttemptHistory, ParkedSpan, split_by_par
 from ecoshare.record.job_summary import JobSummary
 from ecoshare.record.run_data import RunData, TurnSpan
 from ecoshare.record.samples import Sample, job_of, shortest_s
-from ecoshare.serving.request_intervals import RequestInterval, mean_batch, percentiles_s
-from ecoshare.serving.request_record import COUNTS
+from ecoshare.reporting.request_columns import request_columns
+from ecoshare.serving.request_intervals import RequestInterval
 from ecoshare.values.joules import ATTRIBUTED, MEASURED, MODELLED
 
 _SEQUENCE = 1
+_MOST_COLUMNS = 5_000
+"""Most seconds with requests of a service that are shown one by one. In a longer run, a slice has several."""
 _WORDS = {Kind.TRAIN: "train", Kind.EVAL: "eval"}
 
 
@@ -238,23 +241,24 @@ def _turns_of_life(
 
 
 def _services(trace: _Trace, device: int, requests: Mapping[str, Sequence[RequestInterval]]) -> None:
-    """Slices for the intervals in which services had requests, and counters of their latencies and batches."""
+    """Slices for the times in which services had requests, and counters of their latencies and batches."""
     group = trace.track("services", device) if any(requests.values()) else None
-    for name, found in requests.items():
+    for name, intervals in requests.items():
+        found = request_columns(intervals, _MOST_COLUMNS)
         if group is None or not found:
             continue
         track = trace.track(name, group)
         # Slices of one track must nest, and intervals of several processes overlap.
-        ends_s = [min(one.at_s, other.from_s) for one, other in pairwise(found)] + [found[-1].at_s]
+        ends_s = [min(one.to_s, other.from_s) for one, other in pairwise(found)] + [found[-1].to_s]
         for each, to_s in zip(found, ends_s, strict=True):
-            counts = {word: getattr(each, word) for word in COUNTS}
             words = f"{each.answered} answered" + (f", {each.late} late" if each.late else "")
-            trace.slice(track, each.from_s, to_s, words, longest_queue=each.longest_queue, **counts)
-        known = [(each, percentiles_s([each], (50.0, 99.0))) for each in found]
-        for place, word in enumerate(("p50", "p99")):
-            values = ((each.from_s, 1e3 * at[place]) for each, at in known if each.latencies)
-            _counter(trace, device, f"{word} of {name}", "ms", values)
-        batches = ((each.from_s, mean_batch(each.batches)) for each in found)
+            told = {"late": each.late, "unanswered": each.unanswered, "longest_queue": each.longest_queue}
+            trace.slice(track, each.from_s, to_s, words, answered=each.answered, **told)
+        for word in ("p50", "p99"):
+            values_s = [(each.from_s, getattr(each, f"{word}_s")) for each in found]
+            known = ((at_s, 1e3 * value_s) for at_s, value_s in values_s if not math.isnan(value_s))
+            _counter(trace, device, f"{word} of {name}", "ms", known)
+        batches = ((each.from_s, each.mean_batch) for each in found)
         _counter(trace, device, f"mean batch of {name}", "requests", batches)
 
 

@@ -13,9 +13,9 @@ from ecoshare.record.run_data import RunData
 from ecoshare.record.run_history import RunHistory
 from ecoshare.reporting import charts
 from ecoshare.reporting.charts.look import Chart
-from ecoshare.reporting.charts.service_chart import columns
 from ecoshare.reporting.html import html
 from ecoshare.reporting.report_section import ReportInput, ReportSection
+from ecoshare.reporting.request_columns import request_columns
 from ecoshare.reporting.sections import services_section
 from tests.reporting.made_run import run
 from tests.reporting.made_service import TARGET_S, interval, with_service
@@ -71,7 +71,7 @@ def test_below_stand_the_turns_of_the_jobs_in_its_lane_alone() -> None:
 
 def test_many_intervals_are_thinned_and_no_request_is_lost() -> None:
     found = [interval(2.0 * at, [0.01 * (1 + at % 3)] * 2, failed=at % 2) for at in range(900)]
-    thinned = columns(found)
+    thinned = request_columns(found, 200)
     assert 150 <= len(thinned) <= 200
     assert sum(sum(each.counts) for each in thinned) == sum(each.arrived for each in found)
     assert all(each.p99_s == pytest.approx(0.03, rel=1e-3) for each in thinned[:-1])
@@ -80,7 +80,7 @@ def test_many_intervals_are_thinned_and_no_request_is_lost() -> None:
 
 def test_intervals_of_several_processes_are_drawn_as_one_line() -> None:
     found = [interval(20.0 + 0.5 * at, [0.01]) for at in range(8)]
-    drawn_as = columns(found)
+    drawn_as = request_columns(found, 200)
     assert [sum(each.counts) for each in drawn_as] == [2, 2, 2, 2]
     assert [each.from_s for each in drawn_as] == [20.0, 21.0, 22.0, 23.0]
 

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -30,7 +28,7 @@ from ecoshare.reporting.charts.axes import WIDTH_IN, add_legend, fill_area, time
 from ecoshare.reporting.charts.lane_chart import Stay, stays
 from ecoshare.reporting.charts.look import GREY, GRID, INK, Chart, Look, looks_of
 from ecoshare.reporting.charts.time_columns import COLUMNS, Array, part_held
-from ecoshare.serving.request_intervals import RequestInterval, percentiles_s
+from ecoshare.reporting.request_columns import RequestColumn, request_columns
 
 _MOST_COLUMNS = COLUMNS // 2
 _MOST_NAMED = 8
@@ -47,53 +45,11 @@ _ANSWERS: tuple[tuple[str, dict[str, Any]], ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class RequestColumn:
-    """Requests of successive intervals, drawn as one.
-
-    Attributes:
-        p50_s: 50th percentile of latencies (s); NaN without answers.
-        p99_s: 99th percentile (s).
-        counts: Numbers of requests that were answered in time, answered late, and failed or refused.
-    """
-
-    from_s: float
-    to_s: float
-    p50_s: float
-    p99_s: float
-    counts: tuple[int, int, int]
-
-    @classmethod
-    def of(cls, found: Sequence[RequestInterval]) -> RequestColumn:
-        """Column of at least one interval."""
-        late = sum(each.late for each in found)
-        answered = sum(each.answered for each in found)
-        lost = sum(each.failed + each.refused for each in found)
-        p50_s, p99_s = percentiles_s(found, (50.0, 99.0))
-        return cls(found[0].from_s, found[-1].at_s, p50_s, p99_s, (answered - late, late, lost))
-
-
-def columns(intervals: Sequence[RequestInterval], most: int = _MOST_COLUMNS) -> list[RequestColumn]:
-    """Columns of the intervals of a service, at most `most`.
-
-    A column is an interval. If there are more, or if they overlap since the service has several processes, a column has
-    those that begin in an equal part of the time, of a second or more.
-    """
-    if len(intervals) <= most and all(one.at_s <= other.from_s for one, other in pairwise(intervals)):
-        return [RequestColumn.of([each]) for each in intervals]
-    groups: dict[int, list[RequestInterval]] = {}
-    begin_s = intervals[0].from_s
-    part_s = max((intervals[-1].from_s - begin_s) / (most - 1), 1.0)
-    for each in intervals:
-        groups.setdefault(int((each.from_s - begin_s) / part_s), []).append(each)
-    return [RequestColumn.of(group) for group in groups.values()]
-
-
 def service(data: RunData, job: JobSummary) -> Chart:
     """Chart of the latencies and requests of a service over time, and of the turns in its lane."""
     assert job.service is not None, "the job is a service"
     key, title = f"service-{job.name}", f"Service {job.name}"
-    found = columns(data.requests.get(job.name, []))
+    found = request_columns(data.requests.get(job.name, []), _MOST_COLUMNS)
     if not found:
         return Chart(key, title, "Not known: no request has come.")
     everything = stays(data)

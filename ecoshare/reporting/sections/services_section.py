@@ -20,7 +20,7 @@ _BODY = """\
 <thead><tr>{% for column in rows[0] %}<th scope="col">{{ column }}</th>{% endfor %}</tr></thead>
 <tbody>
 {% for row in rows %}
-<tr>{% for column, value in row.items() %}{% if loop.first %}<th scope="row">{{ value }}</th>{% else %}<td{% if column == "p99" and row["service"] in missed %} class="failed"{% elif value == not_known %} class="quiet"{% endif %}>{{ value }}</td>{% endif %}{% endfor %}</tr>
+<tr>{% for column, value in row.items() %}{% if loop.first %}<th scope="row">{{ value }}</th>{% else %}<td class="{{ "" if loop.last else "brief" }}{{ " failed" if column == "p99" and row["service"] in missed else " quiet" if value == not_known else "" }}">{{ value }}</td>{% endif %}{% endfor %}</tr>
 {% endfor %}
 </tbody>
 </table>
