@@ -66,7 +66,7 @@ def _row(job: JobSummary, service: ServiceSummary) -> dict[str, str]:
         "refused": str(service.refused),
         "goodput": NOT_KNOWN if service.goodput_per_s is None else f"{number(service.goodput_per_s)}/s",
         "mean batch": NOT_KNOWN if service.mean_batch is None else f"{service.mean_batch:.2f}",
-        "energy/request": NOT_KNOWN if energy_j is None else f"{small_energy(energy_j)} {source}",
+        "energy per request": NOT_KNOWN if energy_j is None else f"{small_energy(energy_j)} {source}",
     }
 
 

@@ -13,14 +13,16 @@ from ecoshare.reporting.service_table import service_rows
 PLACE = 25
 
 _MOST_DRAWN = 8
+_LESSER = ("p50", "p90", "p99.9", "goodput", "mean batch")
+"""Columns that a narrow page drops."""
 
 _BODY = """\
 <p class="quiet">Latencies run from the arrival of a request to its answer. Goodput: answers in time a second, from the first request on.{% if left_out %} Drawn are the {{ drawn }} services that kept their targets worst.{% endif %}</p>
 <table class="fit">
-<thead><tr>{% for column in rows[0] %}<th scope="col">{{ column }}</th>{% endfor %}</tr></thead>
+<thead><tr>{% for column in rows[0] %}<th scope="col"{% if column in lesser %} class="lesser"{% endif %}>{{ column }}</th>{% endfor %}</tr></thead>
 <tbody>
 {% for row in rows %}
-<tr>{% for column, value in row.items() %}{% if loop.first %}<th scope="row">{{ value }}</th>{% else %}<td class="{{ "" if loop.last else "brief" }}{{ " failed" if column == "p99" and row["service"] in missed else " quiet" if value == not_known else "" }}">{{ value }}</td>{% endif %}{% endfor %}</tr>
+<tr>{% for column, value in row.items() %}{% if loop.first %}<th scope="row">{{ value }}</th>{% else %}<td class="{{ "lesser" if column in lesser else "" }}{{ "" if loop.last else " brief" }}{{ " failed" if column == "p99" and row["service"] in missed else " quiet" if value == not_known else "" }}">{{ value }}</td>{% endif %}{% endfor %}</tr>
 {% endfor %}
 </tbody>
 </table>
@@ -42,6 +44,7 @@ def sections(report: ReportInput) -> Iterator[ReportSection]:
     body = fragment(
         _BODY,
         rows=service_rows(services),
+        lesser=_LESSER,
         missed={job.name for job in services if job.service is not None and job.service.met is False},
         drawn=len(shown),
         left_out=len(shown) < len(services),
