@@ -53,7 +53,6 @@ COLUMNS: dict[str, type] = {
     "values": str,
     "value": float,
     "steps": int,
-    "error": str,
     "service_target_s": float,
     "service_missed_minutes": int,
     "service_arrived": int,
@@ -70,6 +69,7 @@ COLUMNS: dict[str, type] = {
     "service_p999_s": float,
     "service_mean_batch": float,
     "service_energy_per_request_j": float,
+    "error": str,
 }
 
 
