@@ -26,7 +26,7 @@ from tuner.physics import grey_box
 from tuner.prior import Prior
 from tuner.response_process import ResponseProcess, hypotheses
 from tuner.service_load import Array, ServiceLoad, served
-from tuner.space import Role, Setting, Space, Value
+from tuner.space import Knob, Role, Setting, Space, Value
 
 Places = NDArray[np.int64]
 
@@ -39,6 +39,8 @@ _POWER_SD, _TURN_SD, _RATIO_SD, _ITERATION_SD = 0.05, 0.05, 0.4, 0.05
 _RATIO_SPREAD = 3.0
 """Factor of the noise and of the residual of the p99: a percentile of 1,000 requests is good to 3 to 10 %, and the
 formula to 10 % between settings of one service."""
+_NO_KNOB = Knob("none", (1.0,))
+"""Knob of a job for which nothing can be set: only the batch of the service can."""
 _TRUST = 0.98
 """Probability that a service follows the physical model. An upper bound must not be that of the exceptions."""
 _MOST_LATE = 4.0
@@ -128,13 +130,13 @@ def _alone(
 
 def _without_batch(space: Space, default: Setting, job: TrainingLoad, time: str, seed: int) -> tuple[Array, Array]:
     """The same of a job that the batch of the service does not change, at all settings of the service's space."""
-    names = [knob.name for knob in space.knobs if knob.role is not Role.WORK_SIZE]
+    knobs = [knob for knob in space.knobs if knob.role is not Role.WORK_SIZE] or [_NO_KNOB]
 
-    def reduced(setting: Setting) -> dict[str, float | str]:
-        return {name: setting[name] for name in names}
+    def reduced(setting: Setting) -> dict[str, Value]:
+        return {knob.name: setting.get(knob.name, 1.0) for knob in knobs}
 
-    distinct = {tuple(each[name] for name in names): reduced(each) for each in space.settings}
-    own = Space([knob for knob in space.knobs if knob.name in names], distinct.values())
+    distinct = {tuple(reduced(each).values()): reduced(each) for each in space.settings}
+    own = Space(knobs, distinct.values())
     evaluations = [Evaluation(reduced(each.setting), each.observed, each.status) for each in job.evaluations]
     where = [own.index(reduced(each)) for each in space.settings]
     power_w, time_s = _alone(own, reduced(default), evaluations, time, seed)

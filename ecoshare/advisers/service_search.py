@@ -148,8 +148,8 @@ class ServiceSearch:
             seed: Seed of the tuner.
 
         Raises:
-            ValueError: The target, the confidence or the budget is out of range, the first measurement has no numbers,
-                or a number of a job is missing or not positive.
+            ValueError: The target, the confidence or the budget is out of range, or a number of the first measurement
+                is missing or not positive.
         """
         if not (math.isfinite(target_s) and target_s > 0.0):
             raise ValueError(f"a target of {target_s:g} s: expected a positive time")
@@ -159,9 +159,8 @@ class ServiceSearch:
             raise ValueError(f"a budget of {budget} measurements: expected at least 1")
         if first.status is not MeasurementStatus.MEASURED:
             raise ValueError("the default setting was not measured, and the search begins with it")
-        missing = sorted({job.name for job in training} - first.times_s.keys())
-        if missing:
-            raise ValueError(f"the first measurement lacks the iteration time of {listed(missing)}")
+        if not all(math.isfinite(each) and each > 0.0 for each in (first.power_w, first.batch, first.batch_s)):
+            raise ValueError("power and batches of the first measurement are positive numbers")
         self.space, self.default, self.target_s, self.confidence = space, dict(default), target_s, confidence
         self.measurements: list[tuple[dict[str, float | str], ServiceMeasurement]] = []
         self.ending: ServiceSearchEnding | None = None
@@ -205,7 +204,10 @@ class ServiceSearch:
         observed = {}
         if has_numbers:
             observed = {POWER: found.power_w, TURN: found.turn_s, P99: told_p99_s(found.p99_s, self.target_s)}
-            observed |= {job.name: found.times_s[job.name] for job in self._training if job.name in found.times_s}
+            missing = sorted({job.name for job in self._training} - found.times_s.keys())
+            if missing:
+                raise ValueError(f"a measurement lacks the iteration time of {listed(missing)}")
+            observed |= {job.name: found.times_s[job.name] for job in self._training}
         self._tuner.tell(self._asked, observed, status)
         self.measurements.append((self._asked, found))
         self._asked = None

@@ -70,6 +70,16 @@ def test_only_sure_settings_are_tried_and_the_best_keeps_the_target(training: bo
     assert best is not None and joules[best["clock"]] < joules[1500.0]
 
 
+def test_a_batch_may_be_the_only_knob_beside_training() -> None:
+    space = Space.product(Knob("batch", (1.0, 4.0, 16.0), Role.WORK_SIZE))
+    first = measured(DEFAULT, training=True)
+    searching = ServiceSearch(space, {"batch": 16.0}, 2.0 * first.p99_s, LOAD, first, [TRAINING])
+    assert searching.best == {"batch": 16.0}
+    bounds_s = [searching.bound_s(each) for each in space.settings]
+    assert all(math.isfinite(each) and each > 0.0 for each in bounds_s)
+    assert bounds_s[0] >= bounds_s[2], "batches of one cannot be sure to keep up"
+
+
 def test_a_target_that_no_setting_keeps_is_told() -> None:
     searching = search(0.2 * measured(DEFAULT).p99_s)
     assert list(steps(searching)) == []
@@ -107,6 +117,12 @@ def test_arguments_out_of_range_are_refused_in_one_line(options: dict[str, Any],
     with pytest.raises(ValueError) as refused:
         search(**options)
     assert str(refused.value) == words
+
+
+def test_a_first_measurement_of_an_idle_service_is_refused() -> None:
+    idle = ServiceMeasurement(40.0, math.nan, 0.0, 0.0)
+    with pytest.raises(ValueError, match="positive numbers"):
+        ServiceSearch(SPACE, DEFAULT, 1.0, LOAD, idle)
 
 
 def test_the_time_of_a_neighbour_must_be_known() -> None:
