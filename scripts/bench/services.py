@@ -13,14 +13,20 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from scripts.bench.benchmarking import Figure, Options, run_benchmark
+from scripts.bench.benchmarking import Figure, Options, run_benchmark, say
 from scripts.bench.services_beside import beside, step
 from scripts.bench.services_many import many
+from scripts.bench.services_ways import KINDS, request_times_s
 
-PARTS: dict[str, Callable[[Path, bool], list[Figure]]] = {"many": many, "beside": beside, "step": step}
+PARTS: dict[str, Callable[[Path, bool, Mapping[str, float]], list[Figure]]] = {
+    "many": many,
+    "beside": beside,
+    "step": step,
+}
+QUICK_PARTS = ("many", "beside")
 
 
 class ServicesOptions(Options):
@@ -35,11 +41,13 @@ class ServicesOptions(Options):
 
 def measure(options: ServicesOptions) -> list[Figure]:
     """All figures, or those of one part."""
-    figures = []
+    times_s = request_times_s(KINDS)
+    say("processor time of a request: " + ", ".join(f"{kind} {1000 * each:.2f} ms" for kind, each in times_s.items()))
+    figures, quick = list[Figure](), options.quick
     with tempfile.TemporaryDirectory(prefix="bench-services-") as name:
-        for part in [options.only] if options.only else list(PARTS):
+        for part in [options.only] if options.only else QUICK_PARTS if quick else PARTS:
             (folder := Path(name, part)).mkdir()
-            figures += PARTS[part](folder, options.quick)
+            figures += PARTS[part](folder, quick, times_s)
     return figures
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from ecoshare.serving.request_intervals import RequestTotals, total
 from scripts.bench.benchmarking import Figure, median, say
-from scripts.bench.services_many import request_times_s
 from scripts.bench.services_ways import Ran, Service, kept_share, plain, poisson, shared
 from scripts.bench.turns import Alone
 
@@ -17,8 +17,11 @@ LOAD = 0.2
 
 TARGET_S = 0.05
 ITERATIONS_MS, QUICK_ITERATIONS_MS = (5, 20), (5,)
+QUICK_LAYERS = 10
+"""Number of layers that gives iterations of about 5 ms."""
+
 ROUNDS = 2
-SERVE_S, QUICK_SERVE_S = 8.0, 3.0
+SERVE_S, QUICK_SERVE_S = 8.0, 2.5
 STEP_LOAD, STEP_FACTOR = 0.1, 4.0
 STEP_S, QUICK_STEP_S = 8.0, 2.5
 """Time (s) before the step, of the step, and after it."""
@@ -27,8 +30,10 @@ BACK = 0.9
 """Part of the speed before the step at which the training is back."""
 
 
-def layers_of(iterations_ms: tuple[int, ...]) -> dict[int, int]:
-    """Number of layers of a model with iterations of each length (ms)."""
+def layers_of(iterations_ms: tuple[int, ...], quick: bool) -> dict[int, int]:
+    """Number of layers of a model with iterations of each length (ms): measured, unless it must be quick."""
+    if quick:
+        return dict.fromkeys(iterations_ms, QUICK_LAYERS)
     process = Alone("1")
     try:
         return {each: process.layers_for(each) for each in iterations_ms}
@@ -38,7 +43,7 @@ def layers_of(iterations_ms: tuple[int, ...]) -> dict[int, int]:
 
 @dataclass(frozen=True)
 class Round:
-    """What one round has measured.
+    """Measurements of one round.
 
     Attributes:
         alone: Service alone.
@@ -57,10 +62,10 @@ class Round:
     equal_answers: bool
 
 
-def beside(folder: Path, quick: bool) -> list[Figure]:
+def beside(folder: Path, quick: bool, times_s: Mapping[str, float]) -> list[Figure]:
     """Figures of one service beside one training job."""
     lengths_ms, serve_s = (QUICK_ITERATIONS_MS, QUICK_SERVE_S) if quick else (ITERATIONS_MS, SERVE_S)
-    layers, request_s = layers_of(lengths_ms), request_times_s([KIND])[KIND]
+    layers, request_s = layers_of(lengths_ms, quick), times_s[KIND]
     figures = []
     for length_ms in lengths_ms:
         rounds = []
@@ -75,8 +80,9 @@ def beside(folder: Path, quick: bool) -> list[Figure]:
 def _round(folder: Path, service: Service, layers: int, serve_s: float, quick: bool) -> Round:
     trained = plain(folder / "training", [], layers, serve_s=serve_s)
     served = plain(folder / "service", [service])
-    ways = {"": shared(folder / "run", [service], layers), ", both at once": plain(folder / "blind", [service], layers)}
+    ways = {"": shared(folder / "run", [service], layers)}
     if not quick:
+        ways[", both at once"] = plain(folder / "blind", [service], layers)
         ways[", nice"] = plain(folder / "nice", [service], layers, nice=19)
     warm = trained.ends_s[20:]
     speed = (len(warm) - 1) / (warm[-1] - warm[0])
@@ -128,10 +134,10 @@ def _figures(name: str, rounds: list[Round]) -> list[Figure]:
     ]
 
 
-def step(folder: Path, quick: bool) -> list[Figure]:
+def step(folder: Path, quick: bool, times_s: Mapping[str, float]) -> list[Figure]:
     """Figures of a load that rises and falls again."""
     part_s = QUICK_STEP_S if quick else STEP_S
-    layers, request_s = layers_of((5,))[5], request_times_s([KIND])[KIND]
+    layers, request_s = layers_of((5,), quick)[5], times_s[KIND]
     kept, back_s = [], []
     for number in range(1 if quick else ROUNDS):
         arrivals_s: list[float] = []

@@ -2,37 +2,23 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from ecoshare.serving.request_intervals import RequestTotals, total
 from scripts.bench.benchmarking import Figure, say
-from scripts.bench.services_ways import SERVICE, Ran, Service, plain, poisson, processor, shared
+from scripts.bench.services_ways import KINDS, Ran, Service, plain, poisson, shared
 
-KINDS = ("mlp", "cnn", "transformer")
-COUNT, QUICK_COUNT = 42, 6
+COUNT, QUICK_COUNT = 42, 4
 LOAD = 0.3
 """Part of the processor that all services need together."""
 
-SERVE_S, QUICK_SERVE_S = 45.0, 3.0
+SERVE_S, QUICK_SERVE_S = 45.0, 2.5
 
 
-def request_times_s(kinds: Iterable[str]) -> dict[str, float]:
-    """Processor time (s) of a request of each model alone."""
-    line = ["taskset", "--cpu-list", str(processor()), sys.executable, SERVICE, *kinds, "--time"]
-    done = subprocess.run(line, capture_output=True, text=True, check=True)
-    found: dict[str, float] = json.loads(done.stdout)
-    return found
-
-
-def many(folder: Path, quick: bool) -> list[Figure]:
+def many(folder: Path, quick: bool, times_s: Mapping[str, float]) -> list[Figure]:
     """Figures of many services."""
     count, serve_s = (QUICK_COUNT, QUICK_SERVE_S) if quick else (COUNT, SERVE_S)
-    times_s = request_times_s(KINDS)
-    say("time of a request: " + ", ".join(f"{kind} {1000 * each:.2f} ms" for kind, each in times_s.items()))
     services = []
     for number in range(count):
         kind = KINDS[number % len(KINDS)]

@@ -15,7 +15,7 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -26,6 +26,9 @@ from ecoshare.runtime import reaping
 from ecoshare.serving.request_intervals import RequestInterval, RequestTotals, read
 from scripts.bench.benchmarking import JOBS
 from scripts.bench.job_file import JobEntry, write_jobs
+
+KINDS = ("mlp", "cnn", "transformer")
+"""Models of the services."""
 
 SERVICE, TRAINING = str(JOBS / "service_job.py"), str(JOBS / "beside_job.py")
 _READY_WITHIN_S, _DONE_WITHIN_S = 300.0, 120.0
@@ -56,7 +59,7 @@ class Service:
 
 @dataclass(frozen=True)
 class Served:
-    """What a service did.
+    """Result of a service.
 
     Attributes:
         intervals: Record of its requests.
@@ -80,10 +83,10 @@ class Served:
 
 @dataclass
 class Ran:
-    """What all jobs of one way did.
+    """Result of all jobs in one way.
 
     Attributes:
-        services: What each service did, by name.
+        services: Result of each service, by name.
         ends_s: Time (s) at the end of each iteration of the training.
         losses: Loss of each iteration.
         memory_bytes: Memory of all processes while they serve, shared pages in proportion.
@@ -99,6 +102,14 @@ class Ran:
     def speed(self, from_s: float, to_s: float) -> float:
         """Iterations of the training per second between two times (s)."""
         return sum(from_s < each <= to_s for each in self.ends_s) / (to_s - from_s)
+
+
+def request_times_s(kinds: Iterable[str]) -> dict[str, float]:
+    """Processor time (s) of a request of each model alone."""
+    line = ["taskset", "--cpu-list", str(processor()), sys.executable, SERVICE, *kinds, "--time"]
+    done = subprocess.run(line, capture_output=True, text=True, check=True)
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
 
 
 def poisson(rate_per_s: float, seconds: float, seed: int, from_s: float = 0.0) -> list[float]:
@@ -182,6 +193,8 @@ def shared(
     line = [sys.executable, "-m", "ecoshare", "run", str(write_jobs(folder, jobs)), "--device", device]
     line += ["--policy", "fair", "--lanes", "1", "--jobs-per-lane", str(len(jobs)), "--no-profiles", "--no-report"]
     line += ["--json", "--control", "off", "--runs", str(folder / "runs"), *options]
+    if kind == "cpu":  # a job of an unseen class is granted 512 MiB there, whatever it takes
+        line += ["--memory", f"{len(jobs)} GiB"]
     one = partial(os.sched_setaffinity, 0, {processor()}) if kind == "cpu" else None
     run = folder / "runs" / "latest"
     controller = _popen(line, folder, one)
@@ -267,7 +280,7 @@ def _served(
 
 
 def _read(folder: Path, name: str, record: Path) -> Served:
-    """What a service wrote.
+    """Result of a service, as it wrote it.
 
     Raises:
         RuntimeError: It has no record of requests.

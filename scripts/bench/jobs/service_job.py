@@ -100,7 +100,7 @@ def main() -> None:
         print(json.dumps({kind: request_s(kind, args.device) for kind in args.kind}))
         return
     answers: dict[int, set[str]] = defaultdict(set)
-    if args.arrivals:  # as the runner of a job does, but without a turn
+    if args.arrivals:  # the runner of a job does the same, and gives a turn
         ecoshare._service = ServiceSpec(args.p99_s, tuple(args.batch), requests=RequestSource(args.arrivals))
         ecoshare._requests_path = str(args.folder / f"{args.name}.jsonl")
     handler = handler_of(args.kind[0], args.device, answers)
