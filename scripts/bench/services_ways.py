@@ -3,7 +3,7 @@
 All jobs have one thread and one processor in common. Arrivals are equal in all ways. Services begin at once, when all
 of them have loaded their models and the training is warm:
 
-    start ──► every job writes NAME.ready ──► `go` ──► every service writes NAME.json ──► `done` ends the training
+    start ──► every job writes NAME.ready ──► `go` ──► every service writes NAME.json ──► `done` ends all jobs
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Ran:
         services: Result of each service, by name.
         ends_s: Time (s) at the end of each iteration of the training.
         losses: Loss of each iteration.
-        memory_bytes: Memory of all processes while they serve, shared pages in proportion.
+        memory_bytes: Memory of all processes after their last answers, shared pages in proportion.
         summary: Summary of the run; empty for plain processes.
     """
 
@@ -264,11 +264,9 @@ def _served(
     names = [each.name for each in services]
     until([f"{name}.ready" for name in [*names, *(["training"] if trains else [])]], _READY_WITHIN_S)
     (folder / "go").touch()
-    lasts_s = max((each.arrivals_s[-1] for each in services), default=serve_s)
-    time.sleep(lasts_s / 2)
-    ran = Ran(memory_bytes=memory_bytes() if len(services) > 1 else 0)
-    time.sleep(lasts_s / 2)
+    time.sleep(max((each.arrivals_s[-1] for each in services), default=serve_s))
     until([f"{name}.json" for name in names], _DONE_WITHIN_S)
+    ran = Ran(memory_bytes=memory_bytes())
     (folder / "done").touch()
     if trains:
         until(["training.json"], _DONE_WITHIN_S)

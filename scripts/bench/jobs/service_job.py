@@ -1,6 +1,6 @@
 """Service of bench_services.py: a small model that answers numbered requests, in a run or as a plain process.
 
-    wait for the file `go` ──► serve all requests ──► write NAME.json
+    wait for the file `go` ──► serve all requests ──► write NAME.json ──► wait for `done`
 
 With --time, it prints the processor time (s) of a request of each model instead.
 """
@@ -121,6 +121,8 @@ def main() -> None:
     path = args.folder / f"{args.name}.json"
     path.with_suffix(".new").write_text(json.dumps(found))
     path.with_suffix(".new").rename(path)
+    while not (args.folder / "done").exists():  # the end of a process would delay the answers of others
+        time.sleep(0.02)
 
 
 if __name__ == "__main__":
