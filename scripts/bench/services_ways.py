@@ -193,8 +193,6 @@ def shared(
     line = [sys.executable, "-m", "ecoshare", "run", str(write_jobs(folder, jobs)), "--device", device]
     line += ["--policy", "fair", "--lanes", "1", "--jobs-per-lane", str(len(jobs)), "--no-profiles", "--no-report"]
     line += ["--json", "--control", "off", "--runs", str(folder / "runs"), *options]
-    if kind == "cpu":  # a job of an unseen class is granted 512 MiB there, whatever it takes
-        line += ["--memory", f"{len(jobs)} GiB"]
     one = partial(os.sched_setaffinity, 0, {processor()}) if kind == "cpu" else None
     run = folder / "runs" / "latest"
     controller = _popen(line, folder, one)
