@@ -21,9 +21,9 @@ QUICK_LAYERS = 10
 """Number of layers that gives iterations of about 5 ms."""
 
 ROUNDS = 2
-SERVE_S, QUICK_SERVE_S = 8.0, 2.5
+SERVE_S, QUICK_SERVE_S = 6.0, 2.5
 STEP_LOAD, STEP_FACTOR = 0.1, 4.0
-STEP_S, QUICK_STEP_S = 8.0, 2.5
+STEP_S, QUICK_STEP_S = 6.0, 2.5
 """Time (s) before the step, of the step, and after it."""
 
 BACK = 0.9

@@ -13,7 +13,7 @@ COUNT, QUICK_COUNT = 42, 4
 LOAD = 0.3
 """Part of the processor that all services need together."""
 
-SERVE_S, QUICK_SERVE_S = 45.0, 2.5
+SERVE_S, QUICK_SERVE_S = 35.0, 2.5
 
 
 def many(folder: Path, quick: bool, times_s: Mapping[str, float]) -> list[Figure]:
