@@ -319,9 +319,11 @@ class Scheduler:
         if job.state is JobState.RUNNING:
             self._placement.runs(job, event.at_s)
         commands = self._ranks.changed(job.lanes)
+        granted_bytes = job.demand.peak_bytes
         if self._fit.grew(job):
             commands += self._carry_out(self._placement.outgrown(job), event.at_s)
-        if self._services.kept_out:
+        if job.demand.peak_bytes < granted_bytes or self._services.kept_out:
+            # It was granted a guess, and other jobs may wait for the rest; or its iterations have become shorter.
             commands += self._fill(event.at_s)
         at_default = all(self._settings.at_default(lane) for lane in job.lanes)
         commands += self._carry_out(self._placement.progressed(job, at_default, event.at_s), event.at_s)

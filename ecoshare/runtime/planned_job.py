@@ -134,8 +134,8 @@ class PlannedJob:
             gang_table=gang_table,
             rank_processors=[each.processors for each in devices] if self.ranks and devices[0].processors else [],
             service=self._service(folder),
-            requests_path=str(of_attempt(folder, REQUESTS, command.attempt)) if self.spec.service else "",
-            batches_path=str(of_attempt(folder, BATCHES, command.attempt)) if measures_answers else "",
+            requests_path=str(of_attempt(folder.absolute(), REQUESTS, command.attempt)) if self.spec.service else "",
+            batches_path=str(of_attempt(folder.absolute(), BATCHES, command.attempt)) if measures_answers else "",
         )
 
     def _service(self, folder: Path) -> dict[str, Any] | None:
@@ -144,7 +144,7 @@ class PlannedJob:
         if service is None:
             return None
         if service.requests is not None and service.requests.arrivals:
-            whole = replace(service.requests, arrivals=str(folder / service.requests.arrivals))
+            whole = replace(service.requests, arrivals=str(folder.absolute() / service.requests.arrivals))
             service = replace(service, requests=whole)
         return service_as_dict(service)
 

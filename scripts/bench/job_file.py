@@ -20,6 +20,7 @@ JobEntry = TypedDict(
         "priority": int,
         "gpus": int,
         "launch": str,
+        "service": dict[str, object],
         "arrival": str,
     },
     total=False,

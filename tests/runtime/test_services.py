@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from ecoshare.core.commands import StartJob
 from ecoshare.core.events import JobArrived, WorkOver
 from ecoshare.core.open_services import WORK_OVER
 from ecoshare.errors import UsageError
@@ -91,6 +92,17 @@ def test_arrivals_are_written_once_and_named_to_the_job(tmp_path: Path) -> None:
     assert service_of(plan.as_dict()["jobs"][0]["service"]) == job.spec.service
     given = job._service(folder.job("serves"))
     assert given is not None and service_of(given).requests == RequestSource(arrivals=str(path))
+
+
+def test_a_service_finds_its_files_from_its_own_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If it failed, a run with a relative `--runs`, as by default, would have no record of any request."""
+    monkeypatch.chdir(tmp_path)
+    [job] = planned(tmp_path, requests={"trace": "day.csv"}).jobs
+    start = StartJob(1, "serves", 1, (0,), 1 << 30)
+    launch = job.launch(start, [], Path("runs", "serves"), [DEVICE], {}, 0.0, 1 << 30, 0)
+    assert launch.service is not None
+    assert launch.requests_path == str(tmp_path / "runs" / "serves" / "requests.jsonl")
+    assert launch.service["requests"]["arrivals"] == str(tmp_path / "runs" / "serves" / ARRIVALS)
 
 
 def test_a_trace_that_was_changed_after_the_job_file_was_read(tmp_path: Path) -> None:

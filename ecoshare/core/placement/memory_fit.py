@@ -349,7 +349,8 @@ class MemoryFit:
     def cap(self, job: Job, lanes: tuple[Lane, ...]) -> int:
         """Memory limit (bytes) of a job that starts with its demand.
 
-        If memory is watched and the class was not measured, the limit is all free memory.
+        If memory is watched and the class was not measured, the limit is all free memory, but at least what an unseen
+        job is granted: a neighbour that ends leaves its part of the shared pages to the others.
         """
         lane, measured = lanes[0], self._measured(job)
         if measured is not None and job.demand == measured:  # not enforced: the allowance is no part of the demand
@@ -357,7 +358,8 @@ class MemoryFit:
         if measured is not None or not lane.device.memory_is_watched:
             return job.demand.peak_bytes
         # One byte below the device: a job with all of it as its limit is not tried again when it runs out of memory.
-        return max(job.demand.peak_bytes, min(self._free_bytes(job, lane), lane.device.memory_bytes - 1))
+        room_bytes = max(self._free_bytes(job, lane), UNSEEN_BYTES)
+        return max(job.demand.peak_bytes, min(room_bytes, lane.device.memory_bytes - 1))
 
     def largest_bytes(self) -> int:
         """Memory (bytes) of the largest device that has an open lane."""

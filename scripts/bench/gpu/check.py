@@ -8,8 +8,7 @@ First the mix, the loop over packing, lanes and quantum with measured joules:
 * energy and time of eight small jobs one after the other, all at once under time slices and under MPS, and shared by
   ecoshare; and whether each lost the same, bit for bit, in all ways (mix/figures.py).
 
-Then the checks, as far as the nine minutes go; `--only mix`, `--only checks`, `--only memory` and `--only several` are
-for one part:
+Then the checks, as far as the nine minutes go; `--only` names one part:
 
 * the same losses alone and shared (deterministic algorithms on), in one lane and in two;
 * with two GPUs or more: a run over all of them, gangs with NCCL, torchrun, and joules of each GPU (several.py);
@@ -21,6 +20,7 @@ for one part:
 * the memory of eight trials in one process (a fused lane) and in eight, and whether fused examples lose the same;
 * contexts, caches that are emptied and filled again, and three jobs with caches that do not fit together (memory.py);
 * memory of jobs that goes to the host and back: its speed, equal numbers, and a run that parks (parked.py);
+* a service beside training: the same answers and losses, latencies, joules a request (services.py);
 * which knobs the board offers, read and not set.
 
 `--device cpu` runs the mix on the processors, small and without joules, to try out everything but the GPU.
@@ -43,7 +43,7 @@ from types import FrameType
 
 from scripts.bench import fused
 from scripts.bench.benchmarking import ROOT, Figure, Options, run_benchmark, say
-from scripts.bench.gpu import memory, parked, profiles, several
+from scripts.bench.gpu import memory, parked, profiles, services, several
 from scripts.bench.gpu.shared_run import share
 from scripts.bench.job_file import JobEntry
 from scripts.bench.mix import figures as mix_figures
@@ -85,7 +85,7 @@ class CheckOptions(Options):
     Attributes:
         device: `cuda`, or `cpu` to try out the mix.
         length: Seconds of each job of the mix alone; None for the usual length.
-        only: Part to run, `mix`, `checks`, `memory` or `several`; None for all.
+        only: Part to run, `mix`, `checks`, `memory`, `several` or `services`; None for all.
     """
 
     device: str
@@ -176,6 +176,9 @@ def measure(options: CheckOptions) -> list[Figure]:
     if options.only == "several":
         with tempfile.TemporaryDirectory(prefix="gpu-check-") as name:
             return figures + _several(clock, Path(name), {})
+    if options.only == "services":
+        with tempfile.TemporaryDirectory(prefix="gpu-check-") as name:
+            return figures + _services(clock, Path(name))
     if options.only != "checks":
         figures += _mix(clock, "cuda", options.length or (QUICK_LENGTH_S if options.quick else LENGTH_S))
     if options.only != "mix":
@@ -204,7 +207,12 @@ def checks(clock: Clock) -> list[Figure]:
         figures += clock.take("profiles", lambda: profiles.figures(folder))
         figures += clock.take("memory", lambda: memory.figures(folder))
         figures += clock.take("parked jobs", lambda: parked.figures(folder / "parked"))
+        figures += _services(clock, folder)
     return figures
+
+
+def _services(clock: Clock, folder: Path) -> list[Figure]:
+    return clock.take("services", lambda: services.figures(folder / "services"))
 
 
 def _losses(folder: Path, printed: dict[str, bytes], repeated: dict[str, bytes]) -> list[Figure]:
@@ -315,7 +323,7 @@ def _out_of_memory(folder: Path, printed: dict[str, bytes]) -> list[Figure]:
 def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu tries out the mix")
     parser.add_argument("--length", type=float, metavar="S", help="seconds of each job of the mix alone")
-    parser.add_argument("--only", choices=("mix", "checks", "memory", "several"), help="a part of it")
+    parser.add_argument("--only", choices=("mix", "checks", "memory", "several", "services"), help="a part of it")
 
 
 def main() -> None:

@@ -76,6 +76,33 @@ def test_what_a_job_is_granted_grows_with_it() -> None:
 
 
 @pytest.mark.parametrize("policy", ["energy", "fair"])
+def test_memory_that_a_new_job_does_not_need_is_free_at_once(policy: str) -> None:
+    """If it failed, services that never end would keep a job waiting for memory that none of them takes."""
+    core = Core(policy, lanes=1 if policy == "fair" else 3, threads=4)
+    core.arrive("known", gib=7.25)
+    unknown(core, "a")
+    core.arrive("waits", gib=0.5)
+    if policy == "energy":
+        core.foresee(**{one + other: 0.97 for one in "kaw" for other in "kaw"})
+    assert [state(core, name) for name in ("known", "a", "waits")] == [*[JobState.RUNNING] * 2, JobState.QUEUED]
+    grow(core, "a", 0.1)
+    assert granted_gib(core, "a") == pytest.approx(SPARE * 0.1)
+    assert state(core, "waits") is JobState.RUNNING
+
+
+def test_a_job_that_starts_in_the_last_free_memory_may_still_grow() -> None:
+    """Forked processes share pages: what one takes grows when its neighbours end. If it failed, it would be killed."""
+    core = Core("fair", lanes=1, threads=4)
+    unknown(core, "a", script="same")
+    grow(core, "a", 0.1)
+    core.arrive("known", gib=7.5)
+    unknown(core, "b", script="same")
+    job = core.scheduler.jobs["b"]
+    assert job.state is JobState.RUNNING and job.demand.peak_bytes == int(SPARE * int(0.1 * GIB))
+    assert job.cap_bytes == UNSEEN_BYTES
+
+
+@pytest.mark.parametrize("policy", ["energy", "fair"])
 def test_jobs_that_outgrow_the_memory_give_way(policy: str) -> None:
     """The job that has done least begins again when there is room for the memory that it was seen to use."""
     core = Core(policy, lanes=1 if policy == "fair" else 3, threads=4)

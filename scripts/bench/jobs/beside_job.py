@@ -1,0 +1,38 @@
+"""Training of bench_services.py: it trains until the file `done` is there, and writes its losses and their times."""
+
+import argparse
+import json
+import time
+from pathlib import Path
+
+import torch
+from torch import nn
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--layers", type=int, required=True)
+    parser.add_argument("--device", default="cpu")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    model = nn.Sequential(*(part for _ in range(args.layers) for part in (nn.Linear(256, 256), nn.ReLU())))
+    model = model.to(args.device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    x = torch.randn(64, 256).to(args.device)
+    ends_s, losses = [], []
+    while not (args.folder / "done").exists():
+        loss = (model(x) - x).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item().hex())
+        ends_s.append(time.monotonic())
+        if len(ends_s) == 20:  # it is warm
+            (args.folder / "training.ready").touch()
+    (args.folder / "training.json").write_text(json.dumps({"ends_s": ends_s, "losses": losses}))
+
+
+if __name__ == "__main__":
+    main()

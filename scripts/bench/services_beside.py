@@ -1,0 +1,165 @@
+"""A service beside training on one processor: latencies, the speed of the training, and a load that steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ecoshare.serving.request_intervals import RequestTotals, total
+from scripts.bench.benchmarking import Figure, median, say
+from scripts.bench.services_ways import Ran, Service, kept_share, plain, poisson, shared
+from scripts.bench.turns import Alone
+
+KIND = "cnn"
+LOAD = 0.2
+"""Part of the processor that the service needs beside training."""
+
+TARGET_S = 0.05
+ITERATIONS_MS, QUICK_ITERATIONS_MS = (5, 20), (5,)
+QUICK_LAYERS = 10
+"""Number of layers that gives iterations of about 5 ms."""
+
+ROUNDS = 2
+SERVE_S, QUICK_SERVE_S = 6.0, 2.5
+STEP_LOAD, STEP_FACTOR = 0.1, 4.0
+STEP_S, QUICK_STEP_S = 6.0, 2.5
+"""Time (s) before the step, of the step, and after it."""
+
+BACK = 0.9
+"""Part of the speed before the step at which the training is back."""
+
+
+def layers_of(iterations_ms: tuple[int, ...], quick: bool) -> dict[int, int]:
+    """Number of layers of a model with iterations of each length (ms): measured, unless it must be quick."""
+    if quick:
+        return dict.fromkeys(iterations_ms, QUICK_LAYERS)
+    process = Alone("1")
+    try:
+        return {each: process.layers_for(each) for each in iterations_ms}
+    finally:
+        process.close()
+
+
+@dataclass(frozen=True)
+class Round:
+    """Measurements of one round.
+
+    Attributes:
+        alone: Service alone.
+        iteration_s: Time (s) of an iteration of the training alone.
+        beside: Service by way.
+        speeds: Speed of the training beside the service by way, over (1 - load of the service) of that alone.
+        equal_losses: Whether the training lost the same through ecoshare as alone.
+        equal_answers: Whether the service answered the same.
+    """
+
+    alone: RequestTotals
+    iteration_s: float
+    beside: dict[str, RequestTotals]
+    speeds: dict[str, float]
+    equal_losses: bool
+    equal_answers: bool
+
+
+def beside(folder: Path, quick: bool, times_s: Mapping[str, float]) -> list[Figure]:
+    """Figures of one service beside one training job."""
+    lengths_ms, serve_s = (QUICK_ITERATIONS_MS, QUICK_SERVE_S) if quick else (ITERATIONS_MS, SERVE_S)
+    layers, request_s = layers_of(lengths_ms, quick), times_s[KIND]
+    figures = []
+    for length_ms in lengths_ms:
+        rounds = []
+        for number in range(1 if quick else ROUNDS):
+            (place := folder / f"{length_ms}-{number}").mkdir()
+            service = Service("service", KIND, poisson(LOAD / request_s, serve_s, number), TARGET_S)
+            rounds.append(_round(place, service, layers[length_ms], serve_s, quick))
+        figures += _figures(f"iterations of {length_ms} ms", rounds)
+    return figures
+
+
+def _round(folder: Path, service: Service, layers: int, serve_s: float, quick: bool) -> Round:
+    trained = plain(folder / "training", [], layers, serve_s=serve_s)
+    served = plain(folder / "service", [service])
+    ways = {"": shared(folder / "run", [service], layers)}
+    if not quick:
+        ways[", both at once"] = plain(folder / "blind", [service], layers)
+        ways[", nice"] = plain(folder / "nice", [service], layers, nice=19)
+    warm = trained.ends_s[20:]
+    speed = (len(warm) - 1) / (warm[-1] - warm[0])
+    load = served.services[service.name].load
+    speeds = {}
+    for way, ran in ways.items():
+        own = ran.services[service.name]
+        speeds[way] = ran.speed(own.from_s, own.to_s) / speed / (1.0 - load)
+    run = ways[""]
+    common = min(len(trained.losses), len(run.losses))
+    answers = served.services[service.name].answers, run.services[service.name].answers
+    found = Round(
+        alone=_totals(served, service),
+        iteration_s=1.0 / speed,
+        beside={way: _totals(ran, service) for way, ran in ways.items()},
+        speeds=speeds,
+        equal_losses=common > 0 and trained.losses[:common] == run.losses[:common],
+        equal_answers=answers[0] == answers[1],
+    )
+    say(f"iterations of {1000 * found.iteration_s:.1f} ms, load {load:.2f}, speeds {found.speeds}")
+    return found
+
+
+def _totals(ran: Ran, service: Service) -> RequestTotals:
+    return total(ran.services[service.name].intervals)
+
+
+def _figures(name: str, rounds: list[Round]) -> list[Figure]:
+    figures = []
+    for way in rounds[0].beside:
+        found = [(each, each.beside[way]) for each in rounds]
+        over_ms = [1000 * (own.p99_s - each.alone.p99_s - each.iteration_s) for each, own in found]
+        first, own = found[0]
+        note = f"p99 {1000 * own.p99_s:.1f} ms, alone {1000 * first.alone.p99_s:.1f} ms, "
+        note += f"iteration {1000 * first.iteration_s:.1f} ms, {own.answered} answers"
+        kept = [kept_share(own) for _, own in found]
+        speeds = [each.speeds[way] for each in rounds]
+        is_own = not way
+        figures += [
+            Figure(f"{name}: p99 - alone - iteration{way}", median(over_ms), "ms", "<= 1" if is_own else "", note),
+            Figure(f"{name}: target kept{way}", 100 * median(kept), "%", ">= 99" if is_own else ""),
+            Figure(f"{name}: training / (1 - load) of alone{way}", median(speeds), "x", ">= 0.9" if is_own else ""),
+        ]
+    count = len(rounds)
+    return [
+        *figures,
+        Figure(f"{name}: rounds with losses as alone", sum(each.equal_losses for each in rounds), "", f">= {count}"),
+        Figure(f"{name}: rounds with answers as alone", sum(each.equal_answers for each in rounds), "", f">= {count}"),
+    ]
+
+
+def step(folder: Path, quick: bool, times_s: Mapping[str, float]) -> list[Figure]:
+    """Figures of a load that rises and falls again."""
+    part_s = QUICK_STEP_S if quick else STEP_S
+    layers, request_s = layers_of((5,), quick)[5], times_s[KIND]
+    kept, back_s = [], []
+    for number in range(1 if quick else ROUNDS):
+        arrivals_s: list[float] = []
+        for part, load in enumerate((STEP_LOAD, STEP_FACTOR * STEP_LOAD, STEP_LOAD)):
+            arrivals_s += poisson(load / request_s, part_s, 10 * number + part, part * part_s)
+        service = Service("service", KIND, arrivals_s, TARGET_S, (1, 2, 4, 8))
+        ran = shared(folder / str(number), [service], layers)
+        own = ran.services[service.name]
+        kept.append(kept_share(total(own.intervals)))
+        back_s.append(back_after_s(ran, own.from_s, part_s))
+        speeds = [ran.speed(own.from_s + part * part_s, own.from_s + (part + 1) * part_s) for part in range(3)]
+        say(f"step: {100 * kept[-1]:.2f} % kept, iterations a second {[round(each) for each in speeds]}")
+    return [
+        Figure("load of 10, 40 and 10 %: target kept", 100 * median(kept), "%", ">= 97"),
+        Figure("load of 10, 40 and 10 %: training is back after", median(back_s), "s", "<= 1"),
+    ]
+
+
+def back_after_s(ran: Ran, from_s: float, part_s: float) -> float:
+    """Time (s) from the fall of the load until the training has its speed again, for a second from then on."""
+    before, falls_s = ran.speed(from_s, from_s + part_s), from_s + 2 * part_s
+    late_s = 0.0
+    while late_s < part_s - 1.0 and ran.speed(falls_s + late_s, falls_s + late_s + 1.0) < BACK * before:
+        late_s += 0.05
+    return late_s
