@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from ecoshare.core.events import Config
 from ecoshare.simulation.cluster import Cluster
 from ecoshare.simulation.result import Finished
+from ecoshare.simulation.simulated_attempt import SimulatedAttempt, expected_s
 from ecoshare.simulation.traces.job_trace import TraceJob
 from ecoshare.simulation.usage_integrals import UsageIntegrals
-from ecoshare.simulation.virtual_lane import SimulatedAttempt, expected_s
 from ecoshare.simulation.world import Truth
 from ecoshare.values.class_profile import Solo
 from ecoshare.values.job_spec import JobSpec
