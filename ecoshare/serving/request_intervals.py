@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,8 @@ class RequestInterval:
         batches: Number of calls of the handler, by number of requests.
         longest_queue: Most requests that waited at once.
         latencies: Latencies (us) of the answers: an encoded HdrHistogram; empty if there are none.
+        took: Sum of the times (s) of the calls that answered, and the sum of their squares, by number of requests.
+            Records of earlier versions have none.
     """
 
     from_s: float
@@ -47,6 +49,7 @@ class RequestInterval:
     batches: dict[int, int]
     longest_queue: int
     latencies: str
+    took: dict[int, tuple[float, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +110,7 @@ def read_from(path: Path, skip_bytes: int) -> tuple[list[RequestInterval], int]:
     except OSError:
         return [], skip_bytes
     whole = data[: data.rfind(b"\n") + 1]
-    intervals = [interval for line in whole.splitlines() if (interval := _interval(line)) is not None]
+    intervals = [found for line in whole.splitlines() if (found := interval(line)) is not None]
     return intervals, skip_bytes + len(whole)
 
 
@@ -169,8 +172,8 @@ def _decoded(text: str) -> Any:
         return None
 
 
-def _interval(line: bytes) -> RequestInterval | None:
-    """Interval of a line; None if the line is damaged."""
+def interval(line: bytes) -> RequestInterval | None:
+    """Interval of a line that `RequestRecorder` has made; None if the line is damaged."""
     try:
         found = documents.parse(line) if len(line) <= _LONGEST_LINE else None
         if not isinstance(found, dict):
@@ -181,6 +184,9 @@ def _interval(line: bytes) -> RequestInterval | None:
             at_s=float(found["at_s"]),
             batches=batches,
             latencies=str(found["latencies"]),
+            took={
+                int(size): (float(sum_s), float(squares)) for size, (sum_s, squares) in found.get("took", {}).items()
+            },
             **{name: _count(found[name]) for name in (*COUNTS, "longest_queue")},
         )
     except (ValueError, TypeError, KeyError, AttributeError):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ecoshare.core.events import Config
+from ecoshare.record.service_summary import ServiceSummary
 from ecoshare.simulation.cluster import Cluster
 from ecoshare.simulation.traces.job_trace import Trace
 from ecoshare.simulation.usage_integrals import UsageIntegrals
@@ -26,6 +27,7 @@ class Finished:
         placed_s: Time (s) for which the job had a place.
         attempts: Number of attempts: preemptions plus 1.
         contention: Mean number of devices wanted while the job was present / number of devices; at least 1.
+        service: Requests of the job in all of its attempts; None if it is no service. Joules are not known.
     """
 
     name: str
@@ -37,6 +39,7 @@ class Finished:
     placed_s: float
     attempts: int
     contention: float
+    service: ServiceSummary | None = None
 
     @property
     def jct_s(self) -> float:
@@ -98,14 +101,24 @@ class SimulationResult:
         )
 
     @property
+    def services(self) -> tuple[Finished, ...]:
+        """Services in the order of their end."""
+        return tuple(each for each in self.finished if each.service is not None)
+
+    @property
+    def _others(self) -> list[Finished]:
+        """Jobs with an end of their own. A service often ends with the other jobs, so its JCT says nothing."""
+        return [each for each in self.finished if each.service is None]
+
+    @property
     def jcts_s(self) -> np.ndarray:
-        """Job completion times (s), shape (n_jobs,)."""
-        return np.array([each.jct_s for each in self.finished])
+        """Job completion times (s) of all jobs but services, shape (n_jobs,)."""
+        return np.array([each.jct_s for each in self._others])
 
     def as_dict(self) -> dict[str, float | int | str | None]:
         """Figures of the result's row, as plain data for JSON; None if there was no job."""
         jcts_s = self.jcts_s
-        rhos = np.array([each.rho for each in self.finished])
+        rhos = np.array([each.rho for each in self._others])
         known = len(jcts_s) > 0
 
         def quantile(share: float) -> float | None:
@@ -119,7 +132,7 @@ class SimulationResult:
             "p95_jct_s": quantile(0.95),
             "p99_jct_s": quantile(0.99),
             "makespan_s": self.makespan_s,
-            "mean_queue_s": float(np.mean([each.jct_s - each.placed_s for each in self.finished])) if known else None,
+            "mean_queue_s": float(np.mean([each.jct_s - each.placed_s for each in self._others])) if known else None,
             "worst_rho": float(rhos.max()) if known else None,
             "unfair": float((rhos > UNFAIR).mean()) if known else None,
             "preemptions": self.preemptions,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from ecoshare.core.turns import Contender
 from ecoshare.simulation.traces.job_trace import TraceJob
 from ecoshare.values.attempt import Usage
 
@@ -29,6 +30,7 @@ class SimulatedAttempt:
         steps: Number of values that the job reports in all.
         reported: Number of values reported so far.
         is_killed: Whether the attempt was killed, and its end is to come.
+        back: Whether the attempt had the turn before, left it, and has not had it since.
     """
 
     job: TraceJob
@@ -49,6 +51,36 @@ class SimulatedAttempt:
     steps: int = 0
     reported: int = 0
     is_killed: bool = False
+    back: bool = False
+
+    @property
+    def wants_turn(self) -> bool:
+        """Whether the job has the turn or waits for it: a job without requests always does."""
+        return True
+
+    @property
+    def is_service(self) -> bool:
+        """Whether the job is a service."""
+        return False
+
+    @property
+    def due_s(self) -> float:
+        """Infinity: no answer is due."""
+        return math.inf
+
+    @property
+    def needs_s(self) -> float:
+        """Time (s) that the job runs at least once it has the turn."""
+        return self.longest_s
+
+    @property
+    def longest_s(self) -> float:
+        """Longest iteration (s) of the present phase."""
+        return self.iteration_s / self.speed
+
+    def contender(self, slot: int) -> Contender:
+        """Job as `core/turns.py` sees it, in a slot."""
+        return Contender(slot, self.rank, self.service_s, self.since_s, self.back, self.needs_s, self.due_s)
 
     @property
     def report_left_s(self) -> float:
@@ -75,6 +107,15 @@ class SimulatedAttempt:
             return 0.0
         return max(0.0, max(1 if done_s < 0.0 else 0, math.ceil(done_s / iteration_s - _NEARLY)) * iteration_s - done_s)
 
+    def next_boundary_s(self, least_s: float = 0.0) -> float:
+        """Work (s) until the first boundary after this moment at which at least `least_s` of work (s) has been done."""
+        done_s, iterations, iteration_s = self._phase()
+        if iteration_s <= 0.0:
+            return self.left_s
+        ahead = max(0, math.floor(done_s / iteration_s + _NEARLY)) + 1
+        wanted = math.ceil((done_s + least_s) / iteration_s - _NEARLY)
+        return max(ahead, min(wanted, iterations)) * iteration_s - done_s
+
     def turn_s(self, work_s: float) -> float:
         """Work (s) until the first boundary at which `work_s` has been done: at least one iteration."""
         done_s, iterations, iteration_s = self._phase()
@@ -94,10 +135,16 @@ class SimulatedAttempt:
             iterations=count,
             held_s=self.held_s,
             span_s=span_s,
-            peak_bytes=0 if self.job.memory is None else min(self.cap_bytes, self.job.memory.peak_bytes),
+            peak_bytes=self.peak_bytes,
             handovers=self.handovers,
             left_s=self._expected_s(),
+            longest_iteration_s=self.longest_s,
         )
+
+    @property
+    def peak_bytes(self) -> int:
+        """Largest memory (bytes) of the attempt; 0 if the trace does not say."""
+        return 0 if self.job.memory is None else min(self.cap_bytes, self.job.memory.peak_bytes)
 
     @property
     def phase_left_s(self) -> float:

@@ -67,10 +67,12 @@ from ecoshare.simulation.cluster import Cluster
 from ecoshare.simulation.coming_events import ComingEvents, What
 from ecoshare.simulation.costs import Costs
 from ecoshare.simulation.result import Finished, SimulationResult
+from ecoshare.simulation.service_attempt import ServiceAttempt
 from ecoshare.simulation.simulated_attempt import SimulatedAttempt
 from ecoshare.simulation.simulated_job import SimulatedJob, spec_of
 from ecoshare.simulation.simulated_measurements import Foresee, SimulatedMeasurements
 from ecoshare.simulation.simulated_parking import SimulatedParking
+from ecoshare.simulation.simulated_services import SimulatedServices
 from ecoshare.simulation.simulated_sweeps import SimulatedSweeps
 from ecoshare.simulation.traces.job_trace import Trace, TraceJob
 from ecoshare.simulation.usage_integrals import UsageIntegrals
@@ -129,6 +131,7 @@ class Simulator:
         self._parking = SimulatedParking(
             costs.transfer_s_per_gib, self._jobs, self._core.jobs, self._lanes.leave, self._begin, self._later
         )
+        self._services = SimulatedServices(self._lanes, self._later, self._served, self._tell)
         for job in trace.all_jobs:
             cluster.check(job, f"{trace.file}:{job.line}")
 
@@ -294,12 +297,7 @@ class Simulator:
     def start_job(self, command: StartJob, now_s: float) -> None:
         """See `CommandHandler`."""
         running = self._jobs[command.job]
-        left_s = running.left_s
-        seat = SimulatedAttempt(
-            running.job, command.attempt, command.lanes, left_s, left_s, running.work_s, command.cap_bytes
-        )
-        seat.steps, seat.reported = len(running.curve), running.reported
-        running.seat, running.since_s, running.attempts = seat, now_s, command.attempt
+        seat = running.begin(command, now_s)
         running.start_s = min(running.start_s, now_s)
         launch_s = self._costs.start_s if running.job.launch_s is None else running.job.launch_s
         cost_s = launch_s + (self._costs.restart_s if command.attempt > 1 else 0.0)
@@ -309,6 +307,13 @@ class Simulator:
         """Let a job that has started join its lane."""
         self._tell_of_neighbours(seat, now_s)
         self._lanes.join(seat, now_s)
+        if isinstance(seat, ServiceAttempt):
+            self._services.joined(seat, now_s)
+
+    def _served(self, seat: ServiceAttempt, now_s: float) -> None:
+        """End a service that has answered its last request."""
+        self._lanes.leave(seat, now_s)
+        self._exit(seat, Outcome.COMPLETED, now_s)
 
     def _later(self, at_s: float, what: Callable[[float], Event | None]) -> None:
         self._push(at_s, What.MEASURED, what)
@@ -360,6 +365,9 @@ class Simulator:
         if holder.has_report:
             self._report(holder, lane, now_s)
             return
+        if lane.ends and isinstance(holder, ServiceAttempt):
+            self._services.answered(holder, lane, now_s)
+            return
         if lane.ends:
             self._lanes.leave(holder, now_s)
             holder.left_s = 0.0
@@ -397,8 +405,7 @@ class Simulator:
         running = self._jobs.get(seat.job.name)
         if running is None or running.seat is not seat:
             return  # it was killed twice: its device failed while it stopped
-        running.left_s, running.seat = seat.left_s, None
-        running.placed_s += now_s - running.since_s
+        running.end(seat, now_s)
         reason = "" if outcome is Outcome.COMPLETED else outcome.value
         exited = JobExited(now_s, seat.job.name, seat.attempt, outcome, 0, reason, seat.usage())
         over = outcome.is_the_end or (seat.job.service is not None and not self._core.jobs[seat.job.name].again)
