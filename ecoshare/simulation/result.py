@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 
@@ -115,8 +116,8 @@ class SimulationResult:
         """Job completion times (s) of all jobs but services, shape (n_jobs,)."""
         return np.array([each.jct_s for each in self._others])
 
-    def as_dict(self) -> dict[str, float | int | str | None]:
-        """Figures of the result's row, as plain data for JSON; None if there was no job."""
+    def as_dict(self) -> dict[str, Any]:
+        """Figures of the result's row and of each service, as plain data for JSON; None for what is not known."""
         jcts_s = self.jcts_s
         rhos = np.array([each.rho for each in self._others])
         known = len(jcts_s) > 0
@@ -139,4 +140,5 @@ class SimulationResult:
             "utilisation": self.utilisation,
             "energy_j": self.energy_j,
             "energy_per_work_j": self.energy_j / self.work_s if self.work_s > 0.0 else None,
+            "services": [{"name": each.name, **asdict(each.service)} for each in self.services if each.service],
         }

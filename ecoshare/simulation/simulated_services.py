@@ -6,12 +6,33 @@ import math
 from collections.abc import Callable
 from functools import partial
 
-from ecoshare.core.events import Event, TargetMissed
+from ecoshare.common.plural import listed
+from ecoshare.core.events import Config, Event, TargetMissed
 from ecoshare.core.missed_targets import TargetWatch
+from ecoshare.core.policies import named
+from ecoshare.errors import UsageError
+from ecoshare.simulation.cluster import Cluster
 from ecoshare.simulation.service_attempt import ServiceAttempt
 from ecoshare.simulation.simulated_requests import late_of
+from ecoshare.simulation.traces.job_trace import Trace
 from ecoshare.simulation.virtual_lane import VirtualLane
 from ecoshare.simulation.virtual_lanes import VirtualLanes
+
+
+def check_places(trace: Trace, cluster: Cluster, config: Config) -> None:
+    """Refuse open-ended services that would leave no place for the other jobs of a trace, as a live run does.
+
+    Raises:
+        UsageError: The services would take all places.
+    """
+    services = [job.name for job in trace.jobs if job.service is not None and job.service.is_open_ended]
+    places = cluster.size * config.lanes_per_device * (named(config.policy).places or config.places_per_lane)
+    if services and len(services) < len(trace.all_jobs) and len(services) >= places:
+        raise UsageError(
+            f"policy {config.policy}: {listed(services)} would keep all places ({places}), so other jobs would wait "
+            "for ever",
+            "give more with --lanes or --jobs-per-lane, or give the services a last request (count)",
+        )
 
 
 class SimulatedServices:
