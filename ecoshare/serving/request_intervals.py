@@ -34,8 +34,8 @@ class RequestInterval:
         batches: Number of calls of the handler, by number of requests.
         longest_queue: Most requests that waited at once.
         latencies: Latencies (us) of the answers: an encoded HdrHistogram; empty if there are none.
-        took: Sum of the times (s) of the calls that answered, and the sum of their squares, by number of requests.
-            Records of earlier versions have none.
+        took: Sums over the calls that answered, by number of requests: of their times (s), of the natural logarithms of
+            these, and of the squares of the logarithms. Records of earlier versions have none.
     """
 
     from_s: float
@@ -49,7 +49,7 @@ class RequestInterval:
     batches: dict[int, int]
     longest_queue: int
     latencies: str
-    took: dict[int, tuple[float, float]] = field(default_factory=dict)
+    took: dict[int, tuple[float, float, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,9 +184,7 @@ def interval(line: bytes) -> RequestInterval | None:
             at_s=float(found["at_s"]),
             batches=batches,
             latencies=str(found["latencies"]),
-            took={
-                int(size): (float(sum_s), float(squares)) for size, (sum_s, squares) in found.get("took", {}).items()
-            },
+            took={int(size): _sums(*sums) for size, sums in found.get("took", {}).items()},
             **{name: _count(found[name]) for name in (*COUNTS, "longest_queue")},
         )
     except (ValueError, TypeError, KeyError, AttributeError):
@@ -197,3 +195,10 @@ def _count(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise ValueError("it is no count")
     return value
+
+
+def _sums(sum_s: object, logs: object, squares: object) -> tuple[float, float, float]:
+    numbers = [each for each in (sum_s, logs, squares) if isinstance(each, int | float) and math.isfinite(each)]
+    if len(numbers) < 3:
+        raise ValueError("they are no numbers")
+    return float(numbers[0]), float(numbers[1]), float(numbers[2])

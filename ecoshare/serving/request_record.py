@@ -5,10 +5,10 @@ The service's own process writes the file, since only it sees arrivals and answe
 ::
 
     {"from_s": 12.0, "at_s": 13.0, "arrived": 41, ..., "batches": {"1": 12, "4": 7}, "latencies": "HIST...",
-     "took": {"1": [0.024, 4.9e-05], "4": [0.031, 1.4e-04]}}
+     "took": {"1": [0.024, -74.6, 464.3], ...}}
 
-`took` has the sum of the times (s) of the calls that answered, and the sum of their squares, by number of requests.
-Mean and spread follow from them, over any intervals.
+`took` has sums over the calls that answered, by number of requests: of their times (s), of the natural logarithms of
+these and of the squares of the logarithms. Mean and spread follow from them, over any intervals.
 
 Nothing is written for a time in which nothing happened, and no timer ticks in it.
 """
@@ -64,7 +64,7 @@ class RequestRecorder:
         self._lock = threading.Lock()
         self._counts: Counter[str] = Counter()
         self._batches: Counter[int] = Counter()
-        self._took: dict[int, tuple[float, float]] = {}
+        self._took: dict[int, tuple[float, float, float]] = {}
         self._longest_queue = 0
         self._from_s = math.inf
         # Made now: the import takes some 10 ms, which the first request would wait for.
@@ -92,8 +92,9 @@ class RequestRecorder:
     def took(self, size: int, took_s: float) -> None:
         """Note that a call of the handler with `size` requests answered after `took_s` (s)."""
         with self._lock:
-            sum_s, squares = self._took.get(size, (0.0, 0.0))
-            self._took[size] = sum_s + took_s, squares + took_s * took_s
+            log = math.log(max(took_s, 1e-9))
+            sum_s, logs, squares = self._took.get(size, (0.0, 0.0, 0.0))
+            self._took[size] = sum_s + took_s, logs + log, squares + log * log
 
     def answered(self, arrived_s: float, due_s: float, at_s: float) -> None:
         """Count a request that arrived, was due and was answered at these times (s)."""

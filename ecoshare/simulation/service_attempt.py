@@ -27,6 +27,9 @@ class ServiceAttempt(SimulatedAttempt):
     watch: TargetWatch | None = None
     watched: int = 0
 
+    def vary(self) -> None:
+        """Do nothing: the time of a batch varies, which `requests` draws."""
+
     @property
     def wants_turn(self) -> bool:
         """Whether the service has the turn or waits for it."""

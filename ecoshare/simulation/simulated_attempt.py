@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from random import Random
 
 from ecoshare.core.turns import Contender
-from ecoshare.simulation.traces.job_trace import TraceJob
+from ecoshare.simulation.traces.job_trace import TraceJob, drawn_ratio
 from ecoshare.values.attempt import Usage
 
 _NEARLY = 1e-9
@@ -30,6 +31,9 @@ class SimulatedAttempt:
         steps: Number of values that the job reports in all.
         reported: Number of values reported so far.
         is_killed: Whether the attempt was killed, and its end is to come.
+        pace: Time of the present iteration / its mean. It varies in a lane with services only.
+        past_longest_s: Longest iteration (s) of late, which decays as in a live lane.
+        draws: Random numbers for the pace.
         back: Whether the attempt had the turn before, left it, and has not had it since.
     """
 
@@ -51,7 +55,20 @@ class SimulatedAttempt:
     steps: int = 0
     reported: int = 0
     is_killed: bool = False
+    pace: float = 1.0
+    past_longest_s: float = 0.0
+    draws: Random = field(default_factory=lambda: Random(0))
     back: bool = False
+
+    @property
+    def rate(self) -> float:
+        """Work done in a second of the turn, in this iteration."""
+        return self.speed / self.pace
+
+    def vary(self) -> None:
+        """Draw the pace of the next iteration; the present one has ended."""
+        self.past_longest_s = max(self.iteration_s / self.rate, 0.95 * self.past_longest_s)
+        self.pace = drawn_ratio(self.job.spread, self.draws)
 
     @property
     def wants_turn(self) -> bool:
@@ -75,8 +92,8 @@ class SimulatedAttempt:
 
     @property
     def longest_s(self) -> float:
-        """Longest iteration (s) of the present phase."""
-        return self.iteration_s / self.speed
+        """Longest iteration (s) of late, at least the mean of the present phase."""
+        return max(self.past_longest_s, self.iteration_s / self.speed)
 
     def contender(self, slot: int) -> Contender:
         """Job as `core/turns.py` sees it, in a slot."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from random import Random
 
 from ecoshare.core.commands import StartJob
 from ecoshare.core.events import Config
@@ -14,7 +15,7 @@ from ecoshare.simulation.result import Finished
 from ecoshare.simulation.service_attempt import ServiceAttempt
 from ecoshare.simulation.simulated_attempt import SimulatedAttempt, expected_s
 from ecoshare.simulation.simulated_requests import SimulatedRequests
-from ecoshare.simulation.traces.job_trace import AnswerTime, TraceJob
+from ecoshare.simulation.traces.job_trace import TraceJob
 from ecoshare.simulation.usage_integrals import UsageIntegrals
 from ecoshare.simulation.world import Truth
 from ecoshare.values.class_profile import Solo
@@ -59,15 +60,14 @@ class SimulatedJob:
 
     def begin(self, command: StartJob, now_s: float) -> SimulatedAttempt:
         """Begin an attempt. That of a service begins with the first request of its source."""
-        job, left_s = self.job, self.left_s
+        job, attempt, lanes, seed = self.job, command.attempt, command.lanes, f"{self.job.name}/{command.attempt}"
         if job.service is None:
-            seat = SimulatedAttempt(job, command.attempt, command.lanes, left_s, left_s, self.work_s, command.cap_bytes)
+            left_s = self.left_s
+            seat = SimulatedAttempt(job, attempt, lanes, left_s, left_s, self.work_s, command.cap_bytes)
         else:
-            answer = job.answer or AnswerTime(job.phases[0].iteration_s)
-            requests = SimulatedRequests(job.service, answer, f"{job.name}/{command.attempt}")
-            seat = ServiceAttempt(
-                job, command.attempt, command.lanes, 0.0, 0.0, 0.0, command.cap_bytes, requests=requests
-            )
+            requests = SimulatedRequests(job, seed)
+            seat = ServiceAttempt(job, attempt, lanes, 0.0, 0.0, 0.0, command.cap_bytes, requests=requests)
+        seat.draws = Random(seed)
         seat.steps, seat.reported = len(self.curve), self.reported
         self.seat, self.since_s, self.attempts = seat, now_s, command.attempt
         return seat

@@ -17,8 +17,8 @@ from ecoshare.serving.request_intervals import RequestInterval, interval
 from ecoshare.serving.request_queue import QueueFull, RequestQueue, ServiceRequest, Waiting
 from ecoshare.serving.request_record import RequestRecorder
 from ecoshare.serving.request_source import arrival_times
-from ecoshare.simulation.traces.job_trace import AnswerTime
-from ecoshare.values.service import RequestSource, ServiceSpec
+from ecoshare.simulation.traces.job_trace import AnswerTime, TraceJob, drawn_ratio
+from ecoshare.values.service import RequestSource
 
 
 class Claim(NamedTuple):
@@ -42,17 +42,19 @@ class SimulatedRequests:
         longest_s: Longest batch (s) of late, which decays as that of a job in a lane does.
     """
 
-    def __init__(self, service: ServiceSpec, answer: AnswerTime, seed: str) -> None:
+    def __init__(self, job: TraceJob, seed: str) -> None:
         """No request has come; `open` is called when the service has started.
 
         Args:
-            service: Target, batch sizes, queue and source of requests.
-            answer: Time that a batch takes alone.
+            job: The service, with the time of its batches.
             seed: Seed of the spread of these times.
         """
+        assert job.service is not None, "it is a service"
+        service = job.service
         self.intervals: list[RequestInterval] = []
         self.batches, self.longest_s = 0, 0.0
-        self._service, self._answer = service, answer
+        self._service, self._spread = service, job.spread
+        self._answer = job.answer or AnswerTime(job.phases[0].iteration_s)
         self._source = service.requests or RequestSource()
         self._sizes = service.batch_sizes or (1,)
         self._draws = Random(seed)
@@ -108,7 +110,7 @@ class SimulatedRequests:
             self._batch = self._queue.take(lambda waiting: self._size(waiting, now_s))
             self._record.called(len(self._batch))
         self._began_s = now_s
-        return self._answer.drawn_s(len(self._batch), self._draws)
+        return self._answer.mean_s(len(self._batch)) * drawn_ratio(self._spread, self._draws)
 
     def answered(self, now_s: float) -> Claim | None:
         """End the batch. Return the claim for the next one; None if no request waits at this moment.

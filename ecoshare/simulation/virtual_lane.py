@@ -102,7 +102,7 @@ class VirtualLane:
         if holder is None:
             self._grant(now_s)
         elif not self._may(holder):
-            self.turn_ends_s = max(self.at_s, now_s) + holder.boundary_s() / holder.speed
+            self.turn_ends_s = max(self.at_s, now_s) + holder.boundary_s() / holder.rate
             self._plan()
         else:
             self.turn_ends_s = math.inf
@@ -133,6 +133,8 @@ class VirtualLane:
         self.services -= seat.is_service
         if isinstance(seat, ServiceAttempt):
             seat.claim = None
+        for each in self.seats.values() if not self.services else ():
+            each.pace = 1.0
         if not self.seats:
             self.watched_s = math.inf
         if seat is self.holder:
@@ -194,7 +196,7 @@ class VirtualLane:
         seat = self.holder
         if seat is not None and now_s > self.at_s:
             passed_s = now_s - self.at_s
-            seat.left_s -= passed_s * seat.speed
+            seat.left_s -= passed_s * seat.rate
             seat.held_s += passed_s
             seat.service_s += passed_s / seat.weight
             self.at_s = now_s
@@ -205,6 +207,8 @@ class VirtualLane:
         if self.holder is not None and self.holder.speed != speed:
             self.advance(now_s)
             self.holder.speed = speed
+            if self.services and self._may(self.holder):
+                self.turn_ends_s = self._offers_s(max(self.at_s, now_s))
             self._plan()
 
     def _look(self, now_s: float) -> None:
@@ -221,7 +225,7 @@ class VirtualLane:
         elif not rivals:
             self.turn_ends_s = math.inf
         elif any(each.rank < holder.rank for each in rivals):
-            self.turn_ends_s = max(self.at_s, now_s) + holder.boundary_s() / holder.speed
+            self.turn_ends_s = max(self.at_s, now_s) + holder.boundary_s() / holder.rate
         elif self.turn_ends_s == math.inf:
             self.turn_ends_s = now_s + self._turn_s(holder)
         self._plan()
@@ -277,6 +281,7 @@ class VirtualLane:
         if isinstance(holder, ServiceAttempt):
             holder.left_s = holder.requests.begin(self.at_s)
         if self.services:
+            holder.vary()
             self.turn_ends_s = self._offers_s(max(self.at_s, now_s))
         else:
             rivals = any(each.rank <= holder.rank for each in self._rivals(holder))
@@ -293,17 +298,17 @@ class VirtualLane:
     def _offers_s(self, now_s: float) -> float:
         """Time (s) of the holder's next boundary at which another job may get the turn; infinite if none can.
 
-        A service offers its turn after each batch, which is an end and no boundary here. A training job offers it at
-        each boundary while a service or a more urgent job waits, and else when its quantum is used up.
+        A service offers its turn after each batch, which is an end and no boundary here. A training job offers it when
+        its quantum is used up, and at each boundary if a service or a more urgent job waits or its iterations vary.
         """
         holder = self.holder
         assert holder is not None, "a turn has a holder"
         rivals = self._rivals(holder)
-        if not rivals or holder.is_service:
+        if holder.is_service or not (rivals or holder.job.spread):
             return math.inf
-        at_once = any(each.is_service or each.rank < holder.rank for each in rivals)
+        at_once = holder.job.spread or any(each.is_service or each.rank < holder.rank for each in rivals)
         least_s = 0.0 if at_once else self.began_s + self._quantum_s() - now_s
-        return now_s + holder.next_boundary_s(max(0.0, least_s) * holder.speed) / holder.speed
+        return now_s + holder.next_boundary_s(max(0.0, least_s) * holder.rate) / holder.rate
 
     def _quantum_s(self) -> float:
         """Quantum (s) of a lane with services: all jobs count, as in the table of a live lane."""
@@ -332,9 +337,9 @@ class VirtualLane:
         if holder is None:
             self.next_s, self.ends = math.inf, False
             return
-        end_s = self.at_s + max(0.0, holder.left_s) / holder.speed
+        end_s = self.at_s + max(0.0, holder.left_s) / holder.rate
         shows_s = min(holder.phase_left_s, max(0.0, holder.report_left_s))
-        shown_s = self.at_s + shows_s / holder.speed
+        shown_s = self.at_s + shows_s / holder.rate
         if shows_s and shown_s == self.at_s:  # sooner than the clock resolves: without this, time would stand still
             shown_s = math.nextafter(self.at_s, math.inf)
         tell_s = min(shown_s, self._look_s())

@@ -50,7 +50,7 @@ ANSWERS_S = {"vgg19": 0.003, "resnet152": 0.008, "densenet201": 0.012, "inceptio
 """Assumed time (s) of a batch of one request."""
 
 SPREAD = 0.05
-"""Assumed standard deviation of the time of a batch / its mean."""
+"""Assumed standard deviation of the time of a batch or of an iteration / its mean."""
 
 WORKLOADS = ("A", "B", "C", "REAL")
 OPERATION_S = 0.001
@@ -107,14 +107,14 @@ def _written(path: Path, times_s: Sequence[float]) -> RequestSource:
 
 def _service(name: str, answer_s: float, target_s: float, source: RequestSource) -> TraceJob:
     service = ServiceSpec(target_s, (1, 2, 4, 8), requests=source)
-    answer = AnswerTime(answer_s / 2, answer_s / 2, SPREAD)
-    return TraceJob(name, name, 0.0, (Phase(1, answer_s),), service=service, answer=answer)
+    answer = AnswerTime(answer_s / 2, answer_s / 2)
+    return TraceJob(name, name, 0.0, (Phase(1, answer_s),), service=service, answer=answer, spread=SPREAD)
 
 
 def _figures(load: str, given: Iterator[TraceJob] | Sequence[TraceJob], until_s: float) -> Iterator[Figure]:
     """Latencies of the tasks with times, and the speed of the training job while they come."""
     services = list(given)
-    training = TraceJob("training", "training", 0.0, (Phase(int(until_s / ITERATION_S), ITERATION_S),))
+    training = TraceJob("training", "training", 0.0, (Phase(int(until_s / ITERATION_S), ITERATION_S),), spread=SPREAD)
     told: list[IterationsDone] = []
 
     def watch(event: Event, _: list[Command]) -> None:
@@ -170,8 +170,8 @@ def _salus(folder: Path) -> Iterator[Figure]:
     """How far the simulated order of the policies is the measured one."""
     runs: dict[str, dict[str, list[_Measured]]] = defaultdict(lambda: defaultdict(list))
     for row in csv.DictReader((folder / "templogs_summary.csv").open(encoding="utf-8")):
-        latencies = [float(row[key]) if row[key] else None for key in ("lat_mean_ms", "lat_p99_ms")]
-        runs[row["scenario"]][row["policy"]].append(_Measured(row["model"], *latencies, int(row["steps"])))
+        mean_ms, p99_ms = (float(row[key]) if row[key] else None for key in ("lat_mean_ms", "lat_p99_ms"))
+        runs[row["scenario"]][row["policy"]].append(_Measured(row["model"], mean_ms, p99_ms, int(row["steps"])))
     alone_ms: dict[str, float] = {}
     for each in (job for run in runs.values() for jobs in run.values() for job in jobs):
         if each.mean_ms is not None:
@@ -239,7 +239,7 @@ def _real_run(requests: int) -> Iterator[Figure]:
         path = folder / "jobs.yaml"
         path.write_text(json.dumps({"version": 1, "jobs": jobs}))
         line = [sys.executable, "-m", "ecoshare", "run", str(path), "--device", "cpu", "--json", "--no-profiles"]
-        line += ["--policy", "fair", "--lanes", "1", "--runs", str(folder / "runs")]
+        line += ["--policy", "fair", "--lanes", "1", "--wait", "--runs", str(folder / "runs")]
         done = subprocess.run(line, capture_output=True, text=True, check=True)
         real = next(job["service"] for job in json.loads(done.stdout)["jobs"] if job["name"] == "answering")
         trace = read(folder / "runs" / "latest")

@@ -29,28 +29,27 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class AnswerTime:
-    """Time that a service works on a batch of requests: a straight line over their number, and a spread.
+    """Mean time that a service works on a batch of requests: a straight line over their number.
 
     Attributes:
         fixed_s: Part (s) that does not depend on the number of requests.
         each_s: Part (s) for each request.
-        spread: Standard deviation of the time / its mean. Times are log-normal.
     """
 
     fixed_s: float
     each_s: float = 0.0
-    spread: float = 0.0
 
     def mean_s(self, size: int) -> float:
         """Mean time (s) of a batch of `size` requests alone."""
         return self.fixed_s + self.each_s * size
 
-    def drawn_s(self, size: int, draws: Random) -> float:
-        """Time (s) of one batch of `size` requests alone."""
-        if not self.spread:
-            return self.mean_s(size)
-        variance = log1p(self.spread**2)
-        return self.mean_s(size) * draws.lognormvariate(-variance / 2, sqrt(variance))
+
+def drawn_ratio(spread: float, draws: Random) -> float:
+    """Time of one batch or iteration / the mean time: drawn from the log-normal distribution with this spread."""
+    if not spread:
+        return 1.0
+    variance = log1p(spread**2)
+    return draws.lognormvariate(-variance / 2, sqrt(variance))
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +73,8 @@ class TraceJob:
         service: Service that the job is; None for any other job. It answers requests and does no iterations: the first
             phase only tells the time of a batch of one request.
         answer: Time that a batch of a service takes alone; None for that of the first phase, for batches of any size.
+        spread: Standard deviation of the time of a batch, or of an iteration beside a service / its mean. In a lane
+            without services, the mean is enough.
         line: Line in its file, from 1; 0 if it has none. Comparisons of jobs ignore it.
     """
 
@@ -92,6 +93,7 @@ class TraceJob:
     slowdown_limit: float | None = None
     service: ServiceSpec | None = None
     answer: AnswerTime | None = None
+    spread: float = 0.0
     line: int = field(default=0, compare=False)
 
     @property

@@ -85,6 +85,7 @@ def read(file: str, lines: Sequence[str]) -> Trace:
             announced=bool(sheet.whole(row, announced, least=0)),
             service=service,
             answer=answer,
+            spread=services.spread(row),
             line=row[0],
         )
         if not sheet.mistakes:

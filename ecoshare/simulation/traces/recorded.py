@@ -17,8 +17,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from math import inf
+from math import inf, log
 from pathlib import Path
+from statistics import pvariance
 
 from ecoshare.core.commands import ProfileJob, StartJob
 from ecoshare.core.events import Done, JobArrived, JobExited, Profiled, RunOpened
@@ -167,10 +168,11 @@ def _job(story: _Story, others: Sequence[_Story], memory: MemoryDemand | None) -
         others: Jobs that may have kept this job waiting for its first turn.
     """
     spec, usage, ends_s = story.spec, story.usage, story.ends_s
-    startup_s = 0.0
+    startup_s = spread = 0.0
     if len(ends_s) > 1:
         held_s = [each_s for _, each_s in marks_file.held(story.marks)]
         iteration_s = sum(held_s) / len(held_s)
+        spread = recorded_service.spread_of(pvariance([log(max(each_s, 1e-9)) for each_s in held_s]))
         before_s = ends_s[0] - story.launched_s - iteration_s - _waited_s(story, ends_s[0], others)
         startup_s = max(0.0, before_s) + max(0.0, story.exited_s - ends_s[-1])
     else:
@@ -186,6 +188,7 @@ def _job(story: _Story, others: Sequence[_Story], memory: MemoryDemand | None) -
         memory=memory or spec.memory,
         startup_s=startup_s,
         announced=spec.service_s is not None,
+        spread=spread,
         launch_s=max(0.0, story.launched_s - story.started_s),
     )
 
@@ -195,7 +198,8 @@ def _service(story: _Story, folder: Path, memory: MemoryDemand | None) -> TraceJ
     spec = story.spec
     assert spec.service is not None, "the job is a service"
     found = recorded_service.intervals(folder, story.attempt)
-    answer = recorded_service.answer_time(found) or AnswerTime(story.usage.held_s / max(1, story.usage.done) or 1e-9)
+    mean_s = story.usage.held_s / max(1, story.usage.done)
+    answer, spread = recorded_service.answer_time(found) or (AnswerTime(mean_s or 1e-9), 0.0)
     try:
         service = recorded_service.with_requests(spec.service, folder, found)
     except (OSError, ValueError) as error:
@@ -217,6 +221,7 @@ def _service(story: _Story, folder: Path, memory: MemoryDemand | None) -> TraceJ
         launch_s=max(0.0, story.launched_s - story.started_s),
         service=service,
         answer=answer,
+        spread=spread,
     )
 
 

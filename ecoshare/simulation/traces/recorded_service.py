@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,47 +26,58 @@ def intervals(folder: Path, attempt: int) -> list[RequestInterval]:
     return read(of_attempt(folder, REQUESTS, attempt))
 
 
-def answer_time(found: Sequence[RequestInterval]) -> AnswerTime | None:
-    """Line through the mean times of the batch sizes, weighted by their numbers; None if no batch has a time.
+def answer_time(found: Sequence[RequestInterval]) -> tuple[AnswerTime, float] | None:
+    """Line through the mean times of the batch sizes, weighted by their numbers, and their spread; None without times.
 
     With batches of one size alone, the time grows in proportion, as a live service assumes.
     """
-    counts, sums, squares = _times(found[_WARM:])
-    if not counts:
-        counts, sums, squares = _times(found)
-    sizes = [size for size in counts if sums[size] > 0.0]
+    sizes = _by_size(found[_WARM:]) or _by_size(found)
     if not sizes:
         return None
-    mean_s = {size: sums[size] / counts[size] for size in sizes}
-    fixed_s, each_s = _line(mean_s, counts)
-    above = [max(0.0, squares[size] / counts[size] / mean_s[size] ** 2 - 1.0) for size in sizes]
-    return AnswerTime(fixed_s, each_s, math.sqrt(np.average(above, weights=[counts[size] for size in sizes])))
+    answer = AnswerTime(*_line(sizes))
+    variance = np.average([each.log_variance for each in sizes], weights=[each.batches for each in sizes])
+    return answer, spread_of(float(variance))
 
 
-def _times(found: Iterable[RequestInterval]) -> tuple[Counter[int], dict[int, float], dict[int, float]]:
-    """Number of batches, sum of their times (s) and of the squares of these, by size."""
+def spread_of(log_variance: float) -> float:
+    """Standard deviation / mean of a log-normal time, from the variance of its logarithm."""
+    return math.sqrt(math.expm1(log_variance))
+
+
+class _SizeTimes(NamedTuple):
+    """Times of the batches of one size."""
+
+    size: int
+    batches: int
+    mean_s: float
+    log_variance: float
+
+
+def _by_size(found: Iterable[RequestInterval]) -> list[_SizeTimes]:
+    """Times of each batch size that has answered."""
     counts: Counter[int] = Counter()
-    sums: dict[int, float] = {}
-    squares: dict[int, float] = {}
+    sums: dict[int, np.ndarray] = {}
     for each in found:
-        for size, (sum_s, of) in each.took.items():
-            counts[size] += each.batches.get(size, 0)
-            sums[size] = sums.get(size, 0.0) + sum_s
-            squares[size] = squares.get(size, 0.0) + of
-    return Counter({size: count for size, count in counts.items() if count}), sums, squares
+        counts.update(each.batches)
+        for size, of in each.took.items():
+            sums[size] = sums.get(size, np.zeros(3)) + of
+    times = []
+    for size, (sum_s, logs, squares) in sorted(sums.items()):
+        if count := counts[size]:
+            times.append(_SizeTimes(size, count, sum_s / count, max(0.0, squares / count - (logs / count) ** 2)))
+    return times
 
 
-def _line(mean_s: dict[int, float], counts: Counter[int]) -> tuple[float, float]:
+def _line(times: Sequence[_SizeTimes]) -> tuple[float, float]:
     """Fixed time (s) and time (s) for each request; neither is below 0."""
-    sizes, weights = np.array([*mean_s], float), np.array([counts[size] for size in mean_s], float)
-    times_s = np.array([*mean_s.values()])
-    if len(sizes) == 1:
-        return 0.0, float(times_s[0] / sizes[0])
-    each_s, fixed_s = np.polyfit(sizes, times_s, 1, w=np.sqrt(weights))
+    sizes, counts, means_s = (np.array(each, float) for each in list(zip(*times, strict=True))[:3])
+    if len(times) == 1:
+        return 0.0, float(means_s[0] / sizes[0])
+    each_s, fixed_s = np.polyfit(sizes, means_s, 1, w=np.sqrt(counts))
     if each_s < 0.0:
-        return float(np.average(times_s, weights=weights)), 0.0
+        return float(np.average(means_s, weights=counts)), 0.0
     if fixed_s < 0.0:
-        return 0.0, float(np.sum(weights * sizes * times_s) / np.sum(weights * sizes**2))
+        return 0.0, float(np.sum(counts * sizes * means_s) / np.sum(counts * sizes**2))
     return float(fixed_s), float(each_s)
 
 

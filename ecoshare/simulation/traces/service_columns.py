@@ -8,7 +8,7 @@
     0.05,1 2,256,,3,,1000,,0.002,0.001,             three clients, each sends when it has its answer; 1000 requests
 
 Without `count`, a file has a last request; the other sources go on until all other jobs have ended. `spread` is the
-standard deviation of a batch's time / its mean.
+standard deviation of a batch's time / its mean. A job beside services may have one, too: that of its iterations.
 """
 
 from __future__ import annotations
@@ -52,16 +52,20 @@ class ServiceColumns:
         places = sheet.columns(SERVICE_COLUMNS, "a trace with services") if named else []
         self._places = dict(zip(SERVICE_COLUMNS, places, strict=False))
 
+    def spread(self, row: Row) -> float:
+        """Spread of the times of a row: of its batches or its iterations."""
+        return self._number(row, "spread") if self._places else 0.0
+
     def read(self, row: Row) -> tuple[ServiceSpec, AnswerTime] | None:
         """Service of a row and the time of its batches; None if the job is no service."""
-        given = [name for name in self._places if self._text(row, name)]
+        given = [name for name in self._places if self._text(row, name) and name != "spread"]
         if not given:
             return None
         if "p99_s" not in given:
             self._sheet.wrong(row, self._places[given[0]], "a service has a target, and the column p99_s is empty")
             return None
         target_s = self._sheet.positive(row, self._places["p99_s"])
-        answer = AnswerTime(self._number(row, "fixed_s"), self._number(row, "each_s"), self._number(row, "spread"))
+        answer = AnswerTime(self._number(row, "fixed_s"), self._number(row, "each_s"))
         if not answer.mean_s(1) > 0.0:
             self._sheet.wrong(row, self._places["fixed_s"], "the time of a batch, fixed_s + each_s, is above 0")
         elif answer.mean_s(1) > target_s:
@@ -115,7 +119,7 @@ class ServiceColumns:
 def cells(job: TraceJob) -> list[str]:
     """Cells of a job; empty ones if it is no service."""
     if job.service is None:
-        return [""] * len(SERVICE_COLUMNS)
+        return [""] * (len(SERVICE_COLUMNS) - 1) + [_known(job.spread)]
     service, source = job.service, job.service.requests or RequestSource()
     answer = job.answer or AnswerTime(job.phases[0].iteration_s)
     return [
@@ -129,13 +133,13 @@ def cells(job: TraceJob) -> list[str]:
         _known(source.seed),
         repr(answer.fixed_s),
         repr(answer.each_s),
-        repr(answer.spread),
+        _known(job.spread),
     ]
 
 
 def any_service(jobs: Sequence[TraceJob]) -> bool:
     """Whether a trace needs these columns."""
-    return any(job.service is not None for job in jobs)
+    return any(job.service is not None or job.spread for job in jobs)
 
 
 def _known(value: float) -> str:
