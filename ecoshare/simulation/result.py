@@ -116,10 +116,15 @@ class SimulationResult:
         """Job completion times (s) of all jobs but services, shape (n_jobs,)."""
         return np.array([each.jct_s for each in self._others])
 
+    @property
+    def rhos(self) -> np.ndarray:
+        """Finish-time ratios of all jobs but services, shape (n_jobs,)."""
+        return np.array([each.rho for each in self._others])
+
     def as_dict(self) -> dict[str, Any]:
         """Figures of the result's row and of each service, as plain data for JSON; None for what is not known."""
         jcts_s = self.jcts_s
-        rhos = np.array([each.rho for each in self._others])
+        rhos = self.rhos
         known = len(jcts_s) > 0
 
         def quantile(share: float) -> float | None:
