@@ -59,7 +59,7 @@ class SimulatedJob:
     intervals: list[RequestInterval] = field(default_factory=list)
 
     def begin(self, command: StartJob, now_s: float) -> SimulatedAttempt:
-        """Begin an attempt. That of a service begins with the first request of its source."""
+        """Begin an attempt. The requests of a service begin anew."""
         job, attempt, lanes, seed = self.job, command.attempt, command.lanes, f"{self.job.name}/{command.attempt}"
         if job.service is None:
             left_s = self.left_s

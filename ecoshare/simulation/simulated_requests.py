@@ -66,7 +66,7 @@ class SimulatedRequests:
         self._opened_s = math.inf
         self._batch: list[ServiceRequest] = []
         self._began_s = 0.0
-        self._sent = 0  # by the clients of a closed loop
+        self._sent = 0  # requests of the clients of a closed loop
         self.next_s = math.inf
         """Time (s) of the next arrival; infinite if none is scheduled."""
 

@@ -56,7 +56,7 @@ class SimulatedServices:
         self._lanes, self._later, self._served, self._tell = lanes, later, served, tell
 
     def joined(self, seat: ServiceAttempt, now_s: float) -> None:
-        """Let requests of a service come that has joined its lane. Its start takes no turn."""
+        """Let requests of a service come that has joined its lane. The start takes no turn."""
         if seat.requests.is_open:  # it was parked
             self._go_on(seat, now_s)
         else:

@@ -194,7 +194,7 @@ def _job(story: _Story, others: Sequence[_Story], memory: MemoryDemand | None) -
 
 
 def _service(story: _Story, folder: Path, memory: MemoryDemand | None) -> TraceJob:
-    """Trace job of a service. Its start, without the turn, lasts until the first request could come."""
+    """Trace job of a service. The start, without the turn, lasts until the first request could come."""
     spec = story.spec
     assert spec.service is not None, "the job is a service"
     found = recorded_service.intervals(folder, story.attempt)

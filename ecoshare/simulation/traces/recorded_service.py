@@ -18,7 +18,7 @@ from ecoshare.simulation.traces.job_trace import AnswerTime
 from ecoshare.values.service import ARRIVALS, REQUESTS, RequestSource, ServiceSpec
 
 _WARM = 1
-"""Intervals at the beginning whose batches are left out, if others are there: first calls load code."""
+"""Intervals at the beginning that are left out, if others are there: first calls load code."""
 
 
 def intervals(folder: Path, attempt: int) -> list[RequestInterval]:
