@@ -38,7 +38,7 @@ from ecoshare.simulation.traces.any_trace import read
 from ecoshare.simulation.traces.job_trace import AnswerTime, Phase, Trace, TraceJob
 from ecoshare.simulation.world import World
 from ecoshare.values.service import RequestSource, ServiceSpec
-from scripts.bench.benchmarking import JOBS, DataOptions, Figure, add_data, run_benchmark, say
+from scripts.bench.benchmarking import JOBS, DataOptions, Figure, add_data, median, run_benchmark, say
 
 ITERATION_S = 0.02
 """Iteration (s) of the training job beside the loads."""
@@ -58,6 +58,7 @@ APART = 0.05
 """Relative difference beyond which two measured figures have an order."""
 
 REQUESTS, QUICK_REQUESTS, RATE_PER_S = 600, 240, 30.0
+ROUNDS = 3
 STEPS_FOR_REQUEST = 3
 """Iterations of the training job of the real run for each request, so that it trains as long as requests come."""
 
@@ -69,7 +70,7 @@ def measure(options: DataOptions) -> list[Figure]:
     found = [] if options.data is None else [*_loads(options.data, options.quick), *_salus(options.data / "salus")]
     if options.data is None:
         found = [Figure("loads of DISB and Orion", None, "", note="give the folder of the traces with --data")]
-    return [*found, *_real_run(QUICK_REQUESTS if options.quick else REQUESTS)]
+    return [*found, *_real_runs(*((QUICK_REQUESTS, 1) if options.quick else (REQUESTS, ROUNDS)))]
 
 
 # Loads of DISB and Orion's gaps
@@ -219,8 +220,19 @@ def _policy(jobs: Sequence[_Measured], policy: str, alone_ms: dict[str, float]) 
 # A real run
 
 
-def _real_run(requests: int) -> Iterator[Figure]:
-    """Percentiles of a service in a real run, against those of its simulation."""
+def _real_runs(requests: int, rounds: int) -> Iterator[Figure]:
+    """Percentiles of a service in real runs, against those of their simulations: the medians of the errors."""
+    found = [_real_run(requests) for _ in range(rounds)]
+    for of, (key, wanted) in enumerate((("p50", "<= 10"), ("p99", "<= 25"))):
+        errors = [100 * abs(each[of][1] / each[of][0] - 1) for each in found]
+        words = ", ".join(
+            f"{real_ms:.1f} and {simulated_ms:.1f}" for real_ms, simulated_ms in (each[of] for each in found)
+        )
+        yield Figure(f"real run: error of {key}", median(errors), "%", wanted, f"ms, real and simulated: {words}")
+
+
+def _real_run(requests: int) -> tuple[tuple[float, float], tuple[float, float]]:
+    """p50 and p99 (ms) of a service: each in a real run, and in its simulation."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         source = {"rate": RATE_PER_S, "count": requests, "seed": 3}
@@ -244,10 +256,7 @@ def _real_run(requests: int) -> Iterator[Figure]:
         real = next(job["service"] for job in json.loads(done.stdout)["jobs"] if job["name"] == "answering")
         trace = read(folder / "runs" / "latest")
         found = _simulated([replace(job, priority=0) for job in trace.jobs], 1)["answering"]
-    for key, value_s, wanted in (("p50", found.p50_s, "<= 10"), ("p99", found.p99_s, "<= 25")):
-        real_ms, simulated_ms = 1e3 * real[f"{key}_s"], _ms(value_s)
-        words = f"real {real_ms:.1f} ms, simulated {simulated_ms:.1f} ms"
-        yield Figure(f"real run: error of {key}", 100 * abs(simulated_ms / real_ms - 1), "%", wanted, words)
+    return (1e3 * real["p50_s"], _ms(found.p50_s)), (1e3 * real["p99_s"], _ms(found.p99_s))
 
 
 def main() -> None:

@@ -39,6 +39,9 @@ KIND = "run"
 """Kind of a trace that was read from a run folder."""
 
 _MOST_NAMED = 5
+_MANY = 50
+"""Iterations beside a service that tell the times of a job better than all of its iterations."""
+
 _MUCH = 0.05
 """Share of a job's time spent away from its turn, for example to load data, above which the note mentions it."""
 
@@ -94,7 +97,8 @@ def read(path: Path) -> Trace:
             jobs.append(_service(story, folder.job(story.spec.name), memory.get(story.spec.job_class)))
             continue
         others = [each for each in stories if each is not story and set(each.lanes) & set(story.lanes)]
-        job = _job(story, others if on_cpu else [], memory.get(story.spec.job_class))
+        served = [each for each in stories if each.spec.service is not None and set(each.lanes) & set(story.lanes)]
+        job = _job(story, others if on_cpu else [], served, memory.get(story.spec.job_class))
         if not (0.0 < job.service_s < inf and 0.0 <= job.arrival_s < inf and job.gpus > 0):
             raise UsageError(f"{folder.events} is damaged: {job.name!r} has times that cannot be")
         jobs.append(job)
@@ -161,16 +165,17 @@ def _marks(path: Path) -> list[Mark]:
     return marks if len(marks) * marks_file.MARK_BYTES == marks_file.whole_bytes(path) else []
 
 
-def _job(story: _Story, others: Sequence[_Story], memory: MemoryDemand | None) -> TraceJob:
+def _job(story: _Story, others: Sequence[_Story], served: Sequence[_Story], memory: MemoryDemand | None) -> TraceJob:
     """Trace job of a completed job.
 
     Args:
         others: Jobs that may have kept this job waiting for its first turn.
+        served: Services of the lane of this job. If it did many iterations beside them, these alone tell their times.
     """
     spec, usage, ends_s = story.spec, story.usage, story.ends_s
     startup_s = spread = 0.0
     if len(ends_s) > 1:
-        held_s = [each_s for _, each_s in marks_file.held(story.marks)]
+        held_s = _iterations_s(story, served)
         iteration_s = sum(held_s) / len(held_s)
         spread = recorded_service.spread_of(pvariance([log(max(each_s, 1e-9)) for each_s in held_s]))
         before_s = ends_s[0] - story.launched_s - iteration_s - _waited_s(story, ends_s[0], others)
@@ -223,6 +228,14 @@ def _service(story: _Story, folder: Path, memory: MemoryDemand | None) -> TraceJ
         answer=answer,
         spread=spread,
     )
+
+
+def _iterations_s(story: _Story, served: Sequence[_Story]) -> list[float]:
+    """Turn time (s) of each iteration: of those beside services, if they are many, else of all."""
+    held = list(marks_file.held(story.marks))
+    spans = [(each.marks[0].at_s, each.marks[-1].at_s) for each in served if each.marks]
+    beside_s = [each_s for of, each_s in held if any(from_s <= of.from_s < to_s for from_s, to_s in spans)]
+    return beside_s if len(beside_s) >= _MANY else [each_s for _, each_s in held]
 
 
 def _waited_s(story: _Story, until_s: float, others: Sequence[_Story]) -> float:
