@@ -1,13 +1,14 @@
 """Services in the simulator: the loads of DISB, Orion's gaps, Salus' policies, and a real run against its simulation.
 
 The loads (`--data DIR`) run beside one training job with iterations of 20 ms, in one lane. The target of a task with
-times is 50 ms. Its neighbours without times are closed loops of one client, with a target of 1 s. DISB names models but
+times is 50 ms. Tasks without times are closed loops of one client, with a target of 1 s. DISB names models but
 no times, so the times of their batches are assumed (`ANSWERS_S`).
 
 Salus' latencies are of closed loops beside training. There an operation is the smallest part of a job, so the simulated
 training job has iterations of 1 ms. `fair` is a lane by shares, `preempt` a lane in which services always press, `pack`
 a lane for each job. Nothing is known of `mix`, so it is left out. A pair of policies counts if the measured figures
-differ by more than 5 %.
+differ by more than 5 %. The order is not reproduced: the measured figures hardly differ, except where runs overlapped in
+part only (zyc3, in which a service beside three jobs is faster than any other).
 
 The real run has a small service with drawn arrivals beside training on the processors. It is simulated from its record.
 """
