@@ -259,7 +259,8 @@ class VirtualLane:
             holder.since_s = now_s
             self._give(self._seat(chosen), now_s)
             return
-        self.began_s = now_s if used_up else self.began_s
+        if used_up and others:  # a live holder does not even look if no job waits
+            self.began_s = now_s
         self._start(holder, now_s)
 
     def _give(self, seat: SimulatedAttempt | None, now_s: float) -> None:
