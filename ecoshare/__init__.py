@@ -63,6 +63,10 @@ _answering: Answering | None = None
 _requests_path: str = ""
 """Path of the record of a service's requests; empty outside a run. The runner sets it, too."""
 
+_opened_s: float = 0.0
+"""Time (s) on the monotonic clock when the run was opened: times in the record count from it. The runner sets it, too.
+"""
+
 _measurement: AnswerMeasurement | None = None
 """Measurement of the service's answers, in a run for a profile. The runner sets it, too; `Server.run` then measures."""
 

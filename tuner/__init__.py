@@ -15,15 +15,20 @@ functions of the observables, so a change of either loses no evaluation.
 
 from tuner.evaluations import Evaluation, EvaluationStatus
 from tuner.expectation import ExpectedResponses
-from tuner.objective import POWER, Limit, edp, energy, time
+from tuner.objective import P99, POWER, TURN, Limit, edp, energy, service_energy, time
 from tuner.prior import Prior
 from tuner.response_model import ResponseModel
+from tuner.service_load import ServiceLoad
+from tuner.service_prior import BATCH, TrainingLoad, service_prior
 from tuner.space import Knob, Role, Setting, Space, bucketised
 from tuner.transfer import transferred
 from tuner.tuner import ConstrainedTuner
 
 __all__ = [
+    "BATCH",
+    "P99",
     "POWER",
+    "TURN",
     "ConstrainedTuner",
     "Evaluation",
     "EvaluationStatus",
@@ -33,11 +38,15 @@ __all__ = [
     "Prior",
     "ResponseModel",
     "Role",
+    "ServiceLoad",
     "Setting",
     "Space",
+    "TrainingLoad",
     "bucketised",
     "edp",
     "energy",
+    "service_energy",
+    "service_prior",
     "time",
     "transferred",
 ]

@@ -45,7 +45,13 @@ class RelativeObjective(MCAcquisitionObjective):
 def constraint(limit: Limit, observables: Sequence[str]) -> Constraint:
     """Constraint of botorch: the logarithm of observable / limit, above 0 if the limit is broken."""
     place = list(observables).index(limit.observable)
+    if limit.is_absolute:
+        return partial(_absolute_excess, place, math.log(limit.most))
     return partial(_excess, place, len(observables) + place, math.log(limit.most))
+
+
+def _absolute_excess(here: int, most: float, samples: Tensor) -> Tensor:
+    return samples[..., here] - most
 
 
 def _excess(here: int, there: int, most: float, samples: Tensor) -> Tensor:

@@ -25,6 +25,8 @@ _KEPT = 1e-6
 _LEAST = 50
 """Least number of samples for each component; with fewer, the samples are not split."""
 _POWER_STEPS = 20
+TRUST = 0.9
+"""Probability that a workload follows the structure of its prior, unless the prior says otherwise."""
 
 
 @dataclass(frozen=True)
@@ -52,11 +54,16 @@ class Prior:
         parts: Gaussians of the mixture.
         scale_sd: Standard deviation of an unknown constant that is added to each log observable, (n_observables,);
             large if the samples hold ratios only.
+        spread: Factor of the noise and of the residual of each observable, (n_observables,): 1 for numbers that are
+            measured as exactly as a time, more for a percentile.
+        trust: Probability that a workload follows the structure of the prior.
     """
 
     observables: tuple[str, ...]
     parts: tuple[PriorComponent, ...]
     scale_sd: Tensor
+    spread: Tensor
+    trust: float = TRUST
 
     @property
     def mean(self) -> Tensor:  # (n_observables, n_settings)
@@ -65,13 +72,21 @@ class Prior:
 
     @classmethod
     def of_samples(
-        cls, observables: Sequence[str], samples: Tensor, scale_sd: Sequence[float], parts: int = 1
+        cls,
+        observables: Sequence[str],
+        samples: Tensor,
+        scale_sd: Sequence[float],
+        parts: int = 1,
+        spread: Sequence[float] | None = None,
+        trust: float = TRUST,
     ) -> Prior:
         """Prior with the moments of sample responses.
 
         Args:
             samples: Logarithms, (n_samples, n_observables, n_settings); at least two samples.
             parts: Largest number of components. The samples are split only if each component can have 50 of them.
+            spread: Factor of the noise and of the residual of each observable; None for 1.
+            trust: Probability that a workload follows the structure of the prior.
         """
         found = []
         for rows in _split(samples.flatten(start_dim=1), parts):
@@ -79,7 +94,9 @@ class Prior:
             mean = mine.mean(dim=0)
             root = _compress((mine - mean) / (len(mine) - 1) ** 0.5)
             found.append(PriorComponent(len(mine) / len(samples), mean, root))
-        return cls(tuple(observables), tuple(found), torch.tensor(scale_sd, dtype=torch.double))
+        factors = [1.0] * len(scale_sd) if spread is None else spread
+        scale, widths = (torch.tensor(each, dtype=torch.double) for each in (scale_sd, factors))
+        return cls(tuple(observables), tuple(found), scale, widths, trust)
 
     @classmethod
     def mixture(cls, shares: Sequence[tuple[float, Prior]]) -> Prior:
@@ -101,8 +118,10 @@ class Prior:
             for weight, each in shares
             for part in each.parts
         ]
-        scale = torch.stack([each.scale_sd for _, each in shares]).amax(dim=0)
-        return cls(first.observables, tuple(parts), scale)
+        scale, spread = (
+            torch.stack([getattr(each, name) for _, each in shares]).amax(dim=0) for name in ("scale_sd", "spread")
+        )
+        return cls(first.observables, tuple(parts), scale, spread, first.trust)
 
 
 def _split(flat: Tensor, parts: int) -> list[Tensor]:

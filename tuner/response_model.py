@@ -170,6 +170,17 @@ class ResponseModel(Model):
         found = ResponsePosterior(self._logs, self._places(X), self._default, outputs)
         return found if posterior_transform is None else posterior_transform(posterior=found, X=X)
 
+    def upper(self, observable: str, confidence: float) -> Tensor:  # (n,)
+        """Quantile `confidence` of an observable at every setting, in the unit of the observable."""
+        bound: Tensor = torch.quantile(self._logs[:, self.outputs.index(observable)], confidence, dim=0).exp()
+        return bound
+
+    def members(self, points: Tensor) -> Tensor:
+        """All joint samples at points (N, d), each alone: (S, N, 2 O)."""
+        found = self.posterior(points[:, None])
+        assert isinstance(found, ResponsePosterior)
+        return found.rsample_from_base_samples(torch.Size([found.members]), torch.arange(found.members))[..., 0, :]
+
     def point(self, setting: Setting) -> Tensor:
         """Point of a setting, (1, d).
 

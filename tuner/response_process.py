@@ -4,10 +4,10 @@ The process runs over pairs (observable, setting), with covariance
 
     K = structure + rho^2 Matern(setting, setting') [same observable] + scale^2 [same observable]
 
-and noise sigma. The structure is the covariance of one component of the prior (`tuner.prior`), or zero. With zero
-structure the process is an ordinary one, and its residual explains everything. The structure, rho and sigma are
-averaged over, weighted by evidence, instead of fitted. Few evaluations then do not settle what only many could,
-and a misleading prior loses its weight.
+and noise sigma. An observable with a spread of its own (`Prior.spread`) has rho and sigma times that. The structure is
+the covariance of one component of the prior (`tuner.prior`), or zero. With zero structure the process is an ordinary
+one, and its residual explains everything. The structure, rho and sigma are averaged over, weighted by evidence, instead
+of fitted. Few evaluations then do not settle what only many could, and a misleading prior loses its weight.
 
 Notation: S samples, O observables, n settings, N observed numbers, R rank of a component, Q rank of the residual.
 Matheron's rule conditions the samples (Wilson et al., "Efficiently Sampling Functions from Gaussian Process
@@ -26,10 +26,12 @@ from gpytorch.kernels import MaternKernel
 from torch import Tensor
 
 from tuner.evaluations import Evaluation, EvaluationStatus
-from tuner.prior import MOST_RANK, Prior
+from tuner.prior import MOST_RANK, TRUST, Prior
 from tuner.space import Space
 
 SAMPLES = 512
+NOISE = 0.02
+"""Usual standard deviation of the logarithm of a measured number, for an observable with a spread of 1."""
 _LENGTHSCALE = 0.5
 """Length scale of the residual, in units of a knob's whole range."""
 
@@ -57,11 +59,10 @@ class Hypothesis:
     part: int = 0
 
 
-def hypotheses(plain: bool = False) -> list[Hypothesis]:
-    """All forms of the process; with `plain`, only the forms without the prior's structure."""
-    structured = 0.0 if plain else 0.9
-    forms = [(True, rho, structured) for rho in (0.01, 0.03, 0.1)]
-    forms += [(False, rho, 1.0 - structured) for rho in (0.1, 0.25, 0.6)]
+def hypotheses(trust: float = TRUST) -> list[Hypothesis]:
+    """Forms of the process. Those with the prior's structure have the probability `trust`, the others the rest."""
+    forms = [(True, rho, trust) for rho in (0.01, 0.03, 0.1)]
+    forms += [(False, rho, 1.0 - trust) for rho in (0.1, 0.25, 0.6)]
     return [Hypothesis(*form[:2], noise, form[2] / 9) for form in forms for noise in (0.01, 0.02, 0.05) if form[2]]
 
 
@@ -94,7 +95,8 @@ class ResponseProcess:
         count = len(prior.observables)
         self._residual = _residual_root(space)  # (n, Q)
         self._weights = normal(samples, MOST_RANK)
-        self._residuals = torch.einsum("soq,nq->son", normal(samples, count, self._residual.shape[1]), self._residual)
+        residuals = torch.einsum("soq,nq->son", normal(samples, count, self._residual.shape[1]), self._residual)
+        self._residuals = residuals * prior.spread[:, None]
         self._scales = normal(samples, count, 1) * prior.scale_sd[:, None]
         self._noise = normal(samples, 4096)
         self.samples = samples
@@ -148,13 +150,13 @@ class ResponseProcess:
         roots = [part.root[:, observable, setting] for part in self._prior.parts]
         structures = [root.T @ root for root in roots]
         same, scale = observable[:, None] == observable, self._prior.scale_sd[observable].square()
-        eye = torch.eye(len(values), dtype=torch.double)
+        spread = self._prior.spread[observable].square()
         fits = []
         for form in self._forms:
-            covariance = (residual * form.residual_sd**2 + scale) * same
+            covariance = (residual * spread * form.residual_sd**2 + scale) * same
             if form.structured:
                 covariance += structures[form.part]
-            factor = torch.linalg.cholesky(covariance + form.noise_sd**2 * eye)
+            factor = torch.linalg.cholesky(covariance + torch.diag(form.noise_sd**2 * spread))
             lacking = values - self._mean(form)[observable, setting]
             whitened = torch.linalg.solve_triangular(factor, lacking[:, None], upper=False)
             log_evidence = -0.5 * whitened.square().sum() - factor.diagonal().log().sum()
@@ -174,13 +176,14 @@ class ResponseProcess:
         root = self._prior.parts[form.part].root if form.structured else mean.new_zeros(0, *mean.shape)  # (R, O, n)
         weights, root_there = self._weights[rows, : len(root)], root[:, observable, setting]
         lacking = values - drawn[:, observable, setting] - weights @ root_there
-        lacking -= form.noise_sd * self._noise[rows, : len(values)]
+        lacking -= form.noise_sd * self._prior.spread[observable] * self._noise[rows, : len(values)]
         solved = torch.cholesky_solve(lacking.T, fit.factor).T  # (S, N)
         drawn.flatten(start_dim=1).addmm_(weights + solved @ root_there.T, root.flatten(start_dim=1))
         for place in range(len(self.observables)):
             own = observable == place
-            covariance = rho**2 * self._residual[setting[own]] @ self._residual.T + self._prior.scale_sd[place] ** 2
-            drawn[:, place].addmm_(solved[:, own], covariance)
+            residual_sd = rho * self._prior.spread[place]
+            covariance = residual_sd**2 * self._residual[setting[own]] @ self._residual.T
+            drawn[:, place].addmm_(solved[:, own], covariance + self._prior.scale_sd[place] ** 2)
         return drawn
 
     def _mean(self, form: Hypothesis) -> Tensor:  # (O, n)

@@ -56,11 +56,13 @@ class ConstrainedTuner:
     Attributes:
         space: Space of the settings.
         default: Default setting.
-        limits: Limits, relative to the default.
+        limits: Limits, relative to the default or absolute.
         trials: Evaluations so far.
         model: botorch model of the responses, given the evaluations. Each evaluation makes a new one.
         objective: botorch objective: minus the logarithm of the objective.
         constraints: botorch constraints, one for each limit.
+        spread: Factor of the noise of each observable, (n_observables,).
+        outlook: Expectations at all settings, each (n_settings,), given the evaluations.
 
     Examples:
         >>> from tuner import ConstrainedTuner, Knob, Limit, Role, Space, energy
@@ -108,7 +110,8 @@ class ConstrainedTuner:
             unknown = {limit.observable for limit in limits} - set(prior.observables)
             if unknown:
                 raise ValueError(f"the prior knows nothing of {', '.join(sorted(unknown))}")
-            self._process = ResponseProcess(space, prior, hypotheses(plain), seed)
+            self._process = ResponseProcess(space, prior, hypotheses(0.0 if plain else prior.trust), seed)
+            self.spread = prior.spread
             self.objective = RelativeObjective(objective, prior.observables)
             self.constraints = [constraint(limit, prior.observables) for limit in limits]
             self._look()
@@ -161,6 +164,16 @@ class ConstrainedTuner:
             KeyError: The setting is not in the space.
         """
         return float(self._feasible[self.space.index(setting)])
+
+    def upper(self, observable: str, confidence: float) -> Tensor:  # (n_settings,)
+        """Upper bound of an observable at every setting, in the order of the space.
+
+        Args:
+            observable: Name of an observable of the prior.
+            confidence: Probability, by all evaluations, that the observable is below the bound.
+        """
+        with one_thread():
+            return self.model.upper(observable, confidence)
 
     @property
     def baseline(self) -> Tensor:
@@ -218,8 +231,9 @@ class ConstrainedTuner:
         self.model = ResponseModel(self.space, self._process.observables, self.default, logs)
         acquisition = CautiousImprovement(self.model, self.baseline, self.objective, self.constraints, _CAUTION)
         outlook = acquisition.outlook(self.model.points[:, None])
+        self.outlook = outlook
         self._feasible, self._mean = outlook.log_feasible.exp(), outlook.mean
-        self._score, self._gain = outlook.score, outlook.log_gain.exp()
+        self._score, self._gain = outlook.score.clone(), outlook.log_gain.exp()
         closed = [
             self._place(trial)
             for trial in self.trials

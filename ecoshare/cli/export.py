@@ -16,7 +16,10 @@ from ecoshare.errors import UsageError
 def export(
     run: RunArgument,
     form: Annotated[
-        str, typer.Option("--format", help="csv, json, parquet, html or perfetto.", autocompletion=completion.formats)
+        str,
+        typer.Option(
+            "--format", help="csv, json, parquet, html, perfetto or prometheus.", autocompletion=completion.formats
+        ),
     ] = "json",
     output: Annotated[Path | None, typer.Option("--output", "-o", help="A file instead of stdout.")] = None,
 ) -> None:

@@ -16,15 +16,16 @@ from ecoshare.serving.request_record import RequestRecorder
 class RecordedCalls:
     """Turn of a service for its root calls, with a record of them. Any thread may use it."""
 
-    def __init__(self, turn: ServiceTurn, target_s: float, path: str) -> None:
+    def __init__(self, turn: ServiceTurn, target_s: float, path: str, opened_s: float) -> None:
         """No call so far.
 
         Args:
             turn: Turn of the service.
             target_s: Time (s) within which an answer is due.
             path: Path for the record.
+            opened_s: Time (s) on the monotonic clock from which the times in the record count.
         """
-        self._turn, self._target_s, self._path = turn, target_s, path
+        self._turn, self._target_s, self._path, self._opened_s = turn, target_s, path, opened_s
         self._recorder: RequestRecorder | None = None
         self._lock = threading.Lock()
         self._began = threading.local()
@@ -43,7 +44,7 @@ class RecordedCalls:
         with self._lock:
             if self._is_off:
                 return
-            recorder = self._recorder = self._recorder or RequestRecorder(self._path)
+            recorder = self._recorder = self._recorder or RequestRecorder(self._path, self._opened_s)
             recorder.arrived(1)
             recorder.called(1)
             recorder.took(1, now_s - self._began.turn_s)

@@ -39,13 +39,13 @@ class ServiceJob(HookedJob):
         turn = self._turns[0]
         self._turn = ServiceTurn(turn, self._spec.p99_s, self._drain, lambda: self._answer(turn), self._within)
         self._calls: Any = None  # hooks, once torch is imported
-        self._recorded = RecordedCalls(self._turn, self._spec.p99_s, launch.requests_path)
+        self._recorded = RecordedCalls(self._turn, self._spec.p99_s, launch.requests_path, launch.opened_s)
 
     def start(self) -> None:
         """Let the program find the service. No turn is taken."""
         signal.signal(signal.SIGTERM, self._terminated)
         ecoshare._service, ecoshare._answering = self._spec, self.answering
-        ecoshare._requests_path = self._launch.requests_path
+        ecoshare._requests_path, ecoshare._opened_s = self._launch.requests_path, self._launch.opened_s
 
     @contextmanager
     def answering(self, due_s: float, answer_s: float) -> Iterator[Callable[[float, float], None]]:

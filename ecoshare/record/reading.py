@@ -69,6 +69,7 @@ def read(folder: RunFolder, packings: bool = True) -> RunData:
         samples=lines,
         energy=energy,
         environment=environment,
+        requests=requests,
     )
 
 

@@ -12,6 +12,7 @@ from ecoshare.record.run_energy import RunEnergy
 from ecoshare.record.run_history import RunHistory
 from ecoshare.record.run_summary import RunSummary
 from ecoshare.record.samples import Line, Sample
+from ecoshare.serving.request_intervals import RequestInterval
 
 
 class TurnSpan(NamedTuple):
@@ -45,6 +46,7 @@ class RunData:
         energy: Joules of the run over time, by device.
         traces: Marks by job and attempt; an attempt without a trace is left out, or has no marks.
         environment: Content of environment.json; exports show only named fields of it.
+        requests: Intervals of the requests of each service, by the name of its job.
     """
 
     summary: RunSummary
@@ -53,6 +55,7 @@ class RunData:
     energy: RunEnergy = field(default_factory=RunEnergy)
     traces: dict[tuple[str, int], list[Mark]] = field(default_factory=dict)
     environment: dict[str, Any] = field(default_factory=dict)
+    requests: dict[str, list[RequestInterval]] = field(default_factory=dict)
 
     @property
     def devices(self) -> list[str]:

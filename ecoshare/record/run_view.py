@@ -10,6 +10,25 @@ from ecoshare.core.events import Event
 
 
 @dataclass(frozen=True, slots=True)
+class ServiceView:
+    """Requests of the last attempt of a service.
+
+    Attributes:
+        target_s: Target (s) of the 99th percentile of latencies.
+        arrived: Number of requests that came.
+        late: Number of late answers.
+        unanswered: Number of requests that failed or were refused.
+        p99_s: 99th percentile (s) of the latencies of the last seconds; None if there was no answer.
+    """
+
+    target_s: float
+    arrived: int
+    late: int
+    unanswered: int
+    p99_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class JobView:
     """One job at one moment.
 
@@ -22,6 +41,7 @@ class JobView:
         reason: Cause of a failure; empty in any other state.
         is_learned: Whether `total` is learned from earlier runs.
         devices: Names of the devices that the job is on; empty if the run has one device only.
+        service: Requests of a service, which has neither rate nor slowdown; None for any other job.
     """
 
     name: str
@@ -36,6 +56,7 @@ class JobView:
     reason: str = ""
     is_learned: bool = False
     devices: tuple[str, ...] = ()
+    service: ServiceView | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ecoshare.lane.files import of_attempt
-from ecoshare.serving.request_intervals import RequestInterval, read, total
+from ecoshare.serving.request_intervals import RequestInterval, mean_batch, read, total
 from ecoshare.values.service import REQUESTS
 
 
@@ -56,15 +56,21 @@ class ServiceSummary:
     batches: dict[int, int] = field(default_factory=dict)
     energy_per_request_j: float | None = None
 
+    @property
+    def mean_batch(self) -> float | None:
+        """Mean number of requests in a call of the handler; None without calls."""
+        return mean_batch(self.batches)
+
 
 def intervals(folder: Path, attempts: int) -> list[RequestInterval]:
-    """Intervals of all attempts of a job, in order.
+    """Intervals of all attempts of a job, in the order in which they began.
 
     Args:
         folder: Folder of the job.
         attempts: Number of attempts.
     """
-    return [each for attempt in range(1, attempts + 1) for each in read(of_attempt(folder, REQUESTS, attempt))]
+    found = [each for attempt in range(1, attempts + 1) for each in read(of_attempt(folder, REQUESTS, attempt))]
+    return sorted(found, key=lambda each: each.from_s)  # a server may have several processes
 
 
 def service_summary(

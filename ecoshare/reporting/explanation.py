@@ -11,8 +11,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from ecoshare.common.collector import collector_paused
-from ecoshare.core.commands import KillJob, ParkJob, ProfileJob, StartJob
-from ecoshare.core.events import IterationsDone, JobArrived, JobExited, Profiled, Refused, RunOpened
+from ecoshare.common.plural import counted
+from ecoshare.core.commands import KillJob, MoveJob, ParkJob, ProfileJob, StartJob
+from ecoshare.core.events import IterationsDone, JobArrived, JobExited, Profiled, Refused, RunOpened, TargetMissed
 from ecoshare.core.power_budget import PowerBudget
 from ecoshare.core.reasons import Reason, Reasons
 from ecoshare.core.records import Job
@@ -54,6 +55,7 @@ class RunExplanation:
         timeline: Packings of each device over time.
         windows: Profiling windows.
         end_s: Time (s) of the last event that the replay reached.
+        services: Names of the jobs that are services.
         differs_s: Time (s) from which this core decides differently from the core of the run; None if it never does.
     """
 
@@ -62,6 +64,7 @@ class RunExplanation:
     timeline: PackingTimeline = field(default_factory=PackingTimeline)
     windows: list[WindowSpan] = field(default_factory=list)
     end_s: float = 0.0
+    services: set[str] = field(default_factory=set)
     differs_s: float | None = None
 
 
@@ -106,6 +109,8 @@ class _Listener:
         self.explained.end_s = max(self.explained.end_s, at_s)
         if isinstance(event, JobArrived):
             self.explained.stories.setdefault(event.job.name, Story(event.job.name, event.job.job_class))
+            if event.job.service is not None:
+                self.explained.services.add(event.job.name)
         touched = self._touched(moment)
         known = len(self._keepers)
         self._remark(moment, touched)
@@ -233,6 +238,8 @@ class _Listener:
                 self._exited(moment, event)
             case Profiled() if event.error and event.command in self._asked:
                 self._say(self._asked[event.command], at_s, f"its measurement came to nothing: {event.error}")
+            case TargetMissed():
+                self._missed(moment, event)
             case Refused() if event.command in self._parking:
                 self._say(self._parking[event.command], at_s, f"was not parked: {event.error}")
             case Refused():
@@ -246,6 +253,15 @@ class _Listener:
             self._displaced.remove(command.job)
             devices = dict.fromkeys(moment.core.lanes[lane].device.name for lane in command.lanes)
             self._say(command.job, moment.event.at_s, f"was started again on {', '.join(devices)}")
+
+    def _missed(self, moment: ReplayMoment, event: TargetMissed) -> None:
+        """Note as remarks that a service has missed its target, and which jobs leave its lane for that."""
+        late = f"{event.late} of {counted(event.requests, 'request')} were late or refused"
+        self._say(event.job, event.at_s, f"missed its target for a minute: {late}")
+        for command in moment.commands:
+            if isinstance(command, MoveJob):
+                words = f"moves to lane {command.lane}, since {event.job} missed its target beside it"
+                self._say(command.job, event.at_s, words)
 
     def _keeps(self, event: IterationsDone | JobExited) -> None:
         """Note as a remark that an attempt keeps its lane, once for each attempt."""

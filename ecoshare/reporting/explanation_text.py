@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Console
 
 from ecoshare.common.plural import counted
-from ecoshare.core.reasons import Doing
+from ecoshare.core.reasons import Doing, Reason
 from ecoshare.errors import UsageError
 from ecoshare.jobs.quantities import format_duration, number
 from ecoshare.record.job_summary import JobSummary
@@ -108,7 +108,7 @@ def of_job(explained: RunExplanation, summary: RunSummary, name: str) -> Iterato
     job = next(each for each in summary.jobs if each.name == name)
     yield from _heading(job, explained)
     if (story := explained.stories.get(name)) is not None:
-        lines = [(at_s, 0, span, words) for at_s, span, words in _intervals(story, explained.policy)]
+        lines = [(at_s, 0, span, words) for at_s, span, words in _intervals(story, explained)]
         lines += [(at_s, 1, _clock(at_s), words) for at_s, words in _measured(explained, name)]
         lines += [(at_s, 2, _clock(at_s), words) for at_s, words in story.remarks]
         yield from _columns([(at_s, span, words) for at_s, _, span, words in sorted(lines)])
@@ -127,6 +127,10 @@ def _heading(job: JobSummary, explained: RunExplanation) -> Iterator[str]:
     for doing, word, total_s in totals:
         mates = f" with {listed(story.mates())}" if doing is Doing.SHARES else ""
         parts += [f"{word} {format_duration(total_s)}{mates}"] if total_s >= _WORTH_A_WORD_S else []
+    if (service := job.service) is not None and service.arrived:
+        p99 = "no answer" if service.p99_s is None else f"p99 {format_duration(service.p99_s)}"
+        in_time = f"{service.answered - service.late} of {counted(service.arrived, 'request')} in time"
+        parts.append(f"answered {in_time}: {p99}, target {format_duration(service.target_s)}")
     limit, slower = job.slowdown_limit, job.slowdown
     if job.keeps_lane:
         parts.append(f"kept its lane to its end: {job.keeps_lane}")
@@ -141,12 +145,16 @@ def _longest(story: Story, explained: RunExplanation) -> Iterator[str]:
     for doing in (Doing.WAITS, Doing.PARKED, Doing.BEHIND, Doing.BLOCKED, Doing.ALONE):
         longest = story.longest(doing, explained.end_s)
         if longest is not None and (length_s := longest.length_s(explained.end_s)) >= _WORTH_A_WORD_S:
-            yield f"  {format_duration(length_s)} {reason_words(story.name, longest.reason, explained.policy)}"
+            yield f"  {format_duration(length_s)} {_words(story.name, longest.reason, explained)}"
 
 
-def _intervals(story: Story, policy: str) -> Lines:
+def _intervals(story: Story, explained: RunExplanation) -> Lines:
     for each in story.intervals:
-        yield each.from_s, _span(each.from_s, each.to_s), reason_words(story.name, each.reason, policy)
+        yield each.from_s, _span(each.from_s, each.to_s), _words(story.name, each.reason, explained)
+
+
+def _words(job: str, reason: Reason, explained: RunExplanation) -> str:
+    return reason_words(job, reason, explained.policy, explained.services)
 
 
 def _measured(explained: RunExplanation, job: str) -> Iterator[tuple[float, str]]:
@@ -211,6 +219,10 @@ def _packing(stretch: PackingPeriod, explained: RunExplanation) -> str:
     names = list(stretch.jobs)
     if len(names) == 1:
         return f"{names[0]} alone"
+    if served := [name for name in names if name in explained.services]:  # they work only while they have requests
+        rest = [name for name in names if name not in explained.services]
+        kind = "the service" if len(served) == 1 else "the services"
+        return f"{listed(rest)} beside {kind} {listed(served)}" if rest else f"{kind} {listed(served)}"
     if findings := [found for each in stretch.findings(explained.timeline.solos) if (found := _finding(each, names))]:
         return f"{listed(names)}: {'; '.join(findings)}"
     if stretch.expected:
@@ -285,12 +297,12 @@ def _job_dict(name: str, explained: RunExplanation) -> dict[str, Any]:
     story = explained.stories.get(name)
     return {
         "name": name,
-        "intervals": [_interval_dict(each, name, explained.policy) for each in story.intervals] if story else [],
+        "intervals": [_interval_dict(each, name, explained) for each in story.intervals] if story else [],
         "remarks": [{"at_s": at_s, "words": words} for at_s, words in story.remarks] if story else [],
     }
 
 
-def _interval_dict(interval: ReasonInterval, job: str, policy: str) -> dict[str, Any]:
+def _interval_dict(interval: ReasonInterval, job: str, explained: RunExplanation) -> dict[str, Any]:
     reason = interval.reason
     because = None
     if reason.because is not None:
@@ -304,5 +316,5 @@ def _interval_dict(interval: ReasonInterval, job: str, policy: str) -> dict[str,
         "mates": list(reason.mates),
         "expected": list(reason.speeds),
         "because": because,
-        "words": reason_words(job, reason, policy),
+        "words": _words(job, reason, explained),
     }

@@ -1,6 +1,7 @@
 """Exports a run into the formats of other programs.
 
 csv and parquet have one row for each job, json has the whole summary. html and perfetto also show the run over time.
+prometheus has metrics, with the latencies of services in buckets.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import fields
 from typing import Any
 
 from ecoshare.errors import UnfitEnvironment, UsageError, did_you_mean
@@ -16,8 +18,10 @@ from ecoshare.record.reading import read, with_traces
 from ecoshare.record.run_data import RunData
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.record.run_summary import RunSummary
+from ecoshare.record.service_summary import ServiceSummary
+from ecoshare.reporting.prometheus import prometheus
 
-FORMS = ("csv", "json", "parquet", "html", "perfetto")
+FORMS = ("csv", "json", "parquet", "html", "perfetto", "prometheus")
 BINARY = ("parquet", "perfetto")
 """Formats that no terminal can show."""
 
@@ -49,6 +53,22 @@ COLUMNS: dict[str, type] = {
     "values": str,
     "value": float,
     "steps": int,
+    "service_target_s": float,
+    "service_missed_minutes": int,
+    "service_arrived": int,
+    "service_answered": int,
+    "service_late": int,
+    "service_failed": int,
+    "service_refused": int,
+    "service_cancelled": int,
+    "service_goodput_per_s": float,
+    "service_mean_s": float,
+    "service_p50_s": float,
+    "service_p90_s": float,
+    "service_p99_s": float,
+    "service_p999_s": float,
+    "service_mean_batch": float,
+    "service_energy_per_request_j": float,
     "error": str,
 }
 
@@ -78,6 +98,8 @@ def export(folder: RunFolder, form: str) -> bytes:
         return html(with_traces(data, folder))
     if form == "perfetto":
         return perfetto(with_traces(data, folder))
+    if form == "prometheus":
+        return prometheus(data).encode(errors="backslashreplace")
     text = table(data.summary) if form == "csv" else json.dumps(data.summary.as_dict(), indent=2) + "\n"
     return text.encode(errors="backslashreplace")
 
@@ -133,6 +155,9 @@ def _rows(summary: RunSummary) -> list[dict[str, Any]]:
         row["energy_j"] = None if job.energy is None else job.energy.value_j
         row["energy_source"] = None if job.energy is None else job.energy.source
         row["values"] = json.dumps(job.values) if job.values else None
+        served = {each.name: getattr(job.service, each.name, None) for each in fields(ServiceSummary)}
+        row |= {f"service_{name}": value for name, value in served.items()}
+        row["service_mean_batch"] = None if job.service is None else job.service.mean_batch
         rows.append({name: row[name] for name in COLUMNS})
     return rows
 

@@ -8,7 +8,10 @@
       jobs
         job-a                      ▐queued▌▐attempt 1                    ▌   lifetimes, with turns
                                            ▐starts▌▐has the turn▌▐waits  ▌   and waits inside
-      power, measured (W)          ▁▂▇▇▆▇▇▅▁                                 counters
+      services
+        job-c                      ▐41 answered▌▐38 answered, 2 late ▌       seconds with requests
+      p99 of job-c (ms)            ▁▁▁▂▁▇▇▂▁                                 counters
+      power, measured (W)          ▁▂▇▇▆▇▇▅▁
 
 Times are nanoseconds since the run was opened. A counter track cannot show that a value is unknown. A slice on the
 track "energy meter" therefore marks each interval without known joules, with the reason.
@@ -18,8 +21,10 @@ from __future__ import annotations
 
 import io
 import itertools
+import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
@@ -38,9 +43,13 @@ from ecoshare.record.job_history import AttemptHistory, ParkedSpan, split_by_par
 from ecoshare.record.job_summary import JobSummary
 from ecoshare.record.run_data import RunData, TurnSpan
 from ecoshare.record.samples import Sample, job_of, shortest_s
+from ecoshare.reporting.request_columns import request_columns
+from ecoshare.serving.request_intervals import RequestInterval
 from ecoshare.values.joules import ATTRIBUTED, MEASURED, MODELLED
 
 _SEQUENCE = 1
+_MOST_COLUMNS = 5_000
+"""Most seconds with requests of a service that are shown one by one. In a longer run, a slice has several."""
 _WORDS = {Kind.TRAIN: "train", Kind.EVAL: "eval"}
 
 
@@ -64,6 +73,7 @@ def perfetto(data: RunData) -> bytes:
         for job in data.summary.jobs:
             parked = data.history.jobs[job.name].parked if job.name in data.history.jobs else []
             _life(trace, trace.track(job.name, group), job, own[job.name], turns, parked, end_s)
+        _services(trace, home, data.requests)
         for name in data.devices:
             _counters(trace, data.energy.of(name), data.samples_of(name), devices[name])
             if (failed := data.history.failures.get(name)) is not None:
@@ -228,6 +238,28 @@ def _turns_of_life(
             trace.slice(track, wait_s, until_s, "parked" if is_parked else between)
         trace.slice(track, from_s, to_s, "has the turn", iterations=len(turn.marks))
         before_s, between = to_s, "waits for the turn"
+
+
+def _services(trace: _Trace, device: int, requests: Mapping[str, Sequence[RequestInterval]]) -> None:
+    """Slices for the times in which services had requests, and counters of their latencies and batches."""
+    group = trace.track("services", device) if any(requests.values()) else None
+    for name, intervals in requests.items():
+        found = request_columns(intervals, _MOST_COLUMNS)
+        if group is None or not found:
+            continue
+        track = trace.track(name, group)
+        # Slices of one track must nest, and intervals of several processes overlap.
+        ends_s = [min(one.to_s, other.from_s) for one, other in pairwise(found)] + [found[-1].to_s]
+        for each, to_s in zip(found, ends_s, strict=True):
+            words = f"{each.answered} answered" + (f", {each.late} late" if each.late else "")
+            told = {"late": each.late, "unanswered": each.unanswered, "longest_queue": each.longest_queue}
+            trace.slice(track, each.from_s, to_s, words, answered=each.answered, **told)
+        for word in ("p50", "p99"):
+            values_s = [(each.from_s, getattr(each, f"{word}_s")) for each in found]
+            known = ((at_s, 1e3 * value_s) for at_s, value_s in values_s if not math.isnan(value_s))
+            _counter(trace, device, f"{word} of {name}", "ms", known)
+        batches = ((each.from_s, each.mean_batch) for each in found)
+        _counter(trace, device, f"mean batch of {name}", "requests", batches)
 
 
 def _counters(trace: _Trace, account: EnergyAccount, samples: Sequence[Sample], device: int) -> None:

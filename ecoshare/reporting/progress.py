@@ -29,10 +29,11 @@ from ecoshare.core.events import (
 )
 from ecoshare.jobs.quantities import format_duration, number
 from ecoshare.lane.messages import GRACE_S
-from ecoshare.record.run_view import JobView, ProgressDisplay, RunView, SweepView
+from ecoshare.record.run_view import JobView, ProgressDisplay, RunView, ServiceView, SweepView
+from ecoshare.reporting.figures import UNKNOWN
 from ecoshare.reporting.prose import broken
 from ecoshare.reporting.text_table import TableColumn, laid_out
-from ecoshare.values.attempt import Outcome
+from ecoshare.values.attempt import Outcome, Usage
 
 COLOURS = {
     "running": "green",
@@ -140,6 +141,7 @@ class PlainProgress(_Lines):
         self._hushed: set[str] = set()  # parked jobs of which that was not said
         self._trials: set[str] = set()
         self._keepers: set[str] = set()
+        self._services: set[str] = set()
 
     def event(self, event: Event, commands: list[Command]) -> None:
         """Print which job, window or stop began or ended."""
@@ -149,15 +151,15 @@ class PlainProgress(_Lines):
                 self._say(event.at_s, f"{event.job}: keeps its lane to its end: {event.usage.keeps_lane}")
         if isinstance(event, JobArrived) and event.job.sweep:
             self._trials.add(event.job.name)
+        if isinstance(event, JobArrived) and event.job.service is not None:
+            self._services.add(event.job.name)
         if isinstance(event, Exhausted) and event.error:
             self._say(event.at_s, f"a sampler failed, and no more trials are drawn: {event.error}")
         if isinstance(event, JobExited) and not (event.job in self._trials and event.outcome in _AS_IT_SHOULD):
-            done = counted(event.usage.iterations, "iteration") + (
-                f", {event.usage.eval_iterations} of evaluation" if event.usage.eval_iterations else ""
-            )
+            done = "" if event.job in self._services else f" ({_done(event.usage)})"
             how = "completed" if event.outcome is Outcome.COMPLETED else f"{event.outcome.value}: {event.reason}"
             which = f", attempt {event.attempt}" if event.attempt > 1 else ""
-            self._say(event.at_s, f"{event.job}{which}: {how} ({done})")
+            self._say(event.at_s, f"{event.job}{which}: {how}{done}")
         if isinstance(event, StopRequested):
             self._say(event.at_s, stop_line(event.at_once))
         if isinstance(event, DeviceFailed):
@@ -331,6 +333,20 @@ def _columns(jobs: Sequence[JobView]) -> Iterator[TableColumn]:
         ("slowdown", 2, [f"{job.slowdown:.2f}" if job.slowdown is not None else "" for job in jobs]),
     ):
         yield TableColumn(Text(name), [Text(cell) for cell in cells], right=True, lesser=lesser)
+    if any(job.service is not None for job in jobs):
+        yield from _service_columns(jobs)
+
+
+def _service_columns(jobs: Sequence[JobView]) -> Iterator[TableColumn]:
+    services = [job.service for job in jobs]
+    for name, lesser, cells in (
+        ("requests", 0, [each and str(each.arrived) for each in services]),
+        ("late", 0, [each and str(each.late) for each in services]),
+        ("unanswered", 5, [each and str(each.unanswered) for each in services]),
+    ):
+        yield TableColumn(Text(name), [Text(cell or "") for cell in cells], right=True, lesser=lesser)
+    now = [_p99(job.service) if job.service is not None and job.state == "running" else Text() for job in jobs]
+    yield TableColumn(Text("p99 now"), now, right=True)
 
 
 def _sweep(sweep: SweepView) -> str:
@@ -369,9 +385,23 @@ def _lanes(lanes: tuple[int, ...]) -> str:
     return ",".join(str(lane) for lane in lanes)
 
 
+def _done(usage: Usage) -> str:
+    evaluated = f", {usage.eval_iterations} of evaluation" if usage.eval_iterations else ""
+    return counted(usage.iterations, "iteration") + evaluated
+
+
 def _count(job: JobView) -> str:
+    if job.service is not None:
+        return ""
     of = f"/{'~' if job.is_learned else ''}{job.total}" if job.total else ""
     return f"{job.iterations}{of}" if job.iterations or not job.eval_iterations else f"{job.eval_iterations} eval"
+
+
+def _p99(service: ServiceView) -> Text:
+    """The percentile of the last seconds and the target; red if it is above."""
+    is_late = service.p99_s is not None and service.p99_s > service.target_s
+    now = UNKNOWN if service.p99_s is None else format_duration(service.p99_s)
+    return Text(f"{now} of {format_duration(service.target_s)}", style="red" if is_late else "")
 
 
 def _iterations(job: JobView) -> str:
@@ -380,5 +410,8 @@ def _iterations(job: JobView) -> str:
 
 
 def _progress(job: JobView) -> str:
+    if (service := job.service) is not None:
+        unanswered = f", {service.unanswered} unanswered" if service.unanswered else ""
+        return f"{counted(service.arrived, 'request')}, {service.late} late{unanswered}, p99 now {_p99(service)}"
     rate = f" ({job.rate:.1f}/s)" if job.rate is not None else ""
     return f"{_count(job)}{rate}"

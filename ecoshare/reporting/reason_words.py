@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from ecoshare.common.plural import counted
 from ecoshare.core.placement.group_choice import Explanation, ReasonKind
@@ -21,12 +21,13 @@ _SAME = 0.0005
 _MOST_NAMED = 6
 
 
-def reason_words(job: str, reason: Reason, policy: str) -> str:
+def reason_words(job: str, reason: Reason, policy: str, services: Collection[str] = ()) -> str:
     """State of a job and its reason, such as `waited: all places were taken (by a and b)`.
 
     Args:
         job: Name of the job.
         policy: Policy of the run, which decides what makes a group better.
+        services: Names of the services of the run.
     """
     beside = listed(reason.beside)
     why = "" if reason.because is None else because_words(job, reason.because, policy)
@@ -45,7 +46,7 @@ def reason_words(job: str, reason: Reason, policy: str) -> str:
             behind = f"behind {beside}, with turns that were left over" if beside else "behind other jobs"
             return f"{behind}: {why}" if why else behind
         case Doing.SHARES:
-            return _shares(reason)
+            return _shares(job, reason, services)
         case Doing.BLOCKED:
             return f"had no turn: {beside} kept the lane for child processes"
         case Doing.MEASURED:
@@ -57,7 +58,15 @@ def reason_words(job: str, reason: Reason, policy: str) -> str:
     return "was told to stop"
 
 
-def _shares(reason: Reason) -> str:
+def _shares(job: str, reason: Reason, services: Collection[str]) -> str:
+    others = (*reason.mates, *reason.beside)
+    if job in services:
+        return f"answered its requests beside {listed(others)}"
+    if served := [each for each in others if each in services]:
+        rest = [each for each in others if each not in services]
+        have = "has the turn" if len(served) == 1 else "have the turn"
+        before = f"shared with {listed(rest)}, and with {listed(served)}" if rest else f"shared with {listed(served)}"
+        return f"{before}, which {have} only for requests"
     parts = [f"took turns with {listed(reason.mates)}"] if reason.mates else []
     parts += [f"ran beside {listed(reason.beside)}"] if reason.beside else []
     expected = f": expected at {speeds(reason.speeds)} of their speeds alone" if reason.speeds else ""

@@ -1,4 +1,4 @@
-"""Prints what the services of a run did: a line for each, with its target and the percentiles of its latencies."""
+"""Table of the services of a run: a line for each, with its target and the percentiles of its latencies."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from collections.abc import Callable, Sequence
 from rich.console import Console
 from rich.text import Text
 
-from ecoshare.jobs.quantities import format_duration, format_energy
+from ecoshare.jobs.quantities import format_duration, number
 from ecoshare.record.job_summary import JobSummary
 from ecoshare.record.service_summary import ServiceSummary
+from ecoshare.reporting.figures import UNKNOWN, small_energy
+from ecoshare.reporting.job_table import NOT_KNOWN
 from ecoshare.reporting.text_table import TableColumn, print_columns
 
 _LESSER = {"p50": 1, "p99.9": 2, "batch": 3, "refused": 4, "failed": 5}
@@ -24,7 +26,7 @@ _COLUMNS: dict[str, Callable[[ServiceSummary], str]] = {
     "late": lambda each: str(each.late),
     "failed": lambda each: str(each.failed),
     "refused": lambda each: str(each.refused),
-    "batch": lambda each: mean_batch(each),
+    "batch": lambda each: UNKNOWN if each.mean_batch is None else f"{each.mean_batch:.1f}",
 }
 
 
@@ -55,19 +57,37 @@ def service_cells(service: ServiceSummary) -> dict[str, str]:
     return {heading: written(service) for heading, written in _COLUMNS.items()}
 
 
-def mean_batch(service: ServiceSummary) -> str:
-    """Mean number of requests in a call of the handler, in words; `-` without calls."""
-    calls = sum(service.batches.values())
-    return f"{sum(size * count for size, count in service.batches.items()) / calls:.1f}" if calls else "-"
+def service_rows(jobs: Sequence[JobSummary]) -> list[dict[str, str]]:
+    """All that is known of the jobs that are services: a row for each, which maps columns to cells."""
+    return [_row(job, job.service) for job in jobs if job.service is not None]
+
+
+def _row(job: JobSummary, service: ServiceSummary) -> dict[str, str]:
+    energy_j, source = service.energy_per_request_j, job.energy.source if job.energy is not None else ""
+    return {
+        "service": job.name,
+        "target p99": format_duration(service.target_s),
+        "p50": _duration(service.p50_s, NOT_KNOWN),
+        "p90": _duration(service.p90_s, NOT_KNOWN),
+        "p99": _duration(service.p99_s, NOT_KNOWN),
+        "p99.9": _duration(service.p999_s, NOT_KNOWN),
+        "requests": str(service.arrived),
+        "late": str(service.late),
+        "failed": str(service.failed),
+        "refused": str(service.refused),
+        "goodput": NOT_KNOWN if service.goodput_per_s is None else f"{number(service.goodput_per_s)}/s",
+        "mean batch": NOT_KNOWN if service.mean_batch is None else f"{service.mean_batch:.2f}",
+        "energy per request": NOT_KNOWN if energy_j is None else f"{small_energy(energy_j)} {source}",
+    }
 
 
 def _style(heading: str, service: ServiceSummary) -> str:
     return "red" if heading == "p99" and service.met is False else ""
 
 
-def _duration(value_s: float | None) -> str:
-    return "-" if value_s is None else format_duration(value_s)
+def _duration(value_s: float | None, unknown: str = UNKNOWN) -> str:
+    return unknown if value_s is None else format_duration(value_s)
 
 
 def _joules(value_j: float | None) -> str:
-    return "-" if value_j is None else format_energy(value_j)
+    return UNKNOWN if value_j is None else small_energy(value_j)

@@ -218,9 +218,8 @@ class Driver:
             self.core.jobs, self.attempts, parts.plan.on_processors, self.now_s, self._tell
         )
         self._targets = TargetReports(self.attempts, parts.folder.job, self.now_s, self._tell)
-        self._viewing = Viewing(
-            parts.plan, self.core, self.attempts.live, self.attempts.tables, self.sweeping, self.attempts.usage
-        )
+        live, tables, usage = self.attempts.live, self.attempts.tables, self.attempts.usage
+        self._viewing = Viewing(parts.plan, self.core, live, tables, self.sweeping, usage, self._targets.view)
 
     def now_s(self) -> float:
         """Seconds since the run was first opened."""

@@ -11,9 +11,11 @@ from pathlib import Path
 from ecoshare.core.events import Event, TargetMissed
 from ecoshare.core.missed_targets import TargetWatch
 from ecoshare.lane.files import of_attempt
+from ecoshare.record.run_view import ServiceView
 from ecoshare.runtime.attempts import Attempts
+from ecoshare.runtime.recent_requests import RecentRequests
 from ecoshare.serving.request_intervals import RequestInterval, read_from
-from ecoshare.values.service import REQUESTS
+from ecoshare.values.service import REQUESTS, ServiceSpec
 
 _LOOK_S = 1.0
 """Time (s) between two looks at the records: services write once a second."""
@@ -21,10 +23,15 @@ _LOOK_S = 1.0
 
 @dataclass(slots=True)
 class _Watched:
-    """Attempt of a service that is watched, and the size (bytes) of the part of its record that is known."""
+    """Attempt of a service that is watched.
+
+    Attributes:
+        known_bytes: Size of the part of its record that is known.
+    """
 
     attempt: int
     watch: TargetWatch
+    recent: RecentRequests = field(default_factory=RecentRequests)
     known_bytes: int = 0
 
 
@@ -57,12 +64,19 @@ class TargetReports:
             if own.job.spec.service is not None:
                 self._look_at(name, own.attempt)
 
+    def view(self, name: str, service: ServiceSpec) -> ServiceView:
+        """Requests of the last attempt of a service, as far as they were read."""
+        watched = self._watched.get(name)
+        recent = watched.recent if watched is not None else RecentRequests()
+        return recent.view(service.p99_s, self.now_s())
+
     def _look_at(self, name: str, attempt: int) -> None:
         watched = self._watched.get(name)
         if watched is None or watched.attempt != attempt:
             watched = self._watched[name] = _Watched(attempt, TargetWatch(self.now_s()))
         path = of_attempt(self.folder_of(name), REQUESTS, attempt)
         found, watched.known_bytes = read_from(path, watched.known_bytes)
+        watched.recent.add(found)
         requests, late = _counts(found)
         if (missed := watched.watch.saw(self.now_s(), requests, late)) is not None:
             self.tell(partial(TargetMissed, job=name, requests=missed.requests, late=missed.late))

@@ -9,13 +9,14 @@ from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.states import JobState, Step
 from ecoshare.lane.lane_table import LaneTable
 from ecoshare.record.job_summary import slowdown
-from ecoshare.record.run_view import JobView, RunView, SweepView
+from ecoshare.record.run_view import JobView, RunView, ServiceView, SweepView
 from ecoshare.runtime.lane_moves import Movable
 from ecoshare.runtime.live_sweeps import Sweeping
 from ecoshare.runtime.plan import Plan
 from ecoshare.runtime.planned_job import PlannedJob
 from ecoshare.runtime.planned_sweeps import PlannedSweep
 from ecoshare.values.attempt import Usage
+from ecoshare.values.service import ServiceSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,7 @@ class Viewing:
         tables: Table of each lane.
         sweeping: Sweeps of the run.
         usage: Returns the usage so far of a job in progress.
+        service: Returns the requests of a service.
     """
 
     plan: Plan
@@ -37,6 +39,7 @@ class Viewing:
     tables: Mapping[int, LaneTable]
     sweeping: Sweeping
     usage: Callable[[str], Usage]
+    service: Callable[[str, ServiceSpec], ServiceView]
     _unplaced: dict[str, tuple[Step | None, Usage, JobView]] = field(default_factory=dict)
 
     def run(self, at_s: float, warm: bool) -> RunView:
@@ -84,7 +87,7 @@ class Viewing:
             return JobView(
                 name, "arriving", (), False, 0, 0, planned.spec.iterations, None, None, is_learned=is_learned
             )
-        process = self.seated.get(name)
+        process, service = self.seated.get(name), planned.spec.service
         usage, holding = job.usage, False
         if process is not None and process.places:
             usage = self.usage(name)
@@ -101,9 +104,10 @@ class Viewing:
             iterations=usage.iterations,
             eval_iterations=usage.eval_iterations,
             total=total,
-            rate=(done - 1) / usage.span_s if done > 1 and usage.span_s > 0 else None,
-            slowdown=slowdown(usage, self.plan.lanes),
+            rate=(done - 1) / usage.span_s if done > 1 and usage.span_s > 0 and service is None else None,
+            slowdown=slowdown(usage, self.plan.lanes) if service is None else None,
             reason=job.history[-1].cause if job.state is JobState.FAILED else "",
             is_learned=is_learned,
             devices=job.device_names if process is not None and len(self.plan.devices) > 1 else (),
+            service=self.service(name, service) if service is not None else None,
         )

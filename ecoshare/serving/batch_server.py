@@ -70,7 +70,8 @@ def serve(
     if (service := ecoshare._service) is not None:
         sizes, target_s, most = service.batch_sizes or sizes, service.p99_s, service.queue
         source = service.requests
-    recorder = RequestRecorder(ecoshare._requests_path) if ecoshare._requests_path else None
+    path = ecoshare._requests_path
+    recorder = RequestRecorder(path, ecoshare._opened_s) if path else None
     waiting = RequestQueue(most)
     worker = BatchWorker(handler, sizes, waiting, _turn, recorder)
     return Server(waiting, worker, recorder, target_s, source, sample, partial(_measure, handler, sizes, sample))

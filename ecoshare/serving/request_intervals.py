@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ class RequestInterval:
     Each request that arrived is refused, answered, failed or cancelled in this interval or in a later one.
 
     Attributes:
-        from_s: Time (s) of the first event, on the monotonic clock of the machine.
+        from_s: Time (s) of the first event, since the run was opened.
         at_s: Time (s) of the end.
         arrived: Number of requests that came, refused ones included.
         answered: Number of requests that were answered.
@@ -124,39 +124,69 @@ def total(intervals: Iterable[RequestInterval]) -> RequestTotals:
     batches: Counter[int] = Counter()
     for each in all_of_them:
         batches.update(each.batches)
-    times = _merged([each.latencies for each in all_of_them if each.latencies])
     return RequestTotals(
         **{name: sum(getattr(each, name) for each in all_of_them) for name in COUNTS},
         batches=dict(sorted(batches.items())),
         longest_queue=max((each.longest_queue for each in all_of_them), default=0),
-        mean_s=times["mean"],
-        p50_s=times["50"],
-        p90_s=times["90"],
-        p99_s=times["99"],
-        p999_s=times["99.9"],
-        max_s=times["max"],
+        **_times(all_of_them),
     )
 
 
-def _merged(histograms: list[str]) -> dict[str, float]:
-    """Percentiles, mean and maximum (s) of all histograms together; NaN if there are no latencies."""
-    percentiles = ("50", "90", "99", "99.9")
-    unknown = dict.fromkeys((*percentiles, "mean", "max"), math.nan)
-    if not histograms:
-        return unknown
-    from hdrh.histogram import HdrHistogram
+def mean_batch(batches: Mapping[int, int]) -> float | None:
+    """Mean number of requests in a call of the handler, of the number of calls by requests; None without calls."""
+    calls = sum(batches.values())
+    return sum(size * count for size, count in batches.items()) / calls if calls else None
 
-    merged = HdrHistogram(1, LONGEST_US, DIGITS)
-    for each in histograms:
-        if (one := _decoded(each)) is not None:
-            merged.add(one)
-    if not merged.total_count:
-        return unknown
-    at = merged.get_percentile_to_value_dict([float(each) for each in percentiles])
-    longest_us = merged.get_max_value()
+
+def percentiles_s(intervals: Iterable[RequestInterval], percentiles: Sequence[float]) -> list[float]:
+    """Percentiles (s) of all latencies together, in the order of `percentiles`; NaN if there are no latencies.
+
+    Raises:
+        ImportError: The library `hdrhistogram` is missing, and there are latencies.
+    """
+    merged = _merged(intervals)
+    return [math.nan] * len(percentiles) if merged is None else _percentiles_s(merged, percentiles)
+
+
+def cumulative_counts(intervals: Iterable[RequestInterval], bounds_s: Sequence[float]) -> list[int]:
+    """Number of latencies at or below each bound (s), to three significant digits of a latency.
+
+    Raises:
+        ImportError: The library `hdrhistogram` is missing, and there are latencies.
+    """
+    merged = _merged(intervals)
+    if merged is None:
+        return [0] * len(bounds_s)
+    counts = [(each.value_iterated_to, each.count_added_in_this_iter_step) for each in merged.get_recorded_iterator()]
+    return [sum(count for latency_us, count in counts if latency_us <= bound_s * 1e6) for bound_s in bounds_s]
+
+
+def _times(intervals: Iterable[RequestInterval]) -> dict[str, Any]:
+    """Fields of `RequestTotals` that are times (s)."""
+    names = ("p50_s", "p90_s", "p99_s", "p999_s")
+    merged = _merged(intervals)
+    if merged is None:
+        return dict.fromkeys((*names, "mean_s", "max_s"), math.nan)
+    found = dict(zip(names, _percentiles_s(merged, (50.0, 90.0, 99.0, 99.9)), strict=True))
+    return found | {"mean_s": merged.get_mean_value() / 1e6, "max_s": merged.get_max_value() / 1e6}
+
+
+def _percentiles_s(merged: Any, percentiles: Sequence[float]) -> list[float]:
+    at, longest_us = merged.get_percentile_to_value_dict(list(percentiles)), merged.get_max_value()
     # A percentile is the upper end of its class of equal values, which the longest latency may be below.
-    times = {each: min(at[float(each)], longest_us) / 1e6 for each in percentiles}
-    return times | {"mean": merged.get_mean_value() / 1e6, "max": longest_us / 1e6}
+    return [min(at[each], longest_us) / 1e6 for each in percentiles]
+
+
+def _merged(intervals: Iterable[RequestInterval]) -> Any:
+    """Histogram of all latencies together; None if there are none."""
+    merged = None
+    for each in intervals:
+        if each.latencies and (one := _decoded(each.latencies)) is not None:
+            if merged is None:
+                merged = one
+            else:
+                merged.add(one)
+    return merged if merged is not None and merged.total_count else None
 
 
 def _decoded(text: str) -> Any:

@@ -10,7 +10,8 @@ The service's own process writes the file, since only it sees arrivals and answe
 `took` has sums over the calls that answered, by number of requests: of their times (s), of the natural logarithms of
 these and of the squares of the logarithms. Mean and spread follow from them, over any intervals.
 
-Nothing is written for a time in which nothing happened, and no timer ticks in it.
+Times count from the opening of the run, as in a job's trace. Nothing is written for a time in which nothing happened,
+and no timer ticks in it.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ class RequestRecorder:
     def __init__(
         self,
         path: str | Path,
+        opened_s: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
         append: Callable[[Path, bytes], None] | None = None,
     ) -> None:
@@ -56,10 +58,11 @@ class RequestRecorder:
         Args:
             path: Path of the file. It is made with the first line, and opened for each line: the program may close
                 any descriptor.
+            opened_s: Time (s) on the clock from which the times in the file count.
             clock: Returns the present time (s).
             append: Appends a line to the file at a path; None for the file system.
         """
-        self._clock, self._append = clock, append or append_line
+        self._opened_s, self._clock, self._append = opened_s, clock, append or append_line
         self._path = Path(path).absolute()  # the program may change its working folder
         self._lock = threading.Lock()
         self._counts: Counter[str] = Counter()
@@ -126,7 +129,8 @@ class RequestRecorder:
         with self._lock:
             if self._from_s == math.inf:
                 return
-            line: dict[str, Any] = {"from_s": self._from_s, "at_s": self._clock()}
+            from_s, at_s = self._from_s - self._opened_s, self._clock() - self._opened_s
+            line: dict[str, Any] = {"from_s": from_s, "at_s": at_s}
             line |= {name: self._counts[name] for name in COUNTS}
             line |= {"batches": dict(sorted(self._batches.items())), "longest_queue": self._longest_queue}
             line["took"] = dict(sorted(self._took.items()))

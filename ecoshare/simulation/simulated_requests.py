@@ -61,7 +61,7 @@ class SimulatedRequests:
         self._queue = RequestQueue(service.queue)
         self._known = AnswerTimes()
         self._clock_s = 0.0
-        self._record = RequestRecorder("", lambda: self._clock_s, self._keep)
+        self._record = RequestRecorder("", clock=lambda: self._clock_s, append=self._keep)
         self._scheduled: Iterator[float] = iter(())
         self._opened_s = math.inf
         self._batch: list[ServiceRequest] = []

@@ -67,7 +67,7 @@ def test_shells_get_names(shell: str, folder: Path) -> None:
         ("ecoshare export ", ["ecoshare-runs/20260102-000000-jobs", "ecoshare-runs/20260101-000000-jobs"]),
         ("ecoshare run --resume ecoshare-runs/20260101", ["ecoshare-runs/20260101-000000-jobs"]),
         ("ecoshare explain ecoshare-runs/20260101-000000-jobs ", ["first", "second"]),
-        ("ecoshare export ecoshare-runs/latest --format p", ["parquet", "perfetto"]),
+        ("ecoshare export ecoshare-runs/latest --format p", ["parquet", "perfetto", "prometheus"]),
         ("ecoshare profiles rm ", [NAME]),
         ("ecoshare profile --compare tr", [NAME]),
         ("ecoshare run a", [""]),  # the shell itself completes files

@@ -21,7 +21,8 @@ def viewing(core: Scheduler, names: list[str]) -> Viewing:
     jobs = [SimpleNamespace(spec=JobSpec(name, "class"), learned=None) for name in names]
     plan = SimpleNamespace(jobs=jobs, sweeps=(), lanes=1, devices=("cpu",))
     nothing = cast(Any, SimpleNamespace(jobs={}, live=set()))
-    return Viewing(cast(Any, plan), core, {}, {}, nothing, lambda _name: core.jobs[names[0]].usage)
+    no_service = cast(Any, None)
+    return Viewing(cast(Any, plan), core, {}, {}, nothing, lambda _name: core.jobs[names[0]].usage, no_service)
 
 
 def test_a_kept_view_is_always_that_of_now() -> None:

@@ -26,7 +26,7 @@ from ecoshare.values.service import ARRIVALS, REQUESTS, RequestSource, ServiceSp
 def record(path: Path, batches: list[tuple[int, float]], seconds: int = 1) -> list[RequestInterval]:
     """Record of these batches (size and time), spread evenly over some seconds."""
     clock = [0.0]
-    recorder = RequestRecorder(path, lambda: clock[0])
+    recorder = RequestRecorder(path, clock=lambda: clock[0])
     for number, (size, took_s) in enumerate(batches):
         clock[0] = seconds * number / len(batches)
         if recorder.left_s() <= 0.0:

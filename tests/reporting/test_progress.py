@@ -1,0 +1,71 @@
+"""Services in the displays of a run that goes on."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from ecoshare.core.events import JobArrived, JobExited
+from ecoshare.record.run_view import JobView, RunView, ServiceView
+from ecoshare.reporting.progress import LiveProgress, PlainProgress
+from ecoshare.values.attempt import Outcome, Usage
+from ecoshare.values.job_spec import JobSpec
+from ecoshare.values.service import ServiceSpec
+
+TRAINS = JobView("trains", "running", (0,), True, 120, 0, 600, 40.0, 1.1)
+
+
+def serving(p99_s: float | None, unanswered: int = 0) -> JobView:
+    told = ServiceView(0.05, 900, 19, unanswered, p99_s)
+    return JobView("ranker", "running", (0,), False, 0, 681, None, None, None, service=told)
+
+
+def shown(*jobs: JobView, width: int = 100) -> str:
+    """Text of the live table, without its colours."""
+    text = io.StringIO()
+    live = LiveProgress(Console(file=text, width=width, force_terminal=True, color_system=None))
+    live.show(RunView(10.0, jobs, stopping=False, warm=True))
+    live.close()
+    return text.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("job", "words"),
+    [
+        (serving(0.0923), "ranker 900 requests, 19 late, p99 now 92.3 ms of 50 ms | trains 120/600 (40.0/s)"),
+        (serving(None, 3), "ranker 900 requests, 19 late, 3 unanswered, p99 now - of 50 ms | trains 120/600 (40.0/s)"),
+    ],
+)
+def test_a_line_about_a_service_has_its_requests_and_its_target(job: JobView, words: str) -> None:
+    text = io.StringIO()
+    PlainProgress(Console(file=text)).show(RunView(10.0, (job, TRAINS), stopping=False, warm=True))
+    assert text.getvalue().rstrip().endswith(f"s  {words}")
+
+
+def test_the_live_table_has_columns_for_services_only_if_there_are_any() -> None:
+    heading, service, trains = (line.split() for line in shown(serving(0.0923), TRAINS).splitlines()[1:4])
+    assert heading[-5:] == ["requests", "late", "unanswered", "p99", "now"]
+    assert service[-7:] == ["900", "19", "0", "92.3", "ms", "of", "50", "ms"][1:]
+    assert "681" not in " ".join(service), "iterations of evaluation are no progress of a service"
+    assert trains[-1] == "1.10", "a job that trains has no requests"
+    assert "requests" not in shown(TRAINS)
+
+
+@pytest.mark.parametrize("width", [70, 80])
+def test_a_narrow_terminal_keeps_requests_and_target(width: int) -> None:
+    lines = shown(serving(0.0923, unanswered=7), TRAINS, width=width).splitlines()
+    assert all(len(line) <= width for line in lines)
+    assert any("900" in line and "92.3 ms of 50 ms" in line for line in lines)
+
+
+def test_the_end_of_a_service_counts_no_iterations() -> None:
+    text = io.StringIO()
+    lines = PlainProgress(Console(file=text))
+    for name, service in (("ranker", ServiceSpec(0.05)), ("trains", None)):
+        lines.event(JobArrived(0.0, JobSpec(name, "class", service=service)), [])
+        lines.event(JobExited(9.0, name, 1, Outcome.COMPLETED, 0, "", Usage(iterations=3, eval_iterations=681)), [])
+    first, second = text.getvalue().splitlines()
+    assert first.endswith("ranker: completed")
+    assert second.endswith("trains: completed (3 iterations, 681 of evaluation)")
