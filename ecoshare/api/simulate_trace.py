@@ -256,6 +256,7 @@ def _simulators(request: SimulateRequest, scenario: _Scenario) -> list[Simulator
     from ecoshare.core.events import Config
     from ecoshare.policy_names import LANES_TO_PACK, packs
     from ecoshare.simulation.pairs import read as read_pairs
+    from ecoshare.simulation.simulated_services import check_places
     from ecoshare.simulation.simulator import Simulator
     from ecoshare.simulation.world import World
 
@@ -273,23 +274,29 @@ def _simulators(request: SimulateRequest, scenario: _Scenario) -> list[Simulator
         )
     beside = None if request.pairs is None else read_pairs(Path(request.pairs), request.speeds_of)
     cluster, alone = scenario.cluster, lanes == places == 1
+    configs = [
+        Config(
+            policy,
+            lanes,
+            places,
+            preempt=alone,
+            options=scenario.options,
+            past_gpu_s=scenario.past_gpu_s,
+            host_bytes=host_bytes,
+        )
+        for policy in scenario.policies
+    ]
+    for config in configs:
+        check_places(scenario.trace, cluster, config)
     return [
         Simulator(
             scenario.trace,
             cluster,
-            Config(
-                policy,
-                lanes,
-                places,
-                preempt=alone,
-                options=scenario.options,
-                past_gpu_s=scenario.past_gpu_s,
-                host_bytes=host_bytes,
-            ),
+            config,
             World(cluster.gpu, speeds=cluster.speeds, active_w=scenario.power.active_w, pairs=beside),
             _costs(request),
         )
-        for policy in scenario.policies
+        for config in configs
     ]
 
 

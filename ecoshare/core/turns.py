@@ -174,7 +174,8 @@ def successor(
     """Slot that has the turn after a boundary of the holder; the holder's own slot if it goes on.
 
     After its quantum the holder contends like the other jobs. Before that it makes room only for the next job in turn,
-    and only if that job has a lower rank or was away, or for a service that is `pressing`.
+    and only if that job has a lower rank or was away, or for a service that is `pressing`. Services that hand over to
+    each other never use a quantum up, so a service makes room for a job that has waited beyond the bound, too.
 
     Args:
         holder: Holder, with its service up to now and `since_s` equal to now.
@@ -187,7 +188,11 @@ def successor(
     others = list(waiting)
     everyone = [*others, holder]
     chosen = next_holder(everyone, now_s, turn_s, bound_s)
-    comes_in = any(each.slot == chosen and (each.back or each.rank < holder.rank) for each in others)
+    longest_s = bound_s if holder.due_s < math.inf else math.inf
+    comes_in = any(
+        each.slot == chosen and (each.back or each.rank < holder.rank or now_s - each.since_s > longest_s)
+        for each in others
+    )
     if chosen is not None and (used_up or comes_in):
         return chosen
     hurried = pressing(everyone, now_s, holder.needs_s)

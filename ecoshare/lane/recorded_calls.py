@@ -35,6 +35,7 @@ class RecordedCalls:
         """Wait for the turn."""
         self._began.at_s = time.monotonic()
         self._turn.begin(self._began.at_s + self._target_s)
+        self._began.turn_s = time.monotonic()
 
     def end(self) -> None:
         """Give up the turn, and record the call."""
@@ -46,6 +47,7 @@ class RecordedCalls:
             recorder = self._recorder = self._recorder or RequestRecorder(self._path, self._opened_s)
             recorder.arrived(1)
             recorder.called(1)
+            recorder.took(1, now_s - self._began.turn_s)
             recorder.answered(began_s, began_s + self._target_s, now_s)
             if recorder.left_s() <= 0.0:
                 recorder.write()

@@ -35,15 +35,26 @@ def print_services(jobs: Sequence[JobSummary], console: Console) -> None:
     services = [(job, job.service) for job in jobs if job.service is not None]
     if not services:
         return
-    columns = [TableColumn(Text("service"), [Text(job.name) for job, _ in services], is_name=True)]
-    for heading, written in _COLUMNS.items():
-        cells = [Text(written(each), style=_style(heading, each)) for _, each in services]
-        columns.append(TableColumn(Text(heading), cells, right=True, lesser=_LESSER.get(heading, 0)))
+    columns = service_columns([(job.name, service) for job, service in services])
     sources = {job.energy.source for job, _ in services if job.energy is not None}
     source = f",\n{sources.pop()}" if len(sources) == 1 else ""
     joules = [Text(_joules(each.energy_per_request_j)) for _, each in services]
     columns.append(TableColumn(Text(f"energy/request{source}"), joules, right=True))
     print_columns(columns, console)
+
+
+def service_columns(services: Sequence[tuple[str, ServiceSummary]]) -> list[TableColumn]:
+    """Columns of a table of services, each with its name. The table has no joules yet."""
+    columns = [TableColumn(Text("service"), [Text(name) for name, _ in services], is_name=True)]
+    for heading, written in _COLUMNS.items():
+        cells = [Text(written(each), style=_style(heading, each)) for _, each in services]
+        columns.append(TableColumn(Text(heading), cells, right=True, lesser=_LESSER.get(heading, 0)))
+    return columns
+
+
+def service_cells(service: ServiceSummary) -> dict[str, str]:
+    """Cells of a service by their headings, for tables elsewhere."""
+    return {heading: written(service) for heading, written in _COLUMNS.items()}
 
 
 def service_rows(jobs: Sequence[JobSummary]) -> list[dict[str, str]]:

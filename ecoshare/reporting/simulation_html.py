@@ -19,6 +19,7 @@ from ecoshare.reporting import charts
 from ecoshare.reporting.charts.simulation_charts import any_letters, completion, fairness, utilisation
 from ecoshare.reporting.charts.svg import inline_svg
 from ecoshare.reporting.figures import printable, share
+from ecoshare.reporting.service_table import service_cells
 from ecoshare.reporting.simulation_table import policy_figures
 from ecoshare.simulation.cluster import Cluster
 from ecoshare.simulation.costs import Costs
@@ -77,6 +78,7 @@ def _page(
         costs=_costs(costs),
         policies=[printable(result.policy) for result in results],
         columns=policy_figures(results, walls_s),
+        services=_services(results),
         charts=shown,
         meanings=_meanings(),
         assumptions=_assumptions(power),
@@ -102,6 +104,16 @@ def _figures(trace: Trace, cluster: Cluster) -> list[tuple[str, str, str]]:
     return [*figures, ("devices", f"{cluster.size:,} of {gpu.name}", f"{nodes}; {limit}")]
 
 
+def _services(results: Sequence[SimulationResult]) -> list[tuple[str, str, dict[str, str]]]:
+    """Name, policy and cells of each service under each policy."""
+    return [
+        (printable(each.name), printable(result.policy), service_cells(each.service))
+        for result in results
+        for each in result.services
+        if each.service is not None
+    ]
+
+
 def _costs(costs: Costs) -> list[tuple[str, str]]:
     return [
         ("until a job that is started may have its turn", format_duration(costs.start_s)),
@@ -119,6 +131,8 @@ def _meanings() -> list[str]:
         f"{UNFAIR:g} (Shockwave, NSDI 2023).",
         "Utilisation is the part of the makespan that a device was at work, on average.",
         "A unit of work is a device-second of work that was asked for, at the speed that a job has alone.",
+        "Latencies of a service run from the arrival of a request to its answer. Figures of JCT and rho leave services "
+        "out: a service often ends with the other jobs.",
         "Wall time is what the simulation itself took. The best of each column is in bold.",
     ]
 

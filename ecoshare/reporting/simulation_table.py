@@ -15,6 +15,7 @@ from rich.text import Text
 
 from ecoshare.jobs.quantities import SECONDS_BY_UNIT, format_duration, format_energy, number
 from ecoshare.reporting.figures import UNKNOWN, Writer
+from ecoshare.reporting.service_table import service_columns
 from ecoshare.reporting.text_table import TableColumn, middle, print_columns, room_of
 from ecoshare.simulation.power_source import Power
 from ecoshare.simulation.result import UNFAIR, SimulationResult
@@ -108,8 +109,22 @@ def print_simulations(
     for piece in _pieces(policy_figures(results, walls_s), None if room is None else room - first.width):
         print_columns([first, *(_column(figure, say) for figure in piece)], console, _GAP)
         console.print()
+    _print_services(results, console, say)
     for line in (*_MEANINGS, f"{power.words}."):
         say.line(line)
+
+
+def _print_services(results: Sequence[SimulationResult], console: Console, say: Writer) -> None:
+    """Print a line for each service under each policy; nothing if there are none."""
+    rows = [(say.text(result.policy), each.name, each.service) for result in results for each in result.services]
+    services = [(name, service) for _, name, service in rows if service is not None]
+    if not services:
+        return
+    columns = service_columns(services)
+    if len(results) > 1:
+        columns.insert(1, TableColumn(Text("policy"), [policy for policy, _, _ in rows]))
+    print_columns(columns, console, _GAP)
+    console.print()
 
 
 def _column(figure: PolicyFigure, say: Writer) -> TableColumn:

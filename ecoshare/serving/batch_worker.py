@@ -119,7 +119,10 @@ class BatchWorker:
             cause = _for_future(error)
             self._fail(batch, lambda: cause)
             return []
-        self._times.learn(len(batch), time.monotonic() - from_s)
+        took_s = time.monotonic() - from_s
+        self._times.learn(len(batch), took_s)
+        if self._recorder is not None:
+            self._recorder.took(len(batch), took_s)
         for each, answer in zip(batch, answers, strict=True):
             with suppress(InvalidStateError):  # the program has set the future itself
                 each.answer.set_result(answer)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,8 @@ class RequestInterval:
         batches: Number of calls of the handler, by number of requests.
         longest_queue: Most requests that waited at once.
         latencies: Latencies (us) of the answers: an encoded HdrHistogram; empty if there are none.
+        took: Sums over the calls that answered, by number of requests: of their times (s), of the natural logarithms of
+            these, and of the squares of the logarithms. Records of earlier versions have none.
     """
 
     from_s: float
@@ -47,6 +49,7 @@ class RequestInterval:
     batches: dict[int, int]
     longest_queue: int
     latencies: str
+    took: dict[int, tuple[float, float, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +110,7 @@ def read_from(path: Path, skip_bytes: int) -> tuple[list[RequestInterval], int]:
     except OSError:
         return [], skip_bytes
     whole = data[: data.rfind(b"\n") + 1]
-    intervals = [interval for line in whole.splitlines() if (interval := _interval(line)) is not None]
+    intervals = [found for line in whole.splitlines() if (found := interval(line)) is not None]
     return intervals, skip_bytes + len(whole)
 
 
@@ -199,8 +202,8 @@ def _decoded(text: str) -> Any:
         return None
 
 
-def _interval(line: bytes) -> RequestInterval | None:
-    """Interval of a line; None if the line is damaged."""
+def interval(line: bytes) -> RequestInterval | None:
+    """Interval of a line that `RequestRecorder` has made; None if the line is damaged."""
     try:
         found = documents.parse(line) if len(line) <= _LONGEST_LINE else None
         if not isinstance(found, dict):
@@ -211,6 +214,7 @@ def _interval(line: bytes) -> RequestInterval | None:
             at_s=float(found["at_s"]),
             batches=batches,
             latencies=str(found["latencies"]),
+            took={int(size): _sums(*sums) for size, sums in found.get("took", {}).items()},
             **{name: _count(found[name]) for name in (*COUNTS, "longest_queue")},
         )
     except (ValueError, TypeError, KeyError, AttributeError):
@@ -221,3 +225,10 @@ def _count(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise ValueError("it is no count")
     return value
+
+
+def _sums(sum_s: object, logs: object, squares: object) -> tuple[float, float, float]:
+    numbers = [each for each in (sum_s, logs, squares) if isinstance(each, int | float) and math.isfinite(each)]
+    if len(numbers) < 3:
+        raise ValueError("they are no numbers")
+    return float(numbers[0]), float(numbers[1]), float(numbers[2])

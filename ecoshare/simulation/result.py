@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 
 from ecoshare.core.events import Config
+from ecoshare.record.service_summary import ServiceSummary
 from ecoshare.simulation.cluster import Cluster
 from ecoshare.simulation.traces.job_trace import Trace
 from ecoshare.simulation.usage_integrals import UsageIntegrals
@@ -26,6 +28,7 @@ class Finished:
         placed_s: Time (s) for which the job had a place.
         attempts: Number of attempts: preemptions plus 1.
         contention: Mean number of devices wanted while the job was present / number of devices; at least 1.
+        service: Requests of the job in all of its attempts; None if it is no service. Joules are not known.
     """
 
     name: str
@@ -37,6 +40,7 @@ class Finished:
     placed_s: float
     attempts: int
     contention: float
+    service: ServiceSummary | None = None
 
     @property
     def jct_s(self) -> float:
@@ -98,14 +102,29 @@ class SimulationResult:
         )
 
     @property
-    def jcts_s(self) -> np.ndarray:
-        """Job completion times (s), shape (n_jobs,)."""
-        return np.array([each.jct_s for each in self.finished])
+    def services(self) -> tuple[Finished, ...]:
+        """Services in the order of their end."""
+        return tuple(each for each in self.finished if each.service is not None)
 
-    def as_dict(self) -> dict[str, float | int | str | None]:
-        """Figures of the result's row, as plain data for JSON; None if there was no job."""
+    @property
+    def _others(self) -> list[Finished]:
+        """Jobs with an end of their own. A service often ends with the other jobs, so its JCT says nothing."""
+        return [each for each in self.finished if each.service is None]
+
+    @property
+    def jcts_s(self) -> np.ndarray:
+        """Job completion times (s) of all jobs but services, shape (n_jobs,)."""
+        return np.array([each.jct_s for each in self._others])
+
+    @property
+    def rhos(self) -> np.ndarray:
+        """Finish-time ratios of all jobs but services, shape (n_jobs,)."""
+        return np.array([each.rho for each in self._others])
+
+    def as_dict(self) -> dict[str, Any]:
+        """Figures of the result's row and of each service, as plain data for JSON; None for what is not known."""
         jcts_s = self.jcts_s
-        rhos = np.array([each.rho for each in self.finished])
+        rhos = self.rhos
         known = len(jcts_s) > 0
 
         def quantile(share: float) -> float | None:
@@ -119,11 +138,12 @@ class SimulationResult:
             "p95_jct_s": quantile(0.95),
             "p99_jct_s": quantile(0.99),
             "makespan_s": self.makespan_s,
-            "mean_queue_s": float(np.mean([each.jct_s - each.placed_s for each in self.finished])) if known else None,
+            "mean_queue_s": float(np.mean([each.jct_s - each.placed_s for each in self._others])) if known else None,
             "worst_rho": float(rhos.max()) if known else None,
             "unfair": float((rhos > UNFAIR).mean()) if known else None,
             "preemptions": self.preemptions,
             "utilisation": self.utilisation,
             "energy_j": self.energy_j,
             "energy_per_work_j": self.energy_j / self.work_s if self.work_s > 0.0 else None,
+            "services": [{"name": each.name, **asdict(each.service)} for each in self.services if each.service],
         }

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from random import Random
 
+from ecoshare.core.commands import StartJob
 from ecoshare.core.events import Config
+from ecoshare.record.service_summary import service_summary
+from ecoshare.serving.request_intervals import RequestInterval
 from ecoshare.simulation.cluster import Cluster
 from ecoshare.simulation.result import Finished
+from ecoshare.simulation.service_attempt import ServiceAttempt
+from ecoshare.simulation.simulated_attempt import SimulatedAttempt, expected_s
+from ecoshare.simulation.simulated_requests import SimulatedRequests
 from ecoshare.simulation.traces.job_trace import TraceJob
 from ecoshare.simulation.usage_integrals import UsageIntegrals
-from ecoshare.simulation.virtual_lane import SimulatedAttempt, expected_s
 from ecoshare.simulation.world import Truth
 from ecoshare.values.class_profile import Solo
 from ecoshare.values.job_spec import JobSpec
@@ -32,6 +38,8 @@ class SimulatedJob:
         placed_s: Time (s) for which earlier attempts had a place.
         since_s: Time (s) at which the present attempt got a place.
         seat: The present attempt; None if there is none.
+        served_s: Time (s) for which earlier attempts of a service had the turn.
+        intervals: Records of the requests in earlier attempts of a service.
     """
 
     job: TraceJob
@@ -47,6 +55,33 @@ class SimulatedJob:
     since_s: float = 0.0
     attempts: int = 0
     seat: SimulatedAttempt | None = None
+    served_s: float = 0.0
+    intervals: list[RequestInterval] = field(default_factory=list)
+
+    def begin(self, command: StartJob, now_s: float) -> SimulatedAttempt:
+        """Begin an attempt. The requests of a service begin anew."""
+        job, attempt, lanes, seed = self.job, command.attempt, command.lanes, f"{self.job.name}/{command.attempt}"
+        if job.service is None:
+            left_s = self.left_s
+            seat = SimulatedAttempt(job, attempt, lanes, left_s, left_s, self.work_s, command.cap_bytes)
+        else:
+            requests = SimulatedRequests(job, seed)
+            seat = ServiceAttempt(job, attempt, lanes, 0.0, 0.0, 0.0, command.cap_bytes, requests=requests)
+        seat.draws = Random(seed)
+        seat.steps, seat.reported = len(self.curve), self.reported
+        self.seat, self.since_s, self.attempts = seat, now_s, command.attempt
+        return seat
+
+    def end(self, seat: SimulatedAttempt, now_s: float) -> None:
+        """End an attempt. A service closes: requests without an answer fail."""
+        self.seat = None
+        self.placed_s += now_s - self.since_s
+        if isinstance(seat, ServiceAttempt):
+            seat.requests.close(now_s)
+            self.served_s += seat.held_s
+            self.intervals += seat.requests.intervals
+        else:
+            self.left_s = seat.left_s
 
     def result(self, account: UsageIntegrals, gpus: int, now_s: float) -> Finished:
         """Result of the job, which ends now.
@@ -56,7 +91,7 @@ class SimulatedJob:
             gpus: Number of GPUs of the cluster.
             now_s: Present time (s).
         """
-        passed_s = now_s - self.arrival_s
+        service, passed_s = self.job.service, now_s - self.arrival_s
         wanted = (account.demand_s - self.demand_s) / passed_s if passed_s > 0.0 else 0.0
         return Finished(
             name=self.job.name,
@@ -64,10 +99,11 @@ class SimulatedJob:
             start_s=self.start_s,
             finish_s=now_s,
             gpus=self.job.gpus,
-            service_s=self.work_s - max(0.0, self.left_s),
+            service_s=self.work_s - max(0.0, self.left_s) if service is None else self.served_s,
             placed_s=self.placed_s,
             attempts=self.attempts,
             contention=max(1.0, wanted / gpus),
+            service=None if service is None else service_summary(service.p99_s, self.intervals, None),
         )
 
 
@@ -92,7 +128,7 @@ def spec_of(job: TraceJob, sweep: str, config: Config, cluster: Cluster, world: 
         nodes=cluster.most_nodes(job),
         priority=job.priority,
         iterations=job.iterations,
-        service_s=work_s if job.announced else None,
+        service_s=work_s if job.announced and job.service is None else None,
         phases=_epochs(job),
         active_w=None if config.profile else world.watts(job),
         movable=job.service is None,

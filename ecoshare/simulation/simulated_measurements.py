@@ -12,8 +12,8 @@ from ecoshare.advisers.advice import Advice
 from ecoshare.core.commands import AskInterference, AskPower, AskSetting, MeasureSetting, ProfileJob
 from ecoshare.core.events import Event, InterferencePredicted, PowerPredicted, Profiled, SettingMeasured
 from ecoshare.simulation.costs import Costs
+from ecoshare.simulation.simulated_attempt import SimulatedAttempt
 from ecoshare.simulation.virtual_device import VirtualDevice
-from ecoshare.simulation.virtual_lane import SimulatedAttempt
 from ecoshare.simulation.world import Truth
 from ecoshare.values.measurement import Measurement, MeasurementStatus, PairSpeed
 

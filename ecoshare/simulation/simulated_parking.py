@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from ecoshare.core.commands import ParkJob, ResumeJob
 from ecoshare.core.events import Event, Parked, Resumed
 from ecoshare.core.records import Job
+from ecoshare.simulation.simulated_attempt import SimulatedAttempt
 from ecoshare.simulation.simulated_job import SimulatedJob
-from ecoshare.simulation.virtual_lane import SimulatedAttempt
 
 GIB = 1 << 30
 

@@ -67,14 +67,17 @@ from ecoshare.simulation.cluster import Cluster
 from ecoshare.simulation.coming_events import ComingEvents, What
 from ecoshare.simulation.costs import Costs
 from ecoshare.simulation.result import Finished, SimulationResult
+from ecoshare.simulation.service_attempt import ServiceAttempt
+from ecoshare.simulation.simulated_attempt import SimulatedAttempt
 from ecoshare.simulation.simulated_job import SimulatedJob, spec_of
 from ecoshare.simulation.simulated_measurements import Foresee, SimulatedMeasurements
 from ecoshare.simulation.simulated_parking import SimulatedParking
+from ecoshare.simulation.simulated_services import SimulatedServices
 from ecoshare.simulation.simulated_sweeps import SimulatedSweeps
 from ecoshare.simulation.traces.job_trace import Trace, TraceJob
 from ecoshare.simulation.usage_integrals import UsageIntegrals
-from ecoshare.simulation.virtual_device import VirtualDevice
-from ecoshare.simulation.virtual_lane import TOLD_SHARE, SimulatedAttempt, VirtualLane
+from ecoshare.simulation.virtual_lane import TOLD_SHARE, VirtualLane
+from ecoshare.simulation.virtual_lanes import VirtualLanes
 from ecoshare.simulation.world import Truth
 from ecoshare.values.attempt import Outcome
 from ecoshare.values.job_spec import JobSpec
@@ -113,24 +116,22 @@ class Simulator:
         self._trace, self._cluster, self._config = trace, cluster, config
         self._world, self._costs, self._failures = world, costs, failures
         self._core = Scheduler()
-        self._lanes: dict[int, VirtualLane] = {}
-        self._device_of: dict[int, VirtualDevice] = {}
-        self._devices: dict[str, VirtualDevice] = {}
         self._jobs: dict[str, SimulatedJob] = {}
         self._coming = ComingEvents()
         self._push = self._coming.push
         self._finished: list[Finished] = []
         self._account = UsageIntegrals(cluster.size, cluster.gpu.idle_w)
         self._idle_wakes = 0
-        self._watches = False
         policy = make(config)
         self._packs, self._is_elastic = isinstance(policy, PackingPolicy), isinstance(policy, ElasticPolicy)
         self._sweeps = SimulatedSweeps(trace, self._later)
-        self._varies = config.search or world.changes_s < math.inf
-        self._measuring = SimulatedMeasurements(world, costs, tuner, foresee, self._alone_on, self._later)
+        varies = config.search or world.changes_s < math.inf or config.lanes_per_device > 1
+        self._lanes = VirtualLanes(world, self._account, varies, self._push)
+        self._measuring = SimulatedMeasurements(world, costs, tuner, foresee, self._lanes.reserve, self._later)
         self._parking = SimulatedParking(
-            costs.transfer_s_per_gib, self._jobs, self._core.jobs, self._leave, self._begin, self._later
+            costs.transfer_s_per_gib, self._jobs, self._core.jobs, self._lanes.leave, self._begin, self._later
         )
+        self._services = SimulatedServices(self._lanes, self._later, self._served, self._tell)
         for job in trace.all_jobs:
             cluster.check(job, f"{trace.file}:{job.line}")
 
@@ -143,7 +144,7 @@ class Simulator:
         """
         self._drive = CoreDriver(self._core, self, watch)
         self._tell(RunOpened(0.0, SCHEMA, self._config, self._cluster.devices()))
-        self._watches = self._core.watches_neighbours
+        self._lanes.watches = self._core.watches_neighbours
         if self._world.changes_s < math.inf:
             self._push(self._world.changes_s, What.MEASURED, None)
         for at_s, device in self._failures:
@@ -234,17 +235,14 @@ class Simulator:
     def open_lane(self, command: OpenLane, now_s: float) -> None:
         """See `CommandHandler`."""
         closely = self._packs or self._is_elastic or self._config.profile or self._config.host_bytes > 0
-        self._lanes[command.lane] = VirtualLane(self._costs.handover_s, closely)
-        device = self._devices.setdefault(command.device, VirtualDevice(command.device))
-        device.lanes.append(command.lane)
-        self._device_of[command.lane] = device
+        self._lanes.open(command.lane, command.device, VirtualLane(self._costs.handover_s, closely))
         self._push(now_s, What.DONE, (command.id, None))
 
     def set_caching(self, command: SetCaching, now_s: float) -> None:
         """See `CommandHandler`. A hand-over takes longer while caches are emptied."""
         cost_s = 0.0 if command.is_kept else self._costs.empty_s
-        for number in self._devices[command.device].lanes:
-            self._lanes[number].handover_s = self._costs.handover_s + cost_s
+        for number in self._lanes.devices[command.device].lanes:
+            self._lanes.lanes[number].handover_s = self._costs.handover_s + cost_s
         self._push(now_s + cost_s, What.DONE, (command.id, None))
 
     def limit_memory(self, command: LimitMemory, now_s: float) -> None:
@@ -253,9 +251,9 @@ class Simulator:
 
     def set_shares(self, command: SetShares, now_s: float) -> None:
         """See `CommandHandler`."""
-        lane = self._lanes[command.lane]
+        lane = self._lanes.lanes[command.lane]
         lane.claim(command.shares, now_s)  # the holder keeps the turn until its iteration ends
-        self._plan(lane)
+        self._lanes.plan(lane)
 
     def drop_job(self, command: DropJob, now_s: float) -> None:
         """See `CommandHandler`."""
@@ -274,7 +272,7 @@ class Simulator:
     def measure_setting(self, command: MeasureSetting, now_s: float) -> None:
         """See `CommandHandler`."""
         seats = [self._seat_of(name) for name in command.jobs]
-        self._measuring.measure(command, self._devices[command.device], seats, now_s)
+        self._measuring.measure(command, self._lanes.devices[command.device], seats, now_s)
 
     def _ask(self, command: AskSetting | AskInterference | AskPower, now_s: float) -> None:
         """See `CommandHandler`: a question to an adviser."""
@@ -299,12 +297,7 @@ class Simulator:
     def start_job(self, command: StartJob, now_s: float) -> None:
         """See `CommandHandler`."""
         running = self._jobs[command.job]
-        left_s = running.left_s
-        seat = SimulatedAttempt(
-            running.job, command.attempt, command.lanes, left_s, left_s, running.work_s, command.cap_bytes
-        )
-        seat.steps, seat.reported = len(running.curve), running.reported
-        running.seat, running.since_s, running.attempts = seat, now_s, command.attempt
+        seat = running.begin(command, now_s)
         running.start_s = min(running.start_s, now_s)
         launch_s = self._costs.start_s if running.job.launch_s is None else running.job.launch_s
         cost_s = launch_s + (self._costs.restart_s if command.attempt > 1 else 0.0)
@@ -313,10 +306,14 @@ class Simulator:
     def _begin(self, seat: SimulatedAttempt, now_s: float) -> None:
         """Let a job that has started join its lane."""
         self._tell_of_neighbours(seat, now_s)
-        lane = self._lanes[seat.lanes[0]]
-        before, seat.speed = lane.holder, self._speed(seat, now_s)
-        lane.join(seat, now_s)
-        self._after(lane, now_s, before)
+        self._lanes.join(seat, now_s)
+        if isinstance(seat, ServiceAttempt):
+            self._services.joined(seat, now_s)
+
+    def _served(self, seat: ServiceAttempt, now_s: float) -> None:
+        """End a service that has answered its last request."""
+        self._lanes.leave(seat, now_s)
+        self._exit(seat, Outcome.COMPLETED, now_s)
 
     def _later(self, at_s: float, what: Callable[[float], Event | None]) -> None:
         self._push(at_s, What.MEASURED, what)
@@ -329,12 +326,9 @@ class Simulator:
     def move_job(self, command: MoveJob, now_s: float) -> None:
         """See `CommandHandler`. The job moves at once; in virtual time it need not reach a boundary first."""
         seat = self._seat_of(command.job)
-        self._leave(seat, now_s)
+        self._lanes.leave(seat, now_s)
         seat.lanes = (command.lane,)
-        lane = self._lanes[command.lane]
-        before, seat.speed = lane.holder, self._speed(seat, now_s)
-        lane.join(seat, now_s)
-        self._after(lane, now_s, before)
+        self._lanes.join(seat, now_s)
         self._push(now_s, What.DONE, (command.id, None))
 
     def park_job(self, command: ParkJob, now_s: float) -> None:
@@ -346,33 +340,21 @@ class Simulator:
         self._parking.resume(command, now_s)
 
     def _apply(self, command: ApplySetting, now_s: float) -> Done:
-        device = self._devices[command.device]
-        device.setting = command.setting
-        self._feel(device, now_s)
+        self._lanes.apply(command.device, command.setting, now_s)
         return Done(now_s, command.id)
 
     def _change(self, now_s: float) -> None:
         """Apply a change of the world to all devices, and schedule the next change."""
-        for device in self._devices.values():
-            self._feel(device, now_s)
+        for device in self._lanes.devices.values():
+            self._lanes.feel(device, now_s)
         self._push(now_s + self._world.changes_s, What.MEASURED, None)
-
-    def _alone_on(self, seat: SimulatedAttempt, only: str | None, now_s: float) -> VirtualDevice:
-        """Restrict turns on the device of an attempt to one job, to no job (empty), or to all jobs (None)."""
-        device = self._device_of[seat.lanes[0]]
-        for number in device.lanes:
-            lane = self._lanes[number]
-            before = lane.holder
-            lane.reserve(only if not only or number in seat.lanes else "", now_s)
-            self._after(lane, now_s, before)
-        return device
 
     def kill_job(self, command: KillJob, now_s: float) -> None:
         """See `CommandHandler`."""
         seat = self._seat_of(command.job)
         seat.is_killed = True
-        if seat.job.name in self._lanes[seat.lanes[0]].seats:  # else it starts, stops, or moves its memory
-            self._leave(seat, now_s)
+        if seat.job.name in self._lanes.of(seat).seats:  # else it starts, stops, or moves its memory
+            self._lanes.leave(seat, now_s)
         outcome = Outcome.PRUNED if command.pruned else Outcome.STOPPED
         self._push(now_s + self._costs.stop_s, What.STOPPED, (seat, outcome))
 
@@ -383,14 +365,17 @@ class Simulator:
         if holder.has_report:
             self._report(holder, lane, now_s)
             return
+        if lane.ends and isinstance(holder, ServiceAttempt):
+            self._services.answered(holder, lane, now_s)
+            return
         if lane.ends:
-            self._leave(holder, now_s)
+            self._lanes.leave(holder, now_s)
             holder.left_s = 0.0
             self._exit(holder, Outcome.COMPLETED, now_s)
             return
         tells = lane.tells
         lane.go_on(now_s)
-        self._after(lane, now_s, holder)
+        self._lanes.changed(lane, now_s, holder)
         for seat in [*lane.seats.values()] if tells else ():
             if lane.is_watched or seat.held_s - seat.told_s > TOLD_SHARE * seat.told_s:
                 self._tell_of(seat, now_s)
@@ -400,7 +385,7 @@ class Simulator:
         running = self._jobs[seat.job.name]
         running.reported = seat.reported = seat.reported + 1
         lane.heard(now_s)
-        self._plan(lane)
+        self._lanes.plan(lane)
         self._tell_of(seat, now_s)
         self._tell(Reported(now_s, seat.job.name, seat.reported, running.curve[seat.reported - 1]))
 
@@ -410,27 +395,17 @@ class Simulator:
 
     def _tell_of_neighbours(self, seat: SimulatedAttempt, now_s: float) -> None:
         """Report progress of jobs in other lanes up to now, because their neighbours change from now on."""
-        if not self._watches:
-            return
-        for number in seat.lanes:
-            for other in self._device_of[number].others(seat.lanes):
-                self._lanes[other.lanes[0]].advance(now_s)
-                if other.held_s > other.told_s:
-                    self._tell_of(other, now_s)
-
-    def _leave(self, seat: SimulatedAttempt, now_s: float) -> None:
-        lane = self._lanes[seat.lanes[0]]
-        before = lane.holder
-        lane.leave(seat.job.name, now_s)
-        self._after(lane, now_s, before)
+        for other in self._lanes.beside(seat) if self._lanes.watches else ():
+            self._lanes.of(other).advance(now_s)
+            if other.held_s > other.told_s:
+                self._tell_of(other, now_s)
 
     def _exit(self, seat: SimulatedAttempt, outcome: Outcome, now_s: float) -> None:
         """End an attempt and free its places."""
         running = self._jobs.get(seat.job.name)
         if running is None or running.seat is not seat:
             return  # it was killed twice: its device failed while it stopped
-        running.left_s, running.seat = seat.left_s, None
-        running.placed_s += now_s - running.since_s
+        running.end(seat, now_s)
         reason = "" if outcome is Outcome.COMPLETED else outcome.value
         exited = JobExited(now_s, seat.job.name, seat.attempt, outcome, 0, reason, seat.usage())
         over = outcome.is_the_end or (seat.job.service is not None and not self._core.jobs[seat.job.name].again)
@@ -452,46 +427,3 @@ class Simulator:
         del self._core.jobs[running.job.name]
         if running.sweep:
             self._sweeps.ended(running.sweep, now_s)
-
-    def _after(self, lane: VirtualLane, now_s: float, before: SimulatedAttempt | None) -> None:
-        """Update the devices of a lane after a change of its holder, and plan the next event of the lane.
-
-        Args:
-            before: Attempt that held the turn before the change; None for none.
-        """
-        if lane.holder is not before:
-            touched: dict[str, VirtualDevice] = {}
-            for seat, working in ((before, False), (lane.holder, True)):
-                for number in seat.lanes if seat is not None else ():
-                    device = self._device_of[number]
-                    touched[device.name] = device
-                    device.work(number, seat if working else None)
-            for device in touched.values():
-                self._feel(device, now_s)
-        self._plan(lane)
-
-    def _feel(self, device: VirtualDevice, now_s: float) -> None:
-        """Update the power of a device and the speeds of the jobs at work on it."""
-        busy, watts = device.busy, device.watts
-        jobs = [seat.job for seat in device.seats]
-        device.watts = self._world.device_watts(jobs, device.name, device.setting, now_s)
-        device.busy = bool(device.seats)
-        self._account.work(device.busy - busy, device.watts - watts, now_s)
-        for seat in device.seats if self._config.lanes_per_device > 1 or self._varies else ():
-            lane = self._lanes[seat.lanes[0]]
-            lane.set_speed(self._speed(seat, now_s), now_s)
-            if self._watches:
-                lane.watch(len(device.at_work) > 1, now_s)
-            self._plan(lane)
-
-    def _speed(self, seat: SimulatedAttempt, now_s: float) -> float:
-        devices = [self._device_of[number] for number in seat.lanes]
-        beside = [other.job for device in devices for other in device.others(seat.lanes)]
-        names = [device.name for device in devices]
-        return self._world.speed(seat.job, names, beside, devices[0].setting, now_s)
-
-    def _plan(self, lane: VirtualLane) -> None:
-        if lane.version != lane.planned:
-            lane.planned = lane.version
-            if lane.next_s < math.inf:
-                self._push(lane.next_s, What.LANE, (lane, lane.version))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ecoshare.simulation.virtual_lane import SimulatedAttempt
+from ecoshare.simulation.simulated_attempt import SimulatedAttempt
 from ecoshare.values.setting import Setting
 
 

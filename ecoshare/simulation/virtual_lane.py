@@ -1,7 +1,15 @@
 """A lane in virtual time: the holder of its turn, the progress of its jobs, and the time of its next event.
 
-Real lanes choose the next holder by the same function (`core/turns.py`). Nothing changes between two events, so a lane
+Real lanes choose the next holder by the same functions (`core/turns.py`). Nothing changes between two events, so a lane
 costs one event a turn. A job without a rival in its lane needs no turns at all.
+
+A lane with a service is simulated to the iteration: while a request waits, each boundary of the holder is an event.
+
+::
+
+    requests            ▼            ▼ ▼
+    service            ▏██▏         ▏███▏          wants the turn while requests wait; a batch is its iteration
+    training   ████████▏  ▏█████████▏   ▏██████    offers its turn at each boundary while a request waits
 """
 
 from __future__ import annotations
@@ -11,165 +19,21 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ecoshare.core.commands import Share
-from ecoshare.core.turns import Contender, next_holder, quantum_s, service_on_return_s
-from ecoshare.simulation.traces.job_trace import TraceJob
-from ecoshare.values.attempt import Usage
+from ecoshare.core.turns import WAIT_PER_JOB_S, Contender, next_holder, quantum_s, service_on_return_s, successor
+from ecoshare.simulation.service_attempt import ServiceAttempt
+from ecoshare.simulation.simulated_attempt import SimulatedAttempt
+from ecoshare.simulation.simulated_requests import Claim
 
 COARSE = 1 / 200
 """Least length of a simulated turn / turn time left to the rival nearest its end. A longer simulated turn stands for
 several real ones."""
 
-
 TOLD_S, TOLD_SHARE = 1.0, 0.01
 """Interval (s) at which progress in a shared lane is checked, and relative progress from which it is reported. Live
 runs use the same. The lane checks less often while no job can have made that much progress."""
 
-_NEARLY = 1e-9
-"""Tolerance for rounding, relative to an iteration: an iteration this close to its end is over."""
-
-
-@dataclass(slots=True, eq=False)
-class SimulatedAttempt:
-    """An attempt of a job in its lane. Work is in seconds alone on the device of the trace.
-
-    Attributes:
-        left_s: Work (s) that is left.
-        began_left_s: Work (s) that was left when the attempt began.
-        work_s: Work (s) of the whole job.
-        cap_bytes: Most memory that the attempt may use.
-        held_s: Time (s) for which this attempt has held the turn.
-        service_s: Service on the lane's clock: `held_s` / weight, from the value at which the attempt joined.
-        since_s: Time (s) at which the attempt began to wait.
-        told_s: Part of `held_s` that the core knows.
-        speed: Work done in a second of the turn.
-        steps: Number of values that the job reports in all.
-        reported: Number of values reported so far.
-        is_killed: Whether the attempt was killed, and its end is to come.
-    """
-
-    job: TraceJob
-    attempt: int
-    lanes: tuple[int, ...]
-    left_s: float
-    began_left_s: float
-    work_s: float
-    cap_bytes: int
-    rank: int = 0
-    weight: float = 1.0
-    held_s: float = 0.0
-    service_s: float = 0.0
-    since_s: float = 0.0
-    told_s: float = 0.0
-    speed: float = 1.0
-    handovers: int = 0
-    steps: int = 0
-    reported: int = 0
-    is_killed: bool = False
-
-    @property
-    def report_left_s(self) -> float:
-        """Work (s) until the next reported value; infinite if no value is left."""
-        if self.reported >= self.steps:
-            return math.inf
-        whole_s = self.work_s - self.job.startup_s
-        return (self.reported + 1) * whole_s / self.steps - (whole_s - self.left_s)
-
-    @property
-    def has_report(self) -> bool:
-        """Whether the next value is ready to report."""
-        return self.report_left_s <= _NEARLY * self.work_s
-
-    @property
-    def iteration_s(self) -> float:
-        """Length (s) of an iteration of the present phase, alone."""
-        return self._phase()[2]
-
-    def boundary_s(self) -> float:
-        """Work (s) until the next boundary; 0 at a boundary. The time before the first iteration has no boundaries."""
-        done_s, _, iteration_s = self._phase()
-        if iteration_s <= 0.0:
-            return 0.0
-        return max(0.0, max(1 if done_s < 0.0 else 0, math.ceil(done_s / iteration_s - _NEARLY)) * iteration_s - done_s)
-
-    def turn_s(self, work_s: float) -> float:
-        """Work (s) until the first boundary at which `work_s` has been done: at least one iteration."""
-        done_s, iterations, iteration_s = self._phase()
-        if iteration_s <= 0.0:
-            return work_s
-        ahead = max(0, math.floor(done_s / iteration_s + _NEARLY)) + 1
-        wanted = math.ceil((done_s + work_s) / iteration_s - _NEARLY)
-        return max(min(max(ahead, wanted), iterations) * iteration_s - done_s, min(iteration_s, self.left_s))
-
-    def usage(self) -> Usage:
-        """Usage of this attempt so far."""
-        first, last = self._iterations(self.began_left_s), self._iterations(self.left_s)
-        count = last - first
-        # Real jobs count the same way: from the first boundary to the last.
-        span_s = max(0.0, self.held_s - (0.0 if first else self.job.startup_s)) * (1.0 - 1.0 / count) if count else 0.0
-        return Usage(
-            iterations=count,
-            held_s=self.held_s,
-            span_s=span_s,
-            peak_bytes=0 if self.job.memory is None else min(self.cap_bytes, self.job.memory.peak_bytes),
-            handovers=self.handovers,
-            left_s=self._expected_s(),
-        )
-
-    @property
-    def phase_left_s(self) -> float:
-        """Work (s) until the next phase, at which iterations change; infinite if they stay the same."""
-        if len(self.job.phases) == 1:
-            return math.inf
-        done_s, iterations, iteration_s = self._phase()
-        left_s = iterations * iteration_s - done_s
-        return left_s if left_s < self.left_s - _NEARLY else math.inf
-
-    def _expected_s(self) -> float | None:
-        """Turn time (s) still needed if all epochs take as long as the present ones; None for a job of one phase.
-
-        Later epochs may differ, but a real job cannot know that. The iterations of a single phase tell it already.
-        """
-        return None if len(self.job.phases) == 1 else expected_s(self.job, self.left_s)
-
-    def _phase(self) -> tuple[float, int, float]:
-        """Work (s) done in the present phase, negative before the first; its iterations; seconds of one."""
-        done_s = self.work_s - self.left_s - self.job.startup_s
-        for phase in self.job.phases:
-            whole_s = phase.iterations * phase.iteration_s
-            if done_s < whole_s * (1.0 - _NEARLY):
-                break
-            done_s -= whole_s
-        else:
-            done_s += whole_s
-        return done_s, phase.iterations, phase.iteration_s
-
-    def _iterations(self, left_s: float) -> int:
-        """Number of iterations done when `left_s` of work is left."""
-        if left_s <= 0.0:
-            return self.job.iterations
-        done_s, count = self.work_s - left_s - self.job.startup_s, 0
-        for phase in self.job.phases:
-            if done_s <= 0.0:
-                break
-            whole = int(done_s / phase.iteration_s + _NEARLY) if phase.iteration_s else phase.iterations
-            count += min(phase.iterations, whole)
-            done_s -= phase.iterations * phase.iteration_s
-        return count
-
-
-def expected_s(job: TraceJob, left_s: float) -> float:
-    """Turn time (s) that a job still needs if all its epochs take as long as the present; `left_s` without epochs."""
-    done_s = job.service_s - left_s - job.startup_s
-    epochs, epoch_s = 0.0, 0.0
-    for phase in job.phases:
-        if phase.epoch_iterations is None:
-            return left_s
-        whole_s = phase.iterations * phase.iteration_s
-        if done_s < whole_s * (1.0 - _NEARLY):
-            epoch_s = epoch_s or phase.epoch_iterations * phase.iteration_s
-            epochs += (1.0 - max(0.0, done_s) / whole_s) * phase.iterations / phase.epoch_iterations
-        done_s = min(0.0, done_s - whole_s) if epoch_s else done_s - whole_s
-    return epochs * epoch_s + max(0.0, left_s - job.service_s + job.startup_s)
+_ROUNDING_S = 1e-9
+"""Tolerance (s) for rounding: a quantum this close to its end is used up."""
 
 
 @dataclass(slots=True, eq=False)
@@ -182,7 +46,8 @@ class VirtualLane:
         seats: Attempts in the lane, keyed by job name.
         holder: Attempt that holds the turn; None for none.
         at_s: Time (s) up to which progress is counted.
-        turn_ends_s: Time (s) at which the turn ends; infinite for a holder without rivals.
+        began_s: Time (s) at which the turn began.
+        turn_ends_s: Time (s) at which the turn ends, or is offered; infinite for a holder without rivals.
         next_s: Time (s) of the next event: the holder ends, its turn ends, or progress is due. Infinite if no job has
             the turn.
         ends: Whether the holder ends at `next_s`.
@@ -194,6 +59,8 @@ class VirtualLane:
         watched_s: Time (s) from which progress of a lone job is reported, because of neighbours in other lanes;
             infinite if it is not.
         only: The one job that may hold the turn; empty for no job, None for all.
+        services: Number of services in the lane.
+        virtual_s: Largest service of any holder so far.
     """
 
     handover_s: float
@@ -201,6 +68,7 @@ class VirtualLane:
     seats: dict[str, SimulatedAttempt] = field(default_factory=dict)
     holder: SimulatedAttempt | None = None
     at_s: float = 0.0
+    began_s: float = 0.0
     turn_ends_s: float = math.inf
     next_s: float = math.inf
     ends: bool = False
@@ -211,6 +79,8 @@ class VirtualLane:
     claims: dict[str, tuple[int, float]] = field(default_factory=dict)
     watched_s: float = math.inf
     only: str | None = None
+    services: int = 0
+    virtual_s: float = 0.0
 
     @property
     def is_watched(self) -> bool:
@@ -232,14 +102,14 @@ class VirtualLane:
         if holder is None:
             self._grant(now_s)
         elif not self._may(holder):
-            self.turn_ends_s = max(self.at_s, now_s) + holder.boundary_s() / holder.speed
+            self.turn_ends_s = max(self.at_s, now_s) + holder.boundary_s() / holder.rate
             self._plan()
         else:
             self.turn_ends_s = math.inf
             self._look(now_s)
 
     def _may(self, seat: SimulatedAttempt) -> bool:
-        return self.only is None or self.only == seat.job.name
+        return seat.wants_turn and (self.only is None or self.only == seat.job.name)
 
     def _rivals(self, holder: SimulatedAttempt) -> list[SimulatedAttempt]:
         """Attempts other than the holder that may have the turn."""
@@ -250,14 +120,21 @@ class VirtualLane:
         self.advance(now_s)
         seat.rank, seat.weight = self.claims.get(seat.job.name, (0, 1.0))
         seat.since_s = now_s
-        seat.service_s = service_on_return_s(0.0, [each.service_s for each in self.seats.values()])
+        present_s = [each.service_s for each in self.seats.values() if each.wants_turn]
+        seat.service_s = service_on_return_s(0.0, present_s or [self.virtual_s])
         self.seats[seat.job.name] = seat
+        self.services += seat.is_service
         self._look(now_s)
 
     def leave(self, name: str, now_s: float) -> None:
         """Remove a job that has ended, moved or was stopped."""
         self.advance(now_s)
         seat = self.seats.pop(name)
+        self.services -= seat.is_service
+        if isinstance(seat, ServiceAttempt):
+            seat.claim = None
+        for each in self.seats.values() if not self.services else ():
+            each.pace = 1.0
         if not self.seats:
             self.watched_s = math.inf
         if seat is self.holder:
@@ -279,10 +156,35 @@ class VirtualLane:
         self.advance(now_s)
         if self.tells:
             self.looked_s = now_s
-        if now_s >= self.turn_ends_s:
+        if now_s < self.turn_ends_s:
+            self._plan()
+        elif self.services:
+            self._offer(now_s)
+        else:
+            self._grant(now_s)
+
+    def want(self, seat: ServiceAttempt, claim: Claim, now_s: float) -> None:
+        """Let a service want the turn, which it neither has nor wants."""
+        self.advance(now_s)
+        present = [each for each in self.seats.values() if each.wants_turn]
+        present_s = [each.service_s for each in present]
+        credit_s = self._longest_turn_s() / min((each.weight for each in present), default=1.0)
+        seat.back = seat.handovers > 0
+        seat.since_s, seat.claim = now_s, claim
+        seat.service_s = service_on_return_s(
+            seat.service_s, present_s or [self.virtual_s], credit_s if seat.back else 0.0
+        )
+        self._look(now_s)
+
+    def answered(self, seat: ServiceAttempt, now_s: float) -> None:
+        """End the batch of the holder: it offers the turn if more requests wait, or leaves it."""
+        self.advance(now_s)
+        seat.left_s = 0.0
+        seat.claim = seat.requests.answered(now_s)
+        if seat.claim is None:
             self._grant(now_s)
         else:
-            self._plan()
+            self._offer(now_s)
 
     def heard(self, now_s: float) -> None:
         """Continue after the holder has reported a value."""
@@ -294,16 +196,19 @@ class VirtualLane:
         seat = self.holder
         if seat is not None and now_s > self.at_s:
             passed_s = now_s - self.at_s
-            seat.left_s -= passed_s * seat.speed
+            seat.left_s -= passed_s * seat.rate
             seat.held_s += passed_s
             seat.service_s += passed_s / seat.weight
             self.at_s = now_s
+            self.virtual_s = max(self.virtual_s, seat.service_s)
 
     def set_speed(self, speed: float, now_s: float) -> None:
         """Set the speed of the holder: work done in a second of its turn from now on."""
         if self.holder is not None and self.holder.speed != speed:
             self.advance(now_s)
             self.holder.speed = speed
+            if self.services and self._may(self.holder):
+                self.turn_ends_s = self._offers_s(max(self.at_s, now_s))
             self._plan()
 
     def _look(self, now_s: float) -> None:
@@ -315,30 +220,109 @@ class VirtualLane:
         if not self._may(holder):
             return
         rivals = [each for each in self._rivals(holder) if each.rank <= holder.rank]
-        if not rivals:
+        if self.services:
+            self.turn_ends_s = self._offers_s(max(self.at_s, now_s))
+        elif not rivals:
             self.turn_ends_s = math.inf
         elif any(each.rank < holder.rank for each in rivals):
-            self.turn_ends_s = max(self.at_s, now_s) + holder.boundary_s() / holder.speed
+            self.turn_ends_s = max(self.at_s, now_s) + holder.boundary_s() / holder.rate
         elif self.turn_ends_s == math.inf:
             self.turn_ends_s = now_s + self._turn_s(holder)
         self._plan()
 
     def _grant(self, now_s: float) -> None:
-        before, self.holder = self.holder, None
-        self.at_s = now_s
+        """Let the next job have the turn."""
+        if self.holder is not None:
+            self.holder.since_s = now_s
+        if self.services:
+            chosen = next_holder(self._contenders(), now_s, self._longest_turn_s(), self._bound_s())
+            self._give(None if chosen is None else self._seat(chosen), now_s)
+            return
         seats = [each for each in self.seats.values() if self._may(each)]
-        if before is not None:
-            before.since_s = now_s
         contenders = [Contender(slot, each.rank, each.service_s, each.since_s) for slot, each in enumerate(seats)]
         chosen = next_holder(contenders) if len(contenders) != 1 else 0
-        if chosen is not None:
-            holder = self.holder = seats[chosen]
-            if holder is not before:
-                holder.handovers += 1
-                self.at_s = now_s + (self.handover_s if before is not None else 0.0)
+        self._give(None if chosen is None else seats[chosen], now_s)
+
+    def _offer(self, now_s: float) -> None:
+        """Offer the turn at a boundary of the holder, as `lane/turn.py` does. A service that keeps it goes on."""
+        holder = self.holder
+        assert holder is not None, "a holder has boundaries"
+        if not self._may(holder):
+            self._grant(now_s)
+            return
+        used_up = now_s - self.began_s >= self._quantum_s() - _ROUNDING_S
+        place = list(self.seats).index(holder.job.name)
+        mine = holder.contender(place)._replace(since_s=now_s)
+        others = [each for each in self._contenders() if each.slot != place]
+        chosen = successor(mine, others, used_up, now_s, self._longest_turn_s(), self._bound_s())
+        if chosen != place:
+            holder.since_s = now_s
+            self._give(self._seat(chosen), now_s)
+            return
+        if used_up and others:  # a live holder does not even look if no job waits
+            self.began_s = now_s
+        self._start(holder, now_s)
+
+    def _give(self, seat: SimulatedAttempt | None, now_s: float) -> None:
+        """Give the turn to a job, or to none."""
+        before, self.holder = self.holder, seat
+        self.at_s = now_s
+        if seat is None:
+            self.turn_ends_s = math.inf
+            self._plan()
+            return
+        if seat is not before:
+            seat.handovers += 1
+            self.at_s = now_s + (self.handover_s if before is not None else 0.0)
+        seat.back, self.began_s = False, self.at_s
+        self._start(seat, now_s)
+
+    def _start(self, holder: SimulatedAttempt, now_s: float) -> None:
+        """Let the holder begin: a service its next batch, and any other job a turn, or what is left of it."""
+        if isinstance(holder, ServiceAttempt):
+            holder.left_s = holder.requests.begin(self.at_s)
+        if self.services:
+            holder.vary()
+            self.turn_ends_s = self._offers_s(max(self.at_s, now_s))
+        else:
             rivals = any(each.rank <= holder.rank for each in self._rivals(holder))
             self.turn_ends_s = self.at_s + self._turn_s(holder) if rivals else math.inf
         self._plan()
+
+    def _seat(self, slot: int) -> SimulatedAttempt:
+        return list(self.seats.values())[slot]
+
+    def _contenders(self) -> list[Contender]:
+        """Jobs that want the turn and may have it, the holder included."""
+        return [each.contender(slot) for slot, each in enumerate(self.seats.values()) if self._may(each)]
+
+    def _offers_s(self, now_s: float) -> float:
+        """Time (s) of the holder's next boundary at which another job may get the turn; infinite if none can.
+
+        A service offers its turn after each batch, which is an end and no boundary here. A training job offers it when
+        its quantum is used up, and at each boundary if a service or a more urgent job waits or its iterations vary.
+        """
+        holder = self.holder
+        assert holder is not None, "a turn has a holder"
+        rivals = self._rivals(holder)
+        if holder.is_service or not (rivals or holder.job.spread):
+            return math.inf
+        at_once = holder.job.spread or any(each.is_service or each.rank < holder.rank for each in rivals)
+        least_s = 0.0 if at_once else self.began_s + self._quantum_s() - now_s
+        return now_s + holder.next_boundary_s(max(0.0, least_s) * holder.rate) / holder.rate
+
+    def _quantum_s(self) -> float:
+        """Quantum (s) of a lane with services: all jobs count, as in the table of a live lane."""
+        return quantum_s(len(self.seats), self.handover_s, self._longest_s())
+
+    def _longest_s(self) -> float:
+        return max((each.longest_s for each in self.seats.values()), default=0.0)
+
+    def _longest_turn_s(self) -> float:
+        return self._quantum_s() + self._longest_s() + self.handover_s
+
+    def _bound_s(self) -> float:
+        return len(self.seats) * WAIT_PER_JOB_S
 
     def _turn_s(self, holder: SimulatedAttempt) -> float:
         """Length (s) of a turn: whole iterations, and several real turns in one if that makes no difference."""
@@ -354,9 +338,9 @@ class VirtualLane:
         if holder is None:
             self.next_s, self.ends = math.inf, False
             return
-        end_s = self.at_s + max(0.0, holder.left_s) / holder.speed
+        end_s = self.at_s + max(0.0, holder.left_s) / holder.rate
         shows_s = min(holder.phase_left_s, max(0.0, holder.report_left_s))
-        shown_s = self.at_s + shows_s / holder.speed
+        shown_s = self.at_s + shows_s / holder.rate
         if shows_s and shown_s == self.at_s:  # sooner than the clock resolves: without this, time would stand still
             shown_s = math.nextafter(self.at_s, math.inf)
         tell_s = min(shown_s, self._look_s())

@@ -48,6 +48,7 @@ ALLOWED = {
         "ecoshare.lane",
         "ecoshare.devices",
         "ecoshare.record",
+        "ecoshare.serving",
         "ecoshare.policy_names",
         "numpy",
         "pydantic",

@@ -169,6 +169,16 @@ def test_the_service_that_is_due_first_goes_first() -> None:
     assert after_boundary(holder._replace(due_s=13.0), long, soon) == 0, "the holder is due before them"
 
 
+def test_services_that_hand_over_to_each_other_make_room_for_a_job_past_the_bound() -> None:
+    """Neither uses its quantum up, so the job would wait for ever."""
+    holder = Contender(0, 0, 5.0, 10.0, needs_s=1.0, due_s=11.0)
+    other = Contender(1, 0, 5.0, 9.0, needs_s=1.0, due_s=10.5)
+    waits = Contender(2, 0, 9.0, 2.0, needs_s=3.0)
+    assert after_boundary(holder, other, waits, bound_s=9.0) == 1
+    assert after_boundary(holder, other, waits, bound_s=7.5) == 2
+    assert after_boundary(holder._replace(due_s=math.inf), waits, bound_s=7.5) == 0, "a quantum is as long as it is"
+
+
 def test_a_job_that_has_waited_past_the_bound_goes_before_services() -> None:
     waits = Contender(0, 0, 1.0, 2.0, needs_s=3.0)
     service = Contender(1, 0, 5.0, 9.0, needs_s=1.0, due_s=11.0)

@@ -29,10 +29,12 @@ from ecoshare.simulation.power_source import Power, PowerOrigin
 from ecoshare.simulation.result import Finished, SimulationResult
 from ecoshare.simulation.traces.job_trace import Phase, Trace, TraceJob
 from ecoshare.simulation.world import World
+from ecoshare.values.service import RequestSource, ServiceSpec
 from tests.reporting.made_run import HOSTILE, run
 from tests.reporting.test_html import Page
 from tests.simulation.simulating import simulate
 
+SERVICE = ServiceSpec(0.05, (1, 2), requests=RequestSource(rate_per_s=50.0, count=100))
 CLUSTER = Cluster(2, 4, GPUS["v100"])
 POWER = Power(CLUSTER.gpu, PowerOrigin.GIVEN)
 POLICIES = ("fifo", "srtf", "srsf", "smallest", "tiresias", "pack", "least-energy", "fair")
@@ -100,6 +102,21 @@ def test_a_table_is_never_wider_than_the_console(results: list[SimulationResult]
     assert cells == [each.cells[place] for each in policy_figures(results, walls(results))], (
         "a cell is cut off or missing"
     )
+
+
+def test_services_have_a_table_of_their_own(tmp_path: Path) -> None:
+    served = TraceJob("ranker <b>", "r", 0.0, (Phase(1, 0.004),), service=SERVICE)
+    training = TraceJob("t", "t", 0.0, (Phase(100, 0.02),))
+    for jobs in ((served, training), (served,)):
+        trace = Trace("made.csv", "made", jobs, "")
+        config = Config("fair", 1, 2)
+        found = [simulate(trace, Cluster(1, 1, CLUSTER.gpu), config, World(CLUSTER.gpu)).result]
+        text = printed([found[0], replace(found[0], policy="other")], 160)
+        lines = [line.split() for line in text.splitlines() if line.startswith("ranker")]
+        assert [line[2] for line in lines] == ["fair", "other"] and all("100" in line for line in lines), text
+        page = report(tmp_path / "page.html", found, trace)
+        assert "ranker &lt;b&gt;" in page and 'id="services"' in page
+    assert "policy" not in next(line for line in printed(found, 160).splitlines() if "p99.9" in line)
 
 
 def test_what_is_piped_has_no_escapes(results: list[SimulationResult]) -> None:

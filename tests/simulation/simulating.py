@@ -92,6 +92,8 @@ def check_account(
         assert all(each.jct_s >= jobs[each.name].service_s - 1e-6 for each in result.finished if each.name in jobs), (
             "JCT >= service time"
         )
+    if len(jobs) < len(trace.jobs):
+        return  # a service draws power while it answers, which the ledger does not know
     measures = config.profile or config.search or issubclass(named(config.policy), ObjectivePolicy)
     if not trials and not measures and places == 1:  # else the ledger cannot tell which job of a lane has the turn
         assert math.isclose(result.energy_j, ledger.energy_j, rel_tol=1e-9, abs_tol=1e-3), "integral of power"

@@ -77,7 +77,7 @@ def fairness(results: Sequence[SimulationResult]) -> Chart:
     chart = Chart("fairness", "Finish-time ratios", caption, printable(alt))
     limit = (UNFAIR, f"unfair beyond {UNFAIR:g}")
     of = _Distribution("rho", "jobs with at most this rho", _round_ratios, number, limit)
-    return _distributions(chart, of, results, [np.array([each.rho for each in one.finished]) for one in results])
+    return _distributions(chart, of, results, [result.rhos for result in results])
 
 
 def utilisation(results: Sequence[SimulationResult], devices: int) -> Chart:
@@ -227,4 +227,4 @@ def _enough(kinds: Sequence[Sequence[float]], low: float, high: float) -> list[f
 
 
 def _known(results: Sequence[SimulationResult]) -> list[SimulationResult]:
-    return [result for result in results if result.finished]
+    return [result for result in results if len(result.jcts_s)]

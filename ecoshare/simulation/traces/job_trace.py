@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from math import log1p, sqrt
+from random import Random
 
 from ecoshare.values.class_profile import MemoryDemand
 from ecoshare.values.service import ServiceSpec
@@ -26,6 +28,31 @@ class Phase:
 
 
 @dataclass(frozen=True, slots=True)
+class AnswerTime:
+    """Mean time that a service works on a batch of requests: a straight line over their number.
+
+    Attributes:
+        fixed_s: Part (s) that does not depend on the number of requests.
+        each_s: Part (s) for each request.
+    """
+
+    fixed_s: float
+    each_s: float = 0.0
+
+    def mean_s(self, size: int) -> float:
+        """Mean time (s) of a batch of `size` requests alone."""
+        return self.fixed_s + self.each_s * size
+
+
+def drawn_ratio(spread: float, draws: Random) -> float:
+    """Time of one batch or iteration / the mean time: drawn from the log-normal distribution with this spread."""
+    if not spread:
+        return 1.0
+    variance = log1p(spread**2)
+    return draws.lognormvariate(-variance / 2, sqrt(variance))
+
+
+@dataclass(frozen=True, slots=True)
 class TraceJob:
     """One job of a trace.
 
@@ -43,8 +70,11 @@ class TraceJob:
         announced: Whether the length is known before the job runs, for example from a profile of its class.
         speedups: Speed on 2, 3, ... GPUs / speed on one, for a job that asks for one GPU and can use more.
         slowdown_limit: Largest slowdown that the job accepts while it has a place, at least 1; None for no limit.
-        service: Service that the job is; None for any other job. An open-ended one may have more iterations than it
-            does before all other jobs have ended.
+        service: Service that the job is; None for any other job. It answers requests and does no iterations: the first
+            phase only tells the time of a batch of one request.
+        answer: Time that a batch of a service takes alone; None for that of the first phase, for batches of any size.
+        spread: Standard deviation of the time of a batch, or of an iteration beside a service / its mean. In a lane
+            without services, the mean is enough.
         line: Line in its file, from 1; 0 if it has none. Comparisons of jobs ignore it.
     """
 
@@ -62,6 +92,8 @@ class TraceJob:
     speedups: tuple[float, ...] = ()
     slowdown_limit: float | None = None
     service: ServiceSpec | None = None
+    answer: AnswerTime | None = None
+    spread: float = 0.0
     line: int = field(default=0, compare=False)
 
     @property

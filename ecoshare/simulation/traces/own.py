@@ -6,7 +6,8 @@
     0,vgg16,12.5,,0.0,2,0,,,0.7427229,1,1000 x 0.25; 500 x 0.4
 
 The last cell has the phases of the job: iterations x seconds of one. `500 x 0.4 / 50` says that 50 iterations are an
-epoch. Empty cells are unknown values. Numbers are read back bit for bit.
+epoch. Empty cells are unknown values. Numbers are read back bit for bit. Services have columns of their own
+(`service_columns.py`), and need no phases.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from pathlib import Path
 
 from ecoshare.advisers.delimited import quoted
 from ecoshare.errors import UsageError
-from ecoshare.simulation.traces.job_trace import Phase, Trace, TraceJob, in_order
+from ecoshare.simulation.traces.job_trace import AnswerTime, Phase, Trace, TraceJob, in_order
+from ecoshare.simulation.traces.service_columns import SERVICE_COLUMNS, ServiceColumns, any_service
+from ecoshare.simulation.traces.service_columns import cells as service_cells
 from ecoshare.simulation.traces.sheet import Row, Sheet, number
 from ecoshare.values.class_profile import MemoryDemand
 
@@ -46,8 +49,9 @@ def write(trace: Trace, path: Path) -> None:
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    writer.writerows(_cells(job) for job in trace.jobs)
+    serves = any_service(trace.jobs)
+    writer.writerow((*COLUMNS, *SERVICE_COLUMNS) if serves else COLUMNS)
+    writer.writerows([*_cells(job), *(service_cells(job) if serves else ())] for job in trace.jobs)
     try:
         path.write_text(text.getvalue(), encoding="utf-8", newline="\n")
     except OSError as error:
@@ -63,13 +67,15 @@ def read(file: str, lines: Sequence[str]) -> Trace:
     sheet = Sheet(file, lines, ",")
     places = sheet.columns(COLUMNS, "a trace of ecoshare's own form")
     name, job_class, arrival, launch, startup, gpus, priority, persistent, ephemeral, skew, announced, phases = places
+    services = ServiceColumns(sheet)
     jobs = []
     for row in sheet.rows():
+        service, answer = services.read(row) or (None, None)
         job = TraceJob(
             name=sheet.name(row, name),
             job_class=sheet.text(row, job_class),
             arrival_s=sheet.number(row, arrival),
-            phases=_phases(sheet, row, phases),
+            phases=_phases(sheet, row, phases) if answer is None or row[1][phases].strip() else _one_batch(answer),
             gpus=sheet.whole(row, gpus),
             priority=sheet.whole(row, priority, least=None),
             memory=_memory(sheet, row, persistent, ephemeral),
@@ -77,6 +83,9 @@ def read(file: str, lines: Sequence[str]) -> Trace:
             launch_s=sheet.number(row, launch) if row[1][launch].strip() else None,
             skew=_skew(sheet, row, skew),
             announced=bool(sheet.whole(row, announced, least=0)),
+            service=service,
+            answer=answer,
+            spread=services.spread(row),
             line=row[0],
         )
         if not sheet.mistakes:
@@ -119,6 +128,10 @@ def _phases(sheet: Sheet, row: Row, cell: int) -> tuple[Phase, ...]:
             break
         found.append(Phase(int(iterations), iteration_s, int(of) if epoch else None))
     return tuple(found)
+
+
+def _one_batch(answer: AnswerTime) -> tuple[Phase, ...]:
+    return (Phase(1, answer.mean_s(1)),)
 
 
 def _memory(sheet: Sheet, row: Row, persistent: int, ephemeral: int) -> MemoryDemand | None:

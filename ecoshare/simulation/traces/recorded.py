@@ -6,6 +6,8 @@
        launch          (wait)        script                 iterations                 end
     ╰─ launch_s ─╯          ╰─ startup_s ╯╰─ n x iteration_s, waits left out ─╯╰── startup_s ──╯
 
+A service answers requests in place of iterations (`recorded_service.py`). It ends with the last one, or with the run.
+
 If a job left a trace of its boundaries, the iteration time is the mean turn time held between two of them. Otherwise it
 is the job's whole turn time / its iterations, and includes the start, which has no time of its own.
 """
@@ -15,8 +17,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from math import inf
+from math import inf, log
 from pathlib import Path
+from statistics import pvariance
 
 from ecoshare.core.commands import ProfileJob, StartJob
 from ecoshare.core.events import Done, JobArrived, JobExited, Profiled, RunOpened
@@ -25,7 +28,9 @@ from ecoshare.lane import trace as marks_file
 from ecoshare.lane.trace import Kind, Mark
 from ecoshare.record import event_log
 from ecoshare.record.run_folder import RunFolder
-from ecoshare.simulation.traces.job_trace import Phase, Trace, TraceJob, in_order
+from ecoshare.serving.request_source import arrival_times
+from ecoshare.simulation.traces import recorded_service
+from ecoshare.simulation.traces.job_trace import AnswerTime, Phase, Trace, TraceJob, in_order
 from ecoshare.values.attempt import Outcome, Usage
 from ecoshare.values.class_profile import MemoryDemand
 from ecoshare.values.job_spec import JobSpec
@@ -34,6 +39,9 @@ KIND = "run"
 """Kind of a trace that was read from a run folder."""
 
 _MOST_NAMED = 5
+_MANY = 50
+"""Iterations beside a service that tell the times of a job better than all of its iterations."""
+
 _MUCH = 0.05
 """Share of a job's time spent away from its turn, for example to load data, above which the note mentions it."""
 
@@ -52,6 +60,12 @@ class _Story:
     usage: Usage = field(default_factory=Usage)
     lanes: tuple[int, ...] = ()
     marks: list[Mark] = field(default_factory=list)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the job completed, or was a service that served until its run stopped it."""
+        served = self.spec.is_open_ended and self.outcome is Outcome.STOPPED
+        return served or self.outcome is Outcome.COMPLETED
 
     @property
     def ends_s(self) -> list[float]:
@@ -76,26 +90,33 @@ def read(path: Path) -> Trace:
     stories, memory, on_cpu = _stories(folder)
     for story in stories:
         story.marks = _marks(marks_file.trace_path(folder.job(story.spec.name), story.attempt))
-    completed = [story for story in stories if story.outcome is Outcome.COMPLETED]
+    completed = [story for story in stories if story.is_over]
     jobs = []
     for story in completed:
+        if story.spec.service is not None:
+            jobs.append(_service(story, folder.job(story.spec.name), memory.get(story.spec.job_class)))
+            continue
         others = [each for each in stories if each is not story and set(each.lanes) & set(story.lanes)]
-        job = _job(story, others if on_cpu else [], memory.get(story.spec.job_class))
+        served = [each for each in stories if each.spec.service is not None and set(each.lanes) & set(story.lanes)]
+        job = _job(story, others if on_cpu else [], served, memory.get(story.spec.job_class))
         if not (0.0 < job.service_s < inf and 0.0 <= job.arrival_s < inf and job.gpus > 0):
             raise UsageError(f"{folder.events} is damaged: {job.name!r} has times that cannot be")
         jobs.append(job)
     notes = ["iterations of both kinds count, and take what they took while the job held its turn"]
+    others = [story for story in completed if story.spec.service is None]
+    from_outside = [story for story in completed if story.spec.service is not None and not story.spec.service.requests]
     for what, these in (
-        ("did not complete: left out", [story for story in stories if story.outcome is not Outcome.COMPLETED]),
+        ("did not complete: left out", [story for story in stories if not story.is_over]),
         (
             "left no trace of iterations: the start is part of them",
-            [story for story in completed if story.usage.done and len(story.ends_s) < 2],
+            [story for story in others if story.usage.done and len(story.ends_s) < 2],
         ),
-        ("did no iteration: the whole run counts as one", [story for story in completed if not story.usage.done]),
+        ("did no iteration: the whole run counts as one", [story for story in others if not story.usage.done]),
         (
             "loaded data for long without the turn: that time is left out",
-            [story for story in completed if story.is_away],
+            [story for story in others if story.is_away],
         ),
+        ("had requests from outside: their mean rate is known alone, and they are drawn", from_outside),
     ):
         if these:
             notes.append(f"{_listed([story.spec.name for story in these])} {what}")
@@ -144,17 +165,19 @@ def _marks(path: Path) -> list[Mark]:
     return marks if len(marks) * marks_file.MARK_BYTES == marks_file.whole_bytes(path) else []
 
 
-def _job(story: _Story, others: Sequence[_Story], memory: MemoryDemand | None) -> TraceJob:
+def _job(story: _Story, others: Sequence[_Story], served: Sequence[_Story], memory: MemoryDemand | None) -> TraceJob:
     """Trace job of a completed job.
 
     Args:
         others: Jobs that may have kept this job waiting for its first turn.
+        served: Services of the lane of this job. If it did many iterations beside them, these alone tell their times.
     """
     spec, usage, ends_s = story.spec, story.usage, story.ends_s
-    startup_s = 0.0
+    startup_s = spread = 0.0
     if len(ends_s) > 1:
-        held_s = [each_s for _, each_s in marks_file.held(story.marks)]
+        held_s = _iterations_s(story, served)
         iteration_s = sum(held_s) / len(held_s)
+        spread = recorded_service.spread_of(pvariance([log(max(each_s, 1e-9)) for each_s in held_s]))
         before_s = ends_s[0] - story.launched_s - iteration_s - _waited_s(story, ends_s[0], others)
         startup_s = max(0.0, before_s) + max(0.0, story.exited_s - ends_s[-1])
     else:
@@ -170,8 +193,49 @@ def _job(story: _Story, others: Sequence[_Story], memory: MemoryDemand | None) -
         memory=memory or spec.memory,
         startup_s=startup_s,
         announced=spec.service_s is not None,
+        spread=spread,
         launch_s=max(0.0, story.launched_s - story.started_s),
     )
+
+
+def _service(story: _Story, folder: Path, memory: MemoryDemand | None) -> TraceJob:
+    """Trace job of a service. The start, without the turn, lasts until the first request could come."""
+    spec = story.spec
+    assert spec.service is not None, "the job is a service"
+    found = recorded_service.intervals(folder, story.attempt)
+    mean_s = story.usage.held_s / max(1, story.usage.done)
+    answer, spread = recorded_service.answer_time(found) or (AnswerTime(mean_s or 1e-9), 0.0)
+    try:
+        service = recorded_service.with_requests(spec.service, folder, found)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"the arrivals of {spec.name!r} cannot be read: {error}") from error
+    ready_s = story.launched_s
+    if story.marks and service.requests is not None:
+        first_s = 0.0 if service.requests.clients else next(arrival_times(service.requests), 0.0)
+        ready_s = max(ready_s, story.marks[0].at_s - first_s)
+    return TraceJob(
+        name=spec.name,
+        job_class=spec.job_class,
+        arrival_s=story.arrival_s,
+        phases=(Phase(1, answer.mean_s(1)),),
+        gpus=spec.gpus,
+        priority=spec.priority,
+        memory=memory or spec.memory,
+        startup_s=ready_s - story.launched_s,
+        announced=False,
+        launch_s=max(0.0, story.launched_s - story.started_s),
+        service=service,
+        answer=answer,
+        spread=spread,
+    )
+
+
+def _iterations_s(story: _Story, served: Sequence[_Story]) -> list[float]:
+    """Turn time (s) of each iteration: of those beside services, if they are many, else of all."""
+    held = list(marks_file.held(story.marks))
+    spans = [(each.marks[0].at_s, each.marks[-1].at_s) for each in served if each.marks]
+    beside_s = [each_s for of, each_s in held if any(from_s <= of.from_s < to_s for from_s, to_s in spans)]
+    return beside_s if len(beside_s) >= _MANY else [each_s for _, each_s in held]
 
 
 def _waited_s(story: _Story, until_s: float, others: Sequence[_Story]) -> float:

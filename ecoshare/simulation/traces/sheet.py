@@ -62,6 +62,11 @@ class Sheet:
             self._first, cells = next(self._records)
             self._names = [cell.strip() for cell in cells]
 
+    @property
+    def names(self) -> list[str]:
+        """Names of the columns."""
+        return self._names
+
     def columns(self, needed: Sequence[str], kind: str) -> list[int]:
         """Indices of the columns `needed`.
 
