@@ -22,10 +22,7 @@ from ecoshare.core.retries import NO_FAULT_OF_ITS_OWN
 from ecoshare.core.run_state import RunState
 from ecoshare.core.states import JobState
 from ecoshare.core.stops import Stops
-from ecoshare.values.attempt import Outcome
-
-WORK_OVER = "all other jobs have ended"
-"""Reason for the end of an open-ended service."""
+from ecoshare.values.attempt import WORK_OVER, Outcome
 
 KILLED = 137
 """Exit code of a process that SIGKILL has ended, in the convention of a shell."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from ecoshare.core.commands import StartJob
 from ecoshare.core.events import JobExited
 from ecoshare.core.missed_targets import Missed
-from ecoshare.values.attempt import Outcome, Usage
+from ecoshare.values.attempt import WORK_OVER, Outcome, Usage
 from ecoshare.values.job_spec import JobSpec
 
 
@@ -48,6 +48,13 @@ class AttemptHistory:
     def completed(self) -> bool:
         """Whether the attempt completed its work."""
         return self.outcome is Outcome.COMPLETED
+
+    @property
+    def ended_badly(self) -> bool:
+        """Whether the attempt ended without success. A service that served until all other jobs had ended did well."""
+        if self.outcome is None or self.outcome.is_the_end:
+            return False
+        return self.reason != WORK_OVER
 
 
 @dataclass(slots=True)

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+WORK_OVER = "all other jobs have ended"
+"""Reason for the end of an attempt of an open-ended service."""
+
 
 class Outcome(Enum):
     """How an attempt of a job ended."""

@@ -23,12 +23,12 @@ from ecoshare.core.events import (
     SweepOpened,
     WorkOver,
 )
-from ecoshare.core.open_services import KILLED, WORK_OVER
+from ecoshare.core.open_services import KILLED
 from ecoshare.core.policies import own_names
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.states import JobState
 from ecoshare.testing.virtual_driver import ScriptedJob, VirtualDriver
-from ecoshare.values.attempt import Outcome, Usage
+from ecoshare.values.attempt import WORK_OVER, Outcome, Usage
 from ecoshare.values.class_profile import MemoryDemand
 from ecoshare.values.device import Device
 from ecoshare.values.job_spec import JobSpec

@@ -6,11 +6,11 @@ import pytest
 
 from ecoshare.core.events import JobExited
 from ecoshare.core.open_services import KILLED
-from ecoshare.record.job_history import JobHistory
+from ecoshare.record.job_history import AttemptHistory, JobHistory
 from ecoshare.record.job_summary import JobSummary
 from ecoshare.record.run_documents import read_plan
 from ecoshare.record.service_ends import is_open_ended, served_to_the_end
-from ecoshare.values.attempt import Outcome, Usage
+from ecoshare.values.attempt import WORK_OVER, Outcome, Usage
 from ecoshare.values.service import RequestSource, ServiceSpec, service_as_dict
 from tests.record.test_old_runs import OLD
 
@@ -66,3 +66,21 @@ def test_plans_with_and_without_services() -> None:
     assert is_open_ended({"service": service_as_dict(ServiceSpec(0.05))})
     assert not is_open_ended({"service": service_as_dict(ServiceSpec(0.05, requests=RequestSource(count=1)))})
     assert not is_open_ended({"service": None})
+
+
+@pytest.mark.parametrize(
+    ("outcome", "reason", "badly"),
+    [
+        (None, "", False),
+        (Outcome.COMPLETED, "", False),
+        (Outcome.PRUNED, "it is not among the best", False),
+        (Outcome.STOPPED, WORK_OVER, False),
+        (Outcome.STOPPED, "the run was stopped", True),
+        (Outcome.FAILED, "exit code 1", True),
+    ],
+)
+def test_the_charts_have_a_cross_only_where_an_attempt_ended_badly(
+    outcome: Outcome | None, reason: str, badly: bool
+) -> None:
+    """A service that served until all other jobs had ended has a cross in no chart."""
+    assert AttemptHistory("s", 1, (0,), 0.0, outcome=outcome, reason=reason).ended_badly is badly

@@ -12,13 +12,13 @@ import pytest
 
 from ecoshare.core.commands import StartJob
 from ecoshare.core.events import JobArrived, WorkOver
-from ecoshare.core.open_services import WORK_OVER
 from ecoshare.errors import UsageError
 from ecoshare.jobs.load import load
 from ecoshare.record import event_log
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.runtime import plan as planning
 from ecoshare.runtime.planned_services import write_arrivals
+from ecoshare.values.attempt import WORK_OVER
 from ecoshare.values.device import DeviceInfo
 from ecoshare.values.service import ARRIVALS, RequestSource, ServiceSpec, service_of
 from tests.runtime.running import job_file, resume, run, start

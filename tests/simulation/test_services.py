@@ -8,12 +8,12 @@ import pytest
 
 from ecoshare.core.commands import KillJob
 from ecoshare.core.events import Config, TargetMissed, WorkOver
-from ecoshare.core.open_services import WORK_OVER
 from ecoshare.core.policies import own_names
 from ecoshare.errors import UsageError
 from ecoshare.simulation.cluster import Cluster
 from ecoshare.simulation.gpus import GPUS
 from ecoshare.simulation.simulated_services import check_places
+from ecoshare.values.attempt import WORK_OVER
 from ecoshare.values.service import RequestSource, ServiceSpec
 from tests.simulation.simulating import made
 from tests.simulation.test_simulator import job, run

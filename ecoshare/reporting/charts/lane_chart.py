@@ -21,7 +21,6 @@ from ecoshare.record.job_history import AttemptHistory, ParkedSpan, split_by_par
 from ecoshare.record.run_data import RunData
 from ecoshare.reporting.charts.axes import add_legend, add_tip, figure_of, time_axis
 from ecoshare.reporting.charts.look import GREY, GRID, GROUND, INK, Chart, Look
-from ecoshare.values.attempt import Outcome
 
 _BAR_IN = 0.23
 _HIGH = 0.84
@@ -34,8 +33,6 @@ _TOO_SHORT = 1 / 800
 """Part of the time axis, about a pixel. Successive stays that are shorter are drawn as one bar."""
 _TOGETHER = 1 / 200
 """Largest part of the time axis that such a bar spans, so that its tip still gives a useful time."""
-_QUIET = (None, Outcome.COMPLETED, Outcome.PRUNED)
-"""Outcomes without a cross."""
 _DARK, _LIGHT = "#10151a", "#ffffff"
 _DARK_ON = frozenset({"#e69f00", "#56b4e9", "#cc79a7"})
 
@@ -85,7 +82,7 @@ def lanes(data: RunData, looks: list[Look]) -> Chart:
                 axes.text(middle_s, row, name, va="center", ha="center", color=ink, fontsize=7.5)
                 named.add(name)
             joined |= len(bar) > 1
-            if any(stay.is_last and stay.attempt.outcome not in _QUIET for stay in bar):
+            if any(stay.is_last and stay.attempt.ended_badly for stay in bar):
                 failed = True
                 axes.plot(to_s, row, "x", color=INK, markersize=5, markeredgewidth=1.4, clip_on=False)
     _name_lanes(axes, rows)

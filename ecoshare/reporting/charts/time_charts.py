@@ -82,7 +82,7 @@ def timeline(data: RunData, looks: list[Look]) -> Chart:
                 untraced = True
                 span = [(_began_s(attempt), (attempt.ended_s or end_s) - _began_s(attempt))]
                 axes.broken_barh(span, (row - 0.36, 0.72), facecolor="none", edgecolor=GRID, hatch="////", linewidth=0)
-            if attempt.outcome is not None and not attempt.completed and attempt.ended_s is not None:
+            if attempt.ended_badly and attempt.ended_s is not None:
                 failed = True
                 axes.plot(attempt.ended_s, row, "x", color=INK, markersize=5, markeredgewidth=1.4, clip_on=False)
         if held.any():
