@@ -95,7 +95,7 @@ class Moves(Scheduler):
         for name, process in self.driver.attempts.live.items():
             usage, key = self.driver.attempts.usage(name), (name, process.attempt)
             for what, before in asdict(self.seen.get(key, Usage())).items():
-                if isinstance(before, int | float) and what != "longest_iteration_s":  # that of late
+                if isinstance(before, int | float) and what != "longest_iteration_s":  # the longest of late decays
                     assert getattr(usage, what) >= before, (name, what, before, usage)
             self.seen[key] = usage
 
