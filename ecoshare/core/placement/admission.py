@@ -92,6 +92,7 @@ class Admission:
     def _walk(self) -> Iterator[Start]:
         walk = self._waiting.walk()
         passed: list[Job] = []
+        kept_out = 0
         kept: set[int] = set()
         while (job := walk.job) is not None:
             if lanes := self._find(job, kept):
@@ -102,8 +103,9 @@ class Admission:
                     self._keep(each, kept)
             elif not self._policy.backfill:
                 return
-            elif self._fit.latency.keeps_out(job):  # jobs of its line may have shorter iterations
-                walk.go_on()
+            elif kept_out < MOST_LOOKED_AT and self._fit.latency.keeps_out(job):
+                kept_out += 1
+                walk.go_on()  # jobs of its line may have shorter iterations
             else:
                 walk.does_not_fit()
                 passed.append(job)
