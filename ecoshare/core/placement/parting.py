@@ -29,13 +29,13 @@ from ecoshare.core.states import JobState
 class Parting:
     """Choice of the jobs that leave, and of their ways."""
 
-    def __init__(self, lane_index: LaneIndex, fit: MemoryFit, host: HostMemory, moves: JobMoves | None) -> None:
+    def __init__(self, lane_index: LaneIndex, fit: MemoryFit, host: HostMemory | None, moves: JobMoves | None) -> None:
         """Parting in the lanes of an index.
 
         Args:
             lane_index: Index of the lanes.
             fit: Memory fit of jobs and lanes.
-            host: Host memory for parked jobs.
+            host: Host memory for parked jobs; None if no job is parked.
             moves: Moves between the lanes of a device; None if no job moves.
         """
         self._lane_index, self._fit, self._host, self._moves = lane_index, fit, host, moves
@@ -52,7 +52,7 @@ class Parting:
         to = self._lane_beside(job)
         if to is not None and self._moves is not None:
             yield self._moves.begin(job, to)
-        elif not service.spec.is_open_ended and self._host.may_park(job):
+        elif self._host is not None and not service.spec.is_open_ended and self._host.may_park(job):
             yield Park(job, None, why)  # it is resumed in this lane only, after the service
         elif may_be_stopped(job) and not self._fit.latency.never(job):
             yield GiveWay([job], None, why)

@@ -20,6 +20,8 @@ from ecoshare.core.records import Job
 class QueuePlacement(PlacementStrategy):
     """Strategy of a policy that only orders jobs, and of a run in which jobs share lanes by turns."""
 
+    parks = True
+
     def __init__(self, parts: PlacementParts, is_held: Callable[[str], bool], next_id: Callable[[], int]) -> None:
         """Strategy without jobs.
 

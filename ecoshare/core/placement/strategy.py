@@ -89,10 +89,12 @@ class PlacementStrategy(ABC):
         watches_neighbours: Whether progress must be told even of a job that has its lane, but not its device, to
             itself.
         learns_speeds: Whether the strategy uses measurements of packings at the default setting.
+        parks: Whether running jobs may be parked, and resumed from the queue.
     """
 
     watches_neighbours: ClassVar[bool] = False
     learns_speeds: ClassVar[bool] = False
+    parks: ClassVar[bool] = False
 
     def __init__(self, parts: PlacementParts, resource_class: Callable[[Job], tuple[object, ...]] = demand) -> None:
         """Strategy without jobs.
@@ -238,7 +240,7 @@ class PlacementStrategy(ABC):
 
     def missed(self, service: Job) -> Iterator[Step]:
         """Steps after a service has missed its target for a minute: jobs leave its lane."""
-        return Parting(self.lane_index, self.fit, self.host, self.moves).of(service)
+        return Parting(self.lane_index, self.fit, self.host if self.parks else None, self.moves).of(service)
 
     # Answers
 
