@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,7 @@ from ecoshare.lane.files import of_attempt
 from ecoshare.record.run_view import ServiceView
 from ecoshare.runtime.attempts import Attempts
 from ecoshare.runtime.recent_requests import RecentRequests
-from ecoshare.serving.request_intervals import RequestInterval, read_from
+from ecoshare.serving.request_intervals import against_target, read_from
 from ecoshare.values.service import REQUESTS, ServiceSpec
 
 _LOOK_S = 1.0
@@ -77,15 +77,5 @@ class TargetReports:
         path = of_attempt(self.folder_of(name), REQUESTS, attempt)
         found, watched.known_bytes = read_from(path, watched.known_bytes)
         watched.recent.add(found)
-        requests, late = _counts(found)
-        if (missed := watched.watch.saw(self.now_s(), requests, late)) is not None:
+        if (missed := watched.watch.saw(self.now_s(), *against_target(found))) is not None:
             self.tell(partial(TargetMissed, job=name, requests=missed.requests, late=missed.late))
-
-
-def _counts(found: Iterable[RequestInterval]) -> tuple[int, int]:
-    """Number of requests that were answered or refused, and number of those that were answered late or refused."""
-    requests = late = 0
-    for each in found:
-        requests += each.answered + each.refused
-        late += each.late + each.refused
-    return requests, late

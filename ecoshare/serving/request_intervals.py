@@ -177,6 +177,15 @@ def _percentiles_s(merged: Any, percentiles: Sequence[float]) -> list[float]:
     return [min(at[each], longest_us) / 1e6 for each in percentiles]
 
 
+def against_target(intervals: Iterable[RequestInterval]) -> tuple[int, int]:
+    """Number of requests that were answered or refused, and number of those that were answered late or refused."""
+    requests = late = 0
+    for each in intervals:
+        requests += each.answered + each.refused
+        late += each.late + each.refused
+    return requests, late
+
+
 def _merged(intervals: Iterable[RequestInterval]) -> Any:
     """Histogram of all latencies together; None if there are none."""
     merged = None

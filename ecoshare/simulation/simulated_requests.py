@@ -183,8 +183,3 @@ class SimulatedRequests:
         found = interval(line)
         assert found is not None, "the recorder writes what the reader reads"
         self.intervals.append(found)
-
-
-def late_of(found: RequestInterval) -> tuple[int, int]:
-    """Number of requests of an interval that were answered or refused, and of those that were late or refused."""
-    return found.answered + found.refused, found.late + found.refused

@@ -11,9 +11,9 @@ from ecoshare.core.events import Config, Event, TargetMissed
 from ecoshare.core.missed_targets import TargetWatch
 from ecoshare.core.policies import named
 from ecoshare.errors import UsageError
+from ecoshare.serving.request_intervals import against_target
 from ecoshare.simulation.cluster import Cluster
 from ecoshare.simulation.service_attempt import ServiceAttempt
-from ecoshare.simulation.simulated_requests import late_of
 from ecoshare.simulation.traces.job_trace import Trace
 from ecoshare.simulation.virtual_lane import VirtualLane
 from ecoshare.simulation.virtual_lanes import VirtualLanes
@@ -94,5 +94,5 @@ class SimulatedServices:
         """Tell the core if the target was missed for a minute."""
         for each in seat.requests.intervals[seat.watched :]:
             seat.watched += 1
-            if seat.watch is not None and (missed := seat.watch.saw(now_s, *late_of(each))) is not None:
+            if seat.watch is not None and (missed := seat.watch.saw(now_s, *against_target([each]))) is not None:
                 self._tell(TargetMissed(now_s, seat.job.name, *missed))

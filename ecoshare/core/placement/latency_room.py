@@ -77,7 +77,9 @@ class LatencyRoom:
         self._lane_index = lane_index
 
     def admits(self, job: Job, beside: Iterable[Job]) -> bool:
-        """Whether a job may take turns in one lane with these jobs."""
+        """Whether a job may take turns in one lane with these jobs, which have places."""
+        if not self._lane_index.services and job.spec.service is None:
+            return True
         return not any(clash(job, each) for each in beside)
 
     def has_lane(self, job: Job, lanes: Sequence[Lane]) -> bool:
