@@ -15,24 +15,16 @@ from __future__ import annotations
 
 import argparse
 import math
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
 import numpy as np
 import torch
-from botorch.acquisition.logei import qLogNoisyExpectedImprovement
-from botorch.acquisition.objective import LinearMCObjective
-from botorch.fit import fit_gpytorch_mll
-from botorch.models.gp_regression import SingleTaskGP
-from botorch.models.model_list_gp_regression import ModelListGP
-from botorch.models.transforms.outcome import Standardize
-from botorch.optim.optimize import optimize_acqf_discrete
-from gpytorch.mlls import ExactMarginalLogLikelihood
 
 from ecoshare.advisers.service_search import BUDGET, ServiceSearch, ServiceSearchEnding
 from scripts.bench.benchmarking import DataOptions, Figure, add_data, median, percentile, run_benchmark, say
+from scripts.bench.plain_botorch import most_improving
 from scripts.bench.service_world import Case, invented_cases, measured_cases
 
 SPACES, QUICK_SPACES, QUICK_EVERY = 3, 1, 13
@@ -148,28 +140,13 @@ def plain_botorch(case: Case) -> Outcome:
         if len(tried) == min(BUDGET, len(points)):
             break
         told = torch.tensor(logs, dtype=torch.double)
-        tried.append(others[len(tried) - 1] if len(tried) < 3 else _most_improving(points, tried, told))
+        if len(tried) < 3:
+            tried.append(others[len(tried) - 1])
+        else:
+            tried.append(most_improving(points, tried, told, [-1.0, 0.0], lambda samples: samples[..., 1]))
     kept = [(joules, place) for (joules, late), place in zip(logs, tried, strict=True) if late <= 0.0]
     likeliest = min(zip([late for _, late in logs], tried, strict=True))[1]
     return Outcome(case, tuple(tried), min(kept)[1] if kept else likeliest)
-
-
-def _most_improving(points: torch.Tensor, tried: Sequence[int], logs: torch.Tensor) -> int:
-    told = points[list(tried)]
-    models = [SingleTaskGP(told, logs[:, [output]], outcome_transform=Standardize(1)) for output in range(2)]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a fit that ends early is a fit all the same
-        for model in models:
-            fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
-        acquisition = qLogNoisyExpectedImprovement(
-            ModelListGP(*models),
-            told,
-            objective=LinearMCObjective(torch.tensor([-1.0, 0.0], dtype=torch.double)),
-            constraints=[lambda samples: samples[..., 1]],
-        )
-        left = [place for place in range(len(points)) if place not in tried]
-        best, _ = optimize_acqf_discrete(acquisition, q=1, choices=points[left])
-    return left[int((points[left] == best).all(dim=1).nonzero()[0])]
 
 
 def measure(options: ServiceTuningOptions) -> list[Figure]:

@@ -7,20 +7,13 @@ import warnings
 import zlib
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import optuna
 import torch
-from botorch.acquisition.logei import qLogNoisyExpectedImprovement
-from botorch.acquisition.objective import LinearMCObjective
-from botorch.fit import fit_gpytorch_mll
-from botorch.models.gp_regression import SingleTaskGP
-from botorch.models.model_list_gp_regression import ModelListGP
-from botorch.models.transforms.outcome import Standardize
-from botorch.optim.optimize import optimize_acqf_discrete
-from gpytorch.mlls import ExactMarginalLogLikelihood
 
+from scripts.bench.plain_botorch import most_improving
 from scripts.bench.tuner_tables import Problem
 from tuner import ConstrainedTuner, Limit, Prior, energy
 from tuner.physics import grey_box
@@ -150,30 +143,17 @@ def botorch_search(problem: Problem, seed: int) -> Search:
         if len(tried) < 3:
             place = others[len(tried) - 1]
         else:
-            place = _most_improving(points, tried, torch.from_numpy(np.stack(logs)))
+            told = torch.from_numpy(np.stack(logs))
+            place = most_improving(points, tried, told, [-1.0, -1.0], partial(_over_limit, float(logs[0][1])))
         logs.append(np.log((yield place)))
         tried.append(place)
         if len(tried) == len(points):
             return
 
 
-def _most_improving(points: torch.Tensor, tried: Sequence[int], logs: torch.Tensor) -> int:
-    """Index of the untried setting with the largest qLogNEI, given the logarithms of (power, time), (N, 2)."""
-    told = points[list(tried)]
-    models = [SingleTaskGP(told, logs[:, [output]], outcome_transform=Standardize(1)) for output in range(2)]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a fit that ends early is a fit all the same
-        for model in models:
-            fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
-        acquisition = qLogNoisyExpectedImprovement(
-            ModelListGP(*models),
-            told,
-            objective=LinearMCObjective(torch.tensor([-1.0, -1.0], dtype=torch.double)),
-            constraints=[lambda samples: samples[..., 1] - logs[0, 1] - math.log(MOST)],
-        )
-        left = [place for place in range(len(points)) if place not in tried]
-        best, _ = optimize_acqf_discrete(acquisition, q=1, choices=points[left])
-    return left[int((points[left] == best).all(dim=1).nonzero()[0])]
+def _over_limit(first_time: float, samples: torch.Tensor) -> torch.Tensor:
+    """Logarithm of the time over the allowed one, from samples of the logarithms of power and time."""
+    return samples[..., 1] - first_time - math.log(MOST)
 
 
 def optuna_search(problem: Problem, seed: int, sampler: str) -> Search:
