@@ -15,7 +15,7 @@ from tests.runtime.running import EXAMPLES, job_file, settled, start
 from tests.warm import wait_for
 
 FOLDER = EXAMPLES / "services"
-STEPS = ("--steps", "100")
+STEPS = ("--steps", "600")
 
 
 def free_ports() -> list[int]:
@@ -54,7 +54,7 @@ def test_both_servers_answer_beside_training_which_loses_the_same(tmp_path: Path
     assert (latest / "jobs" / "finetune" / "stdout.log").read_bytes() == settled(FOLDER / "finetune.py", STEPS, FOLDER)
     told = demo_services.shown(latest, summary, asked.stdout.splitlines())
     assert told[4].startswith("  batched: ") and "% within 1000 ms, p99 " in told[4]
-    assert told[6].startswith("  finetune: 100 iterations, held the turn for ")
+    assert told[6].startswith("  finetune: 600 iterations, held the turn for ")
 
 
 @pytest.mark.slow

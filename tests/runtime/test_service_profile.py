@@ -57,7 +57,8 @@ def test_a_service_is_measured_by_batch_size_and_a_run_knows_it(tmp_path: Path) 
     # Memory is that of the largest batch: its activations are 16 x 1024 numbers of 4 bytes, before and after the ReLU.
     assert made.memory.parts["parameters"] == 4 * (256 * 1024 + 1024 + 1024 * 256 + 256)
     assert made.memory.ephemeral_bytes is not None and 2 * 4 * 16 * 1024 <= made.memory.ephemeral_bytes < 1 << 20
-    assert made.window.measured_s / sixteen.median_s >= 40, "an iteration is an answer"
+    # Were a root call an iteration, 40 of them would be the time of 10 answers.
+    assert made.window.measured_s / sixteen.median_s >= 20, "an iteration is an answer"
     assert "energy/request" in done.stdout and "inference iteration" not in done.stdout
     job = {"name": "s", "script": "serves.py", "service": {"p99": "50 ms", "batch": [8, 16]}}
     [planned] = make(load(job_file(tmp_path, job)), (processors(),), store=ProfileStore(tmp_path / "profiles")).jobs
