@@ -60,6 +60,9 @@ _service: ServiceSpec | None = None
 _answering: Answering | None = None
 """Context around each call of a service's handler, which has the turn inside. The runner sets it, too."""
 
+_most_batch: Callable[[], int] | None = None
+"""Function that returns the largest batch that a service may form now, 0 for any. The runner sets it, too."""
+
 _requests_path: str = ""
 """Path of the record of a service's requests; empty outside a run. The runner sets it, too."""
 

@@ -1,24 +1,31 @@
 """Setting adviser: which setting to measure next for a packing, and when its search is over.
 
 The first measurement of a packing is at the default setting. It also gives the jobs' shares of their lanes' turns, and
-the search begins with these. Both drivers use this module, the live one and the simulator.
+the search begins with these. A packing with a service is searched by its requests (`service_packing`). Both drivers use
+this module, the live one and the simulator.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from ecoshare.advisers.advice import Advice
+from ecoshare.advisers.service_packing import PackedService, ServicePackingSearch
+from ecoshare.advisers.service_search import BUDGET
 from ecoshare.advisers.setting_evaluation import PackedJob
 from ecoshare.advisers.setting_search import JudgedMeasurement, SearchEnding, SettingSearch
+from ecoshare.common.plural import counted
 from ecoshare.core.commands import AskSetting
 from ecoshare.values.class_profile import Solo
 from ecoshare.values.goal import Goal
 from ecoshare.values.measurement import Measurement, MeasurementStatus
 from ecoshare.values.packing import Packing
-from ecoshare.values.setting import AS_FOUND, Setting, setting_of
+from ecoshare.values.setting import AS_FOUND, BATCH, Setting, setting_of
 from tuner import Prior, Space
+
+Value = TypeVar("Value")
 
 _MOST_DEFAULTS = 3
 """Most attempts to measure the default setting."""
@@ -36,7 +43,7 @@ class PackingSearch:
     """
 
     packing: Packing
-    search: SettingSearch | None = None
+    search: SettingSearch | ServicePackingSearch | None = None
     measurements: list[tuple[Measurement, JudgedMeasurement | None]] = field(default_factory=list)
     ending: str = ""
 
@@ -70,6 +77,7 @@ class TunerAdviser:
         class_of: Callable[[str], str] = lambda name: name,
         slowdown_limit: Callable[[str], float | None] = lambda _name: None,
         ended: Callable[[PackingSearch], None] = lambda _search: None,
+        service: Callable[[str], PackedService | None] = lambda _name: None,
     ) -> None:
         """Adviser without searches so far.
 
@@ -85,11 +93,12 @@ class TunerAdviser:
                 of its classes.
             slowdown_limit: Function that returns the slowdown limit of a job, from its name; None for no limit.
             ended: Function that is called with every search that is over.
+            service: Function that returns the service that a job is, from its name; None for any other job.
         """
         self.searches: dict[Packing, PackingSearch] = {}
         self._space, self._default, self._alone, self._goal = space, default, alone, goal
         self._tell, self._prior, self._class_of = told, prior, class_of
-        self._slowdown_limit, self._ended = slowdown_limit, ended
+        self._slowdown_limit, self._ended, self._service = slowdown_limit, ended, service
 
     def answer(self, ask: AskSetting) -> Advice:
         """Answer to a question of the core: the next setting to measure, or the best one if the search is over."""
@@ -112,8 +121,9 @@ class TunerAdviser:
         for own in self.searches.values():
             if own.search is None or own.ending or sorted(name for lane in own.packing for name in lane) != classes:
                 continue
-            times_s, most = own.default_times_s, own.search.yardstick.most
-            return {name: most[mine] * times_s[mine] for mine, name in self._stands(own.search, jobs).items()}
+            times_s, most = own.default_times_s, own.search.most
+            stands = self._stands(own.search, jobs)
+            return {stands[mine]: most[mine] * times_s[mine] for mine in most}
         return {}
 
     def _default_told(self, own: PackingSearch, found: Measurement) -> Advice:
@@ -128,7 +138,9 @@ class TunerAdviser:
             return self._over(own, "nothing can be set")
         goal = self._goal
         jobs = [self._job(name, found) for name in sorted(found.times_s)]
-        own.search = SettingSearch(
+        if found.services:
+            return self._serving(own, space, jobs, found)
+        own.search = search = SettingSearch(
             space,
             self._default(),
             jobs,
@@ -138,40 +150,55 @@ class TunerAdviser:
             goal.seed,
             self._prior(space, jobs, found.times_s),
         )
-        own.search.next()
-        self._note(own, found, own.search.told(_with_power(found)))
+        search.next()
+        self._note(own, found, search.told(_with_power(found)))
+        return self._next(own, search)
+
+    def _serving(self, own: PackingSearch, space: Space, jobs: Sequence[PackedJob], found: Measurement) -> Advice:
+        """Begin the search of a packing with services."""
+        services = [each for name in found.services if (each := self._service(name)) is not None]
+        if len(services) != 1:
+            self._note(own, found, None)
+            return self._over(own, f"{counted(len(services), 'service')} on one device: only one can be tuned")
+        goal, budget = self._goal, min(self._goal.budget, BUDGET)
+        own.search = ServicePackingSearch(
+            space, self._default(), services[0], jobs, _with_power(found), budget, goal.seed, goal.tuning_limit
+        )
+        self._note(own, found, own.search.measurements[0])
         return self._next(own, own.search)
 
-    def _told(self, own: PackingSearch, search: SettingSearch, found: Measurement) -> Advice:
+    def _told(self, own: PackingSearch, search: SettingSearch | ServicePackingSearch, found: Measurement) -> Advice:
         told = search.told(_with_power(found))
         self._note(own, found, told)
         left = self._space()
         if left is None:
             return self._over(own, "nothing can be set any more")
-        if len(left.knobs) < len(search.space.knobs):
+        if {knob.name for knob in search.space.knobs} - {BATCH} > {knob.name for knob in left.knobs}:
+            if isinstance(search, ServicePackingSearch):
+                return self._over(own, "a knob was lost")
             own.search = search = self._without(own, search, left)
         if len(own.measurements) >= self._goal.budget:
             return self._over(own, SearchEnding.BUDGET.value)
         return self._next(own, search)
 
-    def _of_same_jobs(self, search: SettingSearch, found: Measurement) -> Measurement:
+    def _of_same_jobs(self, search: SettingSearch | ServicePackingSearch, found: Measurement) -> Measurement:
         """Measurement under the names of the jobs that the search began with, matched by class."""
-        stands = self._stands(search, found.times_s)
+        stands = self._stands(search, [*found.times_s, *found.services])
         if all(own == name for own, name in stands.items()):
             return found
 
-        def renamed(values: Mapping[str, float]) -> dict[str, float]:
+        def renamed(values: Mapping[str, Value]) -> dict[str, Value]:
             return {own: values[name] for own, name in stands.items() if name in values}
 
         times_s, shares, rates = map(renamed, (found.times_s, found.shares, found.rates))
-        return replace(found, times_s=times_s, shares=shares, rates=rates)
+        return replace(found, times_s=times_s, shares=shares, rates=rates, services=renamed(found.services))
 
-    def _stands(self, search: SettingSearch, jobs: Iterable[str]) -> dict[str, str]:
+    def _stands(self, search: SettingSearch | ServicePackingSearch, jobs: Iterable[str]) -> dict[str, str]:
         """Job of `jobs` that stands for each job that the search began with."""
         by_class: dict[str, list[str]] = {}
         for name in sorted(jobs):
             by_class.setdefault(self._class_of(name), []).append(name)
-        names = sorted(job.name for job in search.yardstick.jobs)
+        names = sorted(search.jobs)
         return {own: by_class[self._class_of(own)].pop(0) for own in names if by_class.get(self._class_of(own))}
 
     def _without(self, own: PackingSearch, search: SettingSearch, left: Space) -> SettingSearch:
@@ -194,7 +221,7 @@ class TunerAdviser:
                 again.carry(setting, each.found)
         return again
 
-    def _next(self, own: PackingSearch, search: SettingSearch) -> Advice:
+    def _next(self, own: PackingSearch, search: SettingSearch | ServicePackingSearch) -> Advice:
         setting = search.next()
         if setting is not None:
             return Advice(self._plain(setting, search))
@@ -208,7 +235,7 @@ class TunerAdviser:
         if own.search is None or best is None:
             return Advice(AS_FOUND, True, why)
         judged = own.search.judged(best)
-        slower = max(judged.interference.values()) if judged is not None else 1.0
+        slower = max(judged.interference.values(), default=1.0) if judged is not None else 1.0
         return Advice(self._plain(best, own.search), True, why, max(1.0, slower))
 
     def _note(self, own: PackingSearch, found: Measurement, judged: JudgedMeasurement | None) -> None:
@@ -216,7 +243,7 @@ class TunerAdviser:
         self._tell(own, found, judged)
 
     @staticmethod
-    def _plain(setting: Mapping[str, float | str], search: SettingSearch) -> Setting:
+    def _plain(setting: Mapping[str, float | str], search: SettingSearch | ServicePackingSearch) -> Setting:
         return setting_of(setting, search.default)
 
     def _job(self, name: str, default: Measurement) -> PackedJob:

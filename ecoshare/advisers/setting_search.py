@@ -195,6 +195,16 @@ class SettingSearch:
         return last.feasible is not False and self._tuner.feasible(last.requested) >= _SURE
 
     @property
+    def jobs(self) -> tuple[str, ...]:
+        """Names of all jobs of the packing."""
+        return tuple(job.name for job in self.yardstick.jobs)
+
+    @property
+    def most(self) -> Mapping[str, float]:
+        """Largest allowed ratio of each job: time / time at the default setting."""
+        return self.yardstick.most
+
+    @property
     def violations(self) -> int:
         """Number of measurements that broke a limit, by the measured numbers."""
         return sum(each.feasible is False for each in self.measurements)

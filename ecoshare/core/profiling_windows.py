@@ -6,6 +6,7 @@ A window pauses the other jobs of its device. So none is opened beside a service
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 
 from ecoshare.core.events import Profiled
 from ecoshare.core.records import Job, Lane
@@ -92,17 +93,20 @@ class Profiling:
         rest_s = job.remaining_s(at_s)
         return self.will(job) and _is_warm(job.usage) and rest_s is not None and rest_s < SHORTEST_REST_S
 
-    def settled(self, job: Job) -> bool:
-        """Whether a running job is warm and will get no window any more.
-
-        A service never is: the time between two answers says nothing about a setting.
-        """
+    def settled(self, job: Job, beside_service: bool) -> bool:
+        """Whether a running job is warm and will get no window any more, as none does beside a service."""
+        if job.spec.service is not None:
+            return job.usage.done >= WARM_UP_ITERATIONS
         name = job.spec.job_class
         measured = name in self._classes and all(each.spec.job_class != name for each in self.windows.values())
         given_up = self._tries[name] >= MOST_WINDOWS or job.spec.gpus > 1
-        if job.spec.service is not None:
-            return False
-        return _is_warm(job.usage) and (not self._wanted or job.spec.profiled or measured or given_up)
+        none_comes = not self._wanted or beside_service or job.spec.profiled or measured or given_up
+        return _is_warm(job.usage) and none_comes
+
+    def all_settled(self, jobs: Collection[Job]) -> bool:
+        """Whether all running jobs of a device are settled."""
+        serves = any(job.spec.service is not None for job in jobs)
+        return all(self.settled(job, serves) for job in jobs)
 
     def begin(self, command: int, job: Job) -> None:
         """Note that a window for this job begins with this command."""

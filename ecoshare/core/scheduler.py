@@ -179,7 +179,8 @@ class Scheduler:
             case WorkOver():
                 return [*self._services.over(event.at_s)]
             case TargetMissed():
-                return [*self._carry_out(self._placement.missed(self.jobs[event.job]), event.at_s)]
+                back = self._review.missed(job := self.jobs[event.job])
+                return [*self._carry_out(self._placement.missed(job), event.at_s)] if back is None else back
             case DeviceFailed():
                 return self._device_failed(event)
             case _:

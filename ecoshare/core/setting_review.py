@@ -9,6 +9,7 @@ from ecoshare.core.events import RunOpened, SettingAnswer
 from ecoshare.core.placement.strategy import PlacementStrategy
 from ecoshare.core.power_budget import PowerBudget
 from ecoshare.core.profiling_windows import Profiling
+from ecoshare.core.records import Job
 from ecoshare.core.run_state import RunState
 from ecoshare.core.setting_selection import SettingSelector
 
@@ -62,6 +63,16 @@ class SettingReview:
             ready = self.selector.tries and self._is_ready(name)
             commands += self.selector.look(name, by_device[name], ready)
         return commands
+
+    def missed(self, service: Job) -> list[Command] | None:
+        """Commands that give up the setting at which a service has missed its target; None if no setting is at fault.
+
+        A power budget keeps its limits: they are no choice.
+        """
+        if isinstance(self.selector, PowerBudget) or not service.lanes:
+            return None
+        name = service.lanes[0].device.name
+        return self.selector.missed(name, self._placement.lane_index.devices[name])
 
     def _is_ready(self, device: str) -> bool:
         """Whether the packing of a device will last, as a search needs: no job will start, move or be profiled."""

@@ -12,6 +12,9 @@
 
 The tuner itself is an adviser. It is slow and heavy, so the core asks it through the driver. If the packing changes
 during a measurement, the measurement is void: the device becomes idle, and the adviser hears nothing of it.
+
+A service that misses its target for a minute at any other setting than the default ends the search of its packing, and
+the packing has the default setting from then on.
 """
 
 from __future__ import annotations
@@ -141,7 +144,7 @@ class SettingSelector:
         if self._search and packing and packing not in self.known and ready and not self._is_searched(packing):
             device.packing = packing
             return [self._ask(device, None)]
-        if self._may_observe(device, packing) and ready:
+        if ready and self._may_observe(device, packing, lanes):
             device.packing = packing
             self._observed.add(packing)
             return self._measure(device, lanes)
@@ -150,6 +153,24 @@ class SettingSelector:
             return []
         device.packing = None
         return [self._apply(device, wanted)]
+
+    def missed(self, name: str, lanes: Sequence[Lane]) -> list[Command] | None:
+        """Give up the setting at which a service has missed its target for a minute.
+
+        Args:
+            name: Name of the device of the service.
+            lanes: All lanes of the device.
+
+        Returns:
+            The commands that follow; None if the device is at its default setting, which is not at fault.
+        """
+        device = self._devices.get(name)
+        if device is None or device.setting == device.wanted == AS_FOUND:
+            return None
+        packing = device.packing or self._packing_of(lanes)
+        self.known[packing] = KnownSetting(packing, AS_FOUND)
+        device.packing = None  # an answer that is still to come is void
+        return [self._apply(device, AS_FOUND)] if device.phase is TuningPhase.IDLE else []
 
     def owns(self, command: int) -> bool:
         """Whether a command belongs to the setting selection and has no answer yet."""
@@ -183,7 +204,8 @@ class SettingSelector:
                 raise AssertionError("only a run with a power budget asks for power")
 
     def _advised(self, device: _Device, event: SettingAdvised, lanes: Sequence[Lane]) -> list[Command]:
-        assert device.packing is not None, "only a device with a packing asks"
+        if device.packing is None:
+            return self._rest(device)
         if event.over:
             self.known[device.packing] = KnownSetting(device.packing, event.setting, event.slower)
         if event.over or device.packing != self._packing_of(lanes):
@@ -201,9 +223,12 @@ class SettingSelector:
         """Whether a device searches the setting of this packing now. Others wait for what it finds."""
         return any(each.packing == packing for each in self._devices.values())
 
-    def _may_observe(self, device: _Device, packing: Packing) -> bool:
+    def _may_observe(self, device: _Device, packing: Packing, lanes: Iterable[Lane]) -> bool:
+        """Whether jobs are measured beside each other. The answers of a service say nothing of the speed of others."""
         several = sum(map(len, packing)) > 1
-        return self._observe and several and device.setting == AS_FOUND and packing not in self._observed
+        serves = any(job.spec.service is not None for job in self._present(lanes))
+        is_new = device.setting == AS_FOUND and packing not in self._observed
+        return self._observe and several and is_new and not serves
 
     def _packing_of(self, lanes: Iterable[Lane]) -> Packing:
         return packing_of(self._present(lanes))

@@ -27,7 +27,7 @@ NO_GOAL = 0
 UNREACHABLE = 1
 """Goal of a job that was asked to move and cannot: the job stays."""
 
-MAGIC = 0x45434F3A
+MAGIC = 0x45434F3B
 """First word of a table. It changes with the layout."""
 
 KEPT = (
@@ -52,6 +52,7 @@ KEPT = (
     "longest_iteration_s",
     "due_s",
     "answer_s",
+    "most_batch",
 )
 """Fields that a job keeps when it moves to another lane: its claim, until the controller sends another, and its
 counters. Held service is not kept: the job is a newcomer there. Requests to the job have been written to both slots."""
@@ -136,6 +137,8 @@ class Slot(ctypes.Structure):
     A service that waits says when its answer is due (`due_s`), and how long the answer takes at most (`answer_s`). The
     time is 0 for any other job, and for a service that has nothing to answer.
 
+    The controller tells a service the largest batch that it may form (`most_batch`), 0 for any that its job allows.
+
     A job without the turn says whether it has emptied the cache of its allocator (`emptied`). If the header's `empties`
     is set, such a job empties its cache before another job may allocate.
     """
@@ -155,6 +158,7 @@ class Slot(ctypes.Structure):
         ("emptied", ctypes.c_uint32),
         ("parked", ctypes.c_uint32),
         ("barred", ctypes.c_uint32),
+        ("most_batch", ctypes.c_uint32),
         ("cap_bytes", ctypes.c_uint64),
         ("limited_bytes", ctypes.c_uint64),
         ("weight", ctypes.c_double),

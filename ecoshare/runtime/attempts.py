@@ -39,6 +39,9 @@ _PROGRESS_AT_LEAST_S = 60.0
 This is enough for any policy, and gives a log of a few megabytes a day.
 """
 
+_ANSWERS_SHARE = 0.2
+"""The same part for a service. No policy goes by its answers, and services answer faster than jobs iterate."""
+
 _GROWTH = 1.1
 """Ratio of the memory of a job to its reported memory above which the memory is reported at once."""
 
@@ -55,6 +58,7 @@ class LiveAttempt:
         told_s: Time (s) in the run of the last report to the core.
         keeps_lane: Reason, in words, why the attempt keeps its lane to its end; empty if it does not, as far as known.
         spent_s: Processor time (s) in each of its lanes that was last read.
+        measured_s: Time (s) in the run of the last look at its memory.
     """
 
     job: PlannedJob
@@ -66,6 +70,7 @@ class LiveAttempt:
     told_s: float = 0.0
     keeps_lane: str = ""
     spent_s: dict[int, float] = field(default_factory=dict)
+    measured_s: float = 0.0
 
     @property
     def key(self) -> str:
@@ -78,7 +83,8 @@ class LiveAttempt:
         if usage.peak_bytes > _GROWTH * before.peak_bytes or usage.keeps_lane != before.keeps_lane:
             return True
         more, late = usage.done - before.done, now_s - self.told_s > _PROGRESS_AT_LEAST_S
-        return bool(more) and (more >= _PROGRESS_SHARE * before.done or late)
+        share = _PROGRESS_SHARE if self.job.spec.service is None else _ANSWERS_SHARE
+        return bool(more) and (more >= share * before.done or late)
 
 
 class Attempts:
@@ -113,6 +119,15 @@ class Attempts:
         self._commands: dict[int, str] = {}
         self._ended: dict[str, dict[str, AttemptProgress]] = defaultdict(dict)
         self._footprints = Footprints()
+
+    # Services
+
+    def limit_batches(self, device: str, most: int) -> None:
+        """Tell the services of a device the largest batch that they may form; 0 for any that their jobs allow."""
+        for each in self.live.values():
+            for lane, slot in each.places:
+                if each.job.spec.service is not None and self._device_of.get(lane) == device:
+                    self.tables[lane].slots[slot].most_batch = most
 
     # Lanes
 
@@ -260,6 +275,10 @@ class Attempts:
             slot.cap_bytes = allocator_bytes
             slot.ask = BoundaryRequest.LIMIT
         return BoundaryRequest.LIMIT
+
+    def largest_seen_bytes(self, name: str) -> int:
+        """Result of the last `peak_bytes` of a job; 0 without one."""
+        return self._footprints.largest_seen_bytes(self.live[name].key)
 
     def peak_bytes(self, name: str) -> int:
         """Largest memory (bytes) seen of a job on processors, or of its first rank; 0 without a process of its own."""

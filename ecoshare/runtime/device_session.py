@@ -33,6 +33,7 @@ from ecoshare.runtime.attempts import Attempts, LiveAttempt
 from ecoshare.runtime.bystanders import Bystanders
 from ecoshare.runtime.class_knowledge import demand, solo
 from ecoshare.runtime.device_claim import AppliedSettings
+from ecoshare.runtime.measured_requests import MeasuredRequests
 from ecoshare.runtime.meter_sampler import MeterSampler
 from ecoshare.runtime.profiler import Profiler
 from ecoshare.runtime.profiling_window import ENDED_IN_WINDOW, Window, WindowFailed, WindowResult
@@ -40,6 +41,8 @@ from ecoshare.runtime.setting_measurement import LanePosition, MeasurementVoid, 
 from ecoshare.values.attempt import Usage
 from ecoshare.values.device import DeviceInfo
 from ecoshare.values.measurement import Measurement, MeasurementStatus
+from ecoshare.values.service import REQUESTS
+from ecoshare.values.setting import BATCH
 
 if TYPE_CHECKING:
     from ecoshare.advisers.setting_adviser import TunerAdviser
@@ -208,11 +211,13 @@ class DeviceSession:
 
     async def _apply(self, command: ApplySetting) -> None:
         assert self.settings is not None, "the core asks for settings only where they may be set"
-        error = await self.settings.apply(command.setting)
+        setting = tuple((knob, value) for knob, value in command.setting if knob != BATCH)
+        error = await self.settings.apply(setting)
         if error:
             self._run.tell(partial(Refused, command=command.id, error=error))
         else:
-            limit_w = await self.settings.other_limit_w(command.setting)
+            self._run.attempts.limit_batches(self.device.name, int(dict(command.setting).get(BATCH, 0)))
+            limit_w = await self.settings.other_limit_w(setting)
             self._run.tell(partial(Done, command=command.id, limit_w=limit_w))
 
     async def _measure(self, command: MeasureSetting) -> None:
@@ -245,6 +250,11 @@ class DeviceSession:
             sampler=self.sampler,
             now_s=self._run.now_s,
             usage=lambda job: self._usage_of(job, own[job]),
+            services={
+                job: MeasuredRequests(self._run.folder.job(job) / REQUESTS)
+                for job, each in own.items()
+                if each.job.spec.service is not None
+            },
             clocks=self._clocks,
             readings=self._readings,
             most_s=self._most_s(command),

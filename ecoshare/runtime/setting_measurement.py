@@ -4,6 +4,8 @@
 
     applied ──► settles ──► ├──────────── seconds of turns of all jobs ────────────┤ ──► flush ──► Measurement
                             joules, clocks, throttles               too slow? stop early
+
+A service is measured by its requests, and needs enough of them for a 99th percentile.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 
@@ -24,6 +26,7 @@ from ecoshare.lane.lane_table import LaneTable
 from ecoshare.lane.table_layout import BoundaryRequest
 from ecoshare.record.energy_account import spent
 from ecoshare.record.samples import Sample
+from ecoshare.runtime.measured_requests import MeasuredRequests
 from ecoshare.runtime.meter_sampler import MeterSampler
 from ecoshare.runtime.processors_interval import ProcessorsInterval
 from ecoshare.values.attempt import Usage
@@ -67,11 +70,15 @@ class MeasurementLimits:
         settle_s: Time (s) before the measurement, until clocks and averages of the board follow the setting.
         shortest_s: Least time (s) of the measurement.
         longest_s: Most time (s) of the measurement, once every job has had a few iterations.
+        requests: Least number of requests of each service, as far as they come in time.
+        longest_serving_s: Most time (s) of a measurement of a service.
     """
 
     settle_s: float = 0.5
     shortest_s: float = 4.0
     longest_s: float = 20.0
+    requests: int = 500
+    longest_serving_s: float = 60.0
 
 
 DEFAULT_LIMITS = MeasurementLimits()
@@ -115,6 +122,7 @@ class SettingMeasurement:
         for_joules: Whether a measurement without joules is useless. If not, times alone are measured without a meter.
         limits: Limits on the length of the measurement.
         processors: Meter of the processors beside a GPU; None if their joules are no part of the objective.
+        services: Requests of each job that is a service.
     """
 
     command: MeasureSetting
@@ -128,6 +136,7 @@ class SettingMeasurement:
     for_joules: bool = True
     limits: MeasurementLimits = DEFAULT_LIMITS
     processors: Meter | None = None
+    services: Mapping[str, MeasuredRequests] = field(default_factory=dict)
 
     async def measure(self) -> Measurement:
         """Measure until the figures suffice, or until a job is clearly too slow.
@@ -149,6 +158,8 @@ class SettingMeasurement:
         beside = ProcessorsInterval(self.processors)
         await asyncio.to_thread(beside.begin)
         before, began_s = self._usages(), self.now_s()
+        for requests in self.services.values():
+            requests.begin(began_s)
         seen: list[Clocks] = []
         readings: list[Mapping[str, float | str]] = []
         early = False
@@ -158,6 +169,10 @@ class SettingMeasurement:
                 seen.append(clocks)
             readings.append(await self.readings())
             now, wall_s = self._usages(), self.now_s() - began_s
+            for requests in self.services.values():
+                requests.look()
+            if self.command.setting and any(each.surely_misses for each in self.services.values()):
+                break  # the requests need not wait for a whole measurement
             if early := wall_s >= _EARLY_PERIODS * period_s and self._too_slow(before, now):
                 break
             if self._enough(before, now, wall_s, period_s):
@@ -167,11 +182,13 @@ class SettingMeasurement:
         after, ended_s = self._usages(), self.now_s()
         await self._flush()
         wall_s = ended_s - began_s
-        work = {job: self._work(job, skip[job], began_s, ended_s) for job in self.places}
+        work = {job: self._work(job, skip[job], began_s, ended_s) for job in self._iterating}
         joules, spoilt = self._joules(first, last, period_s) if first is not None else (None, [])
         spoilt += [beside.fault] if beside.fault else []
         throttles = tuple(dict.fromkeys(words for each in seen for words in each.throttles))
         spoilt += [words for words in throttles if words in _OTHERS] + self._spoilt(seen, readings, before, after, work)
+        served = {job: each.figures() for job, each in self.services.items()}
+        spoilt += [f"{job} had too few requests to measure" for job, each in served.items() if each is None]
         status = (
             MeasurementStatus.CONTAMINATED
             if spoilt
@@ -194,7 +211,13 @@ class SettingMeasurement:
             note="; ".join(spoilt),
             processors_w=beside.power_w,
             processors_j=beside.joules,
+            services={job: each for job, each in served.items() if each is not None},
         )
+
+    @property
+    def _iterating(self) -> list[str]:
+        """Jobs that are measured by their iterations."""
+        return [job for job in self.places if job not in self.services]
 
     @staticmethod
     def _joules(first: Sample, last: Sample | None, period_s: float) -> tuple[float | None, list[str]]:
@@ -248,7 +271,11 @@ class SettingMeasurement:
         return found
 
     def _enough(self, before: Mapping[str, Usage], now: Mapping[str, Usage], wall_s: float, period_s: float) -> bool:
-        fewest = min(now[job].done - before[job].done for job in self.places)
+        fewest = min((now[job].done - before[job].done for job in self._iterating), default=_FEWEST)
+        if self.services and fewest >= 2:
+            enough = all(each.answered >= self.limits.requests for each in self.services.values())
+            enough = enough and fewest >= _FEWEST and wall_s >= max(self.limits.shortest_s, _PERIODS * period_s)
+            return enough or wall_s >= self.limits.longest_serving_s
         if wall_s >= self.limits.longest_s:
             return fewest >= 2 or wall_s >= 5 * self.limits.longest_s
         return fewest >= _FEWEST and wall_s >= max(self.limits.shortest_s, _PERIODS * period_s)
@@ -268,16 +295,17 @@ class SettingMeasurement:
         return False
 
     async def _flush(self) -> None:
-        """Make every job write its trace at its next boundary."""
-        for place in self.places.values():
+        """Make every job with iterations write its trace at its next boundary."""
+        places = [self.places[job] for job in self._iterating]
+        for place in places:
             place.table.slots[place.slot].ask = BoundaryRequest.FLUSH
         end_s = time.monotonic() + _FLUSHED_WITHIN_S
-        while any(place.table.slots[place.slot].ask == BoundaryRequest.FLUSH for place in self.places.values()):
+        while any(place.table.slots[place.slot].ask == BoundaryRequest.FLUSH for place in places):
             self._usages()
             if time.monotonic() > end_s:
                 break
             await asyncio.sleep(0.005)
-        for place in self.places.values():
+        for place in places:
             place.table.slots[place.slot].ask = BoundaryRequest.NOTHING
 
     def _work(self, job: str, skip_bytes: int, from_s: float, to_s: float) -> _Work:

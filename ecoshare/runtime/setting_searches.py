@@ -37,6 +37,7 @@ from ecoshare.values.packing import Packing
 if TYPE_CHECKING:
     from ecoshare.advisers.earlier_searches import Earlier
     from ecoshare.advisers.search_space import Prior, Space
+    from ecoshare.advisers.service_packing import PackedService
     from ecoshare.advisers.setting_adviser import PackingSearch, TunerAdviser
     from ecoshare.advisers.setting_evaluation import PackedJob
     from ecoshare.advisers.setting_search import JudgedMeasurement
@@ -137,6 +138,7 @@ class Searching:
             class_of=lambda job: self._spec(job).job_class,
             slowdown_limit=lambda job: self._spec(job).slowdown_limit,
             ended=self._keep,
+            service=self._service,
         )
         if self._show is not None:
             self._show.begins(self._knobs)
@@ -170,10 +172,25 @@ class Searching:
             violations=sum(record.feasible is False for record in records),
             search_energy_j=sum(spent) if spent else None,
             made_utc=made_utc(),
-            classes={job.name: self._spec(job.name).job_class for job in own.search.yardstick.jobs},
+            classes={name: self._spec(name).job_class for name in own.search.jobs},
         )
 
+    def _service(self, name: str) -> PackedService | None:
+        """Service that a job is; None for any other job."""
+        from ecoshare.advisers.service_packing import PackedService
+
+        service = self._spec(name).service
+        if service is None:
+            return None
+        profiles = [*self._plan.known.values(), *(self._profiler.made.values() if self._profiler is not None else ())]
+        idles_w = [each.energy.idle_w for each in profiles if each.energy is not None]
+        idle_w = min((each for each in idles_w if each is not None), default=0.0)
+        return PackedService(name, service.p99_s, service.batch_sizes, idle_w)
+
     def _keep(self, own: PackingSearch) -> None:
+        """Store what a search has found. The best setting of a service depends on its requests, and is not stored."""
+        if any(self._spec(name).service is not None for name in (own.search.jobs if own.search is not None else ())):
+            return
         if not self._keeps or own.search is None or all(record.energy is None for record in self.records(own)):
             return
         try:

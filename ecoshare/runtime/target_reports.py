@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,13 +11,14 @@ from ecoshare.core.events import Event, TargetMissed
 from ecoshare.core.missed_targets import TargetWatch
 from ecoshare.lane.files import of_attempt
 from ecoshare.record.run_view import ServiceView
-from ecoshare.runtime.attempts import Attempts
+from ecoshare.runtime.attempts import Attempts, LiveAttempt
 from ecoshare.runtime.recent_requests import RecentRequests
+from ecoshare.runtime.spread_looks import spread
 from ecoshare.serving.request_intervals import against_target, read_from
 from ecoshare.values.service import REQUESTS, ServiceSpec
 
 _LOOK_S = 1.0
-"""Time (s) between two looks at the records: services write once a second."""
+"""Time (s) between two looks at the record of a service, which writes once a second."""
 
 
 @dataclass(slots=True)
@@ -54,15 +54,17 @@ class TargetReports:
 
     async def keep(self) -> None:
         """Report until cancelled."""
-        while True:
-            await asyncio.sleep(_LOOK_S)
-            self.look()
+        async for name, own in spread(self._services, _LOOK_S):
+            if self.attempts.live.get(name) is own:
+                self._look_at(name, own.attempt)
 
     def look(self) -> None:
         """Read what the services have recorded since the last look, and report the targets that were missed."""
-        for name, own in self.attempts.live.items():
-            if own.job.spec.service is not None:
-                self._look_at(name, own.attempt)
+        for name, own in self._services():
+            self._look_at(name, own.attempt)
+
+    def _services(self) -> list[tuple[str, LiveAttempt]]:
+        return [(name, own) for name, own in self.attempts.live.items() if own.job.spec.service is not None]
 
     def view(self, name: str, service: ServiceSpec) -> ServiceView:
         """Requests of the last attempt of a service, as far as they were read."""

@@ -144,8 +144,8 @@ def _jobs(asked: TuneRun) -> LoadedJobs:
     loaded = load(asked.jobs)
     if services := [job.name for job in loaded.jobs if job.service is not None]:
         raise UsageError(
-            f"services cannot be tuned yet ({listed(services)}): a setting is judged by iterations, not by requests",
-            "name the other jobs in a file of their own; `ecoshare profile` measures a service by batch size",
+            f"services are tuned while they serve ({listed(services)}): what suits them depends on their requests",
+            "`ecoshare run` searches their setting; name the other jobs in a file of their own for `ecoshare tune`",
         )
     if late := [job.name for job in loaded.jobs if job.arrival_s > 0.0]:
         raise UsageError(
@@ -170,7 +170,7 @@ def _why_not(result: FinishedRun, own: PackingSearch | None) -> JobFailed | Inte
     if result.waited:
         return JobFailed(
             f"all jobs waited for {WAITS_S:.0f} s and did nothing, before anything was tuned",
-            "tuning needs iterations; services cannot be tuned yet",
+            "tuning needs iterations; a service is tuned by `ecoshare run`",
         )
     for job in summary.jobs:
         log = f"what it said is in {summary.stderr_of(job.name)}"

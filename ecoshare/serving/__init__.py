@@ -10,6 +10,6 @@
                                               (how many at once?)              request_intervals, read by
                                                                                    the controller
 
-`batch_server` joins the parts. The package stands alone outside a run. Inside a lane, the runner sets three hooks in
-`ecoshare`: `_service`, `_answering` and `_requests_path`. Nothing here imports torch.
+`batch_server` joins the parts. The package stands alone outside a run. Inside a lane, the runner sets hooks in
+`ecoshare`: `_service`, `_answering`, `_most_batch` and `_requests_path`. Nothing here imports torch.
 """

@@ -73,7 +73,7 @@ def serve(
     path = ecoshare._requests_path
     recorder = RequestRecorder(path, ecoshare._opened_s) if path else None
     waiting = RequestQueue(most)
-    worker = BatchWorker(handler, sizes, waiting, _turn, recorder)
+    worker = BatchWorker(handler, sizes, waiting, _turn, recorder, _most_batch)
     return Server(waiting, worker, recorder, target_s, source, sample, partial(_measure, handler, sizes, sample))
 
 
@@ -269,6 +269,11 @@ def _terminate(number: int, frame: FrameType | None) -> None:
 def _turn(due_s: float, answer_s: float) -> AbstractContextManager[Callable[[float, float], None]]:
     """Context around a call of the handler: the turn of the lane, or nothing outside a run."""
     return nullcontext(_alone) if ecoshare._answering is None else ecoshare._answering(due_s, answer_s)
+
+
+def _most_batch() -> int:
+    """Largest batch that the run allows now; 0 for any, as outside a run."""
+    return 0 if ecoshare._most_batch is None else ecoshare._most_batch()
 
 
 def _alone(_due_s: float, _answer_s: float) -> None:

@@ -9,7 +9,7 @@ from concurrent.futures import InvalidStateError
 from contextlib import suppress
 from typing import Any
 
-from ecoshare.serving.batching import AnswerTimes, batch_size
+from ecoshare.serving.batching import AnswerTimes, batch_size, limited
 from ecoshare.serving.request_queue import RequestQueue, ServiceClosed, ServiceRequest, Waiting
 from ecoshare.serving.request_record import RequestRecorder
 from ecoshare.values.service import Answering
@@ -35,6 +35,7 @@ class BatchWorker:
         queue: RequestQueue,
         answering: Answering,
         recorder: RequestRecorder | None,
+        most: Callable[[], int] = lambda: 0,
     ) -> None:
         """Make a worker.
 
@@ -44,7 +45,9 @@ class BatchWorker:
             queue: Queue of the requests.
             answering: Context around each call of the handler.
             recorder: Recorder of counts and latencies; None outside a run.
+            most: Returns the largest batch that may be used now; 0 for any of the sizes.
         """
+        self._most = most
         self._handler = handler
         self._sizes = sizes
         self._queue = queue
@@ -98,7 +101,8 @@ class BatchWorker:
             self._fail(alone, lambda: ServiceClosed("the service failed"))  # none, unless the context has a fault
 
     def _size(self, waiting: Waiting) -> int:
-        return batch_size(self._sizes, waiting.number, waiting.due_s - time.monotonic(), self._times.upper_s)
+        sizes = limited(self._sizes, self._most())
+        return batch_size(sizes, waiting.number, waiting.due_s - time.monotonic(), self._times.upper_s)
 
     def _answer(self, batch: list[ServiceRequest]) -> list[ServiceRequest]:
         """Answer a batch. Return the requests that must be tried alone, because the handler failed for all of them."""

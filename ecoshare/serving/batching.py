@@ -44,6 +44,11 @@ def batch_size(allowed: Sequence[int], waiting: int, left_s: float, upper_s: Cal
     return next((size for size in reversed(filled) if upper_s(size) <= left_s), filled[-1])
 
 
+def limited(allowed: Sequence[int], most: int) -> Sequence[int]:
+    """Batch sizes up to `most`, 0 for all of them; the smallest one if that is larger still."""
+    return [size for size in allowed if size <= most] or allowed[:1] if most else allowed
+
+
 @dataclass(slots=True)
 class _SizeTimes:
     """Times of the batches of one size.

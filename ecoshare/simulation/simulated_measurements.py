@@ -82,6 +82,9 @@ class SimulatedMeasurements:
             return SettingMeasured(
                 now_s, command.id, Measurement(command.setting, MeasurementStatus.CONTAMINATED, note=note)
             )
+        if any(seat.is_service for seat in seats):
+            note = "joules of services are not simulated"
+            return SettingMeasured(now_s, command.id, Measurement(command.setting, MeasurementStatus.FAILED, note=note))
         times_s = {
             seat.job.name: world.measured(seat.iteration_s / seat.speed, f"time of {seat.job.name}", now_s)
             for seat in seats

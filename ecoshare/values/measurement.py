@@ -26,6 +26,29 @@ class MeasurementStatus(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class ServiceFigures:
+    """Figures of a service during a measurement.
+
+    Attributes:
+        arrived: Number of requests that came.
+        late: Number of requests that were answered late, refused or failed.
+        rate_per_s: Requests a second.
+        p99_s: 99th percentile of the latency (s).
+        batch: Mean number of requests in a call of the handler.
+        batch_s: Mean time (s) of a call.
+        full_s: Mean time (s) of the calls with each number of requests, in ascending order of the numbers.
+    """
+
+    arrived: int
+    late: int
+    rate_per_s: float
+    p99_s: float
+    batch: float
+    batch_s: float
+    full_s: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Measurement:
     """Result of running a packing at one setting for a while.
 
@@ -37,7 +60,7 @@ class Measurement:
         processors_w: Mean power (W) of the processors beside a GPU; None if they are no part of the objective.
         processors_j: Energy (J) that these processors spent; None if they are no part of the objective.
         duration_s: Wall time (s) of the measurement.
-        times_s: Seconds per iteration of each job while it holds its turn.
+        times_s: Seconds per iteration of each job while it holds its turn. A service has none.
         shares: Part of the time, in [0, 1], in which each job held its turn.
         rates: Iterations per second of each job, with its waits for the turn and for data.
         achieved: Observed value of each knob: the mean of a clock, the power profiles in force by name, the last
@@ -45,6 +68,7 @@ class Measurement:
         throttles: Reasons for lower clocks during the measurement, in words.
         temperature_c: Mean temperature of the device (degrees Celsius); None if it cannot be read.
         note: Reason for a status other than `MEASURED`, in words.
+        services: Figures of each service.
     """
 
     setting: Setting
@@ -61,6 +85,7 @@ class Measurement:
     note: str = ""
     processors_w: float | None = None
     processors_j: float | None = None
+    services: dict[str, ServiceFigures] = field(default_factory=dict)
 
     @property
     def objective_w(self) -> float | None:

@@ -13,6 +13,9 @@ Setting = tuple[tuple[str, float | str], ...]
 AS_FOUND: Setting = ()
 """The default setting: no knob differs."""
 
+BATCH = "batch"
+"""Knob of a service, not of its device: the largest batch that it may form."""
+
 
 @dataclass(frozen=True, slots=True)
 class KnownSetting:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 
 from ecoshare.serving.request_intervals import RequestTotals, total
 from scripts.bench.benchmarking import Figure, median, say
@@ -20,7 +21,7 @@ ITERATIONS_MS, QUICK_ITERATIONS_MS = (5, 20), (5,)
 QUICK_LAYERS = 10
 """Number of layers that gives iterations of about 5 ms."""
 
-ROUNDS = 2
+ROUNDS = 3
 SERVE_S, QUICK_SERVE_S = 6.0, 2.5
 STEP_LOAD, STEP_FACTOR = 0.1, 4.0
 STEP_S, QUICK_STEP_S = 6.0, 2.5
@@ -78,28 +79,30 @@ def beside(folder: Path, quick: bool, times_s: Mapping[str, float]) -> list[Figu
 
 
 def _round(folder: Path, service: Service, layers: int, serve_s: float, quick: bool) -> Round:
-    trained = plain(folder / "training", [], layers, serve_s=serve_s)
+    trained = [plain(folder / "training", [], layers, serve_s=serve_s)]
     served = plain(folder / "service", [service])
     ways = {"": shared(folder / "run", [service], layers)}
     if not quick:
         ways[", both at once"] = plain(folder / "blind", [service], layers)
         ways[", nice"] = plain(folder / "nice", [service], layers, nice=19)
-    warm = trained.ends_s[20:]
-    speed = (len(warm) - 1) / (warm[-1] - warm[0])
+    if not quick:  # the machine has become slower or faster meanwhile
+        trained.append(plain(folder / "again", [], layers, serve_s=serve_s))
+    speed = fmean((len(each.ends_s) - 21) / (each.ends_s[-1] - each.ends_s[20]) for each in trained)
     load = served.services[service.name].load
     speeds = {}
     for way, ran in ways.items():
         own = ran.services[service.name]
         speeds[way] = ran.speed(own.from_s, own.to_s) / speed / (1.0 - load)
     run = ways[""]
-    common = min(len(trained.losses), len(run.losses))
+    losses = trained[0].losses
+    common = min(len(losses), len(run.losses))
     answers = served.services[service.name].answers, run.services[service.name].answers
     found = Round(
         alone=_totals(served, service),
         iteration_s=1.0 / speed,
         beside={way: _totals(ran, service) for way, ran in ways.items()},
         speeds=speeds,
-        equal_losses=common > 0 and trained.losses[:common] == run.losses[:common],
+        equal_losses=common > 0 and losses[:common] == run.losses[:common],
         equal_answers=answers[0] == answers[1],
     )
     say(f"iterations of {1000 * found.iteration_s:.1f} ms, load {load:.2f}, speeds {found.speeds}")

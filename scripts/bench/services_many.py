@@ -1,4 +1,8 @@
-"""Many small services on one processor: their latencies and their memory."""
+"""Many small services: their latencies and their memory.
+
+Calls of the models take turns. The rest of each service, such as its queue, may use any processor. The first seconds do
+not count: all services start at once there, and their first requests wait for each other.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +15,11 @@ from scripts.bench.services_ways import KINDS, Ran, Service, plain, poisson, sha
 
 COUNT, QUICK_COUNT = 42, 4
 LOAD = 0.3
-"""Part of the processor that all services need together."""
+"""Part of one processor that the requests of all services need together, each alone."""
 
-SERVE_S, QUICK_SERVE_S = 35.0, 2.5
+SERVE_S, QUICK_SERVE_S = 40.0, 6.5
+START_S = 5.0
+"""Time (s) from the start of a service that does not count."""
 
 
 def many(folder: Path, quick: bool, times_s: Mapping[str, float]) -> list[Figure]:
@@ -24,14 +30,14 @@ def many(folder: Path, quick: bool, times_s: Mapping[str, float]) -> list[Figure
         kind = KINDS[number % len(KINDS)]
         arrivals_s = poisson(LOAD / count / times_s[kind], serve_s, number)
         services.append(Service(f"{kind}{number}", kind, arrivals_s or [0.0]))
-    run = shared(folder / "run", services)
+    run = shared(folder / "run", services, on_one=False)
     say(f"{count} services in a run: {run.memory_bytes / 1e6:.0f} MB")
-    processes = plain(folder / "plain", services)
+    processes = plain(folder / "plain", services, on_one=False)
     say(f"{count} plain processes: {processes.memory_bytes / 1e6:.0f} MB")
     figures, wrong = [], 0
     for kind in KINDS[:1] if quick else KINDS:
         own = [each for each in services if each.kind == kind]
-        alone = plain(folder / f"alone-{kind}", own[:1])
+        alone = plain(folder / f"alone-{kind}", own[:1], on_one=False)
         beside = {"": _pooled(run, own), ", plain processes": _pooled(processes, own)}
         figures += _added(kind, count, _pooled(alone, own[:1]), beside)
         wrong += _other_answers(alone.services[own[0].name].answers, run, own)
@@ -48,7 +54,9 @@ def many(folder: Path, quick: bool, times_s: Mapping[str, float]) -> list[Figure
 
 
 def _pooled(ran: Ran, services: Iterable[Service]) -> RequestTotals:
-    return total(each for service in services for each in ran.services[service.name].intervals)
+    """Requests of some services after their start."""
+    served = [ran.services[service.name].intervals for service in services]
+    return total(each for own in served for each in own if each.from_s >= own[0].from_s + START_S)
 
 
 def _added(kind: str, count: int, alone: RequestTotals, beside: dict[str, RequestTotals]) -> list[Figure]:

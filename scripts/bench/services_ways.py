@@ -1,7 +1,7 @@
 """Ways in which bench_services.py runs services and training: as plain processes, or through ecoshare in one lane.
 
-All jobs have one thread and one processor in common. Arrivals are equal in all ways. Services begin at once, when all
-of them have loaded their models and the training is warm:
+All jobs have one thread for their models. Unless said otherwise, they have one processor in common. Arrivals are equal
+in all ways. Services begin at once, when all of them have loaded their models and the training is warm:
 
     start ──► every job writes NAME.ready ──► `go` ──► every service writes NAME.json ──► `done` ends all jobs
 """
@@ -17,7 +17,6 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +104,7 @@ class Ran:
 
 
 def request_times_s(kinds: Iterable[str]) -> dict[str, float]:
-    """Processor time (s) of a request of each model alone."""
+    """Processor time (s) of a request of each model alone, with caches that something else has used."""
     line = ["taskset", "--cpu-list", str(processor()), sys.executable, SERVICE, *kinds, "--time"]
     done = subprocess.run(line, capture_output=True, text=True, check=True)
     found: dict[str, float] = json.loads(done.stdout)
@@ -130,7 +129,14 @@ def processor() -> int:
     return min(os.sched_getaffinity(0))
 
 
-def plain(folder: Path, services: Sequence[Service], layers: int = 0, nice: int = 0, serve_s: float = 0.0) -> Ran:
+def plain(
+    folder: Path,
+    services: Sequence[Service],
+    layers: int = 0,
+    nice: int = 0,
+    serve_s: float = 0.0,
+    on_one: bool = True,
+) -> Ran:
     """Run plain processes beside each other.
 
     Args:
@@ -139,19 +145,18 @@ def plain(folder: Path, services: Sequence[Service], layers: int = 0, nice: int 
         layers: Layers of the model that is trained; 0 for no training.
         nice: Niceness of the training.
         serve_s: Time (s) to wait before `done`, if there is no service.
+        on_one: Whether all have one processor in common.
     """
     folder.mkdir()
     lines = []
     for service in services:
         arrivals = folder / f"{service.name}.arrivals"
         arrivals.write_text("".join(f"{each}\n" for each in service.arrivals_s))
-        options = ["--arrivals", str(arrivals), "--processor", str(processor())]
-        lines.append([SERVICE, *service.arguments(folder, "cpu"), *options])
+        lines.append([SERVICE, *service.arguments(folder, "cpu"), "--arrivals", str(arrivals), *_place(on_one)])
     processes = [_popen([sys.executable, *line], folder) for line in lines]
     if layers:
         line = [*(["nice", "-n", str(nice)] if nice else []), sys.executable, TRAINING, str(folder)]
-        one = partial(os.sched_setaffinity, 0, {processor()})
-        processes.append(_popen([*line, "--layers", str(layers)], folder, one))
+        processes.append(_popen([*line, "--layers", str(layers), *_place(on_one)], folder))
     with _ended(processes):
         pids = [each.pid for each in processes]
         ran = _served(folder, services, bool(layers), processes, lambda: proportional_bytes(pids), serve_s)
@@ -166,6 +171,7 @@ def shared(
     device: str = "cpu",
     serve_s: float = 0.0,
     options: Sequence[str] = (),
+    on_one: bool = True,
 ) -> Ran:
     """Run the same jobs through ecoshare, in one lane. The arguments are those of `plain`.
 
@@ -176,26 +182,27 @@ def shared(
         device: Device of the run: the processor that all share, or a GPU.
         serve_s: Time (s) to wait before `done`, if there is no service.
         options: More options of the command.
+        on_one: Whether all jobs have one processor in common. The controller may use any.
     """
     folder.mkdir()
     kind = device.partition(":")[0]
     jobs: list[JobEntry] = []
+    place = _place(on_one and kind == "cpu")
     for service in services:
         trace = folder / f"{service.name}.csv"
         trace.write_text("arrival_s\n" + "".join(f"{each}\n" for each in service.arrivals_s))
         described: dict[str, object] = {"p99": f"{service.p99_s} s", "batch": list(service.batch)}
         described["requests"] = {"trace": str(trace)}
-        args = service.arguments(folder, kind)
+        args = [*service.arguments(folder, kind), *place]
         jobs.append({"name": service.name, "script": SERVICE, "args": args, "service": described})
     if layers:
-        args = [str(folder), "--layers", str(layers), "--device", kind]
+        args = [str(folder), "--layers", str(layers), "--device", kind, *place]
         jobs.append({"name": "training", "script": TRAINING, "args": args})
     line = [sys.executable, "-m", "ecoshare", "run", str(write_jobs(folder, jobs)), "--device", device]
     line += ["--policy", "fair", "--lanes", "1", "--jobs-per-lane", str(len(jobs)), "--no-profiles", "--no-report"]
     line += ["--json", "--control", "off", "--runs", str(folder / "runs"), *options]
-    one = partial(os.sched_setaffinity, 0, {processor()}) if kind == "cpu" else None
     run = folder / "runs" / "latest"
-    controller = _popen(line, folder, one)
+    controller = _popen(line, folder)
     with _ended([controller]):
 
         def memory_bytes() -> int:
@@ -210,13 +217,17 @@ def shared(
     return ran
 
 
-def _popen(line: Sequence[str], folder: Path, first: Callable[[], None] | None = None) -> subprocess.Popen[bytes]:
+def _place(on_one: bool) -> list[str]:
+    """Options of a script that put it on the processor that all share."""
+    return ["--processor", str(processor())] if on_one else []
+
+
+def _popen(line: Sequence[str], folder: Path) -> subprocess.Popen[bytes]:
     with (folder / "errors").open("ab") as errors:
         return subprocess.Popen(
             line,
             stdout=subprocess.DEVNULL,
             stderr=errors,
-            preexec_fn=first,
             env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
         )
 

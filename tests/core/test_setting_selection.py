@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ecoshare.core.commands import ApplySetting, AskSetting, Command, MeasureSetting, ProfileJob
+from ecoshare.core.commands import (
+    ApplySetting,
+    AskSetting,
+    Command,
+    KillJob,
+    MeasureSetting,
+    MoveJob,
+    ParkJob,
+    ProfileJob,
+)
 from ecoshare.core.events import Config, JobExited, SettingAdvised, SettingMeasured
 from ecoshare.testing.virtual_driver import ScriptedJob, VirtualDriver
 from ecoshare.values.attempt import Outcome
@@ -17,6 +26,8 @@ from ecoshare.values.class_profile import MemoryDemand, Solo
 from ecoshare.values.device import Device
 from ecoshare.values.job_spec import JobSpec
 from ecoshare.values.measurement import MeasurementStatus
+from ecoshare.values.packing import Packing
+from ecoshare.values.service import RequestSource, ServiceSpec
 from ecoshare.values.setting import KnownSetting, Setting
 
 GIB = 1 << 30
@@ -239,3 +250,43 @@ def test_equal_runs_give_equal_commands(seed: int) -> None:
         for _ in range(3)
     ]
     assert logs[0] == logs[1] == logs[2]
+
+
+SERVED: Packing = (("s", "t"),)
+
+
+def served(late_s: float | None, known: bool = False, **options: Any) -> VirtualDriver:
+    """A service beside training. It misses its target for a minute at a time (s)."""
+    service, script = job("s", "s", 200.0)
+    spec = replace(service, service=ServiceSpec(0.05, requests=RequestSource(rate_per_s=5.0, count=1000)))
+    jobs = {"s": (spec, script), "t": job("t", "t", 200.0)}
+    config = Config("fair", lanes_per_device=1, profile=True, search="advises" in options)
+    settings = (KnownSetting(SERVED, SLOW),) if known else ()
+    misses = () if late_s is None else ((late_s, "s"),)
+    return VirtualDriver(config, (GPU,), jobs, known_settings=settings, misses=misses, **options).run()
+
+
+def test_a_packing_with_a_service_is_searched() -> None:
+    adviser = Scripted((), SLOW, SLOWER)
+    driver = served(None, advises=adviser)
+    assert [each.setting for each in commands(driver, MeasureSetting)] == [(), SLOW, SLOWER]
+    assert applied(driver)[:3] == [SLOW, SLOWER, SLOW]
+
+
+@pytest.mark.parametrize("late_s", [20.0, 60.0, 61.0])
+def test_a_setting_at_which_a_service_misses_its_target_is_given_up(late_s: float) -> None:
+    driver = served(late_s, known=True)
+    assert applied(driver) == [SLOW, ()], "the default, and never the known setting again"
+    kept = [each for _, some in driver.log for each in some if isinstance(each, MoveJob | ParkJob | KillJob)]
+    assert not kept, "no neighbour leaves while a setting may be at fault"
+
+
+def test_a_target_that_is_missed_ends_the_search() -> None:
+    adviser = Scripted((), SLOW, SLOWER, *[SLOW, SLOWER] * 20)
+    searched = commands(served(None, advises=adviser), MeasureSetting)
+    assert len(searched) > 20
+    again = Scripted((), SLOW, SLOWER, *[SLOW, SLOWER] * 20)
+    driver = served(10.0, advises=again)
+    asked = [(event.at_s, each) for event, some in driver.log for each in some if isinstance(each, MeasureSetting)]
+    assert 1 < len(asked) < len(searched) and max(at_s for at_s, _ in asked) <= 10.0
+    assert applied(driver)[-1] == ()

@@ -166,4 +166,4 @@ def test_a_job_file_with_services_is_refused(machine: Machine) -> None:
     jobs["jobs"].append({"name": "serves", "script": "trains.py", "service": {"p99": "50 ms"}})
     path.write_text(yaml.safe_dump(jobs))
     done = machine.run("tune", "jobs.yaml")
-    assert (done.returncode, done.stdout) == (2, "") and "services cannot be tuned yet (serves)" in done.stderr
+    assert (done.returncode, done.stdout) == (2, "") and "services are tuned while they serve (serves)" in done.stderr

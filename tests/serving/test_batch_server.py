@@ -238,6 +238,28 @@ def test_inside_a_lane_each_call_of_the_handler_has_its_context(monkeypatch: pyt
     assert all(30.0 <= due_s - before_s <= 30.0 + LONG_S for due_s, _ in calls), "the target of the job file"
 
 
+def test_no_batch_is_larger_than_the_run_allows_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    most, sizes, entered, released = [2], list[int](), threading.Event(), threading.Event()
+
+    def handler(requests: list[Any]) -> list[Any]:
+        sizes.append(len(requests))
+        entered.set()
+        assert released.wait(LONG_S)
+        return requests
+
+    monkeypatch.setattr(ecoshare, "_most_batch", lambda: most[0])
+    with ecoshare.serve(handler, batch=(1, 2, 4), p99="30 s") as server:
+        first = server.submit(0)
+        assert entered.wait(LONG_S)
+        answers = [first, *(server.submit(number) for number in range(4))]
+        released.set()
+        wait(answers, LONG_S)
+        assert sizes == [1, 2, 2]
+        most[0], more = 0, [server.submit(number) for number in range(9)]
+        wait(more, LONG_S)
+    assert max(sizes[3:]) == 4 and sum(sizes) == 14
+
+
 def test_a_failing_context_leaves_no_request_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     def answering(due_s: float, answer_s: float) -> Any:
         raise OSError("no lane")

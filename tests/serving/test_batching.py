@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ecoshare.serving.batching import AnswerTimes, batch_size
+from ecoshare.serving.batching import AnswerTimes, batch_size, limited
 
 SIZES = st.sets(st.integers(1, 40), min_size=1, max_size=6).map(sorted)
 TIMES = st.floats(1e-4, 10.0)
@@ -93,3 +93,8 @@ def test_one_slow_batch_is_forgotten_even_if_its_size_is_avoided() -> None:
     for _ in range(1500):
         times.learn(1, 0.002)
     assert times.upper_s(8) < 0.08
+
+
+@pytest.mark.parametrize(("most", "left"), [(0, [2, 4, 8]), (8, [2, 4, 8]), (7, [2, 4]), (2, [2]), (1, [2])])
+def test_a_largest_batch_leaves_the_sizes_up_to_it_and_one_in_any_case(most: int, left: list[int]) -> None:
+    assert list(limited((2, 4, 8), most)) == left

@@ -207,4 +207,4 @@ class PackedPlacement(PlacementStrategy):
     def is_settled(self, device: str) -> bool:
         """Whether all jobs of a device run, none is about to move, and the members of the group are known."""
         present = self._packer.present(self.lane_index.devices[device])
-        return self._packer.is_settled(device) and all(map(self._profiling.settled, present))
+        return self._packer.is_settled(device) and self._profiling.all_settled(present)

@@ -312,4 +312,4 @@ class PlacementStrategy(ABC):
         may_come = len(self.waiting) and any(len(lane.jobs) < lane.places for lane in lanes)
         present = [job for lane in lanes for job in lane.jobs.values()]
         leaves = any(job.state is JobState.PARKING for job in present)
-        return not (self._state.starting or may_come or leaves) and all(map(self._profiling.settled, present))
+        return not (self._state.starting or may_come or leaves) and self._profiling.all_settled(present)

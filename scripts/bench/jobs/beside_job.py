@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import time
 from pathlib import Path
 
@@ -14,7 +15,10 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--layers", type=int, required=True)
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--processor", type=int, help="the only one that trains")
     args = parser.parse_args()
+    if args.processor is not None:
+        os.sched_setaffinity(0, {args.processor})
     torch.set_num_threads(1)
     torch.manual_seed(0)
     model = nn.Sequential(*(part for _ in range(args.layers) for part in (nn.Linear(256, 256), nn.ReLU())))

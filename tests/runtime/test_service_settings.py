@@ -1,0 +1,84 @@
+"""Settings of a service on the fake GPU: they are searched by its requests, and so is its largest batch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ecoshare.core.commands import ApplySetting
+from ecoshare.core.events import SettingAdvised, SettingMeasured
+from ecoshare.serving.request_intervals import RequestInterval, read
+from ecoshare.values.measurement import MeasurementStatus
+from ecoshare.values.service import REQUESTS
+from ecoshare.values.setting import BATCH
+from tests.driver.training import CONTEXT_BYTES, ROOT, WAITS
+from tests.runtime.machine import BEFORE, MARKS, Machine
+from tests.runtime.test_loop import applied, some
+from tests.warm import wait_for
+
+pytestmark = MARKS
+
+SERVES = f"""
+import sys
+sys.path.insert(0, {str(ROOT)!r})
+import ecoshare
+import torch
+from tests.driver.cuda_standin import StandIn
+
+gpu = StandIn(1.0, 0.05, {CONTEXT_BYTES}, True)
+gpu.allocate(1 << 20)
+
+def handler(requests):
+    gpu.work(0.004 + 0.001 * len(requests))
+    torch.cuda.synchronize()
+    return requests
+
+ecoshare.serve(handler).run()
+"""
+
+
+def test_the_setting_and_the_batch_of_a_service_are_searched_by_its_requests(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    (tmp_path / "serves.py").write_text(SERVES)
+    service = {"p99": "120 ms", "batch": [1, 2, 4], "requests": {"rate": 60}}
+    jobs: list[dict[str, Any]] = [{"name": "serves", "script": "serves.py", "service": service}]
+    jobs.append(WAITS.job(100_000, "--responds", "--until", "over"))
+    (tmp_path / "jobs.yaml").write_text(yaml.safe_dump({"version": 1, "jobs": jobs}))
+    started = machine.start("run", "jobs.yaml", "--objective", "energy", "--lanes", "1", "--no-report", "--json")
+    log = tmp_path / "ecoshare-runs/latest/events.jsonl"
+
+    def best() -> SettingAdvised | None:
+        return next((each for each in some(machine.entries(), SettingAdvised) if each.over), None)
+
+    wait_for(lambda: log.exists() and best() is not None, 200)
+    over = best()
+    assert over is not None and over.setting, over
+    wait_for(lambda: applied(machine.entries())[-1] == over.setting)
+    entries = machine.entries()
+    (tmp_path / "over").touch()
+    done = started.done()
+    assert done.returncode == 0, done.stderr
+    measured = [each.measurement for each in some(entries, SettingMeasured)]
+    assert not measured[0].setting and len(measured) > 1
+    for each in measured:
+        if each.status is MeasurementStatus.MEASURED:
+            assert each.services["serves"].arrived > 100 and each.times_s.keys() == {"waits"}
+            assert each.services["serves"].rate_per_s == pytest.approx(60.0, rel=0.2)
+    assert machine.driver.gpu(0).settings() == BEFORE
+    _batches_were_limited(machine.entries(), read(machine.folder / "ecoshare-runs/latest/jobs/serves" / REQUESTS))
+
+
+def _batches_were_limited(entries: list[Any], intervals: list[RequestInterval]) -> None:
+    """While a setting with a largest batch was in force, no batch was larger."""
+    commands = {each.id: each for each in some(entries, ApplySetting)}
+    changes = [
+        (each.at_s, dict(commands[each.command].setting).get(BATCH, 4.0))
+        for each in entries
+        if hasattr(each, "at_s") and getattr(each, "command", None) in commands
+    ]
+    for (from_s, most), (to_s, _) in zip(changes, [*changes[1:], (1e9, 0.0)], strict=True):
+        within = [each for each in intervals if each.from_s > from_s and each.at_s < to_s]
+        assert all(size <= most for each in within for size in each.batches)
