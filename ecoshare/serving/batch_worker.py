@@ -54,6 +54,7 @@ class BatchWorker:
         self._answering = answering
         self._recorder = recorder
         self._times = AnswerTimes()
+        self._free_s = 0.0  # time at which the last answer was ready
 
     def run(self) -> None:
         """Answer requests until the queue is closed. Then write the last interval of the record."""
@@ -88,10 +89,11 @@ class BatchWorker:
         if waiting is None:
             return
         alone: list[ServiceRequest] = []
+        asked_s = time.monotonic()
         try:
             with self._answering(waiting.due_s, self._times.upper_s(self._size(waiting))) as tell_next:
                 # The requests are chosen now, not before: the wait for the turn may have been long.
-                alone = self._answer(self._queue.take(self._size))
+                alone = self._answer(self._woken(self._queue.take(self._size), asked_s))
                 if not alone and (following := self._queue.waiting()) is not None:
                     tell_next(following.due_s, self._times.upper_s(self._size(following)))
             while alone:
@@ -99,6 +101,12 @@ class BatchWorker:
                     self._answer([alone.pop(0)])
         finally:
             self._fail(alone, lambda: ServiceClosed("the service failed"))  # none, unless the context has a fault
+
+    def _woken(self, batch: list[ServiceRequest], asked_s: float) -> list[ServiceRequest]:
+        """Note how long it took to ask for the turn (at `asked_s`) if the first request came to an idle service."""
+        if batch and self._recorder is not None and self._free_s < batch[0].arrived_s <= asked_s:
+            self._recorder.woke(asked_s - batch[0].arrived_s)
+        return batch
 
     def _size(self, waiting: Waiting) -> int:
         sizes = limited(self._sizes, self._most())
@@ -123,7 +131,8 @@ class BatchWorker:
             cause = _for_future(error)
             self._fail(batch, lambda: cause)
             return []
-        took_s = time.monotonic() - from_s
+        self._free_s = time.monotonic()
+        took_s = self._free_s - from_s
         self._times.learn(len(batch), took_s)
         if self._recorder is not None:
             self._recorder.took(len(batch), took_s)

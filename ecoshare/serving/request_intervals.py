@@ -36,6 +36,8 @@ class RequestInterval:
         latencies: Latencies (us) of the answers: an encoded HdrHistogram; empty if there are none.
         took: Sums over the calls that answered, by number of requests: of their times (s), of the natural logarithms of
             these, and of the squares of the logarithms. Records of earlier versions have none.
+        woke: Number of requests that came to the idle service, and the sum of the times (s) until it asked for the
+            turn.
     """
 
     from_s: float
@@ -50,6 +52,7 @@ class RequestInterval:
     longest_queue: int
     latencies: str
     took: dict[int, tuple[float, float, float]] = field(default_factory=dict)
+    woke: tuple[int, float] = (0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +227,7 @@ def interval(line: bytes) -> RequestInterval | None:
             batches=batches,
             latencies=str(found["latencies"]),
             took={int(size): _sums(*sums) for size, sums in found.get("took", {}).items()},
+            woke=_woke(*found.get("woke", (0, 0.0))),
             **{name: _count(found[name]) for name in (*COUNTS, "longest_queue")},
         )
     except (ValueError, TypeError, KeyError, AttributeError):
@@ -241,3 +245,9 @@ def _sums(sum_s: object, logs: object, squares: object) -> tuple[float, float, f
     if len(numbers) < 3:
         raise ValueError("they are no numbers")
     return float(numbers[0]), float(numbers[1]), float(numbers[2])
+
+
+def _woke(count: object, sum_s: object) -> tuple[int, float]:
+    if not isinstance(sum_s, int | float) or not 0.0 <= sum_s < math.inf:
+        raise ValueError("it is no time")
+    return _count(count), float(sum_s)

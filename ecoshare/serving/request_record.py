@@ -5,10 +5,11 @@ The service's own process writes the file, since only it sees arrivals and answe
 ::
 
     {"from_s": 12.0, "at_s": 13.0, "arrived": 41, ..., "batches": {"1": 12, "4": 7}, "latencies": "HIST...",
-     "took": {"1": [0.024, -74.6, 464.3], ...}}
+     "took": {"1": [0.024, -74.6, 464.3], ...}, "woke": [9, 0.004]}
 
 `took` has sums over the calls that answered, by number of requests: of their times (s), of the natural logarithms of
-these and of the squares of the logarithms. Mean and spread follow from them, over any intervals.
+these and of the squares of the logarithms. Mean and spread follow from them, over any intervals. `woke` has the number
+of requests that came to the idle service, and the sum of the times (s) until it asked for the turn.
 
 Times count from the opening of the run, as in a job's trace. Nothing is written for a time in which nothing happened,
 and no timer ticks in it.
@@ -68,6 +69,7 @@ class RequestRecorder:
         self._counts: Counter[str] = Counter()
         self._batches: Counter[int] = Counter()
         self._took: dict[int, tuple[float, float, float]] = {}
+        self._woke = 0, 0.0
         self._longest_queue = 0
         self._from_s = math.inf
         # Made now: the import takes some 10 ms, which the first request would wait for.
@@ -98,6 +100,11 @@ class RequestRecorder:
             log = math.log(max(took_s, 1e-9))
             sum_s, logs, squares = self._took.get(size, (0.0, 0.0, 0.0))
             self._took[size] = sum_s + took_s, logs + log, squares + log * log
+
+    def woke(self, after_s: float) -> None:
+        """Note that a request came to an idle service, which asked for its turn `after_s` (s) later."""
+        with self._lock:
+            self._woke = self._woke[0] + 1, self._woke[1] + after_s
 
     def answered(self, arrived_s: float, due_s: float, at_s: float) -> None:
         """Count a request that arrived, was due and was answered at these times (s)."""
@@ -133,8 +140,8 @@ class RequestRecorder:
             line: dict[str, Any] = {"from_s": from_s, "at_s": at_s}
             line |= {name: self._counts[name] for name in COUNTS}
             line |= {"batches": dict(sorted(self._batches.items())), "longest_queue": self._longest_queue}
-            line["took"] = dict(sorted(self._took.items()))
-            self._took = {}
+            line |= {"took": dict(sorted(self._took.items())), "woke": self._woke}
+            self._took, self._woke = {}, (0, 0.0)
             self._counts.clear()
             self._batches.clear()
             self._longest_queue = 0

@@ -1,7 +1,8 @@
 """Requests of a service in virtual time: they arrive, wait, and are answered a batch at a time.
 
 Queue, batch sizes, estimates of their times, arrivals and record are those of a live service (`serving/`). Only the
-handler is replaced: a batch takes the time that the trace says.
+handler is replaced: a batch takes the time that the trace says. A request is seen after the time that the service needs
+to wake up. A busy service sees it at its next batch, so the time then costs nothing.
 """
 
 from __future__ import annotations
@@ -64,11 +65,12 @@ class SimulatedRequests:
         self._record = RequestRecorder("", clock=lambda: self._clock_s, append=self._keep)
         self._scheduled: Iterator[float] = iter(())
         self._opened_s = math.inf
+        self._wake_up_s = self._answer.wake_up_s
         self._batch: list[ServiceRequest] = []
         self._began_s = 0.0
         self._sent = 0  # requests of the clients of a closed loop
         self.next_s = math.inf
-        """Time (s) of the next arrival; infinite if none is scheduled."""
+        """Time (s) at which the next request is seen; infinite if none is scheduled."""
 
     @property
     def is_open(self) -> bool:
@@ -144,28 +146,28 @@ class SimulatedRequests:
     def _arrive(self, now_s: float) -> None:
         """Take in the scheduled requests up to now."""
         while self.next_s <= now_s:
-            self._put(self.next_s)
+            self._put(self.next_s, self.next_s - self._wake_up_s)
             self._schedule()
 
     def _schedule(self) -> None:
-        self.next_s = self._opened_s + next(self._scheduled, math.inf)
+        self.next_s = self._opened_s + next(self._scheduled, math.inf) + self._wake_up_s
 
     def _send(self, now_s: float) -> None:
         """Let each client of a closed loop without an open request send one. A refused one waits for an answer."""
         while self._sent < (self._source.count or math.inf) and self._open() < self._source.clients:
             self._sent += 1
-            if not self._put(now_s):
+            if not self._put(now_s, now_s):
                 return
 
     def _open(self) -> int:
         waiting = self._queue.waiting()
         return len(self._batch) + (waiting.number if waiting else 0)
 
-    def _put(self, at_s: float) -> bool:
-        """Add a request. Return whether it was accepted."""
+    def _put(self, at_s: float, arrived_s: float) -> bool:
+        """Add a request that has come before. Return whether it was accepted."""
         self._note(at_s)
         try:
-            _, waiting = self._queue.put(None, at_s, at_s + self._service.p99_s)
+            _, waiting = self._queue.put(None, arrived_s, arrived_s + self._service.p99_s)
         except QueueFull as full:
             self._record.refused(full.waiting)
             return False

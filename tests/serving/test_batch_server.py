@@ -260,6 +260,28 @@ def test_no_batch_is_larger_than_the_run_allows_now(monkeypatch: pytest.MonkeyPa
     assert max(sizes[3:]) == 4 and sum(sizes) == 14
 
 
+def test_wake_ups_of_an_idle_service_alone_are_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ecoshare, "_requests_path", str(tmp_path / "requests.jsonl"))
+    entered, released = threading.Event(), threading.Event()
+
+    def handler(requests: list[Any]) -> list[Any]:
+        entered.set()
+        assert released.wait(LONG_S)
+        return requests
+
+    before_s = time.monotonic()
+    with ecoshare.serve(handler, batch=1, p99="30 s") as server:
+        answers = [server.submit(0)]
+        assert entered.wait(LONG_S)
+        answers.append(server.submit(1))  # it comes to a busy service
+        released.set()
+        wait(answers, LONG_S)
+        server.submit(2).result(LONG_S)
+    woke = [each.woke for each in read(tmp_path / "requests.jsonl")]
+    assert sum(count for count, _ in woke) == 2
+    assert 0.0 < sum(sum_s for _, sum_s in woke) < time.monotonic() - before_s
+
+
 def test_a_failing_context_leaves_no_request_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     def answering(due_s: float, answer_s: float) -> Any:
         raise OSError("no lane")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,21 @@ def test_the_line_and_the_spread_are_found_again(tmp_path: Path) -> None:
     answer, spread = told
     assert answer.fixed_s == pytest.approx(0.002, rel=0.1) and answer.each_s == pytest.approx(0.0005, rel=0.1)
     assert spread == pytest.approx(0.3, rel=0.05)
+
+
+def test_the_mean_wake_up_is_found_again(tmp_path: Path) -> None:
+    recorder = RequestRecorder(tmp_path / "r", clock=lambda: 0.0)
+    for after_s in (0.001, 0.003):
+        recorder.called(1)
+        recorder.took(1, 0.01)
+        recorder.woke(after_s)
+    recorder.write()
+    found = read(tmp_path / "r")
+    assert len(found) == 1 and found[0].woke[0] == 2
+    told = answer_time([found[0], *found])
+    assert told is not None and told[0].wake_up_s == pytest.approx(0.002)
+    silent = [replace(each, woke=(0, 0.0)) for each in found * 2]
+    assert answer_time(silent) == (replace(told[0], wake_up_s=0.0), told[1])
 
 
 def test_one_size_alone_grows_in_proportion(tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ from ecoshare.values.service import RequestSource, ServiceSpec
 from tests.simulation.trace_files import mistakes, written
 
 HEADER = ",".join((*own.COLUMNS, *SERVICE_COLUMNS))
-GOOD = dict(zip(SERVICE_COLUMNS, ("0.05", "1 2 4", "9", "40", "", "", "7", "3", "0.002", "0.001", "0.1"), strict=True))
+CELLS = ("0.05", "1 2 4", "9", "40", "", "", "7", "3", "0.002", "0.001", "0.0003", "0.1")
+GOOD = dict(zip(SERVICE_COLUMNS, CELLS, strict=True))
 
 
 def row(**cells: str) -> str:
@@ -24,7 +25,7 @@ def row(**cells: str) -> str:
 def test_services_are_read_back_as_they_were_written(tmp_path: Path) -> None:
     arrivals = tmp_path / "day.txt"
     arrivals.write_text("0.5\n0.75\n")
-    answer = AnswerTime(0.002, 0.0005)
+    answer = AnswerTime(0.002, 0.0005, 0.0003)
     sources = [
         RequestSource(rate_per_s=1 / 3, seed=4),
         RequestSource(clients=3, count=50),

@@ -16,8 +16,10 @@ from ecoshare.values.service import RequestSource, ServiceSpec
 ANSWER = AnswerTime(0.01, 0.01)
 
 
-def opened(source: RequestSource | None, queue: int = 4, sizes: tuple[int, ...] = (1, 2, 4)) -> SimulatedRequests:
-    job = TraceJob("s", "s", 0.0, (Phase(1, 0.02),), service=ServiceSpec(1.0, sizes, queue, source), answer=ANSWER)
+def opened(
+    source: RequestSource | None, queue: int = 4, sizes: tuple[int, ...] = (1, 2, 4), answer: AnswerTime = ANSWER
+) -> SimulatedRequests:
+    job = TraceJob("s", "s", 0.0, (Phase(1, 0.02),), service=ServiceSpec(1.0, sizes, queue, source), answer=answer)
     requests = SimulatedRequests(job, "seed")
     requests.open(0.0)
     return requests
@@ -58,6 +60,15 @@ def test_latencies_count_from_the_arrival_not_from_the_batch(tmp_path: Path) -> 
     sums = total(requests.intervals)
     assert sums.p50_s == pytest.approx(0.02, rel=1e-2)
     assert sums.max_s == pytest.approx(0.04 - 0.005, rel=1e-2)
+
+
+def test_a_wake_up_delays_an_idle_service_and_not_a_busy_one(tmp_path: Path) -> None:
+    """The first request waits for it; the second one comes while the first is answered."""
+    requests = opened(arrivals(tmp_path, 0.0, 0.005), sizes=(1,), answer=replace(ANSWER, wake_up_s=0.004))
+    end_s = answer_all(requests)
+    assert end_s == pytest.approx(0.004 + 0.04)
+    sums = total(requests.intervals)
+    assert sums.p50_s == pytest.approx(0.024, rel=1e-2) and sums.max_s == pytest.approx(0.044 - 0.005, rel=1e-2)
 
 
 def test_each_client_of_a_closed_loop_sends_after_its_answer() -> None:

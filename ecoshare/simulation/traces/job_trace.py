@@ -34,13 +34,15 @@ class AnswerTime:
     Attributes:
         fixed_s: Part (s) that does not depend on the number of requests.
         each_s: Part (s) for each request.
+        wake_up_s: Time (s) until an idle service asks for its turn after a request has come. It works on nothing then.
     """
 
     fixed_s: float
     each_s: float = 0.0
+    wake_up_s: float = 0.0
 
     def mean_s(self, size: int) -> float:
-        """Mean time (s) of a batch of `size` requests alone."""
+        """Mean time (s) of a batch of `size` requests alone, without the wake-up."""
         return self.fixed_s + self.each_s * size
 
 

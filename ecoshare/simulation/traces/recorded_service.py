@@ -34,9 +34,15 @@ def answer_time(found: Sequence[RequestInterval]) -> tuple[AnswerTime, float] | 
     sizes = _by_size(found[_WARM:]) or _by_size(found)
     if not sizes:
         return None
-    answer = AnswerTime(*_line(sizes))
+    answer = AnswerTime(*_line(sizes), _wake_up_s(found[_WARM:]))
     variance = np.average([each.log_variance for each in sizes], weights=[each.batches for each in sizes])
     return answer, spread_of(float(variance))
+
+
+def _wake_up_s(found: Iterable[RequestInterval]) -> float:
+    """Mean time (s) until the idle service asked for its turn; 0 if it is not known."""
+    counts, sums_s = [each.woke[0] for each in found], [each.woke[1] for each in found]
+    return sum(sums_s) / sum(counts) if sum(counts) else 0.0
 
 
 def spread_of(log_variance: float) -> float:

@@ -2,13 +2,14 @@
 
 ::
 
-    p99_s,batch,queue,rate_per_s,clients,arrivals,count,seed,fixed_s,each_s,spread
-    0.05,1 2 4 8,256,40,,,,0,0.002,0.001,0.1        40 requests a second, drawn; a batch of n takes 2 ms + n x 1 ms
-    0.02,1,256,,,day.txt,,,0.004,,                  times (s) from a file beside the trace, one a line
-    0.05,1 2,256,,3,,1000,,0.002,0.001,             three clients, each sends when it has its answer; 1000 requests
+    p99_s,batch,queue,rate_per_s,clients,arrivals,count,seed,fixed_s,each_s,wake_up_s,spread
+    0.05,1 2 4 8,256,40,,,,0,0.002,0.001,0.0003,0.1   40 requests a second, drawn; a batch of n takes 2 ms + n x 1 ms
+    0.02,1,256,,,day.txt,,,0.004,,,                   times (s) from a file beside the trace, one a line
+    0.05,1 2,256,,3,,1000,,0.002,0.001,,              three clients, each sends when it has its answer; 1000 requests
 
-Without `count`, a file has a last request; the other sources go on until all other jobs have ended. `spread` is the
-standard deviation of a batch's time / its mean. A job beside services may have one, too: that of its iterations.
+An idle service sees a request after `wake_up_s`. Without `count`, a file has a last request; the other sources go on
+until all other jobs have ended. `spread` is the standard deviation of a batch's time / its mean. A job beside services
+may have one, too: that of its iterations.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ SERVICE_COLUMNS = (
     "seed",
     "fixed_s",
     "each_s",
+    "wake_up_s",
     "spread",
 )
 
@@ -65,7 +67,7 @@ class ServiceColumns:
             self._sheet.wrong(row, self._places[given[0]], "a service has a target, and the column p99_s is empty")
             return None
         target_s = self._sheet.positive(row, self._places["p99_s"])
-        answer = AnswerTime(self._number(row, "fixed_s"), self._number(row, "each_s"))
+        answer = AnswerTime(*(self._number(row, name) for name in ("fixed_s", "each_s", "wake_up_s")))
         if not answer.mean_s(1) > 0.0:
             self._sheet.wrong(row, self._places["fixed_s"], "the time of a batch, fixed_s + each_s, is above 0")
         elif answer.mean_s(1) > target_s:
@@ -133,6 +135,7 @@ def cells(job: TraceJob) -> list[str]:
         _known(source.seed),
         repr(answer.fixed_s),
         repr(answer.each_s),
+        _known(answer.wake_up_s),
         _known(job.spread),
     ]
 
