@@ -173,7 +173,7 @@ def test_a_journal_stays_for_another_process(found: FakeDriver, tmp_path: Path) 
         "from ecoshare.devices.restore_in_time import mend_in_time\n"
         "from ecoshare.devices.state_folder import StateFolder\n"
         "driver_answers.SETS_WITHIN_S = 0.5\n"
-        "print(mend_in_time(Path(sys.argv[1]), StateFolder.of_this_user())[0].outcome.value)\n"
+        "print(mend_in_time(Path(sys.argv[1]), StateFolder.of_this_user())[0].outcome.value, flush=True)\n"
     )
     command = [sys.executable, "-c", program, str(path)]
     environment = {**os.environ, **found.environment}
