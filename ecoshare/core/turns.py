@@ -105,6 +105,8 @@ def next_holder(
     turn if all waiting jobs could still be served within the bound afterwards, the longest wait first. Otherwise the
     job with the longest wait gets it. The job with the least service itself counts among those still to be served, as a
     margin. It does not count if it was away: in a lane of few jobs, the margin would keep it from coming in early.
+    A service with answers that take longer than the bound has no claim to be served within it: its turns would follow
+    each short wait of its own, and leave the other jobs far less than their shares.
 
     A service that is `pressing` goes before the job that is chosen so, unless that job has waited beyond the bound: it
     has an iteration then, even if services could use all the time. If the chosen job is a service, the service that is
@@ -132,9 +134,10 @@ def _fairest(contenders: Sequence[Contender], now_s: float, turn_s: float, bound
     first = min(each.rank for each in contenders)
     waiting = sorted((each for each in contenders if each.rank == first), key=lambda each: (each.since_s, each.slot))
     least = min(waiting, key=lambda each: (each.service_s, each.since_s, each.slot))
-    served = [each for each in waiting if each is not least or not each.back]
+    bounded = [each for each in waiting if each.due_s == math.inf or each.needs_s <= bound_s]
+    served = [each for each in bounded if each is not least or not each.back]
     if any(now_s - each.since_s + (turns + 1) * turn_s > bound_s for turns, each in enumerate(served)):
-        return waiting[0]
+        return bounded[0]
     return least
 
 

@@ -32,6 +32,7 @@ class ServiceChecks:
     document: Document
     paths: JobPaths
     _traces: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
+    _ports: dict[str, str] = field(default_factory=dict)
 
     def mistakes(self, job: Mapping, defaults: Node | None, where: str) -> Iterator[Mistake]:
         """Mistakes of a job with a service; none for any other job.
@@ -55,6 +56,9 @@ class ServiceChecks:
                 what = f"{why}, and 'defaults' set {key!r}: write `{key}: {(allowed or 'null').split()[0]}` here"
                 yield self.document.source.mistake(service.start, f"{where}.service", what)
         yield from self._trace_mistakes(_value(service, "requests"), f"{where}.service.requests")
+        port = _value(service, "port")
+        if isinstance(port, Scalar) and (first := self._ports.setdefault(port.text, where)) != where:
+            yield self.document.source.mistake(port.start, f"{where}.service.port", f"{first} has this port already")
 
     def _trace_mistakes(self, requests: Node | None, where: str) -> Iterator[Mistake]:
         trace, task = _value(requests, "trace"), _value(requests, "task")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Annotated, Final, Self
+from urllib.parse import SplitResult, urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -28,6 +29,12 @@ RETRIES: Final = 100
 _MOST_WAITING: Final = 1_000_000
 _FASTEST: Final = 1e6
 """Largest factor of `speed` and most requests a second."""
+
+_LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
+"""Hosts of servers on this machine, as a URL names them."""
+
+_TOGETHER: Final = ("sleep", "wake", "port")
+"""Keys of a server with a scheduler of its own. A service has all of them or none."""
 
 Place = tuple[int | str, ...]
 
@@ -67,6 +74,25 @@ def _check_batch(sizes: tuple[int, ...]) -> tuple[int, ...]:
     return sizes
 
 
+def _read_url(value: object) -> object:
+    text = value if isinstance(value, str) else ""
+    try:
+        url = urlsplit(text)
+        is_good = url.scheme == "http" and url.hostname in _LOOPBACK and url.port != 0
+    except ValueError:  # a port above 65535, or half of a bracket
+        is_good = False
+    # `urlsplit` drops some control characters, and leaves others that no request line may have.
+    is_sendable = text.isascii() and text.isprintable() and not {" ", "#"} & set(text)
+    if not is_good or not is_sendable or "@" in url.netloc:
+        hosts = ", ".join(_LOOPBACK)
+        raise ValueError(f"expected a URL such as http://127.0.0.1:8000/sleep (host: {hosts}), got {quoted(value)}")
+    return text
+
+
+def _origin(url: SplitResult) -> tuple[str | None, int]:
+    return url.hostname, url.port or 80
+
+
 def _read_task(value: object) -> object:
     if not isinstance(value, str) or not value.strip():
         raise ValueError(f"expected the id of a task in the trace, got {quoted(value)}")
@@ -88,6 +114,7 @@ BatchSizes = Annotated[
 ]
 PositiveNumber = Annotated[float, Field(gt=0, le=_FASTEST), BeforeValidator(fields.read_number)]
 TaskId = Annotated[str, BeforeValidator(_read_task)]
+LoopbackUrl = Annotated[str, BeforeValidator(_read_url), WithJsonSchema({"type": "string", "format": "uri"})]
 
 
 class RequestConfig(_Model):
@@ -151,6 +178,10 @@ class RequestConfig(_Model):
 class ServiceConfig(_Model):
     """A job that answers requests, 99 of 100 within a target time."""
 
+    model_config = ConfigDict(
+        json_schema_extra={"dependentRequired": {key: [each for each in _TOGETHER if each != key] for key in _TOGETHER}}
+    )
+
     p99_s: Target = Field(
         alias="p99",
         description=(
@@ -172,6 +203,46 @@ class ServiceConfig(_Model):
     requests: RequestConfig | None = Field(
         default=None, description="Requests that ecoshare makes itself; by default they come from outside."
     )
+    sleep: LoopbackUrl | None = Field(
+        default=None,
+        description=(
+            "URL on this machine that puts a server with a scheduler of its own to sleep, such as "
+            "`http://127.0.0.1:8000/sleep`. ecoshare sends it a POST while no request is due."
+        ),
+    )
+    wake: LoopbackUrl | None = Field(
+        default=None, description="URL of the same server that wakes it. It is needed with `sleep`."
+    )
+    port: Annotated[fields.PositiveInteger, Field(le=65535)] | None = Field(
+        default=None,
+        description=(
+            "Port of 127.0.0.1 at which ecoshare listens for the clients of a server with `sleep`, and passes their "
+            "requests on."
+        ),
+    )
+
+    @model_validator(mode="after")
+    def _check_sleep(self) -> Self:
+        given = [key for key in _TOGETHER if getattr(self, key) is not None]
+        if not given:
+            return self
+        if missing := [key for key in _TOGETHER if key not in given]:
+            keys = " and ".join(map(repr, missing))
+            is_missing = f"the key {keys} is missing" if len(missing) == 1 else f"the keys {keys} are missing"
+            raise ValueError(f"{is_missing}: a server that sleeps has 'sleep', 'wake' and 'port'")
+        problems: list[tuple[Place, str]] = [
+            ((key,), f"a server that sleeps has a scheduler of its own, and so no {key!r} here")
+            for key in ("batch", "queue", "requests")
+            if getattr(self, key)
+        ]
+        sleep, wake = (_origin(urlsplit(url or "")) for url in (self.sleep, self.wake))
+        if sleep != wake:
+            problems.append((("wake",), "expected the host and the port of 'sleep': one server has both URLs"))
+        if self.port in (sleep[1], wake[1]):
+            problems.append((("port",), f"{self.port} is the port of the server: clients ask at another one"))
+        if problems:
+            raise _mistaken("service", problems)
+        return self
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -189,4 +260,7 @@ class ServiceConfig(_Model):
             batch_sizes=self.batch,
             queue=self.queue if self.queue is not None else max(QUEUE, *self.batch, 1),
             requests=self.requests.source if self.requests is not None else None,
+            sleep=self.sleep or "",
+            wake=self.wake or "",
+            port=self.port or 0,
         )

@@ -326,6 +326,10 @@ def run(launch: LaunchAttempt, forked: bool) -> None:
 def _job_of(launch: LaunchAttempt) -> HookedJob:
     if launch.service is None:
         return HookedJob(launch)
+    if launch.service.get("sleep"):
+        from ecoshare.lane.sleeping_job import SleepingJob
+
+        return SleepingJob(launch)
     from ecoshare.lane.service_job import ServiceJob
 
     return ServiceJob(launch)

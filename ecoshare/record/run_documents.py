@@ -60,6 +60,9 @@ class _Service(_Written):
     batch_sizes: list[Whole] = []
     queue: Whole
     requests: _Requests | None = None
+    sleep: str = ""
+    wake: str = ""
+    port: Count = 0
 
 
 class _Job(_Written):

@@ -82,12 +82,18 @@ class ServiceSpec:
         batch_sizes: Batch sizes that may be used, in ascending order; empty for those that the program names.
         queue: Most requests that wait at once; further ones are refused.
         requests: Requests that ecoshare makes; None if they come from outside.
+        sleep: URL that puts a server with a scheduler of its own to sleep; empty for any other service.
+        wake: URL that wakes such a server, of the same origin.
+        port: Port at which ecoshare listens for the clients of such a server.
     """
 
     p99_s: float
     batch_sizes: tuple[int, ...] = ()
     queue: int = QUEUE
     requests: RequestSource | None = None
+    sleep: str = ""
+    wake: str = ""
+    port: int = 0
 
     @property
     def is_open_ended(self) -> bool:

@@ -179,6 +179,16 @@ def test_services_that_hand_over_to_each_other_make_room_for_a_job_past_the_boun
     assert after_boundary(holder._replace(due_s=math.inf), waits, bound_s=7.5) == 0, "a quantum is as long as it is"
 
 
+def test_a_service_with_long_answers_has_its_share_and_no_more() -> None:
+    """If it failed, a server that needs seconds to wake would have its turn after each iteration of a neighbour."""
+    holder, service = Contender(0, 0, 50.0, 10.0), Contender(1, 0, 60.0, 1.0, True, needs_s=2.0, due_s=30.0)
+    assert after_boundary(holder, service, used_up=True, bound_s=1.0) == 0
+    assert after_boundary(holder, service._replace(needs_s=0.5), used_up=True, bound_s=1.0) == 1
+    assert after_boundary(holder, service._replace(service_s=49.0), bound_s=1.0) == 1, "it has had less"
+    assert after_boundary(holder, service._replace(due_s=11.0), bound_s=1.0) == 1, "it would be late"
+    assert after_boundary(holder, service._replace(due_s=math.inf), used_up=True, bound_s=1.0) == 1
+
+
 def test_a_job_that_has_waited_past_the_bound_goes_before_services() -> None:
     waits = Contender(0, 0, 1.0, 2.0, needs_s=3.0)
     service = Contender(1, 0, 5.0, 9.0, needs_s=1.0, due_s=11.0)

@@ -19,7 +19,7 @@ def written_in(language: str) -> list[Block]:
 
 
 def test_the_job_file_of_the_page_has_two_services(tmp_path: Path) -> None:
-    [block] = written_in("yaml")
+    block, _ = written_in("yaml")
     for script in ("serve.py", "ranker.py", "train.py"):
         (tmp_path / script).touch()
     (tmp_path / "day.csv").write_text("arrival_s\n0.5\n1.5\n")
@@ -29,6 +29,14 @@ def test_the_job_file_of_the_page_has_two_services(tmp_path: Path) -> None:
     detector, ranker = jobs["detector"], jobs["ranker"]
     assert detector is not None and ranker is not None and ranker.requests is not None
     assert (detector.p99_s, ranker.p99_s, ranker.queue, ranker.requests.speed) == (0.05, 0.02, 256, 10.0)
+
+
+def test_the_job_file_of_the_page_has_a_server_that_sleeps(tmp_path: Path) -> None:
+    _, block = written_in("yaml")
+    (tmp_path / "train.py").touch()
+    (tmp_path / "jobs.yaml").write_text(block.text)
+    llm = load(tmp_path / "jobs.yaml").jobs[0].service
+    assert llm is not None and llm.port == 8700 and llm.sleep == "http://127.0.0.1:8000/sleep?level=1"
 
 
 @pytest.mark.slow

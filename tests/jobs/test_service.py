@@ -45,6 +45,14 @@ def test_requests_that_are_drawn(folder: Path) -> None:
     assert closed.requests == RequestSource(clients=4) and closed.is_open_ended
 
 
+def test_a_server_that_sleeps(folder: Path) -> None:
+    urls = "sleep: 'http://localhost:8000/sleep?level=1', wake: http://localhost:8000/wake_up"
+    found = spec(folder, f"{{p99: 2 s, {urls}, port: 8700}}")
+    assert (found.sleep, found.wake) == ("http://localhost:8000/sleep?level=1", "http://localhost:8000/wake_up")
+    assert found.port == 8700 and found.is_open_ended
+    assert spec(folder, "{p99: 2 s, sleep: 'http://[::1]/s', wake: 'http://[::1]:80/w', port: 81}").port == 81
+
+
 def test_the_queue_holds_the_largest_batch(folder: Path) -> None:
     """If it failed, a job file would have to say how long the queue is, only because a batch is large."""
     assert spec(folder, "{p99: 1 s}") == ServiceSpec(1.0, (), QUEUE)
@@ -81,6 +89,7 @@ def test_a_service_is_no_default(folder: Path) -> None:
         ServiceSpec(0.05),
         ServiceSpec(0.05, (1, 4), 16, RequestSource(arrivals="/x/arrivals.txt")),
         ServiceSpec(0.05, requests=RequestSource(rate_per_s=2.5, count=3, seed=-1)),
+        ServiceSpec(2.0, sleep="http://[::1]/sleep?level=1", wake="http://[::1]/wake_up", port=8700),
     ],
 )
 def test_a_service_survives_json(service: ServiceSpec) -> None:
@@ -96,7 +105,7 @@ def test_a_service_survives_json(service: ServiceSpec) -> None:
 def test_the_keys_are_in_the_schema_and_described() -> None:
     schema = json_schema()["$defs"]
     keys = {model: schema[model]["properties"] for model in ("ServiceConfig", "RequestConfig")}
-    assert list(keys["ServiceConfig"]) == ["p99", "batch", "queue", "requests"]
+    assert list(keys["ServiceConfig"]) == ["p99", "batch", "queue", "requests", "sleep", "wake", "port"]
     assert list(keys["RequestConfig"]) == ["trace", "task", "speed", "rate", "seed", "clients", "count"]
     assert [key for each in keys.values() for key, field in each.items() if not field.get("description")] == []
 
@@ -135,6 +144,10 @@ WORDS = {
     "{CONTINUOUS}": "a continuous load has no times: each request follows an answer, as with `requests: {clients: 1}`",
 }
 """Words of messages that would make the lines of the table too long."""
+
+WORDS["{URL}"] = "expected a URL such as http://127.0.0.1:8000/sleep (host: 127.0.0.1, ::1, localhost), got"
+WORDS["{ALL}"] = "a server that sleeps has 'sleep', 'wake' and 'port'"
+WORDS["{OWN}"] = "a server that sleeps has a scheduler of its own, and so no"
 
 CASES = r"""
 === several at once
@@ -221,6 +234,43 @@ jobs:
 6:69: jobs[3].service.requests.trace: two.json:1:41: {CONTINUOUS}
 7:69: jobs[4].service.requests.trace: expected a path, got ''
 8:69: jobs[5].service.requests.trace: expected a path, got a list
+=== servers that sleep
+version: 1
+jobs:
+- {name: a, script: train.py, service: {p99: 1 s, sleep: http://10.0.0.1:8000/sleep, wake: 5, port: 70000}}
+- {name: b, script: train.py, service: {p99: 1 s, sleep: https://localhost/s, wake: 'http://localhost:99999/', port: x}}
+- {name: c, script: train.py, service: {p99: 1 s, sleep: 'http://a@localhost/s', wake: 'http://localhost/a b', port: 0}}
+- {name: d, script: train.py, service: {p99: 1 s, sleep: http://localhost:8000/s}}
+- {name: e, script: train.py, service: {p99: 1 s, wake: http://localhost:8000/w, port: 8700}}
+- name: f
+  script: train.py
+  service:
+    p99: 1 s
+    sleep: http://localhost:8000/sleep
+    wake: http://localhost:8001/wake
+    port: 8000
+    batch: [1]
+    queue: 4
+    requests: {rate: 1}
+- {name: g, script: train.py, service: {p99: 1 s, sleep: 'http://[::1]:9/s', wake: 'http://[::1]:9/w', port: 8700}}
+--- mistakes
+3:58: jobs[0].service.sleep: {URL} 'http://10.0.0.1:8000/sleep'
+3:92: jobs[0].service.wake: {URL} '5'
+3:101: jobs[0].service.port: expected at most 65,535, got '70000'
+4:58: jobs[1].service.sleep: {URL} 'https://localhost/s'
+4:85: jobs[1].service.wake: {URL} 'http://localhost:99999/'
+4:118: jobs[1].service.port: expected a whole number, got 'x'
+5:58: jobs[2].service.sleep: {URL} 'http://a@localhost/s'
+5:88: jobs[2].service.wake: {URL} 'http://localhost/a b'
+5:118: jobs[2].service.port: expected at least 1, got '0'
+6:40: jobs[3].service: the keys 'wake' and 'port' are missing: {ALL}
+7:40: jobs[4].service: the key 'sleep' is missing: {ALL}
+13:11: jobs[5].service.wake: expected the host and the port of 'sleep': one server has both URLs
+14:11: jobs[5].service.port: 8000 is the port of the server: clients ask at another one
+15:12: jobs[5].service.batch: {OWN} 'batch' here
+16:12: jobs[5].service.queue: {OWN} 'queue' here
+17:15: jobs[5].service.requests: {OWN} 'requests' here
+18:110: jobs[6].service.port: jobs[4] has this port already
 === keys that exclude a service
 version: 1
 defaults: {timeout: 1 min}

@@ -115,3 +115,6 @@ def test_a_trace_that_was_changed_after_the_job_file_was_read(tmp_path: Path) ->
 def test_notes_of_the_plan_say_until_when_services_go_on(tmp_path: Path) -> None:
     assert "serves serves until Ctrl-C" in planned(tmp_path).notes
     assert not [note for note in planned(tmp_path, requests={"trace": "day.csv"}).notes if "serves" in note]
+    sleeps = {"sleep": "http://localhost:8000/sleep", "wake": "http://localhost:8000/wake", "port": 8700}
+    note = "serves sleeps while other jobs of its lane have the turn: clients ask it at http://127.0.0.1:8700"
+    assert note in planned(tmp_path, **sleeps).notes

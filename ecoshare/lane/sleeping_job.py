@@ -1,0 +1,101 @@
+"""A server with a scheduler of its own inside its process: it has the turn while it is awake, and sleeps else.
+
+::
+
+    clients ──► front ──► server, in any threads and child processes of this one
+                  │
+                  └── keeper: takes the turn, wakes the server ... puts it to sleep, leaves the turn
+
+Nothing of the server is watched: neither its calls of modules nor the child processes that it starts.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from contextlib import suppress
+from typing import NoReturn
+
+from ecoshare.lane.awake_turn import AwakeTurn
+from ecoshare.lane.messages import LaunchAttempt
+from ecoshare.lane.service_job import ServiceJob
+from ecoshare.serving.batch_worker import one_line
+from ecoshare.serving.front import Front
+from ecoshare.serving.request_record import RequestRecorder
+from ecoshare.serving.sleeping_server import SleepingServer
+
+
+class SleepingJob(ServiceJob):
+    """Server of this process, and of those that it starts."""
+
+    def __init__(self, launch: LaunchAttempt) -> None:
+        """Prepare the server.
+
+        Args:
+            launch: The attempt that runs.
+        """
+        super().__init__(launch)
+        turn = self._turns[0]
+        self._server = SleepingServer(
+            AwakeTurn(turn, self._trace, self._drain, lambda: self._answer(turn)),
+            self._spec.sleep,
+            self._spec.wake,
+            _say,
+            self._give_up,
+            lambda sleeps: self._write(whole=sleeps),
+        )
+        self._front: Front | None = None
+
+    def start(self) -> None:
+        """Listen for clients. No turn is taken before the server listens, too.
+
+        Raises:
+            SystemExit: The port cannot be used.
+        """
+        signal.signal(signal.SIGTERM, self._terminated)
+        recorder = RequestRecorder(self._launch.requests_path, self._launch.opened_s)
+        try:
+            self._front = Front(self._spec.port, self._spec.p99_s, recorder)
+        except OSError as error:
+            raise SystemExit(f"port {self._spec.port}: {error.strerror}") from None
+        self._front.start(self._server)
+        threading.Thread(target=self._keep, name="ecoshare-sleep", daemon=True).start()
+
+    def end(self) -> None:
+        """Write what is left. The supervisor passes the turn on when the process is gone."""
+        if os.getpid() == self._pid:  # else a child that the server has forked
+            self._write(whole=True)
+            super().end()
+
+    def watch_torch(self) -> None:
+        """Limit the memory of this process, and watch nothing."""
+        import torch
+
+        if self._launch.device == "cuda":
+            torch.cuda._lazy_call(self._begin_cuda)  # type: ignore[no-untyped-call]
+
+    def watch_children(self) -> None:
+        """Do nothing: child processes of the server sleep with it."""
+
+    def _keep(self) -> None:
+        try:
+            self._server.keep()
+        except Exception as error:  # the device has failed
+            self._give_up(one_line(error))
+
+    def _write(self, whole: bool) -> None:
+        if self._front is not None:
+            self._front.write(whole)
+
+    def _give_up(self, why: str) -> NoReturn:
+        """End the process, and with it all that the server has started. SIGTERM could let it end well."""
+        self.end()
+        _say(f"{why}; so it ends")
+        os._exit(1)
+
+
+def _say(line: str) -> None:
+    with suppress(OSError, ValueError):  # the script has closed the stream
+        print(line, file=sys.stderr, flush=True)
