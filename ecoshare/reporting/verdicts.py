@@ -24,8 +24,11 @@ def verdicts(summary: RunSummary) -> list[str]:
 def sharing(summary: RunSummary) -> str:
     """Time and joules that sharing saved or cost against one job after the other, with errors, in a sentence.
 
-    The sentence gives the reason if they are not known. It is empty if fewer than two jobs ran.
+    The sentence gives the reason if they are not known. It is empty if fewer than two jobs ran. In a run with services it
+    is about their targets: savings are those of iterations.
     """
+    if any(job.service is not None for job in summary.jobs):
+        return _served(summary)
     if sum(job.attempts > 0 for job in summary.jobs) < 2:
         return ""
     baseline = summary.baseline
@@ -58,6 +61,23 @@ def sharing(summary: RunSummary) -> str:
     each = " on each device" if len(summary.devices) > 1 else ""
     takes = f"one after the other{each} takes {' and '.join(alone)} by the profiles"
     return f"sharing {' and '.join(told)}: {takes}{source}"
+
+
+def _served(summary: RunSummary) -> str:
+    """Whether services kept their targets; one service with its latency."""
+    services = [(job.name, job.service) for job in summary.jobs if job.service is not None]
+    told = [(name, each, each.p99_s) for name, each in services if each.p99_s is not None]
+    if not told:
+        return f"{listed([name for name, _ in services])} answered no request"
+    if len(services) == 1:
+        ((name, each, p99_s),) = told
+        in_time = f"{each.answered - each.late} of {counted(each.arrived, 'request')} in time"
+        return f"{name} answered {in_time}: p99 {format_duration(p99_s)}, target {format_duration(each.target_s)}"
+    met = sum(each.met is True for _, each in services)
+    silent = len(services) - len(told)
+    return f"{met} of {counted(len(services), 'service')} kept their targets" + (
+        f", and {silent} had no requests" if silent else ""
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from ecoshare.record.energy_summary import DeviceEnergy
 from ecoshare.record.job_summary import JobSummary
 from ecoshare.record.profile_doubts import too_fast, uncertain
 from ecoshare.record.run_summary import RunSummary
+from ecoshare.record.service_summary import ServiceSummary
 from ecoshare.reporting.verdicts import sharing
 from tests.reporting.profiles import PROFILE
 
@@ -102,3 +103,17 @@ def test_the_first_line_says_why_nothing_is_known() -> None:
     told = sharing(summary(baseline={"unknown": tuple(reasons)}))
     assert told == f"what sharing saved is not known: {reasons[0]}, and 1 more"
     assert sharing(summary(jobs=(ONE,))) == "", "one job alone shares nothing"
+
+
+def service(name: str, **changes: Any) -> JobSummary:
+    found = {"target_s": 0.05, "met": True, "arrived": 200, "answered": 200, "late": 1, "p99_s": 0.04}
+    return JobSummary(name, "s", attempts=1, service=ServiceSummary(**{**found, **changes}))
+
+
+def test_the_first_line_of_a_run_with_services_is_about_their_targets() -> None:
+    silent = {"met": None, "arrived": 0, "answered": 0, "late": 0, "p99_s": None}
+    one, late, idle = service("a"), service("b", met=False, p99_s=0.06), service("c", **silent)
+    assert sharing(summary(jobs=(one, ONE))) == "a answered 199 of 200 requests in time: p99 40 ms, target 50 ms"
+    assert sharing(summary(jobs=(one, late, ONE))) == "1 of 2 services kept their targets"
+    assert sharing(summary(jobs=(one, idle))) == "1 of 2 services kept their targets, and 1 had no requests"
+    assert sharing(summary(jobs=(idle,))) == "c answered no request"
