@@ -21,6 +21,9 @@ CONTROL = "nvidia-cuda-mps-control"
 _DEFAULT_PIPES = Path("/tmp/nvidia-mps")  # the driver's default
 _ANSWER_S = 10.0
 
+BEHIND: dict[str, str | None] = {"CUDA_MPS_CLIENT_PRIORITY": "1"}
+"""Variables that give a client the lower of the two priorities, which are 0 (normal) and 1 (below normal)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Daemon:

@@ -24,8 +24,8 @@ def verdicts(summary: RunSummary) -> list[str]:
 def sharing(summary: RunSummary) -> str:
     """Time and joules that sharing saved or cost against one job after the other, with errors, in a sentence.
 
-    The sentence gives the reason if they are not known. It is empty if fewer than two jobs ran. In a run with services it
-    is about their targets: savings are those of iterations.
+    The sentence gives the reason if they are not known. It is empty if fewer than two jobs ran. In a run with services
+    it is about their targets: savings are those of iterations.
     """
     if any(job.service is not None for job in summary.jobs):
         return _served(summary)

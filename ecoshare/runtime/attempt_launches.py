@@ -43,6 +43,7 @@ class AttemptLaunches:
         self._attempts, self._limits, self._measures_answers = attempts, limits, measures_answers
         self._ports = LoopbackPorts()
         self._environments: dict[tuple[str, ...], dict[str, str | None]] = {}  # key: names of devices
+        self._serves = any(job.spec.service is not None for job in plan.jobs)
 
     def launch(self, command: StartJob, own: LiveAttempt, names: Sequence[str], process_bytes: int) -> LaunchAttempt:
         """Message that starts an attempt.
@@ -63,7 +64,7 @@ class AttemptLaunches:
             [(self._attempts.tables[lane].path, slot) for lane, slot in own.places],
             self._folder.job(command.job),
             [self._plan.device(name) for name in names],
-            self._environment(tuple(names)),
+            {**self._environment(tuple(names)), **self._behind(own)},
             self._opened_s,
             process_bytes=process_bytes,
             context_bytes=self._limits.context_bytes(job.spec.job_class),
@@ -71,6 +72,10 @@ class AttemptLaunches:
             gang_table=self._attempts.gang_table(command.id, job.ranks) if job.ranks else "",
             measures_answers=self._measures_answers,
         )
+
+    def _behind(self, own: LiveAttempt) -> dict[str, str | None]:
+        """Variables that let a job in another lane of the device give way to services."""
+        return self._sharing.behind if self._serves and own.job.spec.service is None else {}
 
     def close(self) -> None:
         """Give the ports back. No more launches follow."""

@@ -61,7 +61,7 @@ class Nvidia:
         """
         exclusive = [each for each in devices if each.compute_mode == "exclusive_process"]
         if (found := mps.running()) is not None:
-            return ContextSharing(f"MPS daemon found at {found.pipes}", True, found.environment)
+            return ContextSharing(f"MPS daemon found at {found.pipes}", True, found.environment, mps.BEHIND)
         if lanes == 1 and not exclusive:
             return ContextSharing("one lane: jobs take turns, each with a context of its own")
         try:
@@ -73,7 +73,8 @@ class Nvidia:
                     "ecoshare never changes the compute mode; its administrator can",
                 ) from error
             return ContextSharing(f"lanes alternate by the driver's time slices: {error}")
-        return ContextSharing("MPS daemon started for this run", True, daemon.environment, partial(mps.end, daemon))
+        end = partial(mps.end, daemon)
+        return ContextSharing("MPS daemon started for this run", True, daemon.environment, mps.BEHIND, end)
 
     def memory_transfer(self, device: DeviceInfo, environment: Mapping[str, str]) -> CudaMemoryTransfer:
         """Transfer by the driver's checkpoint calls.
