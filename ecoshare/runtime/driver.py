@@ -277,7 +277,8 @@ class Driver:
                 self._handle(WorkOver(self.now_s()))
             await asyncio.sleep(0)  # lets a Ctrl-C in, even if the queue is never empty
             more = self.core.live_jobs or self.core.open_sweeps or (self._arrivals.to_come and not self.core.stopping)
-            if not more and self.core.lanes and not any(each.windows for each in self.sessions.values()):
+            is_measuring = any(each.windows for each in self.sessions.values())
+            if not more and self.core.lanes and not is_measuring and self._queue.empty():
                 return
 
     def _handle(self, event: Event) -> None:
