@@ -43,7 +43,7 @@ ecoshare.serve(handler).run()
 def test_the_setting_and_the_batch_of_a_service_are_searched_by_its_requests(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
     (tmp_path / "serves.py").write_text(SERVES)
-    service = {"p99": "120 ms", "batch": [1, 2, 4], "requests": {"rate": 120}}
+    service = {"p99": "120 ms", "batch": [1, 2, 4], "requests": {"rate": 60}}
     jobs: list[dict[str, Any]] = [{"name": "serves", "script": "serves.py", "service": service}]
     jobs.append(WAITS.job(100_000, "--responds", "--until", "over"))
     (tmp_path / "jobs.yaml").write_text(yaml.safe_dump({"version": 1, "jobs": jobs}))
@@ -66,7 +66,7 @@ def test_the_setting_and_the_batch_of_a_service_are_searched_by_its_requests(tmp
     for each in measured:
         if each.status is MeasurementStatus.MEASURED:
             assert each.services["serves"].arrived > 100 and each.times_s.keys() == {"waits"}
-            assert each.services["serves"].rate_per_s == pytest.approx(120.0, rel=0.2)
+            assert each.services["serves"].rate_per_s == pytest.approx(60.0, rel=0.2)
     assert machine.driver.gpu(0).settings() == BEFORE
     _batches_were_limited(machine.entries(), read(machine.folder / "ecoshare-runs/latest/jobs/serves" / REQUESTS))
 
