@@ -11,17 +11,17 @@ A setting is judged by requests: it keeps the target if their p99 does.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ecoshare.advisers.service_search import ServiceMeasurement, ServiceSearch, ServiceSearchEnding, TrainingBeside
-from ecoshare.advisers.setting_evaluation import PackedJob, SettingScore
+from ecoshare.advisers.setting_evaluation import PackedJob, SettingScore, saved_part
 from ecoshare.advisers.setting_search import JudgedMeasurement
 from ecoshare.values.goal import TUNING_LIMIT
 from ecoshare.values.measurement import Measurement, MeasurementStatus
 from ecoshare.values.setting import BATCH
 from tuner import Knob, Role, ServiceLoad, Setting, Space
 
-MOST_SETTINGS = 3_000
+MOST_WITH_BATCHES = 3_000
 """Most settings with all batch sizes together."""
 
 
@@ -46,7 +46,7 @@ def with_batch(space: Space, default: Setting, sizes: Sequence[int]) -> tuple[Sp
 
     The smallest sizes are left out if there are too many settings: a batch grows only as large as requests make it.
     """
-    kept = [float(size) for size in sizes[-max(1, MOST_SETTINGS // len(space)) :]]
+    kept = [float(size) for size in sizes[-max(1, MOST_WITH_BATCHES // len(space)) :]]
     if len(kept) < 2:
         return space, dict(default)
     knob = Knob(BATCH, tuple(kept), Role.WORK_SIZE)
@@ -160,8 +160,7 @@ class ServicePackingSearch:
     def saved(self) -> float | None:
         """Part of the default's joules that the best setting saves; None if no setting keeps the target."""
         best = self.best
-        judged, default = None if best is None else self.judged(best), self.judged(self.default)
-        return None if judged is None or default is None else 1.0 - judged.energy / default.energy
+        return saved_part(None if best is None else self.judged(best), self.judged(self.default))
 
     def _numbers(self, found: Measurement) -> ServiceMeasurement:
         """Numbers of a measurement, as the search takes them."""
@@ -179,13 +178,10 @@ class ServicePackingSearch:
         )
 
     def _keep(self, setting: Mapping[str, float | str], found: Measurement) -> JudgedMeasurement:
-        score = self._score(found)
-        own = JudgedMeasurement(len(self.measurements) + 1, dict(setting), found, score)
-        if score is not None:
-            is_best = self.best == own.requested
-            own = JudgedMeasurement(
-                own.number, own.requested, found, score, score.interference, score.feasible, is_best
-            )
+        own = JudgedMeasurement(len(self.measurements) + 1, dict(setting), found)
+        if (score := self._score(found)) is not None:
+            is_best, slower = self.best == own.requested, score.interference
+            own = replace(own, score=score, interference=slower, feasible=score.feasible, best=is_best)
         self.measurements.append(own)
         return own
 

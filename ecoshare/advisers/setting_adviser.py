@@ -25,6 +25,9 @@ from ecoshare.values.packing import Packing
 from ecoshare.values.setting import AS_FOUND, BATCH, Setting, setting_of
 from tuner import Prior, Space
 
+Search = SettingSearch | ServicePackingSearch
+"""Search of one packing: by iterations, or by the requests of its service."""
+
 Value = TypeVar("Value")
 
 _MOST_DEFAULTS = 3
@@ -43,7 +46,7 @@ class PackingSearch:
     """
 
     packing: Packing
-    search: SettingSearch | ServicePackingSearch | None = None
+    search: Search | None = None
     measurements: list[tuple[Measurement, JudgedMeasurement | None]] = field(default_factory=list)
     ending: str = ""
 
@@ -167,7 +170,7 @@ class TunerAdviser:
         self._note(own, found, own.search.measurements[0])
         return self._next(own, own.search)
 
-    def _told(self, own: PackingSearch, search: SettingSearch | ServicePackingSearch, found: Measurement) -> Advice:
+    def _told(self, own: PackingSearch, search: Search, found: Measurement) -> Advice:
         told = search.told(_with_power(found))
         self._note(own, found, told)
         left = self._space()
@@ -181,7 +184,7 @@ class TunerAdviser:
             return self._over(own, SearchEnding.BUDGET.value)
         return self._next(own, search)
 
-    def _of_same_jobs(self, search: SettingSearch | ServicePackingSearch, found: Measurement) -> Measurement:
+    def _of_same_jobs(self, search: Search, found: Measurement) -> Measurement:
         """Measurement under the names of the jobs that the search began with, matched by class."""
         stands = self._stands(search, [*found.times_s, *found.services])
         if all(own == name for own, name in stands.items()):
@@ -193,7 +196,7 @@ class TunerAdviser:
         times_s, shares, rates = map(renamed, (found.times_s, found.shares, found.rates))
         return replace(found, times_s=times_s, shares=shares, rates=rates, services=renamed(found.services))
 
-    def _stands(self, search: SettingSearch | ServicePackingSearch, jobs: Iterable[str]) -> dict[str, str]:
+    def _stands(self, search: Search, jobs: Iterable[str]) -> dict[str, str]:
         """Job of `jobs` that stands for each job that the search began with."""
         by_class: dict[str, list[str]] = {}
         for name in sorted(jobs):
@@ -221,7 +224,7 @@ class TunerAdviser:
                 again.carry(setting, each.found)
         return again
 
-    def _next(self, own: PackingSearch, search: SettingSearch | ServicePackingSearch) -> Advice:
+    def _next(self, own: PackingSearch, search: Search) -> Advice:
         setting = search.next()
         if setting is not None:
             return Advice(self._plain(setting, search))
@@ -243,7 +246,7 @@ class TunerAdviser:
         self._tell(own, found, judged)
 
     @staticmethod
-    def _plain(setting: Mapping[str, float | str], search: SettingSearch | ServicePackingSearch) -> Setting:
+    def _plain(setting: Mapping[str, float | str], search: Search) -> Setting:
         return setting_of(setting, search.default)
 
     def _job(self, name: str, default: Measurement) -> PackedJob:

@@ -56,6 +56,11 @@ class SettingScore:
     feasible: bool
 
 
+def saved_part(best: SettingScore | None, default: SettingScore | None) -> float | None:
+    """Part of the default's energy that a setting saves; None if one of the scores is not known."""
+    return None if best is None or default is None else 1.0 - best.energy / default.energy
+
+
 class SettingEvaluator:
     """Computes the score of measured settings of one packing under one objective.
 

@@ -19,7 +19,7 @@ from enum import Enum
 from statistics import fmean
 from typing import Any
 
-from ecoshare.advisers.setting_evaluation import PackedJob, SettingEvaluator, SettingScore, numbers
+from ecoshare.advisers.setting_evaluation import PackedJob, SettingEvaluator, SettingScore, numbers, saved_part
 from ecoshare.values.goal import TUNING_LIMIT
 from ecoshare.values.measurement import Measurement, MeasurementStatus
 from tuner import ConstrainedTuner, EvaluationStatus, Prior, Setting, Space
@@ -237,8 +237,7 @@ class SettingSearch:
     def saved(self) -> float | None:
         """Part of the default's energy that the best setting saves; None if no setting is feasible."""
         best = self.best
-        judged, default = None if best is None else self.judged(best), self.judged(self.default)
-        return None if judged is None or default is None else 1.0 - judged.energy / default.energy
+        return saved_part(None if best is None else self.judged(best), self.judged(self.default))
 
     def as_dict(self, units: Mapping[str, str]) -> dict[str, Any]:
         """Plain data under the names of a tuned result, without what only the measuring caller knows.

@@ -86,12 +86,15 @@ class ServiceJob(HookedJob):
         """Install the hooks. torch must be imported."""
         import torch
 
+        self._watch_calls()
+        if self._launch.device == "cuda":
+            torch.cuda._lazy_call(self._begin_cuda)  # type: ignore[no-untyped-call]
+
+    def _watch_calls(self) -> None:
         from ecoshare.lane.service_hooks import ServiceHooks
 
         self._calls = ServiceHooks(self._recorded)
         self._calls.install()
-        if self._launch.device == "cuda":
-            torch.cuda._lazy_call(self._begin_cuda)  # type: ignore[no-untyped-call]
 
     def _take_all(self) -> None:
         self._turn.keep()

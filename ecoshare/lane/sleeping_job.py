@@ -69,15 +69,11 @@ class SleepingJob(ServiceJob):
             self._write(whole=True)
             super().end()
 
-    def watch_torch(self) -> None:
-        """Limit the memory of this process, and watch nothing."""
-        import torch
-
-        if self._launch.device == "cuda":
-            torch.cuda._lazy_call(self._begin_cuda)  # type: ignore[no-untyped-call]
-
     def watch_children(self) -> None:
         """Do nothing: child processes of the server sleep with it."""
+
+    def _watch_calls(self) -> None:
+        """Watch nothing of the server."""
 
     def _keep(self) -> None:
         try:

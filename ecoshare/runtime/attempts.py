@@ -122,12 +122,11 @@ class Attempts:
 
     # Services
 
-    def limit_batches(self, device: str, most: int) -> None:
+    def limit_batches(self, device: DeviceInfo, most: int) -> None:
         """Tell the services of a device the largest batch that they may form; 0 for any that their jobs allow."""
-        for each in self.live.values():
-            for lane, slot in each.places:
-                if each.job.spec.service is not None and self._device_of.get(lane) == device:
-                    self.tables[lane].slots[slot].most_batch = most
+        for name, own in self.live.items():
+            if own.job.spec.service is not None and self._is_on(own, device):
+                self.slot(name).most_batch = most
 
     # Lanes
 

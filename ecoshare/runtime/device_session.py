@@ -41,7 +41,6 @@ from ecoshare.runtime.setting_measurement import LanePosition, MeasurementVoid, 
 from ecoshare.values.attempt import Usage
 from ecoshare.values.device import DeviceInfo
 from ecoshare.values.measurement import Measurement, MeasurementStatus
-from ecoshare.values.service import REQUESTS
 from ecoshare.values.setting import BATCH
 
 if TYPE_CHECKING:
@@ -216,7 +215,7 @@ class DeviceSession:
         if error:
             self._run.tell(partial(Refused, command=command.id, error=error))
         else:
-            self._run.attempts.limit_batches(self.device.name, int(dict(command.setting).get(BATCH, 0)))
+            self._run.attempts.limit_batches(self.device, int(dict(command.setting).get(BATCH, 0)))
             limit_w = await self.settings.other_limit_w(setting)
             self._run.tell(partial(Done, command=command.id, limit_w=limit_w))
 
@@ -251,7 +250,7 @@ class DeviceSession:
             now_s=self._run.now_s,
             usage=lambda job: self._usage_of(job, own[job]),
             services={
-                job: MeasuredRequests(self._run.folder.job(job) / REQUESTS)
+                job: MeasuredRequests(places[job].requests)
                 for job, each in own.items()
                 if each.job.spec.service is not None
             },

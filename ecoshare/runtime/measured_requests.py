@@ -8,9 +8,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
-from ecoshare.serving.request_intervals import RequestInterval, mean_batch, read_from, total
+from ecoshare.serving.request_intervals import RequestInterval, call_times, mean_batch, read_from, total
 from ecoshare.values.measurement import ServiceFigures
 
 FEWEST = 100
@@ -40,7 +41,8 @@ class MeasuredRequests:
     def begin(self, at_s: float) -> None:
         """Watch the requests from a time (s) on, which counts from the opening of the run."""
         self._began_s = at_s
-        self._skip_bytes = read_from(self._path, 0)[1]
+        with suppress(FileNotFoundError):  # nothing has happened yet
+            self._skip_bytes = self._path.stat().st_size  # a line is written at once, so none is cut here
 
     def look(self) -> None:
         """Read what has been recorded. A second in which the watch began is left out."""
@@ -60,14 +62,9 @@ class MeasuredRequests:
 
     def figures(self) -> ServiceFigures | None:
         """Figures so far; None if there are too few answers for them."""
-        found = total(self._intervals)
+        found, times = total(self._intervals), call_times(self._intervals)
         batch = mean_batch(found.batches)
-        took: dict[int, float] = {}
-        for each in self._intervals:
-            for size, (sum_s, _, _) in each.took.items():
-                took[size] = took.get(size, 0.0) + sum_s
-        calls = sum(found.batches.get(size, 0) for size in took)
-        if batch is None or not calls or (found.answered < FEWEST and not self.surely_misses):
+        if batch is None or not times or (found.answered < FEWEST and not self.surely_misses):
             return None
         return ServiceFigures(
             arrived=found.arrived,
@@ -75,12 +72,8 @@ class MeasuredRequests:
             rate_per_s=found.arrived / (self._intervals[-1].at_s - self._intervals[0].from_s),
             p99_s=found.p99_s,
             batch=batch,
-            batch_s=sum(took.values()) / calls,
-            full_s=tuple(
-                (size, took[size] / found.batches[size])
-                for size in sorted(took)
-                if found.batches.get(size, 0) >= _FEWEST_CALLS
-            ),
+            batch_s=sum(each.sum_s for each in times) / sum(each.calls for each in times),
+            full_s=tuple((each.size, each.mean_s) for each in times if each.calls >= _FEWEST_CALLS),
         )
 
     @property

@@ -22,6 +22,7 @@ from ecoshare.devices.knob import NOTHING, Clocks
 from ecoshare.devices.meter import Meter, MeterFault
 from ecoshare.devices.power_profiles import POWER_PROFILE
 from ecoshare.lane import trace
+from ecoshare.lane.files import of_attempt
 from ecoshare.lane.lane_table import LaneTable
 from ecoshare.lane.table_layout import BoundaryRequest
 from ecoshare.record.energy_account import spent
@@ -32,6 +33,7 @@ from ecoshare.runtime.processors_interval import ProcessorsInterval
 from ecoshare.values.attempt import Usage
 from ecoshare.values.joules import MEASURED
 from ecoshare.values.measurement import Measurement, MeasurementStatus
+from ecoshare.values.service import REQUESTS
 
 _LOOK_S = 0.2
 _FLUSHED_WITHIN_S = 20.0
@@ -104,6 +106,11 @@ class LanePosition:
     def trace(self) -> Path:
         """Path of the trace of the attempt."""
         return trace.trace_path(self.folder, self.attempt)
+
+    @property
+    def requests(self) -> Path:
+        """Path of the record of the attempt's requests, if the job is a service."""
+        return of_attempt(self.folder, REQUESTS, self.attempt)
 
 
 @dataclass(slots=True)
@@ -272,13 +279,13 @@ class SettingMeasurement:
 
     def _enough(self, before: Mapping[str, Usage], now: Mapping[str, Usage], wall_s: float, period_s: float) -> bool:
         fewest = min((now[job].done - before[job].done for job in self._iterating), default=_FEWEST)
+        is_long = fewest >= _FEWEST and wall_s >= max(self.limits.shortest_s, _PERIODS * period_s)
         if self.services and fewest >= 2:
-            enough = all(each.answered >= self.limits.requests for each in self.services.values())
-            enough = enough and fewest >= _FEWEST and wall_s >= max(self.limits.shortest_s, _PERIODS * period_s)
-            return enough or wall_s >= self.limits.longest_serving_s
+            has_requests = all(each.answered >= self.limits.requests for each in self.services.values())
+            return (is_long and has_requests) or wall_s >= self.limits.longest_serving_s
         if wall_s >= self.limits.longest_s:
             return fewest >= 2 or wall_s >= 5 * self.limits.longest_s
-        return fewest >= _FEWEST and wall_s >= max(self.limits.shortest_s, _PERIODS * period_s)
+        return is_long
 
     def _too_slow(self, before: Mapping[str, Usage], now: Mapping[str, Usage]) -> bool:
         """Whether the iterations of a job take clearly too long, by a lower bound on their mean time.

@@ -6,8 +6,9 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import add
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ecoshare.common import documents
 from ecoshare.serving.request_record import COUNTS, DIGITS, LONGEST_US
@@ -133,6 +134,37 @@ def total(intervals: Iterable[RequestInterval]) -> RequestTotals:
         longest_queue=max((each.longest_queue for each in all_of_them), default=0),
         **_times(all_of_them),
     )
+
+
+class CallTimes(NamedTuple):
+    """Calls of the handler with as many requests, and sums as in `RequestInterval.took`."""
+
+    size: int
+    calls: int
+    sum_s: float
+    logs: float
+    squares: float
+
+    @property
+    def mean_s(self) -> float:
+        """Mean time (s) of a call."""
+        return self.sum_s / self.calls
+
+    @property
+    def log_variance(self) -> float:
+        """Variance of the natural logarithm of the time (s)."""
+        return max(0.0, self.squares / self.calls - (self.logs / self.calls) ** 2)
+
+
+def call_times(intervals: Iterable[RequestInterval]) -> list[CallTimes]:
+    """Times of the calls with each number of requests that has answered, in ascending order of the numbers."""
+    calls: Counter[int] = Counter()
+    sums: dict[int, tuple[float, ...]] = {}
+    for each in intervals:
+        calls.update(each.batches)
+        for size, more in each.took.items():
+            sums[size] = tuple(map(add, sums.get(size, (0.0, 0.0, 0.0)), more))
+    return [CallTimes(size, calls[size], *found) for size, found in sorted(sums.items()) if calls[size]]
 
 
 def mean_batch(batches: Mapping[int, int]) -> float | None:

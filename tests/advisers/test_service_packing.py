@@ -8,7 +8,7 @@ import pytest
 
 from ecoshare.advisers.advice import Advice
 from ecoshare.advisers.search_space import knob_of, space_of
-from ecoshare.advisers.service_packing import MOST_SETTINGS, PackedService, with_batch
+from ecoshare.advisers.service_packing import MOST_WITH_BATCHES, PackedService, with_batch
 from ecoshare.advisers.setting_adviser import TunerAdviser
 from ecoshare.core.commands import AskSetting
 from ecoshare.values.class_profile import Solo
@@ -132,9 +132,9 @@ def test_two_services_are_not_searched() -> None:
 
 def test_the_largest_sizes_are_kept_where_there_are_too_many_settings() -> None:
     large = space_of([knob_of("gpu_clock", tuple(map(float, range(1400))), {})], lambda _setting: True)
-    assert len(large) < MOST_SETTINGS
-    sizes = tuple(range(1, MOST_SETTINGS))
+    assert len(large) < MOST_WITH_BATCHES
+    sizes = tuple(range(1, MOST_WITH_BATCHES))
     whole, default = with_batch(large, {"gpu_clock": 0.0}, sizes)
-    assert len(whole) <= MOST_SETTINGS and default[BATCH] == sizes[-1]
+    assert len(whole) <= MOST_WITH_BATCHES and default[BATCH] == sizes[-1]
     assert whole.column(Role.WORK_SIZE) is not None
     assert with_batch(large, {"gpu_clock": 0.0}, (8,))[0] is large, "one size is no choice"

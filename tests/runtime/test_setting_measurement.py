@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from ecoshare.core.commands import MeasureSetting
 from ecoshare.devices.knob import Clocks
-from ecoshare.runtime.setting_measurement import SettingMeasurement, _achieved
+from ecoshare.runtime.setting_measurement import LanePosition, SettingMeasurement, _achieved
 
 
 def spoilt(
@@ -58,3 +59,8 @@ def test_the_enforced_profiles_are_what_was_achieved() -> None:
     assert _achieved([Clocks(None, None, ())]) == {} and _achieved([Clocks(None, None, (), None, ())]) == {
         "power_profile": "none"
     }
+
+
+def test_a_service_that_was_started_again_is_measured_by_its_new_record() -> None:
+    first, second = (LanePosition(cast(Any, None), 0, Path("s"), attempt) for attempt in (1, 2))
+    assert (first.requests, second.requests) == (Path("s/requests.jsonl"), Path("s/requests.attempt-2.jsonl"))

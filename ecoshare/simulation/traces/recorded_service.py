@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
 from ecoshare.lane.files import of_attempt
-from ecoshare.serving.request_intervals import RequestInterval, read
+from ecoshare.serving.request_intervals import CallTimes, RequestInterval, call_times, read
 from ecoshare.serving.request_source import read_arrivals
 from ecoshare.simulation.traces.job_trace import AnswerTime
 from ecoshare.values.service import ARRIVALS, REQUESTS, RequestSource, ServiceSpec
@@ -31,11 +29,11 @@ def answer_time(found: Sequence[RequestInterval]) -> tuple[AnswerTime, float] | 
 
     With batches of one size alone, the time grows in proportion, as a live service assumes.
     """
-    sizes = _by_size(found[_WARM:]) or _by_size(found)
+    sizes = call_times(found[_WARM:]) or call_times(found)
     if not sizes:
         return None
     answer = AnswerTime(*_line(sizes), _wake_up_s(found[_WARM:]))
-    variance = np.average([each.log_variance for each in sizes], weights=[each.batches for each in sizes])
+    variance = np.average([each.log_variance for each in sizes], weights=[each.calls for each in sizes])
     return answer, spread_of(float(variance))
 
 
@@ -50,33 +48,9 @@ def spread_of(log_variance: float) -> float:
     return math.sqrt(math.expm1(log_variance))
 
 
-class _SizeTimes(NamedTuple):
-    """Times of the batches of one size."""
-
-    size: int
-    batches: int
-    mean_s: float
-    log_variance: float
-
-
-def _by_size(found: Iterable[RequestInterval]) -> list[_SizeTimes]:
-    """Times of each batch size that has answered."""
-    counts: Counter[int] = Counter()
-    sums: dict[int, np.ndarray] = {}
-    for each in found:
-        counts.update(each.batches)
-        for size, of in each.took.items():
-            sums[size] = sums.get(size, np.zeros(3)) + of
-    times = []
-    for size, (sum_s, logs, squares) in sorted(sums.items()):
-        if count := counts[size]:
-            times.append(_SizeTimes(size, count, sum_s / count, max(0.0, squares / count - (logs / count) ** 2)))
-    return times
-
-
-def _line(times: Sequence[_SizeTimes]) -> tuple[float, float]:
+def _line(times: Sequence[CallTimes]) -> tuple[float, float]:
     """Fixed time (s) and time (s) for each request; neither is below 0."""
-    sizes, counts, means_s = (np.array(each, float) for each in list(zip(*times, strict=True))[:3])
+    sizes, counts, means_s = np.array([(each.size, each.calls, each.mean_s) for each in times], float).T
     if len(times) == 1:
         return 0.0, float(means_s[0] / sizes[0])
     each_s, fixed_s = np.polyfit(sizes, means_s, 1, w=np.sqrt(counts))
