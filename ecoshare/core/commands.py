@@ -173,15 +173,17 @@ class KillJob:
 
 @dataclass(frozen=True, slots=True)
 class DropJob:
-    """Give up a job without a process: a paused trial, or a job that services keep out of every lane for ever.
+    """Give up a job without a process: a paused trial, a job that services keep out of every lane, a cancelled job.
 
     Attributes:
         reason: One line for the user.
+        cancelled: Whether the user has cancelled the job.
     """
 
     id: int
     job: str
     reason: str
+    cancelled: bool = False
 
 
 @dataclass(frozen=True, slots=True)

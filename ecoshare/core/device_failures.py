@@ -100,7 +100,7 @@ class DeviceFailures:
             command = self._stops.for_now(job, at_s, reason, at_once=True)
             job.again = not self._state.stopping
             return command
-        pruned = not (job.again or self._state.stopping or pauses(job))
+        pruned = not (job.again or job.cancelled or self._state.stopping or pauses(job))
         return KillJob(self._next_id(), job.spec.name, job.attempt, True, reason, pruned)
 
     def _drop(self, name: str) -> None:
@@ -125,5 +125,6 @@ class DeviceFailures:
         return f"{reason} ({failed})"
 
     def end_at_stop(self) -> tuple[JobState, str]:
-        """State and reason of a job that arrives while the run is being stopped."""
-        return (JobState.FAILED, self.over) if self.over else (JobState.CANCELLED, "the run was being stopped")
+        """State and reason of a job that arrives while the run is being stopped or drained."""
+        doing = "stopped" if self._state.stopping else "drained"
+        return (JobState.FAILED, self.over) if self.over else (JobState.CANCELLED, f"the run was being {doing}")

@@ -323,6 +323,54 @@ class StopRequested:
 
 
 @dataclass(frozen=True, slots=True)
+class DrainRequested:
+    """The run must end when the jobs that have started end. The others do not start any more."""
+
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class CancelRequested:
+    """A job or a sweep must end, and never begins again.
+
+    Attributes:
+        job: Name of the job or sweep. It may be one that has not arrived, and then never does.
+        reason: One line for the user.
+        at_once: Whether a running job is killed now. Otherwise it ends at its next boundary.
+    """
+
+    at_s: float
+    job: str
+    reason: str
+    at_once: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HoldRequested:
+    """A job must not start until it is released. It changes nothing for a job that has a place."""
+
+    at_s: float
+    job: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseRequested:
+    """A held job may start again."""
+
+    at_s: float
+    job: str
+
+
+@dataclass(frozen=True, slots=True)
+class PriorityChanged:
+    """A job has another priority from now on."""
+
+    at_s: float
+    job: str
+    priority: int
+
+
+@dataclass(frozen=True, slots=True)
 class WorkOver:
     """All jobs but open-ended services have ended, and none is to come. The services need not go on."""
 
@@ -378,10 +426,18 @@ Event = (
     | PowerPredicted
     | SettingMeasured
     | StopRequested
+    | DrainRequested
+    | CancelRequested
+    | HoldRequested
+    | ReleaseRequested
+    | PriorityChanged
     | WorkOver
     | TargetMissed
     | DeviceFailed
 )
+
+UserRequest = CancelRequested | HoldRequested | ReleaseRequested | PriorityChanged
+"""Request of the user about one job."""
 
 SettingAnswer = Done | Refused | SettingMeasured | SettingAdvised | PowerPredicted
 """Answer to a command of the setting selection or of the power budget."""

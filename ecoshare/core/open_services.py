@@ -15,17 +15,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ecoshare.core.commands import DropJob, KillJob
-from ecoshare.core.events import JobExited
 from ecoshare.core.placement.strategy import PlacementStrategy
 from ecoshare.core.records import Job
-from ecoshare.core.retries import NO_FAULT_OF_ITS_OWN
 from ecoshare.core.run_state import RunState
 from ecoshare.core.states import JobState
 from ecoshare.core.stops import Stops
-from ecoshare.values.attempt import WORK_OVER, Outcome
-
-KILLED = 137
-"""Exit code of a process that SIGKILL has ended, in the convention of a shell."""
+from ecoshare.values.attempt import WORK_OVER
 
 
 class OpenServices:
@@ -71,22 +66,5 @@ class OpenServices:
     def over(self, at_s: float) -> list[KillJob]:
         """Commands that end all services. Those without a process end at once."""
         self._state.work_over = True
-        return self._stops.all_jobs(at_s, WORK_OVER, JobState.COMPLETED, self._end)
-
-    def completes(self, job: Job, outcome: Outcome, event: JobExited) -> bool:
-        """Whether the end of an attempt is the end of a service that was asked to end.
-
-        Args:
-            job: Job of the attempt.
-            outcome: Outcome of the attempt, with failed devices taken into account.
-            event: End of the attempt.
-        """
-        if not job.spec.is_open_ended or outcome not in NO_FAULT_OF_ITS_OWN:
-            return False
-        by_user = self._state.stopping and not self._state.had_work
-        return self._state.work_over or (by_user and ended_by_user(outcome, event.exit_code))
-
-
-def ended_by_user(outcome: Outcome, exit_code: int | None) -> bool:
-    """Whether a stopped service has ended in time, and not by SIGKILL."""
-    return outcome is Outcome.STOPPED and exit_code != KILLED
+        aside = list(self._state.held.values())
+        return self._stops.all_jobs(at_s, WORK_OVER, JobState.COMPLETED, self._end, aside=aside)

@@ -40,6 +40,8 @@ class Doing(Enum):
     """Activity of a job."""
 
     WAITS = "waits"
+    HELD = "held"
+    """The user holds the job: it does not wait for a place."""
     STARTS = "starts"
     ALONE = "alone"
     SHARES = "shares"
@@ -116,6 +118,8 @@ class Reasons:
         match job.state:
             case JobState.QUEUED:
                 return self._waits(job)
+            case JobState.HELD:
+                return Reason(Doing.HELD)
             case JobState.PARKED:
                 return replace(self._waits(job), doing=Doing.PARKED)
             case JobState.STARTING:

@@ -22,6 +22,8 @@ class RunState:
         had_work: Whether a job has arrived that is no open-ended service.
         placed: Number of jobs that have a place.
         stopping: Whether a `StopRequested` event has come, or no device is left.
+        draining: Whether a `DrainRequested` event has come.
+        held: Jobs that the user holds, by name.
         work_over: Whether a `WorkOver` event has come.
         over_budget: Whether the power limits in force exceed the power budget, because the first are not lowered yet.
         refusal: Reason why no job can ever start, in words: a power budget that cannot be kept. Empty in any other run.
@@ -36,6 +38,8 @@ class RunState:
     had_work: bool = False
     placed: int = 0
     stopping: bool = False
+    draining: bool = False
+    held: dict[str, Job] = field(default_factory=dict)
     work_over: bool = False
     over_budget: bool = False
     refusal: str = ""

@@ -16,6 +16,8 @@
     Profiled              ──►   memory demand of the class      ──►   StartJob, AskInterference
     SettingAdvised, ...   ──►   settings of the packings        ──►   ApplySetting, MeasureSetting, AskSetting
     StopRequested         ──►   end of all jobs                 ──►   KillJob
+    CancelRequested, ...  ──►   one job: its end, its place     ──►   KillJob, DropJob
+    DrainRequested        ──►   end of the jobs that wait
     WorkOver              ──►   end of open-ended services      ──►   KillJob
     TargetMissed          ──►   neighbours of the service       ──►   MoveJob, ParkJob, KillJob
     DeviceFailed          ──►   lanes of the device close       ──►   KillJob, StartJob elsewhere
@@ -33,18 +35,23 @@ from itertools import count
 from ecoshare.core.commands import Command, DropJob, KillJob, OpenLane, ProfileJob
 from ecoshare.core.device_failures import DeviceFailures
 from ecoshare.core.events import (
+    CancelRequested,
     DeviceFailed,
     Done,
+    DrainRequested,
     Event,
     Exhausted,
+    HoldRequested,
     InterferencePredicted,
     IterationsDone,
     JobArrived,
     JobExited,
     Parked,
     Planned,
+    PriorityChanged,
     Profiled,
     Refused,
+    ReleaseRequested,
     Reported,
     Resumed,
     RunOpened,
@@ -54,6 +61,7 @@ from ecoshare.core.events import (
     TargetMissed,
     WorkOver,
 )
+from ecoshare.core.job_ends import JobEnds
 from ecoshare.core.open_services import OpenServices
 from ecoshare.core.parking import Parking
 from ecoshare.core.placement.caching import Caching
@@ -63,14 +71,14 @@ from ecoshare.core.placement.strategy_choice import placement_strategy
 from ecoshare.core.places import Places
 from ecoshare.core.profiling_windows import Profiling
 from ecoshare.core.records import Job, Lane
-from ecoshare.core.retries import NO_FAULT_OF_ITS_OWN, again
 from ecoshare.core.run_state import RunState
 from ecoshare.core.scheduler_view import SchedulerView
 from ecoshare.core.setting_review import SettingReview
 from ecoshare.core.states import JobState, LaneState
 from ecoshare.core.stops import Stops
 from ecoshare.core.sweeps import Sweeps
-from ecoshare.values.attempt import Outcome, Usage
+from ecoshare.core.user_requests import UserRequests
+from ecoshare.values.attempt import Outcome
 from ecoshare.values.device import Device
 
 
@@ -129,12 +137,23 @@ class Scheduler:
             opening=bool(self._opening),
         )
 
+    @property
+    def ended(self) -> list[Job]:
+        """Jobs that have ended with the last event, in the order of their ends."""
+        return self._ends.ended
+
+    def is_sweep_over(self, name: str) -> bool:
+        """Whether a sweep that was opened has no trial any more, and none is to come."""
+        return self._sweeps.is_over(name)
+
     def handle(self, event: Event) -> list[Command]:
         """Commands that follow from the next event, in the order in which the driver must carry them out.
 
         Raises:
             IllegalMove: The event cannot follow the earlier events; the driver or the core has a defect.
         """
+        if not isinstance(event, RunOpened):
+            self._ends.ended = []
         commands = self._follow(event)
         if not self._state.stopping:
             commands += self._decided(event.at_s)
@@ -176,6 +195,11 @@ class Scheduler:
                 return self._carry_out(self._placement.answered(event), event.at_s)
             case StopRequested():
                 return self._stop(event)
+            case DrainRequested():
+                self._requests.drain(event.at_s)
+                return self._fill(event.at_s)
+            case CancelRequested() | HoldRequested() | ReleaseRequested() | PriorityChanged():
+                return [*self._requests.follow(event), *self._fill(event.at_s)]
             case WorkOver():
                 return [*self._services.over(event.at_s)]
             case TargetMissed():
@@ -202,9 +226,13 @@ class Scheduler:
         self._review = SettingReview(event, self._placement, self._profiling, self._state, self._next_id)
         self._settings = self._review.selector
         self._stops = Stops(self._placement, self._next_id)
-        self._services = OpenServices(self._state, self._stops, self._placement, self._end, self._next_id)
         self._failures = DeviceFailures(
             self._placement, self._profiling, self._settings, self._state, self._stops, self._next_id
+        )
+        self._ends = JobEnds(self._placement, self._sweeps, self._failures, self._state)
+        self._services = OpenServices(self._state, self._stops, self._placement, self._ends.end, self._next_id)
+        self._requests = UserRequests(
+            self._placement, self._sweeps, self._stops, self._ends, self._ranks, self._state, self._next_id
         )
         places = [device for device in event.devices for _ in range(event.config.lanes_per_device)]
         return [*map(self._open_lane, places), *self._review.begin()]
@@ -230,24 +258,14 @@ class Scheduler:
         job.iterations_until_rung = self._sweeps.iterations_until_rung(job)
         self._placement.arrived(job)
         self._placement.waits(job, event.at_s)
-        if self._state.stopping:
+        if self._state.stopping or self._state.draining:
             state, reason = self._failures.end_at_stop()
-            self._end(job, state, event.at_s, reason)
-        elif not self._ends_unplaceable(job, event.at_s):
+            self._ends.end(job, state, event.at_s, reason)
+        elif self._sweeps.is_cancelled(event.job):
+            self._ends.end(job, JobState.CANCELLED, event.at_s, "its sweep was cancelled")
+        elif not self._ends.ends_unplaceable(job, event.at_s):
             return self._fill(event.at_s, newcomer=job)
         return []
-
-    def _end_unplaceable(self, at_s: float) -> None:
-        """End all waiting jobs that could not start even if no other job ran."""
-        for job in list(self._placement.waiting):
-            if job.state is JobState.QUEUED:
-                self._ends_unplaceable(job, at_s)
-
-    def _ends_unplaceable(self, job: Job, at_s: float) -> bool:
-        """End a waiting job that could not start even if no other job ran. Returns whether it has ended."""
-        if reason := self._failures.never(job):
-            self._end(job, JobState.FAILED, at_s, reason)
-        return bool(reason)
 
     def _done(self, event: Done) -> list[Command]:
         if (lane := self._opening.pop(event.command, None)) is not None:
@@ -273,7 +291,7 @@ class Scheduler:
             lane.move(LaneState.CLOSED, event.at_s, event.error)
             self._lane_index.closed(lane)
             for job in [job for job in self._placement.waiting if self._fit.never(job)]:
-                self._end(job, JobState.FAILED, event.at_s, event.error)
+                self._ends.end(job, JobState.FAILED, event.at_s, event.error)
             return self._fill(event.at_s)
         if self._settings.owns(event.command):
             return self._settings_answered(event)
@@ -291,11 +309,11 @@ class Scheduler:
         # `retries` of the job decides about another attempt.
         job.failures += job.state is not JobState.STOPPING
         if job.state is JobState.STOPPING and not job.again:
-            self._end(job, JobState.CANCELLED, event.at_s, event.error)
+            self._ends.end(job, JobState.CANCELLED, event.at_s, event.error)
         elif job.failures > job.spec.retries:
-            self._end(job, JobState.FAILED, event.at_s, event.error)
+            self._ends.end(job, JobState.FAILED, event.at_s, event.error)
         else:
-            self._requeue(job, event.at_s, event.error)
+            self._ends.requeue(job, event.at_s, event.error)
         return self._fill(event.at_s)
 
     def _parked(self, event: Parked) -> list[Command]:
@@ -364,12 +382,12 @@ class Scheduler:
         for name, reason in decided.items():
             job = self.jobs[name]
             if reason:
-                self._end(job, JobState.PRUNED, at_s, reason)
+                self._ends.end(job, JobState.PRUNED, at_s, reason)
                 commands.append(DropJob(self._next_id(), name, reason))
             else:
                 job.move(JobState.QUEUED, at_s, "is among the best of its rung")
                 self._placement.resumes(job, at_s)
-                self._ends_unplaceable(job, at_s)
+                self._ends.ends_unplaceable(job, at_s)
         return [*commands, *self._fill(at_s), *self._decided(at_s)] if decided else []
 
     def _exited(self, event: JobExited) -> list[Command]:
@@ -388,45 +406,26 @@ class Scheduler:
             self._starting.pop(job.command, None)
             job.command = None
         self._places.leave(job)
-        cause, outcome = event.reason or event.outcome.value, self._failures.outcome(job, event.outcome)
-        if outcome is Outcome.COMPLETED or self._services.completes(job, outcome, event):
-            self._end(job, JobState.COMPLETED, event.at_s, cause)
-        elif outcome is Outcome.PRUNED:
-            self._end(job, JobState.PRUNED, event.at_s, cause)
-        elif not self._state.is_ending and self._goes_on(job, outcome):
-            self._requeue(job, event.at_s, cause)
-        elif outcome in NO_FAULT_OF_ITS_OWN and self._state.stopping and not self._failures.over:
-            self._end(job, JobState.CANCELLED, event.at_s, cause)
-        else:
-            self._end(job, JobState.FAILED, event.at_s, cause)
+        outcome = self._ends.attempt_over(job, event)
         suspects: list[Command] = []
         if outcome is Outcome.CRASHED and self._config.shared_context:
             suspects = self._stops.neighbours(job, event)
         return suspects + self._fill(event.at_s) + self._look_at_settings(devices)
 
-    def _goes_on(self, job: Job, outcome: Outcome) -> bool:
-        """Whether another attempt follows. The counts of the job are updated."""
-        if outcome in (Outcome.STOPPED, Outcome.DEVICE_FAILED) and self._sweeps.pauses(job):
-            return True
-        goes_on = again(job, outcome, self._fit.largest_bytes())
-        if job.is_suspect:
-            self._fit.suspects(job)
-        return goes_on
-
     def _device_failed(self, event: DeviceFailed) -> list[Command]:
         """Jobs of a failed device begin again elsewhere. Jobs for which too few devices are left end."""
         commands: list[Command] = [*self._failures.failed(event, self._sweeps.pauses)]
-        self._end_unplaceable(event.at_s)
+        self._ends.end_unplaceable(event.at_s)
         if self._failures.over:
-            for name in self._sweeps.paused:
-                self._end(self.jobs[name], JobState.CANCELLED, event.at_s, self._failures.over)
+            for job in [*(self.jobs[name] for name in self._sweeps.paused), *self._state.held.values()]:
+                self._ends.end(job, JobState.CANCELLED, event.at_s, self._failures.over)
         return commands + self._fill(event.at_s) + self._look_at_settings()
 
     def _stop(self, event: StopRequested) -> list[Command]:
         self._state.stopping = True
-        paused = [self.jobs[name] for name in self._sweeps.paused]
+        aside = [*(self.jobs[name] for name in self._sweeps.paused), *self._state.held.values()]
         reason, at_once = "the run was stopped", event.at_once
-        return [*self._stops.all_jobs(event.at_s, reason, JobState.CANCELLED, self._end, at_once, paused)]
+        return [*self._stops.all_jobs(event.at_s, reason, JobState.CANCELLED, self._ends.end, at_once, aside)]
 
     def _fill(self, at_s: float, newcomer: Job | None = None) -> list[Command]:
         """Use the free places; see `PlacementStrategy.fill`."""
@@ -464,35 +463,9 @@ class Scheduler:
         if waits and not self._state.over_budget:
             commands += self._fill(event.at_s)
         if self._state.refusal:
-            self._end_unplaceable(event.at_s)
+            self._ends.end_unplaceable(event.at_s)
         return commands + self._carry_out(self._placement.settings_answered(device, event), event.at_s)
 
     def _look_at_settings(self, devices: tuple[str, ...] = ()) -> list[Command]:
         """Commands that set or search the settings of these devices, or of all devices if none is named."""
         return [] if self._state.stopping else self._review.look(devices)
-
-    def _requeue(self, job: Job, at_s: float, cause: str) -> None:
-        """Put a job back into the queue for its next attempt, or pause it at its rung."""
-        pauses = self._sweeps.pauses(job)
-        job.move(JobState.PAUSED if pauses else JobState.QUEUED, at_s, cause)
-        job.again = False
-        job.earlier_s += job.usage.held_s
-        if job.spec.movable:
-            job.earlier_iterations += job.usage.iterations
-        job.usage, job.boundary_s, job.stood_s = Usage(), None, 0.0
-        job.lanes = ()
-        if pauses:
-            self._placement.pauses(job)
-            self._sweeps.left(job)
-        elif self._failures.reasons:
-            self._placement.resumes(job, at_s)
-            self._ends_unplaceable(job, at_s)
-        else:
-            self._placement.waits(job, at_s)
-
-    def _end(self, job: Job, state: JobState, at_s: float, cause: str) -> None:
-        self._placement.ended(job)
-        job.move(state, at_s, cause)
-        self._fit.ended(job)
-        self._state.ended(job.spec)
-        self._sweeps.ended(job)

@@ -10,6 +10,7 @@
                └───────────────────────────────► COMPLETED | FAILED | CANCELLED   (needless; never fits; stopped)
 
            RUNNING ──► PARKING ──► PARKED ──► RESUMING ──► RUNNING
+           QUEUED ──► HELD ──► QUEUED | COMPLETED | CANCELLED
 
     lane   OPENING ──► OPEN ──► CLOSED
 
@@ -28,6 +29,8 @@ class JobState(Enum):
     """State of a job."""
 
     QUEUED = "queued"
+    HELD = "held"
+    """The job does not wait for a place until the user releases it."""
     STARTING = "starting"
     RUNNING = "running"
     PARKING = "parking"
@@ -74,7 +77,10 @@ _BEGINS = frozenset(
 )
 
 JOB_MOVES: dict[JobState, frozenset[JobState]] = {
-    JobState.QUEUED: frozenset({JobState.STARTING, JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED}),
+    JobState.QUEUED: frozenset(
+        {JobState.STARTING, JobState.HELD, JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED}
+    ),
+    JobState.HELD: frozenset({JobState.QUEUED, JobState.COMPLETED, JobState.CANCELLED}),
     JobState.STARTING: _BEGINS,
     JobState.RUNNING: _BEGINS - {JobState.RUNNING} | {JobState.PARKING},
     JobState.PARKING: _BEGINS | {JobState.PARKED},

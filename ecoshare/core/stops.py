@@ -32,6 +32,23 @@ class Stops:
         job.move(JobState.STOPPING, at_s, reason)
         return KillJob(self._next_id(), job.spec.name, job.attempt, True, reason)
 
+    def for_good(self, job: Job, at_s: float, reason: str, at_once: bool) -> list[KillJob]:
+        """End an attempt that no other one will follow.
+
+        Args:
+            job: Job with a place.
+            at_s: Present time (s).
+            reason: Reason in words.
+            at_once: Whether the job is killed now, even if it stops already.
+        """
+        job.again = False
+        if job.state is not JobState.STOPPING:
+            self._placement.stops(job)
+            job.move(JobState.STOPPING, at_s, reason)
+        elif not at_once:
+            return []
+        return [KillJob(self._next_id(), job.spec.name, job.attempt, at_once, reason)]
+
     def neighbours(self, culprit: Job, event: JobExited) -> list[Command]:
         """Restart all jobs that shared a context with the culprit: its unclean death may have corrupted them."""
         devices = set(culprit.device_names)
@@ -51,7 +68,7 @@ class Stops:
         state: JobState,
         end: Callable[[Job, JobState, float, str], None],
         at_once: bool = False,
-        paused: Iterable[Job] = (),
+        aside: Iterable[Job] = (),
     ) -> list[KillJob]:
         """End all jobs for good, those with a place at their next boundaries.
 
@@ -61,20 +78,14 @@ class Stops:
             state: State of jobs without a process, which end now.
             end: Ends such a job.
             at_once: Whether jobs with a place are killed now, even those that stop already.
-            paused: Paused trials.
+            aside: Jobs that neither wait nor have a place: paused trials, and jobs that the user holds.
         """
         waiting = list(self._placement.waiting)
         parked = [job for job in waiting if job.state is JobState.PARKED]
-        for job in [*waiting, *paused]:
+        for job in [*waiting, *aside]:
             if job.state is not JobState.PARKED:
                 end(job, state, at_s, reason)
         commands = [self.parked(job, at_s, reason) for job in parked]
         for job in self._placement.lane_index.placed_jobs():
-            job.again = False
-            if job.state is not JobState.STOPPING:
-                self._placement.stops(job)
-                job.move(JobState.STOPPING, at_s, reason)
-            elif not at_once:
-                continue
-            commands.append(KillJob(self._next_id(), job.spec.name, job.attempt, at_once, reason))
+            commands += self.for_good(job, at_s, reason, at_once)
         return commands

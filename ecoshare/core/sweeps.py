@@ -15,6 +15,7 @@ from ecoshare.core.early_stopping import Halving, StoppingRule, rule
 from ecoshare.core.events import Exhausted, JobArrived, Reported, SweepOpened
 from ecoshare.core.records import Job
 from ecoshare.core.states import JobState
+from ecoshare.values.job_spec import JobSpec
 from ecoshare.values.sweep_spec import SweepSpec
 
 _AT_WORK = (JobState.RUNNING, JobState.STOPPING)
@@ -28,7 +29,8 @@ class _Sweep:
         live: Number of trials that have arrived and not ended, without the paused ones.
         drawn: Number of trials that the sampler was asked for, which is also the number of the next trial.
         asked: Ids of the unanswered `AskSampler` commands.
-        over: Whether the sampler has no more trials.
+        over: Whether the sampler has no more trials, or is asked for none any more.
+        cancelled: Whether the user has cancelled the sweep.
         paused: Names of the paused trials that have left their places; a dict that serves as an ordered set.
     """
 
@@ -38,6 +40,7 @@ class _Sweep:
     live: int = 0
     asked: set[int] = field(default_factory=set)
     over: bool = False
+    cancelled: bool = False
     paused: dict[str, None] = field(default_factory=dict)
 
     @property
@@ -68,6 +71,33 @@ class Sweeps:
             sweep.asked or (not sweep.over and sweep.live < sweep.spec.parallel) for sweep in self._sweeps.values()
         )
 
+    def __contains__(self, name: str) -> bool:
+        """Whether there is a sweep of this name."""
+        return name in self._sweeps
+
+    def is_over(self, name: str) -> bool:
+        """Whether a sweep has no trial any more, and none is to come."""
+        sweep = self._sweeps[name]
+        return not (sweep.is_open or sweep.live or sweep.paused)
+
+    def close(self) -> None:
+        """Draw no more trials of any sweep."""
+        for sweep in self._sweeps.values():
+            self._close(sweep)
+
+    def cancel(self, name: str) -> None:
+        """Draw no more trials of a sweep that the user cancels."""
+        self._sweeps[name].cancelled = True
+        self._close(self._sweeps[name])
+
+    def _close(self, sweep: _Sweep) -> None:
+        sweep.over = True
+        self._look(sweep)
+
+    def is_cancelled(self, job: JobSpec) -> bool:
+        """Whether a job is a trial of a sweep that the user has cancelled."""
+        return job.sweep in self._sweeps and self._sweeps[job.sweep].cancelled
+
     def opened(self, event: SweepOpened) -> None:
         """Add a sweep that begins, or continues in another session."""
         spec = event.sweep
@@ -86,8 +116,7 @@ class Sweeps:
         for sweep in self._sweeps.values():
             if event.command in sweep.asked:
                 sweep.asked.remove(event.command)
-                sweep.over = True
-                self._look(sweep)
+                self._close(sweep)
 
     def reported(self, job: Job, event: Reported) -> str:
         """Reason why a trial ends early or pauses (`pauses`) after its report; empty if it goes on."""

@@ -43,8 +43,13 @@ class Launch(StrEnum):
     TORCHRUN = "torchrun"  # torchrun starts them
 
 
+def is_name(text: str) -> bool:
+    """Whether a text can be the name of a job."""
+    return re.fullmatch(_NAME_PATTERN, text) is not None
+
+
 def _read_name(value: object) -> object:
-    if not isinstance(value, str) or not re.fullmatch(_NAME_PATTERN, value):
+    if not isinstance(value, str) or not is_name(value):
         raise ValueError(
             f"expected up to {MAX_NAME_LENGTH} letters, digits, '.', '_' or '-' "
             f"that do not begin with '.' or '-', got {quoted(value)}"
@@ -90,6 +95,14 @@ def _read_arguments(value: object) -> object:
     if not isinstance(value, list | tuple):
         raise ValueError(f"expected a list such as [--epochs, 3], got {quoted(value)}")
     return value
+
+
+def _read_names(value: object) -> object:
+    if value is None:
+        return ()
+    if not isinstance(value, list | tuple):
+        raise ValueError(f"expected a list of names such as [prepare], got {quoted(value)}")
+    return tuple(_read_name(each) for each in value)
 
 
 def _read_command(value: object) -> object:
@@ -182,6 +195,11 @@ Arguments = Annotated[
     tuple[Text, ...],
     BeforeValidator(_read_arguments),
     WithJsonSchema({"type": ["array", "null"], "items": {"type": _SCALAR_TYPES}}),
+]
+Names = Annotated[
+    tuple[str, ...],
+    BeforeValidator(_read_names),
+    WithJsonSchema({"type": ["array", "null"], "items": {"type": "string", "pattern": f"^{_NAME_PATTERN}$"}}),
 ]
 Command = Annotated[
     tuple[Text, ...],

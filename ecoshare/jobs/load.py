@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any
 
 from ecoshare.common.collector import collector_paused
 from ecoshare.errors import InvalidJobFile, Mistake
+from ecoshare.jobs.dependency_checks import dependency_mistakes
 from ecoshare.jobs.document import MAX_MISTAKES, Document, read_document
 from ecoshare.jobs.end_commands import OF_A_JOB, OF_THE_RUN, on_end_mistakes
 from ecoshare.jobs.fields import MAX_NAME_LENGTH
@@ -62,7 +63,7 @@ def load(path: Path, base: Path | None = None) -> LoadedJobs:
 
 
 @collector_paused()
-def parse(data: bytes, path: Path, shown: str, base: Path) -> LoadedJobs:
+def parse(data: bytes, path: Path, shown: str, base: Path, others: Collection[str] = ()) -> LoadedJobs:
     """Jobs in the bytes of a job file.
 
     `env` of a job is added to `env` of the defaults. Any other key of a job replaces the default.
@@ -72,6 +73,7 @@ def parse(data: bytes, path: Path, shown: str, base: Path) -> LoadedJobs:
         path: Path of the file, see `LoadedJobs`.
         shown: Name of the file in messages.
         base: Folder that relative paths in the file start at.
+        others: Names of jobs outside of the file that its jobs may wait for.
 
     Raises:
         InvalidJobFile: The file holds mistakes. The error lists all of them (at most a thousand), or those before
@@ -86,7 +88,7 @@ def parse(data: bytes, path: Path, shown: str, base: Path) -> LoadedJobs:
     paths = JobPaths(base)
     file, jobs, refused = validate(document)
     # A set, since the schema and the checks below may report the same mistake.
-    mistakes = {*document.mistakes, *refused, *_beyond_the_schema(document, paths)}
+    mistakes = {*document.mistakes, *refused, *_beyond_the_schema(document, paths, others)}
     if mistakes or file is None:
         raise InvalidJobFile(shown, sorted(mistakes)[:MAX_MISTAKES])
     complete = tuple(_complete(job, file.defaults, paths) for job in jobs)
@@ -119,7 +121,7 @@ def mistake_of(loaded: LoadedJobs, job: str, key: str, what: str, hint: str = ""
     return InvalidJobFile(str(loaded.path), [document.source.mistake(root.start, job, what)], hint)
 
 
-def _beyond_the_schema(document: Document, paths: JobPaths) -> Iterator[Mistake]:
+def _beyond_the_schema(document: Document, paths: JobPaths, others: Collection[str]) -> Iterator[Mistake]:
     """Mistakes that the schema cannot see, or does not check in a job with another mistake.
 
     The checks work on nodes, because a job that the schema refuses is never built.
@@ -134,6 +136,7 @@ def _beyond_the_schema(document: Document, paths: JobPaths) -> Iterator[Mistake]
         yield from _path_mistakes(defaults, None, "defaults", document, paths)
     jobs = root.entries["jobs"][1] if "jobs" in root.entries else None
     first_with_name: dict[str, tuple[int, Scalar]] = {}
+    named: dict[str, tuple[int, Mapping]] = {}
     sweeps: dict[str, int] = {}
     services = ServiceChecks(document, paths)
     for index, job in enumerate(jobs.items if isinstance(jobs, Sequence) else ()):
@@ -152,6 +155,7 @@ def _beyond_the_schema(document: Document, paths: JobPaths) -> Iterator[Mistake]
         if _is_set(job, "sweep"):
             sweeps.setdefault(name.text, index)
             yield from _sweep_mistakes(job, name, where, document)
+        named.setdefault(name.text, (index, job))
         first, taken = first_with_name.setdefault(name.text, (index, name))
         if first != index:
             line = document.source.line(taken.start)
@@ -161,6 +165,7 @@ def _beyond_the_schema(document: Document, paths: JobPaths) -> Iterator[Mistake]
         if (sweep := sweeps.get(sweep_of(text))) is not None:
             what = f"the name {quoted(text)} is that of a trial of jobs[{sweep}]"
             yield document.source.mistake(name.start, f"jobs[{index}].name", what)
+    yield from dependency_mistakes(named, others, document)
 
 
 def _sweep_mistakes(job: Mapping, name: Scalar, where: str, document: Document) -> Iterator[Mistake]:
@@ -225,6 +230,7 @@ def _complete(job: JobConfig, defaults: JobOptions, paths: JobPaths) -> JobConfi
     missing = defaults.model_fields_set - job.model_fields_set
     changes: dict[str, Any] = {name: getattr(defaults, name) for name in missing}
     changes["env"] = {**defaults.env, **job.env}
+    changes["after"], changes["after_ok"] = tuple(dict.fromkeys((*job.after, *job.after_ok))), ()
     changes["cwd"] = paths.folder / changes.get("cwd", job.cwd)
     if job.script is not None:
         changes["script"] = paths.folder / job.script

@@ -134,6 +134,14 @@ class JobConfig(JobOptions):
         default=None, description="Module to run, as `python -m` does; a job has this or `script`."
     )
     args: fields.Arguments = Field(default=(), description="Arguments of the script, passed on exactly as written.")
+    after: fields.Names = Field(
+        default=(),
+        description="Jobs and sweeps that must complete before the job arrives. If one does not, the job is cancelled.",
+    )
+    after_ok: fields.Names = Field(default=(), description="The same as `after`, by the name that Slurm gives it.")
+    after_any: fields.Names = Field(
+        default=(), description="Jobs and sweeps that must end, in whatever state, before this job arrives."
+    )
     sweep: Sweep | None = Field(
         default=None,
         description="Sweep: many trials of the job, which differ in the values for `{name}` in `args` and `env`.",

@@ -45,6 +45,9 @@ REFERENCE: Final = """\
 #     isolation: process      # fresh: an interpreter of its own, slower to start; lane: one process for many trials
 #     retries: 0              # how many times a failed job is started again; see ECOSHARE_ATTEMPT
 #     resume_args: []         # arguments that are added from the second attempt on, such as [--resume]
+#     after: []               # names of jobs and sweeps that must complete before this job arrives
+#     after_ok: []            # the same as after, by the name that Slurm gives it
+#     after_any: []           # names of jobs and sweeps that must end, in whatever state
 #     preemptible: false      # true: may be stopped for a more urgent job, if it saves its state on SIGTERM
 #     timeout: null           # such as 10 min: longest time with the turn and without a step
 #     startup_timeout: null   # such as 10 min: longest time from its start to its first step

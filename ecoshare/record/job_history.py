@@ -99,6 +99,7 @@ class JobHistory:
         usage: Usage of the last attempt, as last reported.
         reports: Time (s) and value of each report of the last attempt.
         parked: Times for which its attempts were parked, in order.
+        cancelled: Reason why the user, or the end of another job, has cancelled the job; empty if neither has.
         missed: Time (s) at the end of each minute in which the service missed its target, and its requests.
     """
 
@@ -116,6 +117,7 @@ class JobHistory:
     usage: Usage = field(default_factory=Usage)
     reports: list[tuple[float, float]] = field(default_factory=list)
     parked: list[ParkedSpan] = field(default_factory=list)
+    cancelled: str = ""
     missed: list[tuple[float, Missed]] = field(default_factory=list)
 
     def arrived(self, spec: JobSpec, at_s: float) -> None:
@@ -137,9 +139,11 @@ class JobHistory:
         """Note that the last attempt could not be started."""
         self.refusal, self.finish_s = error, at_s
 
-    def dropped(self, reason: str, at_s: float) -> None:
+    def dropped(self, reason: str, at_s: float, cancelled: bool = False) -> None:
         """Note that the job never starts again. A trial that paused keeps the end of its last attempt."""
-        if self.spec is None or not self.spec.sweep:
+        if cancelled:
+            self.exit, self.cancelled, self.finish_s = None, reason, at_s
+        elif self.spec is None or not self.spec.sweep:
             self.exit, self.refusal, self.finish_s = None, reason, at_s
 
     def exited(self, event: JobExited) -> None:

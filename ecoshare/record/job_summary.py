@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ecoshare.core.retries import NO_FAULT_OF_ITS_OWN
 from ecoshare.profiling.profile import Profile
 from ecoshare.record.energy_summary import JobEnergy, job_energy
 from ecoshare.record.job_history import JobHistory
@@ -191,11 +192,14 @@ def job_state(history: JobHistory, stopped: bool, live: bool, is_unplaceable: bo
     """
     last = history.exit
     if last is None:
+        if history.cancelled and (not live or not history.attempt or history.finish_s is not None):
+            return "cancelled"
         if not live:
             failed = history.refusal is not None or (is_unplaceable and not stopped)
             return "failed" if failed else "cancelled"
         return "arriving" if history.arrival_s is None else "running" if history.attempt else "queued"
-    if last.outcome is Outcome.STOPPED or (last.outcome in (Outcome.LOST, Outcome.DEVICE_FAILED) and stopped):
+    is_stopped = stopped or bool(history.cancelled)
+    if last.outcome is Outcome.STOPPED or (last.outcome in NO_FAULT_OF_ITS_OWN and is_stopped):
         return "cancelled"
     if last.outcome is Outcome.PRUNED:
         return "pruned"
@@ -236,7 +240,9 @@ def _between_s(from_s: float | None, to_s: float | None) -> float | None:
 
 
 def _error(history: JobHistory) -> str | None:
-    return (history.exit.reason or None) if history.exit is not None else history.refusal
+    if history.exit is not None:
+        return history.exit.reason or None
+    return history.refusal or history.cancelled or None
 
 
 def _limit_met(limit: float | None, measured: float | None) -> bool | None:

@@ -20,10 +20,12 @@ from ecoshare.core.commands import (
     StartJob,
 )
 from ecoshare.core.events import (
+    CancelRequested,
     DeviceFailed,
     Done,
     Event,
     Exhausted,
+    HoldRequested,
     InterferencePredicted,
     IterationsDone,
     JobArrived,
@@ -31,8 +33,10 @@ from ecoshare.core.events import (
     Parked,
     Planned,
     PowerPredicted,
+    PriorityChanged,
     Profiled,
     Refused,
+    ReleaseRequested,
     Reported,
     Resumed,
     RunOpened,
@@ -104,8 +108,7 @@ class Order:
         self._at_s = entry.at_s
         match entry:
             case JobArrived():
-                if not _NAME.fullmatch(entry.job.name):
-                    raise ValueError(f"{entry.job.name!r} is not the name of a job")
+                _check_name(entry.job.name)
                 if entry.job.sweep and entry.job.sweep not in self._sweeps:
                     raise ValueError(f"there is no sweep {entry.job.sweep!r}")
                 self._jobs.add(entry.job.name)
@@ -117,8 +120,10 @@ class Order:
             case JobExited():
                 if self._attempts.pop(self._known(entry.job), None) != entry.attempt:
                     raise ValueError(f"attempt {entry.attempt} of {entry.job} is not under way")
-            case IterationsDone() | Reported():
+            case IterationsDone() | Reported() | HoldRequested() | ReleaseRequested() | PriorityChanged():
                 self._known(entry.job)
+            case CancelRequested():  # the job may not have arrived
+                _check_name(entry.job)
             case Exhausted():
                 if not isinstance(self._commands.get(entry.command), AskSampler):
                     raise ValueError(f"no sampler was asked with the number {entry.command}")
@@ -194,3 +199,8 @@ class Order:
     def _on(self, device: str) -> None:
         if device not in (self._devices or ()):
             raise ValueError(f"there is no device {device!r}")
+
+
+def _check_name(name: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"{name!r} is not the name of a job")

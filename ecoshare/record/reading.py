@@ -18,7 +18,6 @@ from ecoshare.profiling.profile import Profile
 from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.record import event_log, samples
 from ecoshare.record.energy_account import EnergyRate
-from ecoshare.record.job_history import JobHistory
 from ecoshare.record.metric_reader import values_of
 from ecoshare.record.run_data import RunData
 from ecoshare.record.run_documents import DAMAGED, read_environment, read_json, read_plan, read_records
@@ -123,7 +122,7 @@ def _unlogged(plan: dict[str, Any], folder: RunFolder, history: RunHistory) -> l
     last_s = history.end_s
     found: list[Event] = []
     for job in plan["jobs"]:
-        own, told = folder.job(job["name"]), history.jobs.get(job["name"]) or JobHistory(job["name"])
+        own, told = folder.job(job["name"]), history.of(job["name"])
         for end in read_records(own):
             if end.attempt in told.exits or end.attempt < told.attempt:
                 continue

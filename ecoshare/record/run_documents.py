@@ -81,6 +81,8 @@ class _Job(_Written):
     metric: str | None = None
     called: bool = False
     service: _Service | None = None
+    after: list[Name] = []
+    after_any: list[Name] = []
 
 
 class _Sweep(_Job):

@@ -29,14 +29,17 @@ from ecoshare.core.commands import (
     StartJob,
 )
 from ecoshare.core.events import (
+    CancelRequested,
     DeviceFailed,
     Done,
+    DrainRequested,
     Event,
     Exhausted,
     IterationsDone,
     JobArrived,
     JobExited,
     Parked,
+    PriorityChanged,
     Profiled,
     Refused,
     Reported,
@@ -127,6 +130,7 @@ class RunHistory:
         failures: Failures by the name of the device. A session that uses the device again clears its failure.
         trials: Names of the trials of each sweep, in the order in which they were drawn.
         exhausted: Sweeps with an exhausted sampler, each with the sampler's error; empty without one.
+        cancelled: Jobs and sweeps that were cancelled, each with the reason.
         is_stopped: Whether the user stopped the last session.
         end_s: Time (s) of the last event.
     """
@@ -141,6 +145,7 @@ class RunHistory:
         self.failures: dict[str, DeviceFailure] = {}
         self.trials: dict[str, list[str]] = {}
         self.exhausted: dict[str, str] = {}
+        self.cancelled: dict[str, str] = {}
         self._windows: list[ProfilingSpan] = []
         self.is_stopped = False
         self.end_s = 0.0
@@ -160,6 +165,10 @@ class RunHistory:
         self.unlogged.append(event)
         self._take(event)
         self._timeline = None
+
+    def of(self, name: str) -> JobHistory:
+        """History of a job of the run. A job that has not arrived has an empty one."""
+        return self.jobs.get(name) or JobHistory(name, cancelled=self.cancelled.get(name, ""))
 
     def devices_of(self, lanes: Iterable[int]) -> tuple[str, ...]:
         """Names of the devices of lanes, each once."""
@@ -229,7 +238,7 @@ class RunHistory:
                 attempt = AttemptHistory(command.job, command.attempt, command.lanes, self.end_s)
                 self._going[command.job] = self._attempts[command.job, command.attempt] = attempt
             case DropJob():
-                self._job(command.job).dropped(command.reason, self.end_s)
+                self._job(command.job).dropped(command.reason, self.end_s, command.cancelled)
             case ProfileJob():
                 lanes = self._going[command.job].lanes if command.job in self._going else ()
                 device = "".join(self.devices_of(lanes)[:1])
@@ -267,7 +276,13 @@ class RunHistory:
                 command = self._commands.get(event.command)
                 assert isinstance(command, AskSampler), "the order of the log was checked"
                 self.exhausted[command.sweep] = event.error or self.exhausted.get(command.sweep, "")
-            case StopRequested():
+            case CancelRequested():
+                self.cancelled[event.job] = event.reason
+                if event.job in self.jobs:
+                    self.jobs[event.job].cancelled = event.reason
+            case PriorityChanged() if (spec := self.jobs[event.job].spec) is not None:
+                self.jobs[event.job].spec = replace(spec, priority=event.priority)
+            case StopRequested() | DrainRequested():
                 self.is_stopped = True
             case DeviceFailed():
                 self.failures.setdefault(event.device, DeviceFailure(event.at_s, event.reason))

@@ -34,11 +34,12 @@ class JobView:
 
     Attributes:
         state: Value of a `core.states.JobState`, or `arriving`.
+        waits_for: Jobs and sweeps that an arriving job waits for.
         holding: Whether the job has the turn of its lane.
         total: Number of all iterations; None if it is unknown, or if the job has done more than a learned number.
         rate: Iterations per second of wall time, waits included; None before two are done.
         slowdown: Slowdown so far, see `record.job_summary.slowdown`; None if not known.
-        reason: Cause of a failure; empty in any other state.
+        reason: Cause of a failure, or of a job that never arrives; empty in any other state.
         is_learned: Whether `total` is learned from earlier runs.
         devices: Names of the devices that the job is on; empty if the run has one device only.
         service: Requests of a service, which has neither rate nor slowdown; None for any other job.
@@ -57,6 +58,7 @@ class JobView:
     is_learned: bool = False
     devices: tuple[str, ...] = ()
     service: ServiceView | None = None
+    waits_for: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

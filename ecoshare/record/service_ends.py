@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ecoshare.core.open_services import ended_by_user
+from ecoshare.core.job_ends import ended_by_user
 from ecoshare.record.job_history import JobHistory
 from ecoshare.record.job_summary import JobSummary
 from ecoshare.values.service import service_of

@@ -10,7 +10,6 @@ from typing import Any
 from ecoshare.profiling.profile import Profile
 from ecoshare.record.baseline import baseline, search_cost_j
 from ecoshare.record.energy_summary import device_energy, run_energy
-from ecoshare.record.job_history import JobHistory
 from ecoshare.record.job_summary import job_state, job_summary
 from ecoshare.record.packing_summary import packings
 from ecoshare.record.run_energy import RunEnergy
@@ -50,7 +49,7 @@ def summarise(
     """
     planned = {job["name"]: job for job in plan["jobs"]}
     classes = {name: job["class"] for name, job in planned.items()}
-    own = {name: history.jobs.get(name) or JobHistory(name) for name in planned}
+    own = {name: history.of(name) for name in planned}
     timeline = history.packings() if with_packings else None
     jobs = [
         job_summary(
@@ -84,13 +83,15 @@ def summarise(
     services = {name for name, job in planned.items() if is_open_ended(job)}
     others = [state for name, state in outcomes(jobs, swept).items() if name not in services]
     jobs, by_user = served_to_the_end(jobs, services, others, own, history.is_stopped)
+    # A job that was cancelled on its own has its end, so it does not interrupt the run.
+    states = {"failed" if name in history.cancelled else state for name, state in outcomes(jobs, swept).items()}
     return RunSummary(
         run=run,
         objective=plan["objective"],
         policy=plan["policy"],
         devices=tuple(_device(each, energy, history.failures.get(each["name"])) for each in plan["devices"]),
         lanes=plan["lanes"],
-        state=_run_state({*outcomes(jobs, swept).values(), *(["cancelled"] if by_user else [])}, live),
+        state=_run_state({*states, *(["cancelled"] if by_user else [])}, live),
         makespan_s=max(finishes_s) - min(arrivals_s) if finishes_s and arrivals_s else None,
         mean_jct_s=sum(jcts_s) / len(jcts_s) if jcts_s else None,
         energy=run_energy(energy),

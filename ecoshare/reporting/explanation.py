@@ -13,7 +13,17 @@ from dataclasses import dataclass, field, replace
 from ecoshare.common.collector import collector_paused
 from ecoshare.common.plural import counted
 from ecoshare.core.commands import KillJob, MoveJob, ParkJob, ProfileJob, StartJob
-from ecoshare.core.events import IterationsDone, JobArrived, JobExited, Profiled, Refused, RunOpened, TargetMissed
+from ecoshare.core.events import (
+    CancelRequested,
+    IterationsDone,
+    JobArrived,
+    JobExited,
+    PriorityChanged,
+    Profiled,
+    Refused,
+    RunOpened,
+    TargetMissed,
+)
 from ecoshare.core.power_budget import PowerBudget
 from ecoshare.core.reasons import Reason, Reasons
 from ecoshare.core.records import Job
@@ -240,6 +250,11 @@ class _Listener:
                 self._say(self._asked[event.command], at_s, f"its measurement came to nothing: {event.error}")
             case TargetMissed():
                 self._missed(moment, event)
+            case CancelRequested():
+                self.explained.stories.setdefault(event.job, Story(event.job, ""))  # it may never have arrived
+                self._say(event.job, at_s, f"was cancelled: {event.reason}")
+            case PriorityChanged():
+                self._say(event.job, at_s, f"has priority {event.priority} from now on")
             case Refused() if event.command in self._parking:
                 self._say(self._parking[event.command], at_s, f"was not parked: {event.error}")
             case Refused():

@@ -11,9 +11,10 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from ecoshare.common.plural import counted
+from ecoshare.common.plural import counted, listed
 from ecoshare.core.commands import Command, ParkJob, ProfileJob, ResumeJob, StartJob
 from ecoshare.core.events import (
+    CancelRequested,
     DeviceFailed,
     Event,
     Exhausted,
@@ -162,6 +163,8 @@ class PlainProgress(_Lines):
             self._say(event.at_s, f"{event.job}{which}: {how}{done}")
         if isinstance(event, StopRequested):
             self._say(event.at_s, stop_line(event.at_once))
+        if isinstance(event, CancelRequested):
+            self._say(event.at_s, f"{event.job}: is cancelled: {event.reason}")
         if isinstance(event, DeviceFailed):
             self._say(event.at_s, failure_line(event))
         if isinstance(event, Parked | Resumed | Refused) and event.command in self._transfers:
@@ -321,7 +324,7 @@ class LiveProgress:
 
 
 def _columns(jobs: Sequence[JobView]) -> Iterator[TableColumn]:
-    states = [Text(("▶ " if job.holding else "  ") + job.state, style=COLOURS.get(job.state, "")) for job in jobs]
+    states = [Text(("▶ " if job.holding else "  ") + _state(job), style=COLOURS.get(job.state, "")) for job in jobs]
     yield TableColumn(Text("job"), [Text(job.name) for job in jobs], is_name=True)
     yield TableColumn(Text("state"), states)
     if any(job.devices for job in jobs):
@@ -335,6 +338,10 @@ def _columns(jobs: Sequence[JobView]) -> Iterator[TableColumn]:
         yield TableColumn(Text(name), [Text(cell) for cell in cells], right=True, lesser=lesser)
     if any(job.service is not None for job in jobs):
         yield from _service_columns(jobs)
+
+
+def _state(job: JobView) -> str:
+    return f"after {listed(job.waits_for)}" if job.waits_for else job.state
 
 
 def _service_columns(jobs: Sequence[JobView]) -> Iterator[TableColumn]:

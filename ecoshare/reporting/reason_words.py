@@ -55,6 +55,8 @@ def reason_words(job: str, reason: Reason, policy: str, services: Collection[str
             return f"paused: {beside} was measured alone"
         case Doing.STARTS:
             return "started"
+        case Doing.HELD:
+            return "held by the user"
     return "was told to stop"
 
 

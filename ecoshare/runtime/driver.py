@@ -159,7 +159,7 @@ class Driver:
             core: Scheduler without a run yet; None for a new one.
         """
         self._parts, self._plan = parts, parts.plan
-        self._queue: asyncio.Queue[Callable[..., Event]] = asyncio.Queue()
+        self._queue: asyncio.Queue[Callable[..., Event | None]] = asyncio.Queue()
         self._jobs = parts.jobs
         self._tasks = asyncio.TaskGroup()
         self._beside: set[asyncio.Task[None]] = set()  # tasks that end with the loop
@@ -171,7 +171,6 @@ class Driver:
         self.caches = CacheRelease(self.attempts.tables_of, self.supervisor.send, self._tell, self._begin)
         self._children = ChildrenWatch(parts.folder, self.attempts, self.supervisor.send)
         self.limits = MemoryLimits(parts.plan, parts.profiler.made, self.attempts, self._tell, self._begin)
-        self._arrivals = Arrivals(parts.plan, self.now_s, self._tell)
         self._samples = SampleFile(parts.folder.samples)
         only_profile = parts.profiler.stops_the_run
         self._launches = AttemptLaunches(
@@ -206,6 +205,7 @@ class Driver:
         )
         self._questions = LiveQuestions(parts.profiler, parts.plan.on_processors, self._tell, self._begin)
         self.sweeping = Sweeping(parts.folder, self._jobs, self._tell)
+        self._arrivals = Arrivals(parts.plan, self.sweeping, self.now_s, self._tell)
         for sweep in self._plan.sweeps:
             self.sweeping.open(sweep)
         for job in self._plan.jobs:  # trials of earlier sessions that run again
@@ -219,7 +219,9 @@ class Driver:
         )
         self._targets = TargetReports(self.attempts, parts.folder.job, self.now_s, self._tell)
         live, tables, usage = self.attempts.live, self.attempts.tables, self.attempts.usage
-        self._viewing = Viewing(parts.plan, self.core, live, tables, self.sweeping, usage, self._targets.view)
+        self._viewing = Viewing(
+            parts.plan, self.core, live, tables, self.sweeping, usage, self._targets.view, self._arrivals
+        )
 
     def now_s(self) -> float:
         """Seconds since the run was first opened."""
@@ -272,7 +274,8 @@ class Driver:
         """Handle one event at a time, until every job has ended."""
         while True:
             make = await self._queue.get()
-            self._handle(make(at_s=self.now_s()))
+            if (event := make(at_s=self.now_s())) is not None:
+                self._handle(event)
             if self.core.only_services_left and not self._arrivals.to_come:
                 self._handle(WorkOver(self.now_s()))
             await asyncio.sleep(0)  # lets a Ctrl-C in, even if the queue is never empty
@@ -282,10 +285,11 @@ class Driver:
                 return
 
     def _handle(self, event: Event) -> None:
-        commands = self._drive.tell(event)
-        self.sweeping.look(event, self.core.jobs)
+        self._drive.tell(event)
+        self.sweeping.look(self.core.ended)
+        self._arrivals.look(event, self.core)
         if self._on_end is not None:
-            self._on_end.look(event, commands, self.core.jobs)
+            self._on_end.look(event, self.core)
 
     def _noted(self, event: Event, commands: list[Command]) -> None:
         self._parts.log.write(event, commands, self.core)
@@ -296,7 +300,8 @@ class Driver:
         self._beside.add(task)
         task.add_done_callback(self._beside.discard)
 
-    def _tell(self, make: Callable[..., Event]) -> None:
+    def _tell(self, make: Callable[..., Event | None]) -> None:
+        """Let an event happen. `make` may find that there is none any more when its turn comes."""
         self._queue.put_nowait(make)
 
     # Events

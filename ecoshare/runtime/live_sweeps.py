@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 
 from ecoshare.core.commands import AskSampler
-from ecoshare.core.events import DeviceFailed, Event, Exhausted, JobArrived, JobExited, Refused, Reported, StopRequested
+from ecoshare.core.events import Event, Exhausted, JobArrived, Reported
 from ecoshare.core.records import Job
 from ecoshare.core.states import JobState
 from ecoshare.jobs.sweep import trial_number
@@ -159,19 +159,11 @@ class Sweeping:
             self._failed(trial.sweep, error)
             return ""
 
-    def look(self, event: Event, jobs: Mapping[str, Job]) -> None:
-        """Tell the samplers about trials that ended with this event. The core has handled it already."""
-        if isinstance(event, JobExited):
-            names = [event.job]
-        elif isinstance(event, JobArrived):
-            names = [event.job.name]
-        elif isinstance(event, Refused | StopRequested | DeviceFailed):  # waiting trials may end with these, too
-            names = list(self._trials)
-        else:
-            return
-        for name in names:
-            if name in self._trials and name in jobs and jobs[name].state.ended:
-                self._ended(name, jobs[name].state)
+    def look(self, ended: Iterable[Job]) -> None:
+        """Tell the samplers about trials among the jobs that have ended just now."""
+        for job in ended:
+            if job.spec.name in self._trials:
+                self._ended(job.spec.name, job.state)
 
     def _ended(self, name: str, state: JobState) -> None:
         trial = self._trials.pop(name)

@@ -2,7 +2,7 @@
 
 ::
 
-    driver ──event, commands──► look ──► a task for each job that has ended ──► process in a session of its own
+    driver ──event──► look ──► a task for each job that has ended ──► process in a session of its own
                                                                                  stdout, stderr ──► on_end.log
 """
 
@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from ecoshare.core.commands import Command, DropJob
-from ecoshare.core.events import DeviceFailed, Event, JobArrived, JobExited, Refused, StopRequested, WorkOver
+from ecoshare.core.events import CancelRequested, Event
 from ecoshare.core.records import Job
+from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.states import JobState
 from ecoshare.jobs.end_commands import on_end_words
 from ecoshare.lane.files import make_folder, open_to_append
@@ -52,22 +52,17 @@ class OnEnd:
     _turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE))
     _failures: int = 0
 
-    def look(self, event: Event, commands: Sequence[Command], jobs: Mapping[str, Job]) -> None:
+    def look(self, event: Event, core: Scheduler) -> None:
         """Start the command of each job that ended with this event. The core has handled the event already."""
-        match event:
-            case JobExited():
-                names = [event.job]
-            case JobArrived():
-                names = [event.job.name]
-            case Refused() | StopRequested() | WorkOver() | DeviceFailed():  # waiting jobs may end with these, too
-                names = list(jobs)
-            case _:
-                names = []
-        names += [command.job for command in commands if isinstance(command, DropJob)]
-        for name in names:
-            if name in jobs and jobs[name].state.ended and name not in self._told:
-                self._told.add(name)
-                self._begin(name, jobs[name].state.value)
+        for job in core.ended:
+            self._ended(job.spec.name, job.state)
+        if isinstance(event, CancelRequested) and event.job in self.jobs and event.job not in core.jobs:
+            self._ended(event.job, JobState.CANCELLED)  # it never arrives
+
+    def _ended(self, name: str, state: JobState) -> None:
+        if name not in self._told:
+            self._told.add(name)
+            self._begin(name, state.value)
 
     async def finish(self, jobs: Mapping[str, Job]) -> None:
         """Wait for the commands in progress, and kill those that take too long.
@@ -77,8 +72,7 @@ class OnEnd:
                 cancelled.
         """
         for name in self.jobs.keys() - jobs.keys() - self._told:
-            self._told.add(name)
-            self._begin(name, JobState.CANCELLED.value)
+            self._ended(name, JobState.CANCELLED)
         await self._wait()
 
     async def end(self) -> None:

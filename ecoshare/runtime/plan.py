@@ -83,6 +83,7 @@ class Plan:
         budget: Power budget.
         speeds: Relative speeds of devices that differ, by the name of the device; see `Device.speeds`.
         known_responses: Measurements of packings of these classes under power limits, if the budget sets limits.
+        ended: Final states of jobs and sweeps that ended in earlier sessions, by name.
     """
 
     job_file: Path
@@ -110,6 +111,7 @@ class Plan:
     budget: PlannedBudget = NO_BUDGET
     speeds: Mapping[str, Speeds] = field(default_factory=dict)
     known_responses: tuple[KnownResponse, ...] = ()
+    ended: Mapping[str, str] = field(default_factory=dict)
 
     def opening(self) -> dict[str, Any]:
         """Fields of the `RunOpened` event of the run."""

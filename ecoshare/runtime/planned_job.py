@@ -170,6 +170,8 @@ class PlannedJob:
             "launcher": self.launcher or None,
             "retries": job.retries,
             "preemptible": job.preemptible,
+            "after": list(job.after),
+            "after_any": list(job.after_any),
             "on_end": list(job.on_end),
             "service": service_as_dict(self.spec.service) if self.spec.service is not None else None,
         }

@@ -38,20 +38,28 @@ def leftover(plan: Plan, folder: RunFolder, history: RunHistory) -> Plan | None:
     """
     largest_bytes = max(each.memory_bytes for each in plan.devices) // (1 if packs(plan.policy) else plan.lanes)
     jobs = [_again(job, history, folder, largest_bytes) for job in plan.jobs]
+    over = {job.spec.name: _final(job, history, folder) for job, left in zip(plan.jobs, jobs, strict=True) if not left}
     sweeps = []
     for sweep in plan.sweeps:
+        if sweep.name in history.cancelled:
+            over[sweep.name] = JobState.CANCELLED
+            continue
         drawn = history.trials.get(sweep.name, [])
         trials = [_drawn(sweep, history.jobs[name]) for name in drawn]
         left = {trial.spec.name: _again(trial, history, folder, largest_bytes) for trial in trials}
         jobs += left.values()
         if len(drawn) < sweep.options.count or any(left.values()):
-            ended = [_ended(trial, history, folder) for trial in trials if left[trial.spec.name] is None]
-            sweeps.append(_going_on(sweep, 1 + max(map(trial_number, drawn), default=-1), ended))
+            past = [_ended(trial, history, folder) for trial in trials if left[trial.spec.name] is None]
+            sweeps.append(_going_on(sweep, 1 + max(map(trial_number, drawn), default=-1), past))
+        else:
+            states = [_final(trial, history, folder) for trial in trials]
+            over[sweep.name] = JobState.COMPLETED if JobState.COMPLETED in states else JobState.FAILED
     unfinished = tuple(job for job in jobs if job is not None)
     had_work = bool(plan.sweeps) or not all(job.spec.is_open_ended for job in plan.jobs)
     if had_work and not sweeps and all(job.spec.is_open_ended for job in unfinished):
         return None  # services without a last request end with the other jobs
-    return replace(plan, jobs=unfinished, sweeps=tuple(sweeps)) if unfinished or sweeps else None
+    ended = {name: state.value for name, state in over.items()}
+    return replace(plan, jobs=unfinished, sweeps=tuple(sweeps), ended=ended) if unfinished or sweeps else None
 
 
 def reached_s(folder: RunFolder, history: RunHistory) -> float:
@@ -94,19 +102,31 @@ def _ends(job: JobHistory, folder: RunFolder) -> dict[int, Outcome]:
     return {**{end.attempt: Outcome(end.outcome) for end in read_records(folder.job(job.name))}, **logged}
 
 
+def _final(job: PlannedJob, history: RunHistory, folder: RunFolder) -> JobState:
+    """State of a job that has finished."""
+    told = history.of(job.spec.name)
+    outcomes = set(_ends(told, folder).values())
+    if Outcome.COMPLETED in outcomes:
+        return JobState.COMPLETED
+    if Outcome.PRUNED in outcomes:
+        return JobState.PRUNED
+    return JobState.CANCELLED if told.cancelled else JobState.FAILED
+
+
 def _again(job: PlannedJob, history: RunHistory, folder: RunFolder, largest_bytes: int) -> PlannedJob | None:
     """The job with its earlier attempts; None if it has finished.
 
     An attempt that ran out of memory counts as a failure only if it was allowed all the memory that there is.
     """
-    told = history.jobs.get(job.spec.name) or JobHistory(job.spec.name)
+    told = history.of(job.spec.name)
     ends, caps = _ends(told, folder), {attempt: command.cap_bytes for attempt, command in told.starts.items()}
     outcomes = Counter(ends.values())
     short = [attempt for attempt, outcome in ends.items() if outcome is Outcome.OUT_OF_MEMORY]
     whole = sum(caps.get(attempt, 0) >= largest_bytes for attempt in short)
     failures = outcomes[Outcome.FAILED] + outcomes[Outcome.CRASHED] + outcomes[Outcome.TIMED_OUT] + whole
-    if outcomes[Outcome.COMPLETED] or outcomes[Outcome.PRUNED] or failures > job.spec.retries:
+    if outcomes[Outcome.COMPLETED] or outcomes[Outcome.PRUNED] or failures > job.spec.retries or told.cancelled:
         return None
     attempts = max([0, *caps, *ends])
     before = EarlierAttempts(attempts, failures, out_of_memory=bool(short))
-    return replace(job, spec=replace(job.spec, earlier_attempts=before))
+    priority = told.spec.priority if told.spec is not None else job.spec.priority
+    return replace(job, spec=replace(job.spec, earlier_attempts=before, priority=priority))

@@ -10,6 +10,7 @@ from ecoshare.core.states import JobState, Step
 from ecoshare.lane.lane_table import LaneTable
 from ecoshare.record.job_summary import slowdown
 from ecoshare.record.run_view import JobView, RunView, ServiceView, SweepView
+from ecoshare.runtime.job_arrivals import Arrivals
 from ecoshare.runtime.lane_moves import Movable
 from ecoshare.runtime.live_sweeps import Sweeping
 from ecoshare.runtime.plan import Plan
@@ -31,6 +32,7 @@ class Viewing:
         sweeping: Sweeps of the run.
         usage: Returns the usage so far of a job in progress.
         service: Returns the requests of a service.
+        arrivals: Arrivals of the jobs.
     """
 
     plan: Plan
@@ -40,6 +42,7 @@ class Viewing:
     sweeping: Sweeping
     usage: Callable[[str], Usage]
     service: Callable[[str, ServiceSpec], ServiceView]
+    arrivals: Arrivals
     _unplaced: dict[str, tuple[Step | None, Usage, JobView]] = field(default_factory=dict)
 
     def run(self, at_s: float, warm: bool) -> RunView:
@@ -84,8 +87,20 @@ class Viewing:
         name, is_learned = planned.spec.name, planned.learned is not None
         job = self.core.jobs.get(name)
         if job is None:
+            reason = self.arrivals.never.get(name, "")
             return JobView(
-                name, "arriving", (), False, 0, 0, planned.spec.iterations, None, None, is_learned=is_learned
+                name,
+                JobState.CANCELLED.value if reason else "arriving",
+                (),
+                False,
+                0,
+                0,
+                planned.spec.iterations,
+                None,
+                None,
+                reason=reason,
+                is_learned=is_learned,
+                waits_for=self.arrivals.gate.waits_for(name),
             )
         process, service = self.seated.get(name), planned.spec.service
         usage, holding = job.usage, False

@@ -121,6 +121,7 @@ class VirtualDriver:
         known_settings: Settings from earlier searches.
         known_responses: Measurements under power limits from earlier runs.
         advises: Answers questions for a setting with the setting and whether the search is over.
+        requests: Time (s) of each request of the user, with the function that makes its event.
         failures: Time (s) and name of each device that fails.
         misses: Times (s) at which services have missed their targets for a minute, with their names.
         refuses: Settings that every device refuses.
@@ -137,6 +138,7 @@ class VirtualDriver:
     stop_s: float | None = None
     failures: tuple[tuple[float, str], ...] = ()
     misses: tuple[tuple[float, str], ...] = ()
+    requests: tuple[tuple[float, Callable[..., Event]], ...] = ()
     known_settings: tuple[KnownSetting, ...] = ()
     known_responses: tuple[KnownResponse, ...] = ()
     advises: Callable[[AskSetting], tuple[Setting, bool]] | None = None
@@ -177,6 +179,8 @@ class VirtualDriver:
             self._at(script.arrival_s, partial(JobArrived, job=spec))
         if self.stop_s is not None:
             self._at(self.stop_s, partial(StopRequested, at_once=False), self._goes_on)
+        for at_s, make in self.requests:
+            self._at(at_s, make, self._goes_on)
         for at_s, device in self.failures:
             self._at(at_s, partial(self._fails, device))
         for at_s, name in self.misses:
@@ -441,4 +445,4 @@ class VirtualDriver:
 
 def _is_without_place(state: JobState) -> bool:
     """Whether a job in this state has no place in a lane."""
-    return state.ended or state.waits or state is JobState.PAUSED
+    return state.ended or state.waits or state in (JobState.PAUSED, JobState.HELD)

@@ -23,7 +23,7 @@ from ecoshare.core.events import (
     SweepOpened,
     WorkOver,
 )
-from ecoshare.core.open_services import KILLED
+from ecoshare.core.job_ends import KILLED
 from ecoshare.core.policies import own_names
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.states import JobState

@@ -20,7 +20,8 @@ import pytest
 
 KNOWN_KEYS = (
     "cwd, env, python, class, arrival, priority, iterations, gpus, launch, slowdown, isolation, retries, resume_args, "
-    "preemptible, timeout, startup_timeout, on_end, name, script, module, args, sweep, service"
+    "preemptible, timeout, startup_timeout, on_end, name, script, module, args, "
+    "after, after_ok, after_any, sweep, service"
 )
 # Abbreviations of texts that would make the lines of a table too long.
 ABBREVIATIONS = {

@@ -21,7 +21,7 @@ def test_the_schema_holds_the_keys_of_the_design() -> None:
     """If it failed, an editor would mark a documented key, or complete one that is refused."""
     schema = json_schema()
     keys = KNOWN_KEYS.split(", ")
-    own = ["name", "script", "module", "args", "sweep", "service"]
+    own = ["name", "script", "module", "args", "after", "after_ok", "after_any", "sweep", "service"]
     assert set(schema["properties"]) == {"version", "defaults", "on_end", "jobs"}
     assert list(_keys(schema, "JobConfig")) == keys
     assert list(_keys(schema, "JobOptions")) == [key for key in keys if key not in own]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ecoshare.core.events import JobExited
-from ecoshare.core.open_services import KILLED
+from ecoshare.core.job_ends import KILLED
 from ecoshare.record.job_history import AttemptHistory, JobHistory
 from ecoshare.record.job_summary import JobSummary
 from ecoshare.record.run_documents import read_plan

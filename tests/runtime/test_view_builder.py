@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from ecoshare.core.events import Config
 from ecoshare.core.scheduler import Scheduler
+from ecoshare.runtime.job_arrivals import Arrivals
 from ecoshare.runtime.view_builder import Viewing
 from ecoshare.testing.virtual_driver import ScriptedJob, VirtualDriver
 from ecoshare.values.attempt import Outcome
@@ -21,8 +22,9 @@ def viewing(core: Scheduler, names: list[str]) -> Viewing:
     jobs = [SimpleNamespace(spec=JobSpec(name, "class"), learned=None) for name in names]
     plan = SimpleNamespace(jobs=jobs, sweeps=(), lanes=1, devices=("cpu",))
     nothing = cast(Any, SimpleNamespace(jobs={}, live=set()))
-    no_service = cast(Any, None)
-    return Viewing(cast(Any, plan), core, {}, {}, nothing, lambda _name: core.jobs[names[0]].usage, no_service)
+    no_service, arrivals = cast(Any, None), Arrivals(cast(Any, plan), nothing, lambda: 0.0, lambda make: None)
+    usage = lambda _name: core.jobs[names[0]].usage  # noqa: E731
+    return Viewing(cast(Any, plan), core, {}, {}, nothing, usage, no_service, arrivals)
 
 
 def test_a_kept_view_is_always_that_of_now() -> None:

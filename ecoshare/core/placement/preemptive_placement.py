@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from ecoshare.core.placement.job_queue import queue_key
 from ecoshare.core.placement.preemption import Preemption
@@ -43,8 +43,9 @@ class PreemptivePlacement(PlacementStrategy):
         """Note that a job is about to leave its places. It may be one that gave way."""
         self._preemption.gone(job)
 
-    def _take_out(self, job: Job) -> None:
-        super()._take_out(job)
+    def reorder(self, job: Job, change: Callable[[], None], at_s: float) -> None:
+        """Change the place of a job in the order. The next walk looks at the whole queue again."""
+        super().reorder(job, change, at_s)
         self._preemption.order_changed()
 
     def _walk(self, at_s: float, newcomer: Job | None) -> Iterator[Step]:

@@ -192,9 +192,7 @@ class RoundsOfTurns(RoundPlacement):
     def _begin(self, jobs: Sequence[Job], chosen: Sequence[Job], at_s: float) -> None:
         places = {job.spec.name: place for place, job in enumerate(chosen)}
         for job in jobs:
-            self._take_out(job)
-            job.level = places.get(job.spec.name, len(places))
-            self._put_back(job, at_s)
+            self.reorder(job, partial(setattr, job, "level", places.get(job.spec.name, len(places))), at_s)
 
     def _walk(self, at_s: float, newcomer: Job | None) -> Iterator[Start | GiveWay | Park]:
         return self._admission.walk(at_s)

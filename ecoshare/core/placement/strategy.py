@@ -16,6 +16,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 from ecoshare.core.events import (
@@ -139,6 +140,24 @@ class PlacementStrategy(ABC):
         """Note that a job pauses: it has no place and does not wait for one."""
         self._timers.forget(job)
 
+    def withdraws(self, job: Job) -> None:
+        """Remove a job from the queue, which waits for no place any more until it `resumes`."""
+        self.waiting.remove(job)
+        self.pauses(job)
+
+    def reorder(self, job: Job, change: Callable[[], None], at_s: float) -> None:
+        """Change something of a job that its place in the order of the policy depends on."""
+        if job.state.waits:
+            self.waiting.remove(job)
+        else:
+            self.stops(job)
+        change()
+        if job.state.waits:
+            job.place = queue_key(self.policy, job, at_s)
+            self.waiting.add(job)
+        elif job.state is JobState.RUNNING:
+            self.runs(job, at_s)
+
     def takes(self, job: Job, fused: bool) -> None:
         """Note that a job of the queue has got its places.
 
@@ -260,25 +279,9 @@ class PlacementStrategy(ABC):
         for name in names:
             assert self._levels is not None, "only levels have timers of jobs"
             job = self._state.jobs[name]
-            self._take_out(job)
-            self._levels.change(job, at_s)
-            self._put_back(job, at_s)
+            self.reorder(job, partial(self._levels.change, job, at_s), at_s)
             self._timers.look(job, at_s)
             yield RankLanes(job.lanes)
-
-    def _take_out(self, job: Job) -> None:
-        """Remove a job from the order before its key changes."""
-        if job.state.waits:
-            self.waiting.remove(job)
-        else:
-            self.stops(job)
-
-    def _put_back(self, job: Job, at_s: float) -> None:
-        if job.state.waits:
-            job.place = queue_key(self.policy, job, at_s)
-            self.waiting.add(job)
-        elif job.state is JobState.RUNNING:
-            self.runs(job, at_s)
 
     # Sweeps, measurements and settings
 
