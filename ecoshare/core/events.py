@@ -92,6 +92,16 @@ class RunOpened:
 
 
 @dataclass(frozen=True, slots=True)
+class ClassesKnown:
+    """Jobs of new classes come to a run that stays open, and earlier runs have measured these; see `RunOpened`."""
+
+    at_s: float
+    known_settings: tuple[KnownSetting, ...] = ()
+    colocations: tuple[ColocationMeasurement, ...] = ()
+    known_responses: tuple[KnownResponse, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class JobArrived:
     """A job has arrived: it may be started from now on.
 
@@ -409,6 +419,7 @@ class DeviceFailed:
 
 Event = (
     RunOpened
+    | ClassesKnown
     | JobArrived
     | SweepOpened
     | Exhausted

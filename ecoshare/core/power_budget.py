@@ -24,6 +24,7 @@ from math import inf
 
 from ecoshare.core.commands import ApplySetting, AskPower, Command, MeasureSetting
 from ecoshare.core.events import (
+    ClassesKnown,
     Done,
     PowerPredicted,
     Refused,
@@ -195,6 +196,12 @@ class PowerBudget:
         self._asked: dict[int, tuple[str, _Kind]] = {}  # device that asks, and what about
         self._is_stale = True
         self._look_at_sum()
+
+    def knows(self, event: ClassesKnown) -> None:
+        """Learn measurements under limits of packings of classes that are new in this run."""
+        for each in event.known_responses:
+            self._measured.setdefault(each.packing, list(each.measurements))
+        self._is_stale = True
 
     def begin(self) -> list[Command]:
         """Commands that bring the limits that the run found into the budget."""

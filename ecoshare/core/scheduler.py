@@ -36,6 +36,7 @@ from ecoshare.core.commands import Command, DropJob, KillJob, OpenLane, ProfileJ
 from ecoshare.core.device_failures import DeviceFailures
 from ecoshare.core.events import (
     CancelRequested,
+    ClassesKnown,
     DeviceFailed,
     Done,
     DrainRequested,
@@ -106,6 +107,11 @@ class Scheduler:
         return self._state.stopping
 
     @property
+    def draining(self) -> bool:
+        """Whether a `DrainRequested` event has come."""
+        return self._state.draining
+
+    @property
     def live_jobs(self) -> int:
         """Number of jobs that have arrived and not ended."""
         return self._state.live
@@ -168,6 +174,10 @@ class Scheduler:
         match event:
             case JobArrived():
                 return self._arrive(event)
+            case ClassesKnown():
+                self._placement.knows(event)
+                self._settings.knows(event)
+                return []
             case SweepOpened():
                 self._sweeps.opened(event)
                 return []

@@ -24,7 +24,15 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from ecoshare.core.commands import ApplySetting, AskSetting, Command, MeasureSetting
-from ecoshare.core.events import Done, PowerPredicted, Refused, SettingAdvised, SettingAnswer, SettingMeasured
+from ecoshare.core.events import (
+    ClassesKnown,
+    Done,
+    PowerPredicted,
+    Refused,
+    SettingAdvised,
+    SettingAnswer,
+    SettingMeasured,
+)
 from ecoshare.core.records import Job, Lane
 from ecoshare.core.states import JobState
 from ecoshare.values.measurement import Measurement, MeasurementStatus
@@ -108,6 +116,11 @@ class SettingSelector:
         self._observe, self._observed = observe, set[Packing]()
         self._devices: dict[str, _Device] = {}
         self._commands: dict[int, _Device] = {}
+
+    def knows(self, event: ClassesKnown) -> None:
+        """Learn the best settings of packings of classes that are new in this run."""
+        for each in event.known_settings:
+            self.known.setdefault(each.packing, each)
 
     @property
     def active(self) -> bool:

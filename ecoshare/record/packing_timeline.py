@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from ecoshare.core.commands import ApplySetting, AskSetting, Command, MeasureSetting, OpenLane, ProfileJob, StartJob
 from ecoshare.core.events import (
+    ClassesKnown,
     Done,
     Event,
     IterationsDone,
@@ -259,6 +260,8 @@ class _Builder:
 
     def _take(self, event: Event) -> None:
         match event:
+            case ClassesKnown():
+                self.timeline.kept.update({each.packing: each.setting for each in event.known_settings})
             case IterationsDone() | JobExited():
                 self._progress(event.job, event.usage)
             case JobArrived():

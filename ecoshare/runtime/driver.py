@@ -60,14 +60,14 @@ from ecoshare.core.events import (
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.states import JobState
 from ecoshare.devices.context_sharing import ContextSharing
-from ecoshare.errors import UnfitEnvironment, UsageError
-from ecoshare.lane.messages import GRACE_S, Ended, Launched, Message, NotLaunched, NotMoved, Ready, StopAttempt
+from ecoshare.errors import UnfitEnvironment
+from ecoshare.lane.messages import GRACE_S, Ended, StopAttempt
 from ecoshare.record.event_log import EventLog
-from ecoshare.record.run_documents import read_records
 from ecoshare.record.run_folder import RunFolder, unwritable
 from ecoshare.record.run_view import ProgressDisplay, RunView
 from ecoshare.record.sample_file import SampleFile
 from ecoshare.runtime import reaping
+from ecoshare.runtime.attempt_answers import AttemptAnswers
 from ecoshare.runtime.attempt_launches import AttemptLaunches
 from ecoshare.runtime.attempts import Attempts
 from ecoshare.runtime.cache_release import CacheRelease
@@ -81,6 +81,7 @@ from ecoshare.runtime.live_questions import LiveQuestions
 from ecoshare.runtime.live_sweeps import LISTEN_S, Sweeping
 from ecoshare.runtime.memory_limits import MemoryLimits
 from ecoshare.runtime.on_end import OnEnd
+from ecoshare.runtime.open_run import JobSource, OpenRun
 from ecoshare.runtime.plan import Plan
 from ecoshare.runtime.planned_job import PlannedJob
 from ecoshare.runtime.profiler import Profiler
@@ -119,6 +120,7 @@ class RunParts:
         sharing: Decision about the contexts of the jobs.
         profiler: Makes profiles from windows, and stores them.
         guard: Cleans up after the controller; kept alive during the run.
+        source: Source of more jobs, if the run stays open; otherwise None.
         host: The process that the driver runs in.
     """
 
@@ -135,6 +137,7 @@ class RunParts:
     profiler: Profiler
     guard: Guard
     host: RunHost
+    source: JobSource | None = None
 
 
 class Driver:
@@ -160,7 +163,6 @@ class Driver:
         """
         self._parts, self._plan = parts, parts.plan
         self._queue: asyncio.Queue[Callable[..., Event | None]] = asyncio.Queue()
-        self._jobs = parts.jobs
         self._tasks = asyncio.TaskGroup()
         self._beside: set[asyncio.Task[None]] = set()  # tasks that end with the loop
         self._stops = 0
@@ -193,6 +195,9 @@ class Driver:
         self._watch = DeviceWatch(
             self.sessions, self.attempts, parts.profiler.notes, self.now_s, self._tell, self._begin
         )
+        self.sweeping = Sweeping(parts.folder, parts.jobs, self._tell)
+        self._arrivals = Arrivals(parts.jobs, self.sweeping, self.now_s, self._tell)
+        self._arrivals.add(parts.plan)
         self._parking = LiveParking(
             attempts=self.attempts,
             sessions=self.sessions,
@@ -203,17 +208,20 @@ class Driver:
             tell=self._tell,
             begin=self._begin,
         )
+        self._answers = AttemptAnswers(
+            parts.folder,
+            self.attempts,
+            self.caches,
+            self._children,
+            self._watch,
+            self._parking,
+            self.sweeping,
+            self._tell,
+        )
         self._questions = LiveQuestions(parts.profiler, parts.plan.on_processors, self._tell, self._begin)
-        self.sweeping = Sweeping(parts.folder, self._jobs, self._tell)
-        self._arrivals = Arrivals(parts.plan, self.sweeping, self.now_s, self._tell)
-        for sweep in self._plan.sweeps:
-            self.sweeping.open(sweep)
-        for job in self._plan.jobs:  # trials of earlier sessions that run again
-            if job.spec.sweep:
-                self.sweeping.add(job)
         stops_on_purpose = parts.plan.only_tune or only_profile
         self.waiting = WaitingWatch(self.attempts, self._tell) if stops_on_purpose else None
-        self._on_end = None if stops_on_purpose else OnEnd(parts.folder, self._jobs, parts.profiler.notes)
+        self._on_end = None if stops_on_purpose else OnEnd(parts.folder, parts.jobs, parts.profiler.notes)
         self._progress = ProgressReports(
             self.core.jobs, self.attempts, parts.plan.on_processors, self.now_s, self._tell
         )
@@ -242,7 +250,7 @@ class Driver:
                     for work in (
                         *(sampler.keep(self.now_s) for sampler in samplers),
                         self._parts.guard.keep(),
-                        self.supervisor.listen(self._hear, self._lost, lambda: self.core.live_jobs),
+                        self.supervisor.listen(self._answers.hear, self._answers.lost, lambda: self.core.live_jobs),
                         self._children.keep([(each.device, each.sampler.on_device) for each in self.sessions.values()]),
                         self._progress.keep(),
                         self._targets.keep(),
@@ -250,12 +258,14 @@ class Driver:
                         self._show_progress(),
                         self._hear_trials(),
                         *([] if self.waiting is None else [self.waiting.keep()]),
+                        *([] if self._parts.source is None else [self._parts.source.keep(self._open_run())]),
                     ):
                         self._begin(work)
                     # Joules are counted from the first sample on. This wait costs nothing: the server loads for longer.
                     for sampler in samplers:
                         await sampler.first_sample(_METER_WITHIN_S)
-                    self._arrivals.schedule()
+                    self._arrivals.is_open = self._parts.source is not None
+                    self._arrivals.submit(self._plan)
                     await self._decide()
                     for task in self._beside:
                         task.cancel()
@@ -290,10 +300,29 @@ class Driver:
         self._arrivals.look(event, self.core)
         if self._on_end is not None:
             self._on_end.look(event, self.core)
+        if self._parts.source is not None:
+            self._parts.source.look(event, self.core)
+        if isinstance(event, JobExited) and self._plan.only_tune and not self.core.stopping:
+            self._tell(partial(StopRequested, at_once=False))  # the packing to be tuned is gone
 
     def _noted(self, event: Event, commands: list[Command]) -> None:
         self._parts.log.write(event, commands, self.core)
         self._parts.progress.event(event, commands)
+
+    def _open_run(self) -> OpenRun:
+        parts = self._parts
+        return OpenRun(
+            parts.plan,
+            parts.folder,
+            self.core,
+            self._arrivals,
+            self.sweeping,
+            parts.jobs,
+            self._tell,
+            self.now_s,
+            self.view,
+            self._asked_to_stop,
+        )
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._tasks.create_task(work)
@@ -303,60 +332,6 @@ class Driver:
     def _tell(self, make: Callable[..., Event | None]) -> None:
         """Let an event happen. `make` may find that there is none any more when its turn comes."""
         self._queue.put_nowait(make)
-
-    # Events
-
-    def _hear(self, message: Message) -> None:
-        """Report a message of the supervisor to the core."""
-        match message:
-            case Launched():
-                self._tell(partial(Done, command=message.command))
-            case NotLaunched():
-                self.attempts.give_up(message.command)
-                self._tell(partial(Refused, command=message.command, error=message.error))
-            case NotMoved():
-                self.attempts.moving.refused(message.command, message.error)
-            case Ended():
-                self._watch.ended(message, self._end)
-            case Ready():
-                pass
-
-    def _lost(self) -> None:
-        """End all attempts in progress after the death of their server: as their records say, else as lost."""
-        for own in list(self.attempts.live.values()):
-            name, recorded = own.job.spec.name, list[Ended]()
-            with contextlib.suppress(UsageError):  # a damaged record does not show that the attempt ended
-                ended = read_records(self._parts.folder.job(name))
-                recorded = [each for each in ended if each.attempt == own.attempt]
-            was_held = self.caches.give_up(name) is not None
-            self.attempts.free(own)
-            outcome = Outcome.MOVED_OUT if was_held else Outcome.LOST  # a start that was held has killed no process
-            lost = Ended(name, own.attempt, outcome.value, None, "its supervisor died with it")
-            self._end(recorded[0] if recorded else lost)
-
-    def _end(self, ended: Ended) -> None:
-        own = self.attempts.live.get(ended.job)
-        if own is not None:
-            self._children.read_note(own)  # a short job ends before the first look
-        usage = self.attempts.end(ended)
-        if usage is None:
-            return
-        self.sweeping.listen(ended.job, ended.attempt, over=True)
-        outcome, reason = self._watch.verdict(own, *self._parking.verdict(ended))
-        self._tell(
-            partial(
-                JobExited,
-                job=ended.job,
-                attempt=ended.attempt,
-                outcome=outcome,
-                exit_code=ended.exit_code,
-                reason=reason,
-                usage=usage,
-            )
-        )
-        self.attempts.moving.ended(ended.job)
-        if self._plan.only_tune and not self.core.stopping:
-            self._tell(partial(StopRequested, at_once=False))  # the packing to be tuned is gone
 
     async def _hear_trials(self) -> None:
         """Report to the core the values that running trials report."""
@@ -400,7 +375,7 @@ class Driver:
 
     def start_job(self, command: StartJob, now_s: float) -> None:
         """See `CommandHandler`."""
-        own = self.attempts.start(command, self._jobs[command.job])
+        own = self.attempts.start(command, self._parts.jobs[command.job])
         lanes = [self.core.lanes[lane] for lane, _ in own.places]
         names = [lane.device.name for lane in lanes]
         try:
@@ -444,7 +419,7 @@ class Driver:
         if (held := self.caches.give_up(command.job)) is not None:
             self.attempts.free(self.attempts.live[command.job])
             outcome = Outcome.PRUNED if command.pruned else Outcome.STOPPED
-            self._end(Ended(command.job, held.attempt, outcome.value, None, command.reason))
+            self._answers.end(Ended(command.job, held.attempt, outcome.value, None, command.reason))
             return
         self.supervisor.send(
             StopAttempt(command.job, command.attempt, command.at_once, command.reason, GRACE_S, command.pruned)

@@ -1,66 +1,93 @@
-"""Arrivals of the jobs and sweeps of a plan: at their times, and after the jobs that they wait for."""
+"""Arrivals of jobs and sweeps: at their times, and after the jobs that they wait for."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 from ecoshare.core.arrival_gate import COMPLETED, ArrivalGate, Eligible, Verdict
-from ecoshare.core.events import CancelRequested, Event, JobArrived, SweepOpened
+from ecoshare.core.events import CancelRequested, DrainRequested, Event, JobArrived, SweepOpened
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.states import JobState
 from ecoshare.runtime.live_sweeps import Sweeping
 from ecoshare.runtime.plan import Plan
 from ecoshare.runtime.planned_job import PlannedJob
+from ecoshare.runtime.planned_sweeps import PlannedSweep
 
 
 class Arrivals:
-    """Arrivals of a plan.
+    """Arrivals of the jobs and sweeps that a run is given.
 
     Attributes:
         gate: Jobs and sweeps that may not arrive yet.
         never: Jobs and sweeps that were cancelled before they arrived, each with the reason.
+        sweeps: All sweeps that were submitted, by name.
+        is_open: Whether more jobs may be submitted, so that the run does not end without work.
     """
 
     def __init__(
         self,
-        plan: Plan,
+        jobs: dict[str, PlannedJob],
         sweeping: Sweeping,
         now_s: Callable[[], float],
         tell: Callable[[Callable[..., Event | None]], None],
     ) -> None:
-        """Nothing is to come before `schedule`.
+        """Nothing is to come before `submit`.
 
         Args:
-            plan: The plan.
+            jobs: Jobs of the run, by name; submitted jobs are added.
             sweeping: Sweeps of the run.
             now_s: Time (s) since the run was opened.
             tell: Reports an event to the core; a function that gives None when its turn comes reports nothing.
         """
-        self._plan, self._sweeping, self._now_s, self._tell = plan, sweeping, now_s, tell
+        self._jobs, self._sweeping, self._now_s, self._tell = jobs, sweeping, now_s, tell
         self.gate = ArrivalGate()
         self.never: dict[str, str] = {}
+        self.sweeps: dict[str, PlannedSweep] = {}
+        self.is_open = False
         self._coming: dict[str, Callable[..., Event]] = {}
-        self._sweeps = {sweep.name for sweep in plan.sweeps}
 
     @property
-    def to_come(self) -> int:
-        """Number of jobs and sweeps that have not arrived, and may."""
-        return len(self._coming)
+    def to_come(self) -> bool:
+        """Whether a job or sweep is to come, or may be."""
+        return self.is_open or bool(self._coming)
 
-    def schedule(self) -> None:
-        """Let each sweep and job arrive as soon as it may."""
-        for sweep in self._plan.sweeps:  # sweeps first: the jobs include their earlier trials
-            self._submit(sweep.name, sweep.template, partial(SweepOpened, sweep=sweep.spec))
-        for job in self._plan.jobs:
-            self._submit(job.spec.name, job, partial(JobArrived, job=job.spec))
+    def add(self, plan: Plan) -> None:
+        """Add the jobs and sweeps of a plan to the run. They arrive once they are submitted.
 
-    def _submit(self, name: str, job: PlannedJob, make: Callable[..., Event]) -> None:
+        Raises:
+            UsageError: The sampler of a sweep cannot be made.
+        """
+        for sweep in plan.sweeps:
+            self.sweeps[sweep.name] = sweep
+            self._sweeping.open(sweep)
+        for job in plan.jobs:
+            self._jobs[job.spec.name] = job
+            if job.spec.sweep:  # trials of earlier sessions that run again
+                self._sweeping.add(job)
+
+    def submit(self, plan: Plan, from_s: float = 0.0) -> None:
+        """Let each sweep and job of a plan that was added arrive as soon as it may.
+
+        Args:
+            plan: The plan.
+            from_s: Time (s) from which the arrival times of its jobs count.
+        """
+        for sweep in plan.sweeps:  # sweeps first: the jobs include their earlier trials
+            due_s = from_s + sweep.template.arrival_s
+            self._submit(sweep.name, sweep.template, due_s, plan.ended, partial(SweepOpened, sweep=sweep.spec))
+        for job in plan.jobs:
+            due_s = from_s + job.arrival_s
+            self._submit(job.spec.name, job, due_s, plan.ended, partial(JobArrived, job=job.spec))
+
+    def _submit(
+        self, name: str, job: PlannedJob, due_s: float, ended: Mapping[str, str], make: Callable[..., Event]
+    ) -> None:
         self._coming[name] = make
-        wait_s = job.arrival_s - self._now_s()
+        wait_s = due_s - self._now_s()
         source = job.source
-        self._follow(self.gate.submit(name, source.after, source.after_any, self._plan.ended, early=wait_s > 0))
+        self._follow(self.gate.submit(name, source.after, source.after_any, ended, early=wait_s > 0))
         if name in self.gate and wait_s > 0:
             asyncio.get_running_loop().call_later(wait_s, self._passed, name)
 
@@ -69,13 +96,16 @@ class Arrivals:
 
     def look(self, event: Event, core: Scheduler) -> None:
         """Let those arrive that waited for what has ended with an event, which the core has handled."""
-        if core.stopping:
+        if isinstance(event, DrainRequested):
+            self.is_open = False
+            self._coming.clear()
+        if core.stopping or core.draining:
             return  # a resumed run decides anew
         ended = [(job.spec.name, job.state.value) for job in core.ended]
         if isinstance(event, CancelRequested) and self._coming.pop(event.job, None) is not None:
             self.never[event.job] = event.reason
             ended.append((event.job, JobState.CANCELLED.value))
-        over = [name for name in self.gate.awaited if name in self._sweeps and name not in self._coming]
+        over = [name for name in self.gate.awaited if name in self.sweeps and name not in self._coming]
         ended += [(name, self._state(name)) for name in over if core.is_sweep_over(name)]
         for name, state in ended:
             self._follow(self.gate.ended(name, state))

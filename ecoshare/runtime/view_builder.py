@@ -46,18 +46,20 @@ class Viewing:
     _unplaced: dict[str, tuple[Step | None, Usage, JobView]] = field(default_factory=dict)
 
     def run(self, at_s: float, warm: bool) -> RunView:
-        """State of all jobs of the file, and of the trials that have not ended.
+        """State of all jobs that were submitted, and of the trials that have not ended.
 
         Args:
             at_s: Time (s) since the run was opened.
             warm: Whether the warm server has loaded torch.
         """
-        own = {job.spec.name for job in self.plan.jobs}
-        trials = (self.sweeping.jobs[name] for name in self.sweeping.live if name not in own)
+        jobs = self.sweeping.jobs
+        own = {job.spec.name: job for job in self.plan.jobs}  # trials of earlier sessions that run again among them
+        own |= {name: job for name, job in jobs.items() if not job.spec.sweep}
+        trials = (jobs[name] for name in self.sweeping.live if name not in own)
         return RunView(
             at_s=at_s,
-            jobs=(*map(self._job, self.plan.jobs), *map(self._view, trials)),
-            sweeps=tuple(self._sweep(sweep) for sweep in self.plan.sweeps),
+            jobs=(*map(self._job, own.values()), *map(self._view, trials)),
+            sweeps=tuple(self._sweep(sweep) for sweep in self.arrivals.sweeps.values()),
             stopping=self.core.stopping,
             warm=warm,
         )

@@ -22,7 +22,7 @@ def viewing(core: Scheduler, names: list[str]) -> Viewing:
     jobs = [SimpleNamespace(spec=JobSpec(name, "class"), learned=None) for name in names]
     plan = SimpleNamespace(jobs=jobs, sweeps=(), lanes=1, devices=("cpu",))
     nothing = cast(Any, SimpleNamespace(jobs={}, live=set()))
-    no_service, arrivals = cast(Any, None), Arrivals(cast(Any, plan), nothing, lambda: 0.0, lambda make: None)
+    no_service, arrivals = cast(Any, None), Arrivals({}, nothing, lambda: 0.0, lambda make: None)
     usage = lambda _name: core.jobs[names[0]].usage  # noqa: E731
     return Viewing(cast(Any, plan), core, {}, {}, nothing, usage, no_service, arrivals)
 

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from ecoshare.core.events import Done, InterferencePredicted, Profiled, Refused, SettingAnswer, SettingMeasured
+from ecoshare.core.events import (
+    ClassesKnown,
+    Done,
+    InterferencePredicted,
+    Profiled,
+    Refused,
+    SettingAnswer,
+    SettingMeasured,
+)
 from ecoshare.core.placement.admission import Admission
 from ecoshare.core.placement.grant_returns import GrantReturns
 from ecoshare.core.placement.job_moves import JobMoves
@@ -168,6 +176,10 @@ class PackedPlacement(PlacementStrategy):
             yield from self.fill(event.at_s)
 
     # Measurements and settings
+
+    def knows(self, event: ClassesKnown) -> None:
+        """Learn co-locations of classes that are new in this run."""
+        self._packer.knows(event.colocations)
 
     def profiled(self, job_class: str, event: Profiled) -> Iterator[Step]:
         """Steps after a profiling window has closed: jobs of the class give back memory that they do not need.

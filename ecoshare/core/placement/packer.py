@@ -125,6 +125,11 @@ class Packer:
         self._is_stale |= not jobs
         self._work_s[name] = jobs + 1, work_s + self._length_s(job)
 
+    def knows(self, seen: Sequence[ColocationMeasurement]) -> None:
+        """Learn co-locations that earlier runs have measured; those of this run count as newer."""
+        self._seen = [*seen, *self._seen]
+        self._is_stale = True
+
     def ended(self, job: Job) -> None:
         """Forget a job that is over."""
         name = job.spec.job_class

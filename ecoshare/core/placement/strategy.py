@@ -20,6 +20,7 @@ from functools import partial
 from typing import ClassVar
 
 from ecoshare.core.events import (
+    ClassesKnown,
     Done,
     InterferencePredicted,
     Planned,
@@ -284,6 +285,9 @@ class PlacementStrategy(ABC):
             yield RankLanes(job.lanes)
 
     # Sweeps, measurements and settings
+
+    def knows(self, event: ClassesKnown) -> None:  # noqa: B027
+        """Learn what earlier runs have measured of classes that are new in this run."""
 
     def exhausted(self, at_s: float) -> Iterable[Step]:
         """Steps after a sampler has no more trials."""

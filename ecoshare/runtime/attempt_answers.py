@@ -1,0 +1,104 @@
+"""Messages of the supervisor about attempts, as events of the core.
+
+::
+
+    Launched, NotLaunched ──► Done, Refused
+    Ended                 ──► the rest of a trial's values, then JobExited
+    the server has died   ──► JobExited of each attempt in progress: as its record says, else as lost
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from ecoshare.core.events import Done, Event, JobExited, Refused
+from ecoshare.errors import UsageError
+from ecoshare.lane.messages import Ended, Launched, Message, NotLaunched, NotMoved, Ready
+from ecoshare.record.run_documents import read_records
+from ecoshare.record.run_folder import RunFolder
+from ecoshare.runtime.attempts import Attempts
+from ecoshare.runtime.cache_release import CacheRelease
+from ecoshare.runtime.children_watch import ChildrenWatch
+from ecoshare.runtime.device_watch import DeviceWatch
+from ecoshare.runtime.live_parking import LiveParking
+from ecoshare.runtime.live_sweeps import Sweeping
+from ecoshare.values.attempt import Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptAnswers:
+    """Hears what becomes of attempts, and tells the core.
+
+    Attributes:
+        folder: The run folder.
+        attempts: Attempts in progress.
+        caches: Starts that wait until the caches of other jobs are empty.
+        children: Child processes of the jobs.
+        watch: Watch over failing devices.
+        parking: Parked jobs.
+        sweeping: Sweeps of the run.
+        tell: Reports an event to the core.
+    """
+
+    folder: RunFolder
+    attempts: Attempts
+    caches: CacheRelease
+    children: ChildrenWatch
+    watch: DeviceWatch
+    parking: LiveParking
+    sweeping: Sweeping
+    tell: Callable[[Callable[..., Event]], None]
+
+    def hear(self, message: Message) -> None:
+        """Take a message of the supervisor."""
+        match message:
+            case Launched():
+                self.tell(partial(Done, command=message.command))
+            case NotLaunched():
+                self.attempts.give_up(message.command)
+                self.tell(partial(Refused, command=message.command, error=message.error))
+            case NotMoved():
+                self.attempts.moving.refused(message.command, message.error)
+            case Ended():
+                self.watch.ended(message, self.end)
+            case Ready():
+                pass
+
+    def lost(self) -> None:
+        """End all attempts in progress after the death of their server: as their records say, else as lost."""
+        for own in list(self.attempts.live.values()):
+            name, recorded = own.job.spec.name, list[Ended]()
+            with contextlib.suppress(UsageError):  # a damaged record does not show that the attempt ended
+                ended = read_records(self.folder.job(name))
+                recorded = [each for each in ended if each.attempt == own.attempt]
+            was_held = self.caches.give_up(name) is not None
+            self.attempts.free(own)
+            outcome = Outcome.MOVED_OUT if was_held else Outcome.LOST  # a start that was held has killed no process
+            lost = Ended(name, own.attempt, outcome.value, None, "its supervisor died with it")
+            self.end(recorded[0] if recorded else lost)
+
+    def end(self, ended: Ended) -> None:
+        """Tell the core of the end of an attempt, unless it was told already."""
+        own = self.attempts.live.get(ended.job)
+        if own is not None:
+            self.children.read_note(own)  # a short job ends before the first look
+        usage = self.attempts.end(ended)
+        if usage is None:
+            return
+        self.sweeping.listen(ended.job, ended.attempt, over=True)
+        outcome, reason = self.watch.verdict(own, *self.parking.verdict(ended))
+        self.tell(
+            partial(
+                JobExited,
+                job=ended.job,
+                attempt=ended.attempt,
+                outcome=outcome,
+                exit_code=ended.exit_code,
+                reason=reason,
+                usage=usage,
+            )
+        )
+        self.attempts.moving.ended(ended.job)

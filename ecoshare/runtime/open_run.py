@@ -1,0 +1,91 @@
+"""A run that stays open, for what gives it jobs: a queue, say. All calls are made in the loop of the run.
+
+::
+
+    JobSource.keep(run) ──submit, request──► OpenRun ──► arrivals ──► JobArrived ──► core
+    JobSource.look      ◄──────────────────────────────── each event, after the core has handled it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+from ecoshare.core.events import ClassesKnown, Event
+from ecoshare.core.scheduler import Scheduler
+from ecoshare.record.run_folder import RunFolder
+from ecoshare.record.run_view import RunView
+from ecoshare.runtime.job_arrivals import Arrivals
+from ecoshare.runtime.live_sweeps import Sweeping
+from ecoshare.runtime.plan import Plan
+from ecoshare.runtime.planned_job import PlannedJob
+
+
+class JobSource(Protocol):
+    """Source of the jobs of a run that stays open."""
+
+    async def keep(self, run: OpenRun) -> None:
+        """Give jobs to the run until cancelled.
+
+        Args:
+            run: The run, which has begun.
+        """
+        ...
+
+    def look(self, event: Event, core: Scheduler) -> None:
+        """Take note of an event. The core has handled it already."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class OpenRun:
+    """A run that stays open.
+
+    Attributes:
+        plan: Plan that the run began with.
+        folder: The run folder.
+        core: Scheduler of the run.
+        arrivals: Arrivals of jobs.
+        sweeping: Sweeps of the run.
+        jobs: All jobs that the run was given, by name.
+        tell: Reports an event to the core. A function that gives None when its turn comes reports nothing.
+        now_s: Returns the time (s) since the run was opened.
+        view: Returns the present state of the run.
+        ask_to_stop: Stops the run: at the next boundaries of the jobs at the first call, at once at the second.
+    """
+
+    plan: Plan
+    folder: RunFolder
+    core: Scheduler
+    arrivals: Arrivals
+    sweeping: Sweeping
+    jobs: Mapping[str, PlannedJob]
+    tell: Callable[[Callable[..., Event | None]], None]
+    now_s: Callable[[], float]
+    view: Callable[[], RunView]
+    ask_to_stop: Callable[[], None]
+
+    def submit(self, plan: Plan) -> None:
+        """Let the jobs and sweeps of a plan come.
+
+        Args:
+            plan: Plan of jobs and sweeps that the run has not had, on its devices. Profiles and measurements of
+                earlier runs that it has are used, too.
+
+        Raises:
+            UsageError: The sampler of a sweep cannot be made.
+        """
+        self.arrivals.add(plan)
+        self.plan.known.update(plan.known)
+        if plan.known_settings or plan.colocations or plan.known_responses:
+            self.tell(
+                partial(
+                    ClassesKnown,
+                    known_settings=plan.known_settings,
+                    colocations=plan.colocations,
+                    known_responses=plan.known_responses,
+                )
+            )
+        self.arrivals.submit(plan, self.now_s())
