@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ecoshare.api.request_values import (
     Control,
@@ -35,14 +35,19 @@ if TYPE_CHECKING:
     from ecoshare.values.device import DeviceInfo
 
 
+class PlanJobs(Protocol):
+    """Plans jobs on devices."""
+
+    def __call__(self, loaded: LoadedJobs, devices: tuple[DeviceInfo, ...], beside: Collection[str] = ()) -> Plan:
+        """Plan of these jobs, which may share the devices with jobs of the classes `beside`."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunRequest:
-    """Request for a run. The fields are the options of `ecoshare run`.
+class SharingRequest:
+    """Fields of a request for jobs that share devices. They are options of `ecoshare run` and of `ecoshare up`.
 
     Attributes:
-        jobs: Path of a job file, paths of scripts, or the content of a job file as a mapping. Relative paths in a
-            mapping start at the working folder.
-        args: Arguments of the scripts; a job file has its own.
         objective: `energy`, `jct`, `makespan` or `edp`.
         policy: Name of the policy; None for the policy of the objective.
         options: Options of the named policy, by name.
@@ -61,7 +66,6 @@ class RunRequest:
         tuning_limit: Upper bound of an iteration's time at a setting / its time at the default setting.
         wait: Whether to wait for the end of a run that uses one of the devices. Otherwise such a run is an error.
         share_device: Whether to run beside a run that uses a device, with the memory that is free.
-        runs: Folder that gets the run folder.
         profiles: Folder of profiles; None for that of the user's data.
         use_profiles: Whether profiles of job classes are used, and new ones measured.
         note: Shows a note to the user.
@@ -69,8 +73,6 @@ class RunRequest:
         signals: Handling of Ctrl-C, SIGTERM and a closed terminal; see `ecoshare.api.caller_process.drive`.
     """
 
-    jobs: Jobs
-    args: Sequence[str] = ()
     objective: str = "energy"
     policy: str | None = None
     options: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
@@ -86,12 +88,27 @@ class RunRequest:
     tuning_limit: float = TUNING_LIMIT
     wait: bool = False
     share_device: bool = False
-    runs: AnyPath = RUNS
     profiles: AnyPath | None = None
     use_profiles: bool = True
     note: Callable[[str], None] = silent
     progress: Callable[[], ProgressDisplay] = no_progress
     signals: StopSignals | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRequest(SharingRequest):
+    """Request for a run. The fields, with those of `SharingRequest`, are the options of `ecoshare run`.
+
+    Attributes:
+        jobs: Path of a job file, paths of scripts, or the content of a job file as a mapping. Relative paths in a
+            mapping start at the working folder.
+        args: Arguments of the scripts; a job file has its own.
+        runs: Folder that gets the run folder.
+    """
+
+    jobs: Jobs
+    args: Sequence[str] = ()
+    runs: AnyPath = RUNS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,6 +237,29 @@ def _request(jobs: Jobs | RunRequest, fields: dict[str, Any]) -> RunRequest:
 def _planner(request: RunRequest) -> tuple[LoadedJobs, Callable[[tuple[DeviceInfo, ...]], Plan]]:
     """The jobs, and a function that plans them on devices and shows the notes of the plan."""
     from ecoshare.jobs.from_values import given_jobs
+
+    plan_jobs = job_planner(request)
+    loaded = given_jobs(request.jobs, request.args)
+
+    def planned(devices: tuple[DeviceInfo, ...]) -> Plan:
+        made = plan_jobs(loaded, devices)
+        for line in made.notes:
+            request.note(line)
+        return made
+
+    return loaded, planned
+
+
+def job_planner(request: SharingRequest, queue: str = "") -> PlanJobs:
+    """Function that plans jobs on devices as a request asks for, beside jobs of other classes.
+
+    Args:
+        request: The request.
+        queue: Name of the queue that the jobs belong to; empty for those of a run.
+
+    Raises:
+        UsageError: The fields contradict each other.
+    """
     from ecoshare.runtime import plan as planning
     from ecoshare.runtime.planned_power import NO_BUDGET, planned_budget
 
@@ -230,11 +270,10 @@ def _planner(request: RunRequest) -> tuple[LoadedJobs, Callable[[tuple[DeviceInf
         raise UsageError("--power-budget-by is the way to keep a power budget: give it with --power-budget")
     if request.options and request.policy is None:
         raise UsageError("--option is a policy's: name it with --policy")
-    loaded = given_jobs(request.jobs, request.args)
 
-    def planned(devices: tuple[DeviceInfo, ...]) -> Plan:
+    def planned(loaded: LoadedJobs, devices: tuple[DeviceInfo, ...], beside: Collection[str] = ()) -> Plan:
         searched = request.control == "auto"
-        made = planning.make(
+        return planning.make(
             loaded,
             devices,
             objective=request.objective,
@@ -252,9 +291,8 @@ def _planner(request: RunRequest) -> tuple[LoadedJobs, Callable[[tuple[DeviceInf
             else planned_budget(
                 budget_w, request.power_budget_by, devices, request.control != "off", request.tuning_limit
             ),
+            queue=queue,
+            beside=beside,
         )
-        for line in made.notes:
-            request.note(line)
-        return made
 
-    return loaded, planned
+    return planned

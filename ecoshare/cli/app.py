@@ -11,15 +11,22 @@ from ecoshare.cli import profiles
 from ecoshare.cli.classes import CommandGroup, HelpfulCommand, WordsAfter
 from ecoshare.cli.devices import devices
 from ecoshare.cli.doctor import doctor
+from ecoshare.cli.down import down
 from ecoshare.cli.explain import explain
 from ecoshare.cli.export import export
 from ecoshare.cli.init import init
+from ecoshare.cli.logs import logs
 from ecoshare.cli.profile import profile
+from ecoshare.cli.queued_jobs import cancel, hold, priority, release
 from ecoshare.cli.restore import restore
 from ecoshare.cli.run import run
 from ecoshare.cli.schema import schema
 from ecoshare.cli.simulate import simulate
+from ecoshare.cli.status import status
+from ecoshare.cli.submit import submit
 from ecoshare.cli.tune import tune
+from ecoshare.cli.up import up
+from ecoshare.cli.wait import wait
 
 app = typer.Typer(
     name="ecoshare",
@@ -38,7 +45,10 @@ def _common(version: Annotated[bool, typer.Option("--version", help="Print the v
         raise typer.Exit
 
 
-app.command(cls=WordsAfter)(run)
+for _with_words in (run, submit):
+    app.command(cls=WordsAfter)(_with_words)
+for _for_queues in (up, down, status, logs, cancel, wait, hold, release, priority):
+    app.command(cls=HelpfulCommand)(_for_queues)
 for _command in (profile, init, devices, restore, tune, simulate, schema, doctor, export, explain):
     app.command(cls=HelpfulCommand)(_command)
 app.add_typer(profiles.app)

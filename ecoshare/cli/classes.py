@@ -62,8 +62,8 @@ class WordsAfter(HelpfulCommand):
             name = word.partition("=")[0]
             if word.startswith("-") and name not in own and not get_close_matches(name, own, cutoff=_ALIKE):
                 raise UsageError(
-                    f"{name} is no option of `ecoshare run`",
-                    f"arguments of scripts stand after `--`: `ecoshare run {args[script]} -- {word}`",
+                    f"{name} is no option of `ecoshare {self.name}`",
+                    f"arguments of scripts stand after `--`: `ecoshare {self.name} {args[script]} -- {word}`",
                 )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +76,30 @@ def jobs(ctx: Any, incomplete: str) -> list[str]:
     with suppress(OSError, ValueError, KeyError, TypeError):
         plan = json.loads(Path(ctx.params["run"], "plan.json").read_text())
         return _beginning([job["name"] for job in plan["jobs"]], incomplete)
+    return []
+
+
+def queues(incomplete: str) -> list[str]:
+    """Names of this user's queues."""
+    from ecoshare.queue.queue_folder import QueueFolder
+
+    with suppress(OSError, EcoshareError):
+        folder = QueueFolder.of("default").path.parent
+        return _beginning(sorted(each.name for each in folder.iterdir() if (each / "queue.db").exists()), incomplete)
+    return []
+
+
+def queued_jobs(ctx: Any, incomplete: str) -> list[str]:
+    """Jobs that have not ended of the queue that the command line names."""
+    import sqlite3
+
+    from ecoshare.queue.queue_folder import DEFAULT_NAME, QueueFolder
+
+    with suppress(OSError, EcoshareError, sqlite3.Error):
+        folder = QueueFolder.of(ctx.params.get("queue") or ctx.params.get("name") or DEFAULT_NAME)
+        with closing(sqlite3.connect(f"file:{folder.database}?mode=ro", uri=True, timeout=0.2)) as database:
+            rows = database.execute("SELECT name FROM jobs WHERE state IS NULL ORDER BY number DESC LIMIT 1000")
+            return _beginning([name for (name,) in rows], incomplete)
     return []
 
 

@@ -17,6 +17,21 @@ from ecoshare.cli import completion
 from ecoshare.cli.classes import words_after
 from ecoshare.cli.options import JsonOption, ProfilesOption, RunDeviceOption, RunsOption, ShareOption, WaitOption
 from ecoshare.cli.output import note, progress
+from ecoshare.cli.sharing_options import (
+    ControlOption,
+    DeviceCountOption,
+    HostMemoryOption,
+    JobsPerLaneOption,
+    LanesOption,
+    MemoryOption,
+    NoProfilesOption,
+    ObjectiveOption,
+    PolicyOption,
+    PolicyParameters,
+    PowerBudgetByOption,
+    PowerBudgetOption,
+    TuningLimitOption,
+)
 from ecoshare.common.folders import RUNS
 from ecoshare.errors import UsageError
 from ecoshare.values.goal import TUNING_LIMIT
@@ -37,77 +52,24 @@ JobsArgument = Annotated[
 def run(
     context: typer.Context,
     jobs: JobsArgument = None,
-    objective: Annotated[
-        str, typer.Option(help="energy, jct, makespan or edp.", autocompletion=completion.objectives)
-    ] = "energy",
-    policy: Annotated[
-        str | None,
-        typer.Option(
-            help="fair, fifo, pack, priority, srtf, tiresias, ...; by default the objective chooses it.",
-            autocompletion=completion.policies,
-        ),
-    ] = None,
-    option: Annotated[
-        list[str] | None,
-        typer.Option(help="A parameter of the policy named by --policy, such as limit_1=3600; may be repeated."),
-    ] = None,
+    objective: ObjectiveOption = "energy",
+    policy: PolicyOption = None,
+    option: PolicyParameters = None,
     device: RunDeviceOption = None,
-    devices: Annotated[
-        int | None, typer.Option(help="Number of devices: the first of those that --device names. Default: all.")
-    ] = None,
-    lanes: Annotated[
-        int | None,
-        typer.Option(
-            help="Lanes of each device: jobs of one lane take turns, lanes run side by side. Default: 6 if the policy "
-            "chooses which jobs run beside each other, else 1."
-        ),
-    ] = None,
-    jobs_per_lane: Annotated[
-        int | None, typer.Option(help="Largest number of jobs that hold memory in one lane at once.")
-    ] = None,
-    memory: Annotated[str | None, typer.Option(help="Memory limit for all jobs of a device, such as '8 GiB'.")] = None,
-    host_memory: Annotated[
-        str | None,
-        typer.Option(
-            help="Host memory for parked jobs, such as '16 GiB': a running job waits with its memory there while a job "
-            "that the policy puts before it has its place. Default: no job is parked."
-        ),
-    ] = None,
-    power_budget: Annotated[
-        str | None,
-        typer.Option(
-            help="Power that all devices together may draw, such as '1200 W'. Watts go where they buy most of the "
-            "objective. Default: no budget."
-        ),
-    ] = None,
-    power_budget_by: Annotated[
-        str,
-        typer.Option(
-            metavar="limits|placement",
-            help="Way to keep the power budget: limits sets power limits of the devices, placement sets nothing, and "
-            "starts a job only if the modelled power stays within the budget.",
-        ),
-    ] = "limits",
-    control: Annotated[
-        str,
-        typer.Option(
-            metavar="auto|known|off",
-            autocompletion=completion.controls,
-            help="Control of clocks and power: auto searches the best setting of each packing and uses it, known uses "
-            "settings from earlier searches only, off sets nothing.",
-        ),
-    ] = "auto",
-    tuning_limit: Annotated[
-        float,
-        typer.Option(help="Limit on the time of an iteration at a setting, relative to the default setting."),
-    ] = TUNING_LIMIT,
+    devices: DeviceCountOption = None,
+    lanes: LanesOption = None,
+    jobs_per_lane: JobsPerLaneOption = None,
+    memory: MemoryOption = None,
+    host_memory: HostMemoryOption = None,
+    power_budget: PowerBudgetOption = None,
+    power_budget_by: PowerBudgetByOption = "limits",
+    control: ControlOption = "auto",
+    tuning_limit: TuningLimitOption = TUNING_LIMIT,
     wait: WaitOption = False,
     share_device: ShareOption = False,
     runs: RunsOption = RUNS,
     profiles: ProfilesOption = None,
-    no_profiles: Annotated[
-        bool, typer.Option("--no-profiles", help="Use no profiles of job classes, and measure none.")
-    ] = False,
+    no_profiles: NoProfilesOption = False,
     resume: Annotated[
         Path | None,
         typer.Option(metavar="RUN", help="Run folder of an interrupted run to resume.", autocompletion=completion.runs),

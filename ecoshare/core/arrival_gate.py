@@ -2,10 +2,11 @@
 
 ::
 
-    submit ──► it waits for nothing:                 Eligible ──► JobArrived
-           ──► it waits for its time or other jobs       ▲
-    passed, ended ──► that was the last thing: ──────────┘
-                  ──► a job that had to complete did not: Hopeless ──► CancelRequested, and so on for what waits for it
+    submit ──► it waits for nothing: ─────────────────────────────────► Eligible ──► JobArrived
+           ──► it waits for its time, for other jobs, or for the user       ▲
+    passed, released, ended ──► that was the last thing: ───────────────────┘
+                            ──► a job that had to complete did not:     Hopeless ──► CancelRequested
+                                                                        and so on for what waits for it
 
 The gate knows names only, whether they are of jobs or of sweeps. It is pure: equal calls give equal answers.
 """
@@ -51,15 +52,17 @@ class _Waiting:
         completed: Names that have not completed, and must.
         ended: Names that have not ended, and must.
         early: Whether its time has not come.
+        held: Whether the user holds it.
     """
 
     completed: set[str]
     ended: set[str]
     early: bool
+    held: bool = False
 
     @property
     def is_eligible(self) -> bool:
-        return not (self.completed or self.ended or self.early)
+        return not (self.completed or self.ended or self.early or self.held)
 
 
 class ArrivalGate:
@@ -81,6 +84,7 @@ class ArrivalGate:
         after_any: Collection[str] = (),
         ended: Mapping[str, str] | None = None,
         early: bool = False,
+        held: bool = False,
     ) -> list[Verdict]:
         """Add a job.
 
@@ -90,6 +94,7 @@ class ArrivalGate:
             after_any: Names of jobs and sweeps that must end first, in whatever state.
             ended: Final states of those among them that have ended already, by name.
             early: Whether the job must not arrive before `passed`.
+            held: Whether the job must not arrive before `release`.
         """
         ended = ended or {}
         missed = next((each for each in after if ended.get(each, COMPLETED) != COMPLETED), None)
@@ -97,7 +102,7 @@ class ArrivalGate:
             return [Hopeless(name, _reason(missed, ended[missed])), *self.ended(name, "cancelled")]
         open_after = {each for each in after if each not in ended}
         open_any = {each for each in after_any if each not in ended}
-        self._waiting[name] = _Waiting(open_after, open_any, early)
+        self._waiting[name] = _Waiting(open_after, open_any, early, held)
         for each in (*after, *after_any):
             if each not in ended:
                 self._behind.setdefault(each, {})[name] = None
@@ -109,6 +114,19 @@ class ArrivalGate:
             return []
         self._waiting[name].early = False
         return self._looked_at(name)
+
+    def hold(self, name: str) -> None:
+        """Keep a job at the gate until it is released."""
+        self._waiting[name].held = True
+
+    def release(self, name: str) -> list[Verdict]:
+        """Hold a job at the gate no more."""
+        self._waiting[name].held = False
+        return self._looked_at(name)
+
+    def is_held(self, name: str) -> bool:
+        """Whether a job is at the gate, and the user holds it there."""
+        return name in self._waiting and self._waiting[name].held
 
     def ended(self, name: str, state: str) -> list[Verdict]:
         """Note that a job or sweep has ended, at the gate or beyond it.

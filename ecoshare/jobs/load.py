@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterator
+from collections.abc import Mapping as AnyMapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
@@ -38,6 +39,7 @@ class LoadedJobs:
         jobs: The jobs in the order of the file, with defaults filled in and absolute paths.
         made: True if the file was made from scripts or from a mapping; its only copy on disk is in the run folder.
         on_end: Command for the end of the run; its program is an absolute path.
+        given: Names that jobs have in the file, by the names that they were given instead.
     """
 
     path: Path
@@ -46,6 +48,7 @@ class LoadedJobs:
     jobs: tuple[JobConfig, ...]
     made: bool = False
     on_end: tuple[str, ...] = ()
+    given: AnyMapping[str, str] = field(default_factory=dict)
 
 
 def load(path: Path, base: Path | None = None) -> LoadedJobs:
@@ -114,7 +117,7 @@ def mistake_of(loaded: LoadedJobs, job: str, key: str, what: str, hint: str = ""
     jobs = root.entries["jobs"][1]
     for index, node in enumerate(jobs.items if isinstance(jobs, Sequence) else ()):
         name = _text(node, "name")
-        if isinstance(node, Mapping) and name is not None and name.text == job:
+        if isinstance(node, Mapping) and name is not None and name.text == loaded.given.get(job, job):
             place = node.entries[key][1] if key in node.entries else node
             mistake = document.source.mistake(place.start, f"jobs[{index}].{key}", what)
             return InvalidJobFile(str(loaded.path), [mistake], hint)

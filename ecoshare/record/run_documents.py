@@ -16,6 +16,8 @@ from ecoshare.errors import UsageError
 from ecoshare.jobs.fields import Name
 from ecoshare.lane.exit_records import exit_path, exit_paths
 from ecoshare.lane.messages import Ended
+from ecoshare.record import submitted_jobs
+from ecoshare.record.run_folder import SUBMITTED
 from ecoshare.values.attempt import Outcome, Usage
 from ecoshare.values.goal import Goal
 
@@ -122,6 +124,7 @@ class _Plan(_Written):
     control: bool = False
     goal: dict[str, Any] | None = None
     only_tune: bool = False
+    queue: str = ""
     notes: list[str]
     jobs: list[_Job]
     sweeps: list[_Sweep] = []
@@ -162,6 +165,7 @@ def read_plan(path: Path) -> dict[str, Any]:
         UsageError: The file cannot be read, does not match the schema, or gives two jobs one name.
     """
     plan = read_json(path)
+    _add_submitted(plan, path.with_name(SUBMITTED))
     _rename_limits(plan)
     _list_device(plan)
     _checked(path, _PLAN, plan)
@@ -170,6 +174,21 @@ def read_plan(path: Path) -> dict[str, Any]:
     if len(set(names)) < len(names):
         raise _damaged(path, "two jobs have one name")
     return plan
+
+
+def _add_submitted(plan: dict[str, Any], path: Path) -> None:
+    """Add the jobs and sweeps that were submitted while the run went on, in place."""
+    if not path.exists():
+        return
+    try:
+        submitted = submitted_jobs.read(path)
+    except OSError as error:
+        raise _damaged(path, error.strerror or str(error)) from error
+    except ValueError as error:
+        raise _damaged(path, str(error)) from error
+    for key, are_sweeps in (("jobs", False), ("sweeps", True)):
+        if isinstance(own := plan.setdefault(key, []), list):
+            own += [job for job in submitted if (submitted_jobs.SWEEP in job) == are_sweeps]
 
 
 def _rename_limits(plan: dict[str, Any]) -> None:

@@ -8,6 +8,7 @@ The files inside a job's folder belong to the processes that write them, and the
     ecoshare-runs/20261121-053012-jobs/     mode 0700
         jobs.yaml                  as given, with values of env: masked
         plan.json                  the decisions from before it began
+        submitted.jsonl            jobs that were submitted to it while it went on; only in a run of a queue
         environment.json           machine and versions
         events.jsonl               the single source of truth: every event and command, in order
         samples.jsonl              joules, power and clocks over time, and the progress of each job
@@ -34,6 +35,8 @@ from ecoshare.common.atomic_write import atomic_write
 from ecoshare.common.folders import RUNS
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.lane.files import make_folder
+
+SUBMITTED = "submitted.jsonl"
 
 _ELSEWHERE = "choose another place with --runs"
 
@@ -92,7 +95,15 @@ class RunFolder:
         Raises:
             UsageError: Another user owns the folder or an entry, or may write to it; or an entry is a symbolic link.
         """
-        documents = (self.job_file, self.plan, self.environment, self.events, self.samples, self.supervisor_log)
+        documents = (
+            self.job_file,
+            self.plan,
+            self.submitted,
+            self.environment,
+            self.events,
+            self.samples,
+            self.supervisor_log,
+        )
         folders = (self.path, self.jobs, self.profiles, *self.jobs.glob("*"))
         others_enter = self.path.stat().st_mode & (stat.S_IXGRP | stat.S_IXOTH)
         for place in (*folders, *documents):
@@ -134,6 +145,11 @@ class RunFolder:
         return self.path / "plan.json"
 
     @property
+    def submitted(self) -> Path:
+        """File with the jobs that were submitted while the run went on."""
+        return self.plan.with_name(SUBMITTED)
+
+    @property
     def environment(self) -> Path:
         """File with the machine and the versions."""
         return self.path / "environment.json"
@@ -168,9 +184,14 @@ class RunFolder:
         """File with turns and iterations over time, for ui.perfetto.dev."""
         return self.path / "trace.pftrace"
 
+    @property
+    def _documents(self) -> tuple[Path, ...]:
+        """Files that describe the run and its jobs, as far as they exist."""
+        return self.job_file, self.plan, self.submitted, self.environment
+
     def documents(self) -> dict[Path, bytes]:
         """Read the files from before the run began, by path; with the log, they define the run."""
-        places = (self.job_file, self.plan, self.environment, *self.profiles.rglob("*"))
+        places = (*self._documents, *self.profiles.rglob("*"))
         return {place: place.read_bytes() for place in places if place.is_file()}
 
     def make_again(self, documents: dict[Path, bytes]) -> None:
@@ -188,7 +209,15 @@ class RunFolder:
 
     def keeps(self, path: Path) -> bool:
         """Whether `path` belongs to the record of the run, which cannot be made again."""
-        own = (self.job_file, self.plan, self.environment, self.events, self.samples, self.supervisor_log)
+        own = (
+            self.job_file,
+            self.plan,
+            self.submitted,
+            self.environment,
+            self.events,
+            self.samples,
+            self.supervisor_log,
+        )
         whole = Path(os.path.realpath(path))
         return any(whole.is_relative_to(os.path.realpath(each)) for each in (*own, self.jobs, self.profiles))
 

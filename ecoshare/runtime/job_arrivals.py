@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from ecoshare.core.arrival_gate import COMPLETED, ArrivalGate, Eligible, Verdict
@@ -74,22 +74,22 @@ class Arrivals:
             plan: The plan.
             from_s: Time (s) from which the arrival times of its jobs count.
         """
-        for sweep in plan.sweeps:  # sweeps first: the jobs include their earlier trials
-            due_s = from_s + sweep.template.arrival_s
-            self._submit(sweep.name, sweep.template, due_s, plan.ended, partial(SweepOpened, sweep=sweep.spec))
-        for job in plan.jobs:
-            due_s = from_s + job.arrival_s
-            self._submit(job.spec.name, job, due_s, plan.ended, partial(JobArrived, job=job.spec))
+        coming: list[tuple[str, PlannedJob, Callable[..., Event]]] = [
+            (sweep.name, sweep.template, partial(SweepOpened, sweep=sweep.spec)) for sweep in plan.sweeps
+        ]
+        coming += [(job.spec.name, job, partial(JobArrived, job=job.spec)) for job in plan.jobs]
+        for name, job, make in coming:  # sweeps first: the jobs include their earlier trials
+            self._coming[name] = make
+            wait_s = from_s + job.arrival_s - self._now_s()
+            source, early = job.source, wait_s > 0
+            verdicts = self.gate.submit(name, source.after, source.after_any, plan.ended, early, name in plan.held)
+            self._follow(verdicts)
+            if early and name in self.gate:
+                asyncio.get_running_loop().call_later(wait_s, self._passed, name)
 
-    def _submit(
-        self, name: str, job: PlannedJob, due_s: float, ended: Mapping[str, str], make: Callable[..., Event]
-    ) -> None:
-        self._coming[name] = make
-        wait_s = due_s - self._now_s()
-        source = job.source
-        self._follow(self.gate.submit(name, source.after, source.after_any, ended, early=wait_s > 0))
-        if name in self.gate and wait_s > 0:
-            asyncio.get_running_loop().call_later(wait_s, self._passed, name)
+    def release(self, name: str) -> None:
+        """Hold a job or sweep at the gate no more."""
+        self._follow(self.gate.release(name))
 
     def _passed(self, name: str) -> None:
         self._follow(self.gate.passed(name))

@@ -26,6 +26,14 @@ from ecoshare.runtime.planned_job import PlannedJob
 class JobSource(Protocol):
     """Source of the jobs of a run that stays open."""
 
+    def resumed(self, plan: Plan) -> None:
+        """Take note of what earlier sessions have left, and of what has ended in them (`Plan.ended`).
+
+        Args:
+            plan: Plan of the jobs and sweeps that are left.
+        """
+        ...
+
     async def keep(self, run: OpenRun) -> None:
         """Give jobs to the run until cancelled.
 

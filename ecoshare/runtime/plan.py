@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -83,6 +83,8 @@ class Plan:
         budget: Power budget.
         speeds: Relative speeds of devices that differ, by the name of the device; see `Device.speeds`.
         known_responses: Measurements of packings of these classes under power limits, if the budget sets limits.
+        queue: Name of the queue that the run belongs to; empty for a run of a job file.
+        held: Names of jobs and sweeps that do not arrive until the user releases them.
         ended: Final states of jobs and sweeps that ended in earlier sessions, by name.
     """
 
@@ -111,6 +113,8 @@ class Plan:
     budget: PlannedBudget = NO_BUDGET
     speeds: Mapping[str, Speeds] = field(default_factory=dict)
     known_responses: tuple[KnownResponse, ...] = ()
+    queue: str = ""
+    held: frozenset[str] = frozenset()
     ended: Mapping[str, str] = field(default_factory=dict)
 
     def opening(self) -> dict[str, Any]:
@@ -181,6 +185,7 @@ class Plan:
             "control": self.control,
             "goal": asdict(self.goal) if self.goal is not None else None,
             "only_tune": self.only_tune,
+            "queue": self.queue,
             "tuned": [{"packing": each.packing, "setting": dict(each.setting)} for each in self.known_settings],
             "measured_beside": [list(each.classes) for each in self.colocations],
             "on_end": list(self.on_end),
@@ -229,6 +234,8 @@ def make(
     learn: bool = True,
     host_bytes: int = 0,
     budget: PlannedBudget = NO_BUDGET,
+    queue: str = "",
+    beside: Collection[str] = (),
 ) -> Plan:
     """Decide how to run the jobs of a file.
 
@@ -247,6 +254,8 @@ def make(
         learn: Whether jobs without `iterations:` take the number that earlier runs took.
         host_bytes: Host memory (bytes) for parked jobs; 0 to park none.
         budget: Power budget. If it sets limits, no other knob is set.
+        queue: Name of the queue that the run belongs to; empty for a run of a job file.
+        beside: Classes of the other jobs of the run, which these jobs may share a device with.
 
     Raises:
         UsageError: An objective, a policy or an option of it does not exist, a number is out of range, or a run for one
@@ -320,7 +329,7 @@ def make(
         )
     responses: tuple[KnownResponse, ...] = ()
     if budget.sets_limits and store is not None:
-        responses = known_responses(set(names), device, TuningStore(store.folder), notes)
+        responses = known_responses({*names, *beside}, device, TuningStore(store.folder), notes)
     notes += planned_services.notes(both)
     planned_services.check_places(both, every_lane * places_of(policy, places))
     limited = [job.source.name for job in jobs if job.source.slowdown_limit is not None]
@@ -342,10 +351,10 @@ def make(
         control=control,
         goal=goal if only_tune or (packs(policy) and store is not None and sets_any_knob) else None,
         only_tune=only_tune,
-        known_settings=_tuned(set(names), device, objective, lanes, shown, store, notes)
+        known_settings=_tuned({*names, *beside}, device, objective, lanes, shown, store, notes)
         if sets_any_knob and not only_tune
         else (),
-        colocations=_seen(set(names), store, notes) if packs(policy) else (),
+        colocations=_seen({*names, *beside}, store, notes) if packs(policy) else (),
         notes=tuple(notes),
         jobs=jobs,
         sweeps=swept,
@@ -355,6 +364,7 @@ def make(
         budget=budget,
         speeds=speeds,
         known_responses=responses,
+        queue=queue,
     )
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,8 @@ class PlannedJob:
         job_class: Class of the job.
         learned: Number of iterations in `spec` with its origin, if it was learned; None if it was given or is unknown.
         metric: Metric that a trial reports; None without one.
+        inherited: Variables of the environment that its submitter has and the run has not, or has otherwise; None takes
+            one out.
         called: Whether the job is a call of the function that the lane server was forked with.
     """
 
@@ -44,6 +46,7 @@ class PlannedJob:
     job_class: JobClass
     learned: LearnedIterations | None = None
     metric: Metric | None = None
+    inherited: Mapping[str, str | None] = field(default_factory=dict)
     called: bool = False
 
     @property
@@ -110,6 +113,7 @@ class PlannedJob:
             args=[*args, *(job.resume_args if again else [])],
             cwd=str(job.cwd),
             env={
+                **self.inherited,
                 **environment,
                 **job.env,
                 "ECOSHARE_ATTEMPT": str(command.attempt),

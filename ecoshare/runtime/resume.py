@@ -22,7 +22,7 @@ from ecoshare.values.job_spec import EarlierAttempts
 from ecoshare.values.sweep_spec import EarlierTrial
 
 
-def leftover(plan: Plan, folder: RunFolder, history: RunHistory) -> Plan | None:
+def leftover(plan: Plan, folder: RunFolder, history: RunHistory) -> Plan:
     """Plan for the rest of a run: jobs and trials that have not finished, and sweeps with more trials.
 
     A job that was stopped on request has not finished. Neither has a failed job with retries left. An open-ended
@@ -34,7 +34,7 @@ def leftover(plan: Plan, folder: RunFolder, history: RunHistory) -> Plan | None:
         history: History of the run.
 
     Returns:
-        The plan; None if nothing is left.
+        The plan, which may have neither a job nor a sweep.
     """
     largest_bytes = max(each.memory_bytes for each in plan.devices) // (1 if packs(plan.policy) else plan.lanes)
     jobs = [_again(job, history, folder, largest_bytes) for job in plan.jobs]
@@ -56,10 +56,10 @@ def leftover(plan: Plan, folder: RunFolder, history: RunHistory) -> Plan | None:
             over[sweep.name] = JobState.COMPLETED if JobState.COMPLETED in states else JobState.FAILED
     unfinished = tuple(job for job in jobs if job is not None)
     had_work = bool(plan.sweeps) or not all(job.spec.is_open_ended for job in plan.jobs)
-    if had_work and not sweeps and all(job.spec.is_open_ended for job in unfinished):
-        return None  # services without a last request end with the other jobs
-    ended = {name: state.value for name, state in over.items()}
-    return replace(plan, jobs=unfinished, sweeps=tuple(sweeps), ended=ended) if unfinished or sweeps else None
+    if had_work and not plan.queue and not sweeps and all(job.spec.is_open_ended for job in unfinished):
+        unfinished = ()  # services without a last request end with the other jobs
+    ended = {**plan.ended, **{name: state.value for name, state in over.items()}}
+    return replace(plan, jobs=unfinished, sweeps=tuple(sweeps), ended=ended)
 
 
 def reached_s(folder: RunFolder, history: RunHistory) -> float:

@@ -28,7 +28,9 @@ from ecoshare.runtime.device_session import ClaimedDevice
 from ecoshare.runtime.driver import Driver, RunParts
 from ecoshare.runtime.guard_client import Guard
 from ecoshare.runtime.on_end import run_at_end_of_run
+from ecoshare.runtime.open_run import JobSource
 from ecoshare.runtime.plan import Plan
+from ecoshare.runtime.planned_job import PlannedJob
 from ecoshare.runtime.profiler import Profiler
 from ecoshare.runtime.profiling_window import DEFAULT_LIMITS, Limits
 from ecoshare.runtime.reaping import SPARED, TOKEN
@@ -54,6 +56,7 @@ class FinishedRun:
         notes: Notes for the user, one line each.
         unrestored: Knobs that could not be restored.
         as_found: Whether the devices were without settings of another run, so that times of this run may be kept.
+        submitted: Jobs that were submitted while the run went on.
         waited: Whether a run that only measures was stopped, because its programs waited and did nothing.
     """
 
@@ -65,6 +68,7 @@ class FinishedRun:
     unrestored: tuple[Restored, ...] = ()
     as_found: bool = True
     waited: bool = False
+    submitted: tuple[PlannedJob, ...] = ()
 
 
 def conduct(
@@ -78,6 +82,7 @@ def conduct(
     only_profile: bool = False,
     searching: Searching | None = None,
     reached_s: float = 0.0,
+    source: JobSource | None = None,
 ) -> FinishedRun:
     """Run a plan to its end.
 
@@ -93,6 +98,7 @@ def conduct(
         searching: Search for the best setting of the packing, if the run is for that search only; otherwise None.
         reached_s: Last moment of the earlier session, as time (s) since the run was first opened. Time continues from
             there if the clock was set back since then.
+        source: Source of more jobs, if the run stays open; otherwise None.
 
     Raises:
         UnfitEnvironment: This machine can no longer run the plan.
@@ -129,6 +135,7 @@ def conduct(
         events.when_gone(partial(_make_again, folder, folder.documents(), profiler.notes))
         plan = replace(plan, mps=sharing.is_shared)
         jobs = {job.spec.name: job for job in plan.jobs}
+        own = set(jobs)
         powers = environment["power_models"]
         devices = [
             ClaimedDevice(
@@ -155,6 +162,7 @@ def conduct(
             profiler,
             guard,
             host,
+            source,
         )
         try:
             driver = Driver(parts)
@@ -180,6 +188,7 @@ def conduct(
         notes=notes,
         unrestored=claims.unrestored,
         as_found=plan.profiles is not None,
+        submitted=tuple(job for name, job in jobs.items() if name not in own and not job.spec.sweep),
         waited=driver.waiting is not None and driver.waiting.is_over,
     )
 

@@ -45,9 +45,11 @@ from ecoshare.runtime.signals import CommandSignals, StopSignals
 if TYPE_CHECKING:
     from ecoshare.record.run_history import RunHistory
     from ecoshare.record.run_view import ProgressDisplay
+    from ecoshare.runtime.open_run import JobSource
     from ecoshare.runtime.profiling_window import Limits
     from ecoshare.runtime.run_lifecycle import FinishedRun
     from ecoshare.runtime.setting_searches import Searching
+    from ecoshare.values.device import DeviceInfo
 
 
 def start(
@@ -61,6 +63,7 @@ def start(
     host: RunHost | None = None,
     occupancy: Occupancy | None = None,
     signals: StopSignals | None = None,
+    source: JobSource | None = None,
 ) -> FinishedRun:
     """Run a plan in a new run folder under `runs`.
 
@@ -75,6 +78,7 @@ def start(
         host: The process that this runs in; None for a `LocalHost`.
         occupancy: Use of the devices. It gets the name of the run.
         signals: Signals of a `LocalHost`; None for those of a command.
+        source: Source of more jobs, if the run stays open; otherwise None.
 
     Raises:
         UnfitEnvironment: This machine cannot run the plan, or can no longer run it.
@@ -95,7 +99,9 @@ def start(
 
         from ecoshare.runtime.run_lifecycle import conduct
 
-        finished = conduct(plan, folder, events, environment, progress, host, limits, only_profile, searching)
+        finished = conduct(
+            plan, folder, events, environment, progress, host, limits, only_profile, searching, source=source
+        )
         return _taught(plan, finished, occupancy)
 
 
@@ -160,6 +166,46 @@ def resume(
         return _go_on(plan, before["devices"], folder, history, events, progress, signals, occupancy)
 
 
+def reopen(
+    folder: RunFolder,
+    planned: Callable[[tuple[DeviceInfo, ...]], Plan],
+    progress: ProgressDisplay,
+    source: JobSource,
+    admission: DeviceAdmission = DeviceAdmission.REFUSE,
+    say: Callable[[str], None] = lambda _words: None,
+    signals: StopSignals | None = None,
+) -> FinishedRun:
+    """Go on with a run of a queue.
+
+    Args:
+        folder: The run folder.
+        planned: Function that plans the jobs of the queue that have not ended on devices.
+        progress: Display that gets the progress of the run.
+        source: Source of more jobs.
+        admission: Reaction to another run that uses a device.
+        say: Shows a note to the user.
+        signals: Signals of the process; None for those of a command.
+
+    Raises:
+        UsageError: A device is another one now, or the run is still in progress.
+        UnfitEnvironment: This machine cannot run the plan, or can no longer run it.
+    """
+    _check_machine()
+    folder.check_own()
+    before = run_documents.read_plan(folder.plan)
+    events = _open_log(folder)
+    if events is None:
+        raise UsageError(f"{folder.path} is still going on", "stop it first, with Ctrl-C where it runs")
+    from ecoshare.record.run_history import RunHistory
+
+    history = RunHistory(event_log.read(folder.events))
+    find = partial(found_again, folder.path, before["devices"], history.failures)
+    with contextlib.closing(events), occupied(find, admission, say) as occupancy:
+        occupancy.tell(folder.path)
+        plan = planned(occupancy.devices)
+        return _go_on(plan, before["devices"], folder, history, events, progress, signals, occupancy, source)
+
+
 def _resumable(run: Path, folder: RunFolder) -> tuple[dict[str, Any], LoadedJobs]:
     """Plan and job file of a run that can be resumed.
 
@@ -169,6 +215,8 @@ def _resumable(run: Path, folder: RunFolder) -> tuple[dict[str, Any], LoadedJobs
     before = run_documents.read_plan(folder.plan)
     if before.get("only_tune", before.get("goal") is not None):
         raise UsageError(f"{run} was a search, which is not gone on with", "start it again with `ecoshare tune`")
+    if queue := before.get("queue"):
+        raise UsageError(f"{run} is the run of a queue", f"`ecoshare up --resume --name {queue}` goes on with it")
     if any(sweep.get("called") for sweep in before.get("sweeps", ())):
         raise UsageError(f"{run} was a study's, which goes on where it is", "call optimize() with the same study again")
     made = before.get("made_file", False)
@@ -197,6 +245,7 @@ def _go_on(
     progress: ProgressDisplay,
     signals: StopSignals | None,
     occupancy: Occupancy,
+    source: JobSource | None = None,
 ) -> FinishedRun:
     """End the processes that the dead session has left, and run the jobs without a recorded end.
 
@@ -208,6 +257,7 @@ def _go_on(
         events: Event log of the run.
         progress: Display that gets the progress of the run.
         signals: See `resume`.
+        source: Source of more jobs, if the run stays open; otherwise None.
     """
     from ecoshare.runtime.resume import leftover, reached_s
     from ecoshare.runtime.run_lifecycle import conclude, conduct
@@ -216,18 +266,22 @@ def _go_on(
     if alive := reaping.end_all(environment["token"]):
         raise UnfitEnvironment(f"processes of the dead run cannot be ended: {alive}")
     left = leftover(plan, folder, history)
-    if left is None:
+    if source is not None:
+        source.resumed(left)
+    elif not left.everything:
         events.close()  # before the log is read: an open log means a run in progress
         return _taught(plan, conclude(folder, ran=False), occupancy)
     # Scripts may have been changed or measured since then. The jobs that are left run as they are now.
     now = {each.name: each.as_dict() for each in plan.devices}
-    write_json(folder.plan, {**plan.as_dict(), "devices": [now.get(each["name"], each) for each in devices]})
+    described = plan if source is None else replace(plan, jobs=(), sweeps=())  # the others are in `submitted.jsonl`
+    write_json(folder.plan, {**described.as_dict(), "devices": [now.get(each["name"], each) for each in devices]})
     _keep_profiles(plan, folder)
     write_arrivals(left.jobs, folder)  # the first session may have died before it wrote them
     # A new token: the guard of the dead session may still clean up, and must not find the processes of this session.
     environment["token"] = secrets.token_hex(8)
     with _served(None, environment["token"], folder, signals) as host:
-        finished = conduct(left, folder, events, environment, progress, host, reached_s=reached_s(folder, history))
+        reached = reached_s(folder, history)
+        finished = conduct(left, folder, events, environment, progress, host, reached_s=reached, source=source)
         return _taught(plan, finished, occupancy)
 
 
@@ -260,7 +314,7 @@ def _taught(plan: Plan, finished: FinishedRun, occupancy: Occupancy | None) -> F
     if plan.profiles is None:
         return finished
     folder, data, store = finished.folder, finished.data, ProfileStore(plan.profiles)
-    notes = teach(plan.jobs, data.history.jobs, folder.path.name, store)
+    notes = teach((*plan.jobs, *finished.submitted), data.history.jobs, folder.path.name, store)
     if finished.as_found and not (occupancy is not None and occupancy.is_shared):
         notes += teach_speeds(plan.devices, folder, data, finished.made, CalibrationStore(store.folder))
         if plan.budget.sets_limits:

@@ -83,3 +83,13 @@ def test_every_job_gets_one_verdict_as_a_slow_reading_says(
                 ended[name] = "cancelled"
     assert sorted(each.name for each in verdicts) == sorted(str(n) for n in range(len(after)))
     assert not set(gate.awaited)
+
+
+def test_a_held_job_arrives_once_it_is_released_and_waits_for_nothing() -> None:
+    gate = ArrivalGate()
+    assert gate.submit("b", after=["a"], held=True) == [] and gate.is_held("b")
+    assert gate.ended("a", COMPLETED) == [] and gate.waits_for("b") == ()
+    assert gate.release("b") == [Eligible("b")] and not gate.is_held("b")
+    gate.submit("d", after=["c"])
+    gate.hold("d")
+    assert gate.release("d") == [] and gate.ended("c", COMPLETED) == [Eligible("d")]

@@ -1,0 +1,116 @@
+"""A queue in the background: as a process of its own, or as a unit of systemd."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from ecoshare.errors import EcoshareError, UnfitEnvironment, UsageError
+from ecoshare.lane.files import make_folder
+from ecoshare.queue.queue_folder import QueueFolder
+
+_ANSWERS_WITHIN_S = 120.0
+"""Time (s) within which a queue takes jobs. A busy machine may take long to find its devices."""
+
+_LOOK_S = 0.1
+
+
+def detached(context: typer.Context, folder: QueueFolder) -> str:
+    """Start the command in the background, without `--detach`, and wait until its queue takes jobs.
+
+    Returns:
+        One line for the user.
+
+    Raises:
+        UsageError: The queue is up already.
+        EcoshareError: The queue has ended before it took jobs.
+    """
+    if folder.is_up():
+        raise UsageError(f"the queue {folder.name!r} is up already", f"`ecoshare down{folder.option}` ends it")
+    make_folder(folder.path)
+    with os.fdopen(os.open(folder.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as log:
+        process = subprocess.Popen(
+            command_line(context), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+        )
+    until_s = time.monotonic() + _ANSWERS_WITHIN_S
+    while time.monotonic() < until_s:
+        if process.poll() is not None:
+            raise _failed(process.returncode, folder.log)
+        if folder.socket.exists() and _answers(folder):
+            return f"the queue {folder.name!r} is up (process {process.pid}); its messages are in {folder.log}"
+        time.sleep(_LOOK_S)
+    raise UnfitEnvironment(f"the queue {folder.name!r} does not answer", f"see {folder.log}")
+
+
+def _answers(folder: QueueFolder) -> bool:
+    from ecoshare.queue.client import QueueClient
+
+    with contextlib.suppress(EcoshareError), QueueClient(folder.name) as client:
+        client.status(0)
+        return True
+    return False
+
+
+def _failed(code: int, log: Path) -> EcoshareError:
+    """Error that the process in the background has printed, with its exit code."""
+    lines = log.read_text(errors="backslashreplace").splitlines()
+    told = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
+    hints = [line.removeprefix("hint: ") for line in lines if line.startswith("hint: ")]
+    error = EcoshareError(told[-1] if told else f"the queue has ended with exit code {code}", "".join(hints[-1:]))
+    kind = next((each for each in EcoshareError.__subclasses__() if each.exit_code == code), None)
+    return kind(str(error), error.hint) if kind is not None and kind.__init__ is EcoshareError.__init__ else error
+
+
+def command_line(context: typer.Context, **more: Any) -> list[str]:
+    """Words that run this command again with the options that the user gave, but in the foreground.
+
+    Args:
+        context: Context of the command.
+        more: Other values of parameters.
+    """
+    given = {**context.params, **more}
+    words = [sys.executable, "-m", "ecoshare", str(context.info_name)]
+    for parameter in context.command.params:
+        value = given.get(str(parameter.name))
+        if parameter.name in ("detach", "print_unit") or value is None or value == parameter.get_default(context):
+            continue
+        option = max(parameter.opts, key=len)
+        if value is True:
+            words.append(option)
+        else:
+            for each in value if isinstance(value, list | tuple) else [value]:
+                words += [option, str(each.absolute()) if isinstance(each, Path) else str(each)]
+    return words
+
+
+def unit(context: typer.Context) -> str:
+    """Systemd user unit that serves the queue of this command, and goes on with its jobs after a crash."""
+    command = shlex.join(command_line(context, resume=True))
+    name = context.params["name"]
+    folder = QueueFolder.of(name)
+    return f"""\
+# Save as ~/.config/systemd/user/ecoshare-{name}.service, then:
+#   systemctl --user daemon-reload && systemctl --user enable --now ecoshare-{name}
+# `loginctl enable-linger` keeps it up while you are logged out.
+[Unit]
+Description=ecoshare queue {name}
+
+[Service]
+ExecStart={command}
+ExecStop={sys.executable} -m ecoshare down{folder.option}
+Restart=on-failure
+RestartSec=5
+KillMode=mixed
+TimeoutStopSec=60
+
+[Install]
+WantedBy=default.target
+"""

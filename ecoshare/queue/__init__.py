@@ -1,0 +1,12 @@
+"""A queue: a run that stays open. Commands and programs of the same user submit jobs to it over a socket.
+
+::
+
+    ecoshare submit, status, ... ──► client ══ HTTP on a Unix socket ══► server, routes
+                                                                            │ calls
+    queue.db ◄── JobTable ◄───────────────────────────────────────────── LiveQueue
+    (what was submitted, and how it ended)                                  │ submit, requests │ ends
+                                                                        runtime/open_run ──► core, log, lanes
+
+`opening.py` opens a queue, and goes on with one that was stopped or killed. The core decides, as in any run.
+"""

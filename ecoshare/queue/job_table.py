@@ -1,0 +1,244 @@
+"""Jobs of a queue on the disk: what was submitted, and how each job ended. A database of SQLite.
+
+A submission is on the disk before it is acknowledged. The log of the run says what became of the jobs; the table keeps
+their ends so that a list of them costs no pass over the log. A queue that is opened again compares the two.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sqlite3
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ecoshare.errors import UnfitEnvironment, UsageError
+from ecoshare.queue.documents import Submission
+
+_SCHEMA = 1
+
+_TABLES = """
+CREATE TABLE submissions (
+    id TEXT PRIMARY KEY,
+    document TEXT NOT NULL
+);
+CREATE TABLE jobs (
+    number INTEGER PRIMARY KEY,
+    name TEXT NOT NULL UNIQUE,
+    submission TEXT NOT NULL REFERENCES submissions (id),
+    given TEXT NOT NULL,
+    is_sweep INTEGER NOT NULL,
+    run TEXT NOT NULL,
+    submitted_unix_s REAL NOT NULL,
+    held INTEGER NOT NULL DEFAULT 0,
+    priority INTEGER,
+    started_unix_s REAL,
+    ended_unix_s REAL,
+    state TEXT,
+    exit_code INTEGER,
+    reason TEXT NOT NULL DEFAULT '',
+    attempts INTEGER NOT NULL DEFAULT 0
+);
+CREATE INDEX jobs_left ON jobs (number) WHERE state IS NULL;
+CREATE INDEX jobs_ended ON jobs (ended_unix_s) WHERE state IS NOT NULL;
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class JobRow:
+    """A job or sweep of the table.
+
+    Attributes:
+        number: Place in the order of submission.
+        name: Name in the queue.
+        submission: Id of its submission.
+        given: Name in its job file.
+        is_sweep: Whether it is a sweep.
+        run: Name of the run folder that it was submitted to.
+        submitted_unix_s: Time of its submission.
+        held: Whether the user holds it.
+        priority: Priority that it was given later; None for that of its file.
+        started_unix_s: Time of its first start; None before.
+        ended_unix_s: Time of its end; None before.
+        state: Final state; None before its end.
+        exit_code: Exit code of its last attempt.
+        reason: Cause of an end without success.
+        attempts: Number of its attempts, at its end.
+    """
+
+    number: int
+    name: str
+    submission: str
+    given: str
+    is_sweep: bool
+    run: str
+    submitted_unix_s: float
+    held: bool
+    priority: int | None
+    started_unix_s: float | None
+    ended_unix_s: float | None
+    state: str | None
+    exit_code: int | None
+    reason: str
+    attempts: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobEnd:
+    """End of a job or sweep; see `JobRow`."""
+
+    name: str
+    state: str
+    ended_unix_s: float
+    started_unix_s: float | None = None
+    exit_code: int | None = None
+    reason: str = ""
+    attempts: int = 0
+
+
+class JobTable:
+    """Table of the jobs of one queue. Its methods may be called in any thread, and block while they use the disk."""
+
+    def __init__(self, path: Path) -> None:
+        """Open the table at `path`, which may not exist.
+
+        Raises:
+            UsageError: The file is no table of this version.
+            UnfitEnvironment: The file cannot be read or written.
+        """
+        self._path, self._lock = path, threading.Lock()
+        with self._told():
+            path.touch(mode=0o600, exist_ok=True)
+            self._database = sqlite3.connect(path, check_same_thread=False, isolation_level=None, timeout=10.0)
+            self._database.execute("PRAGMA journal_mode = WAL")
+            self._database.execute("PRAGMA synchronous = FULL")
+            self._database.execute("PRAGMA foreign_keys = ON")
+            (version,) = self._database.execute("PRAGMA user_version").fetchone()
+            if version == 0:
+                self._database.executescript(f"BEGIN; {_TABLES} PRAGMA user_version = {_SCHEMA}; COMMIT;")
+            elif version != _SCHEMA:
+                raise UsageError(f"{path} is of version {version}, and this ecoshare writes {_SCHEMA}")
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        """Context manager: errors of the database become messages for the user."""
+        try:
+            yield
+        except sqlite3.DatabaseError as error:
+            if isinstance(error, sqlite3.OperationalError):
+                raise UnfitEnvironment(f"cannot write {self._path}: {error}") from error
+            raise UsageError(f"{self._path}: {error}", "the database of the queue is damaged") from error
+        except OSError as error:
+            raise UnfitEnvironment(f"cannot write {self._path}: {error.strerror or error}") from error
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[sqlite3.Connection]:
+        """Context manager: all changes, on the disk at the end, or none."""
+        with self._lock, self._told():
+            self._database.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._database
+                self._database.execute("COMMIT")
+            except BaseException:
+                with contextlib.suppress(sqlite3.Error):
+                    self._database.execute("ROLLBACK")
+                raise
+
+    def _rows(self, where: str, values: Sequence[Any] = ()) -> list[JobRow]:
+        with self._lock, self._told():
+            found = self._database.execute(f"SELECT * FROM jobs {where}", values).fetchall()
+        return [
+            JobRow(number, name, submission, given, bool(is_sweep), run, at_s, bool(held), *rest)
+            for number, name, submission, given, is_sweep, run, at_s, held, *rest in found
+        ]
+
+    def close(self) -> None:
+        """Close the table."""
+        with self._lock:
+            self._database.close()
+
+    def add(self, submission: Submission, names: Sequence[tuple[str, str, bool]], run: str, at_unix_s: float) -> None:
+        """Add a submission and its jobs. They are on the disk when this returns.
+
+        Args:
+            submission: The submission.
+            names: For each job the name in the queue, the name in its file, and whether it is a sweep.
+            run: Name of the run folder.
+            at_unix_s: Time of the submission.
+
+        Raises:
+            UnfitEnvironment: The disk is full, or the file cannot be written.
+        """
+        with self._changing() as database:
+            database.execute("INSERT INTO submissions VALUES (?, ?)", (submission.id, submission.model_dump_json()))
+            database.executemany(
+                "INSERT INTO jobs (name, given, is_sweep, submission, run, submitted_unix_s) VALUES (?, ?, ?, ?, ?, ?)",
+                [(*each, submission.id, run, at_unix_s) for each in names],
+            )
+
+    def submission(self, name: str) -> Submission | None:
+        """Submission with this id; None if there is none."""
+        with self._lock, self._told():
+            found = self._database.execute("SELECT document FROM submissions WHERE id = ?", (name,)).fetchone()
+        return None if found is None else Submission.model_validate_json(found[0])
+
+    def of_submission(self, name: str) -> list[JobRow]:
+        """Jobs of a submission, in its order; empty if there is none of this id."""
+        return self._rows("WHERE submission = ? ORDER BY number", (name,))
+
+    def left(self) -> list[JobRow]:
+        """Jobs that have not ended, in the order of submission."""
+        return self._rows("WHERE state IS NULL ORDER BY number")
+
+    def ended(self, most: int) -> list[JobRow]:
+        """Jobs that ended last, at most so many, in the order of submission."""
+        found = self._rows("WHERE state IS NOT NULL ORDER BY ended_unix_s DESC LIMIT ?", (most,))
+        return sorted(found, key=lambda row: row.number)
+
+    def count_ended(self) -> int:
+        """Number of jobs that have ended."""
+        with self._lock, self._told():
+            (count,) = self._database.execute("SELECT count(*) FROM jobs WHERE state IS NOT NULL").fetchone()
+        return int(count)
+
+    def find(self, name: str) -> JobRow | None:
+        """Job with this name; None if there is none."""
+        return next(iter(self._rows("WHERE name = ?", (name,))), None)
+
+    def states(self, names: Iterable[str]) -> dict[str, str]:
+        """Final states of those of the named jobs that have ended."""
+        listed = json.dumps(list(names))
+        rows = self._rows("WHERE state IS NOT NULL AND name IN (SELECT value FROM json_each(?))", (listed,))
+        return {row.name: row.state or "" for row in rows}
+
+    def names(self) -> set[str]:
+        """Names of all jobs."""
+        with self._lock, self._told():
+            return {name for (name,) in self._database.execute("SELECT name FROM jobs")}
+
+    def sweeps(self) -> set[str]:
+        """Names of all sweeps."""
+        with self._lock, self._told():
+            return {name for (name,) in self._database.execute("SELECT name FROM jobs WHERE is_sweep")}
+
+    def end(self, ends: Iterable[JobEnd]) -> None:
+        """Note the ends of jobs and sweeps. The first end of each counts."""
+        with self._changing() as database:
+            database.executemany(
+                "UPDATE jobs SET state = :state, ended_unix_s = :ended_unix_s, started_unix_s = :started_unix_s, "
+                "exit_code = :exit_code, reason = :reason, attempts = :attempts WHERE name = :name AND state IS NULL",
+                [asdict(each) for each in ends],
+            )
+
+    def hold(self, name: str, held: bool) -> None:
+        """Note that the user holds a job, or has released it."""
+        with self._changing() as database:
+            database.execute("UPDATE jobs SET held = ? WHERE name = ?", (held, name))
+
+    def prioritise(self, name: str, priority: int) -> None:
+        """Note the priority that the user has given to a job."""
+        with self._changing() as database:
+            database.execute("UPDATE jobs SET priority = ? WHERE name = ?", (priority, name))

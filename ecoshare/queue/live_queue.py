@@ -1,0 +1,410 @@
+"""The queue as the run sees it (a source of jobs), and as its clients see it (submit, status, cancel, ...).
+
+::
+
+    submit:  job file ──► plan ──► queue.db on the disk ──► acknowledged ──► OpenRun.submit ──► JobArrived
+    cancel:  CancelRequested ──► core ──► in the log on the disk ──► acknowledged
+    ends:    core.ended ──► noted ──► queue.db a moment later; the log has them already
+
+All methods run in the loop of the run. What blocks, such as the disk or the planning of jobs, runs in threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from ecoshare.common.plural import listed
+from ecoshare.core.events import (
+    CancelRequested,
+    DrainRequested,
+    Event,
+    HoldRequested,
+    JobArrived,
+    JobExited,
+    PriorityChanged,
+    ReleaseRequested,
+    SweepOpened,
+)
+from ecoshare.core.records import Job
+from ecoshare.core.scheduler import Scheduler
+from ecoshare.core.states import JobState
+from ecoshare.errors import UsageError, did_you_mean
+from ecoshare.jobs.sweep import sweep_of
+from ecoshare.profiling.profile_store import ProfileStore
+from ecoshare.queue.documents import EndingKind, Submission, Submitted
+from ecoshare.queue.job_table import JobEnd, JobRow, JobTable
+from ecoshare.queue.submission_plan import (
+    Planner,
+    free_names,
+    inherited,
+    loaded_jobs,
+    renamed,
+    with_environment,
+)
+from ecoshare.record import submitted_jobs
+from ecoshare.runtime.open_run import OpenRun
+from ecoshare.runtime.plan import Plan
+from ecoshare.runtime.planned_services import write_arrivals
+
+_NOTE_S = 0.2
+"""Time (s) between two notes of ends in the table."""
+
+BY_USER = "cancelled by the user"
+
+_T = TypeVar("_T")
+
+Serve = Callable[["LiveQueue"], AbstractAsyncContextManager[None]]
+"""Serves the queue to its clients inside the context."""
+
+
+class LiveQueue:
+    """A queue in progress.
+
+    Attributes:
+        name: Name of the queue.
+        table: Jobs of the queue on the disk.
+        opened_unix_s: Time at which this session began (s since 1970).
+        ending: How the queue comes to its end: `drain`, `stop` or empty.
+    """
+
+    def __init__(self, name: str, table: JobTable, planner: Planner, serve: Serve) -> None:
+        """Queue whose run has not begun.
+
+        Args:
+            name: Name of the queue.
+            table: Jobs of the queue on the disk.
+            planner: Plans jobs on the devices of the queue.
+            serve: Serves the queue to its clients.
+        """
+        self.name, self.table, self.opened_unix_s = name, table, time.time()
+        self.ending: EndingKind = ""
+        self._planner, self._serve = planner, serve
+        self._present: OpenRun | None = None
+        self._submitting, self._changed = asyncio.Lock(), asyncio.Condition()
+        self._told: dict[int, asyncio.Future[None]] = {}  # by the identity of an event that was asked for
+        self._ends: list[JobEnd] = []
+        self._priorities: dict[str, int] = {}
+        self._open_sweeps: set[str] = set()
+        self._classes: set[str] = set()
+        self._known: set[object] = set()
+
+    # Methods of the source of jobs
+
+    def resumed(self, plan: Plan) -> None:
+        """See `JobSource`. Jobs whose ends the table lacks have ended just before the queue was killed."""
+        now_s = time.time()
+        left = {row.name for row in self.table.left()}
+        self.table.end(JobEnd(name, state, now_s) for name, state in plan.ended.items() if name in left)
+
+    async def keep(self, run: OpenRun) -> None:
+        """See `JobSource`. Serves the queue until cancelled."""
+        self._present = run
+        self._only_new(run.plan)
+        self._classes.update(job.spec.job_class for job in run.jobs.values())
+        self._open_sweeps.update(run.arrivals.sweeps)
+        try:
+            async with self._serve(self):
+                while True:
+                    await asyncio.sleep(_NOTE_S)
+                    await self._note_ends()
+        finally:
+            await asyncio.shield(self._note_ends())
+
+    def look(self, event: Event, core: Scheduler) -> None:
+        """See `JobSource`."""
+        if (asked := self._told.pop(id(event), None)) is not None and not asked.done():
+            asked.set_result(None)
+        match event:
+            case SweepOpened():
+                self._open_sweeps.add(event.sweep.name)
+            case JobArrived() if (priority := self._priorities.pop(event.job.name, None)) is not None:
+                self.run.tell(partial(PriorityChanged, job=event.job.name, priority=priority))
+            case DrainRequested():
+                self.ending = self.ending or "drain"
+        if core.stopping:
+            self.ending = "stop"
+        ends = [*self._jobs_ended(event, core), *self._sweeps_ended(event, core)]
+        if ends:
+            self._ends += ends
+            asyncio.get_running_loop().create_task(self._tell_waiters())
+
+    def _jobs_ended(self, event: Event, core: Scheduler) -> Iterator[JobEnd]:
+        """Final ends of jobs with this event. A job that the end of the queue stops goes on in another session."""
+        opened_s = time.time() - self.run.now_s()
+        if isinstance(event, CancelRequested) and event.job in self.run.arrivals.never:
+            yield JobEnd(event.job, JobState.CANCELLED.value, opened_s + event.at_s, reason=event.reason)
+        for job in core.ended:
+            done = job.state in (JobState.COMPLETED, JobState.PRUNED)
+            by_request = job.cancelled or isinstance(event, CancelRequested)
+            goes_on = job.state is JobState.CANCELLED or core.stopping
+            if job.spec.sweep or (goes_on and not done and not by_request):
+                continue
+            code = event.exit_code if isinstance(event, JobExited) and event.job == job.spec.name else None
+            yield JobEnd(
+                job.spec.name,
+                job.state.value,
+                opened_s + event.at_s,
+                None if job.first_start_s is None else opened_s + job.first_start_s,
+                code,
+                "" if done else job.history[-1].cause,
+                job.attempt,
+            )
+
+    def _sweeps_ended(self, event: Event, core: Scheduler) -> Iterator[JobEnd]:
+        if core.stopping or core.draining:
+            return  # a sweep that draws no more trials has not ended
+        over = [name for name in self._open_sweeps if core.is_sweep_over(name)]
+        self._open_sweeps.difference_update(over)
+        for name in over:
+            trials = self.run.sweeping.ended_in[name]
+            cancelled = isinstance(event, CancelRequested) and event.job == name
+            state = JobState.COMPLETED if trials[JobState.COMPLETED] else JobState.FAILED
+            if cancelled or (trials[JobState.CANCELLED] and state is JobState.FAILED):
+                state = JobState.CANCELLED
+            reason = "" if state is JobState.COMPLETED else "no trial completed"
+            yield JobEnd(name, state.value, time.time(), reason=BY_USER if cancelled else reason)
+
+    async def _note_ends(self) -> None:
+        ends, self._ends = self._ends, []
+        if ends:
+            await asyncio.to_thread(self.table.end, ends)
+
+    async def _tell_waiters(self) -> None:
+        async with self._changed:
+            self._changed.notify_all()
+
+    # Methods for clients
+
+    @property
+    def run(self) -> OpenRun:
+        """The run, which must have begun."""
+        assert self._present is not None, "the queue is served from the beginning of its run"
+        return self._present
+
+    async def submit(self, submission: Submission) -> Submitted:
+        """Add the jobs of a submission; they are on the disk when this returns.
+
+        Raises:
+            InvalidJobFile: The job file has mistakes.
+            UsageError: The queue takes no more jobs, or the jobs contradict its options.
+            UnfitEnvironment: The machine cannot run the jobs, or the disk is full.
+        """
+        async with self._submitting:  # one at a time: each sees the names of those before
+            if before := await asyncio.to_thread(self.table.of_submission, submission.id):
+                return Submitted(jobs=[row.name for row in before])
+            self._check_open()
+            plan = await asyncio.to_thread(self._planned, submission)
+            names = [*(job.spec.name for job in plan.jobs), *(sweep.name for sweep in plan.sweeps)]
+            self._check_open()
+            self.run.submit(plan)
+        await self._tell_waiters()
+        return Submitted(jobs=names, notes=list(plan.notes))
+
+    def _check_open(self) -> None:
+        if self.ending:
+            raise UsageError(
+                f"the queue {self.name!r} is coming to its end, and takes no more jobs",
+                "`ecoshare up --resume` opens it again",
+            )
+
+    def _planned(self, submission: Submission) -> Plan:
+        """Plan of a submission that is new. The jobs are in the table, and beside the plan of the run, on return."""
+        run, names = self.run, self.table.names()
+        loaded = loaded_jobs(submission, names)
+        given = free_names([job.name for job in loaded.jobs], names, self.table.sweeps())
+        loaded = renamed(loaded, given)
+        plan = self._planner(loaded, self._classes)
+        self._classes.update(job.spec.job_class for job in plan.everything)
+        plan = with_environment(plan, dict.fromkeys(given.values(), inherited(submission)))
+        awaited = {each for job in plan.everything for each in (*job.source.after, *job.source.after_any)}
+        plan = replace(self._only_new(plan), ended=self.table.states(awaited))
+        write_arrivals(plan.jobs, run.folder)
+        kept = ProfileStore(run.folder.profiles)
+        for profile in plan.known.values():
+            kept.save(profile)
+        submitted_jobs.append(run.folder.submitted, described(plan))
+        is_sweep = {job.name: job.sweep is not None for job in loaded.jobs}
+        rows = [(new, old, is_sweep[new]) for old, new in given.items()]
+        self.table.add(submission, rows, run.folder.path.name, time.time())
+        return plan
+
+    def _only_new(self, plan: Plan) -> Plan:
+        """The plan without what the run knows already of earlier runs."""
+
+        def new(kind: str, found: Sequence[_T], key: Callable[[_T], object]) -> tuple[_T, ...]:
+            fresh = {(kind, key(each)): each for each in found}
+            kept = tuple(each for told, each in fresh.items() if told not in self._known)
+            self._known.update(fresh)
+            return kept
+
+        settings = new("setting", plan.known_settings, lambda each: each.packing)
+        responses = new("response", plan.known_responses, lambda each: each.packing)
+        colocations = new("co-location", plan.colocations, lambda each: each)
+        return replace(plan, known_settings=settings, colocations=colocations, known_responses=responses)
+
+    async def cancel(self, names: Sequence[str], at_once: bool) -> None:
+        """Cancel jobs and sweeps; their ends are on the way, and in the log, when this returns.
+
+        Raises:
+            UsageError: There is no such job, or it has ended. Then none is cancelled.
+        """
+        rows = [await self.row(name) for name in names]
+        ended = [row.name for row in rows if self.state(row).ended]
+        if ended:
+            were = "has" if len(ended) == 1 else "have"
+            raise UsageError(f"{listed(ended)} {were} ended already")
+        await asyncio.gather(*(self._happens(partial(self._cancels, name, at_once)) for name in names))
+
+    def _cancels(self, name: str, at_once: bool, at_s: float) -> Event | None:
+        job = self.run.core.jobs.get(name)
+        if job is not None and job.state.ended:
+            return None
+        return CancelRequested(at_s, name, BY_USER, at_once)
+
+    async def hold(self, name: str) -> None:
+        """Keep a job that waits from starting.
+
+        Raises:
+            UsageError: There is no such job, or it does not wait.
+        """
+        row = await self.row(name)
+        gate = self.run.arrivals.gate
+        if name in gate:
+            gate.hold(name)
+        elif row.is_sweep:
+            raise UsageError(f"{name} is a sweep that has begun, and cannot be held")
+        elif self.state(row) is not JobState.HELD:
+            await self._happens(partial(HoldRequested, job=name))
+            if (state := self.state(row)) is not JobState.HELD:
+                raise UsageError(f"{name} is {state.value}: only a job that waits for a place can be held")
+        await asyncio.to_thread(self.table.hold, name, True)
+
+    async def release(self, name: str) -> None:
+        """Let a held job start again.
+
+        Raises:
+            UsageError: There is no such job, or it is not held.
+        """
+        row = await self.row(name)
+        arrivals = self.run.arrivals
+        if arrivals.gate.is_held(name):
+            arrivals.release(name)
+        elif self.state(row) is JobState.HELD:
+            await self._happens(partial(ReleaseRequested, job=name))
+        else:
+            raise UsageError(f"{name} is not held")
+        await asyncio.to_thread(self.table.hold, name, False)
+
+    async def prioritise(self, name: str, priority: int) -> None:
+        """Give a job another priority.
+
+        Raises:
+            UsageError: There is no such job, it has ended, or it is a sweep.
+        """
+        row = await self.row(name)
+        if row.is_sweep:
+            raise UsageError(f"{name} is a sweep: its trials have the priority of the job file")
+        if self.state(row).ended:
+            raise UsageError(f"{name} has ended already")
+        await asyncio.to_thread(self.table.prioritise, name, priority)
+        if name in self.run.core.jobs:
+            await self._happens(partial(PriorityChanged, job=name, priority=priority))
+        else:
+            self._priorities[name] = priority
+
+    def end(self, how: str) -> None:
+        """Bring the queue to its end: `drain`, `stop` or `now`."""
+        if how == "drain":
+            self.run.tell(DrainRequested)
+        else:
+            self.ending = "stop"
+            self.run.ask_to_stop()
+            if how == "now":
+                self.run.ask_to_stop()
+
+    async def row(self, name: str) -> JobRow:
+        """Job or sweep of the queue.
+
+        Raises:
+            UsageError: There is none of this name.
+        """
+        row = await asyncio.to_thread(self.table.find, name)
+        if row is None:
+            names = await asyncio.to_thread(self.table.names)
+            if sweep_of(name) in names:
+                raise UsageError(f"{name} is a trial: give the name of its sweep, {sweep_of(name)}")
+            raise UsageError(f"the queue {self.name!r} has no job {name!r}", did_you_mean(name, names))
+        return row
+
+    async def output_of(self, name: str) -> tuple[Path, Callable[[], bool]]:
+        """Folder of a job or trial that has its output, and a function that tells whether it has ended.
+
+        Raises:
+            UsageError: There is no such job, or it is a sweep.
+        """
+        trial_of = sweep_of(name)
+        is_trial = trial_of and trial_of in await asyncio.to_thread(self.table.sweeps)
+        row = await self.row(trial_of if is_trial else name)
+        if row.is_sweep and not is_trial:
+            raise UsageError(f"{name} is a sweep: give the name of a trial, such as {name}.0")
+
+        def is_over() -> bool:
+            job = self.run.core.jobs.get(name)
+            return job.state.ended if job is not None else self.ending != "" or row.state is not None
+
+        return self.run.folder.path.with_name(row.run) / "jobs" / name, is_over
+
+    def state(self, row: JobRow) -> JobState:
+        """Present state of a job or sweep."""
+        if row.state is not None:
+            return JobState(row.state)
+        if (job := self.run.core.jobs.get(row.name)) is not None:
+            return job.state
+        end = next((each for each in self._ends if each.name == row.name), None)
+        if end is not None:
+            return JobState(end.state)
+        if row.is_sweep and row.name in self._open_sweeps:
+            return JobState.RUNNING
+        return JobState.HELD if self.run.arrivals.gate.is_held(row.name) else JobState.QUEUED
+
+    def job(self, name: str) -> Job | None:
+        """Record of a job in the core; None if it has not arrived in this session."""
+        return self.run.core.jobs.get(name)
+
+    async def wait(self, is_over: Callable[[], Awaitable[bool]], within_s: float) -> None:
+        """Wait until a condition holds that the end of a job may bring about, or until the time is over."""
+        until_s = time.monotonic() + within_s
+        while not await is_over() and (left_s := until_s - time.monotonic()) > 0:
+            try:
+                async with asyncio.timeout(left_s), self._changed:
+                    await self._changed.wait()
+            except TimeoutError:
+                return
+
+    async def _happens(self, make: Callable[..., Event | None]) -> None:
+        """Let an event happen, and return when the core has handled it and the log has it."""
+        happened = asyncio.get_running_loop().create_future()
+
+        def made(at_s: float) -> Event | None:
+            event = make(at_s=at_s)
+            if event is None:
+                happened.set_result(None)
+            else:
+                self._told[id(event)] = happened
+            return event
+
+        self.run.tell(made)
+        await happened
+
+
+def described(plan: Plan) -> Iterator[dict[str, object]]:
+    """Jobs and sweeps of a plan, as documents."""
+    yield from (job.as_dict() for job in plan.jobs)
+    yield from (sweep.as_dict() for sweep in plan.sweeps)

@@ -1,0 +1,142 @@
+"""Folder of a queue. Other users can neither read it nor enter it.
+
+::
+
+    ~/.local/state/ecoshare/queues/<name>/      mode 0700; below ECOSHARE_STATE, if that is set
+        lock            held (flock) by the process that serves the queue; has its process id
+        queue.db        what was submitted, and how it ended
+        socket          where the queue is served; mode 0600
+        up.log          output of a queue in the background
+        runs/           run folders of the queue
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ecoshare.devices.state_folder import STATE_HINT, StateFolder
+from ecoshare.errors import UnfitEnvironment, UsageError
+from ecoshare.jobs.fields import MAX_NAME_LENGTH, is_name
+from ecoshare.lane.files import make_folder
+
+DEFAULT_NAME = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class QueueFolder:
+    """Paths of one queue.
+
+    Attributes:
+        name: Name of the queue.
+        path: The folder.
+    """
+
+    name: str
+    path: Path
+
+    @classmethod
+    def of(cls, name: str) -> QueueFolder:
+        """Folder of this user's queue with this name, which may not exist.
+
+        Raises:
+            UsageError: The text cannot be the name of a queue.
+        """
+        if not is_name(name):
+            expected = f"up to {MAX_NAME_LENGTH} letters, digits, '.', '_' or '-' that do not begin with '.' or '-'"
+            raise UsageError(f"--name {name!r}: expected {expected}")
+        return cls(name, StateFolder.of_this_user().journals / "queues" / name)
+
+    @property
+    def database(self) -> Path:
+        """Database of the jobs."""
+        return self.path / "queue.db"
+
+    @property
+    def socket(self) -> Path:
+        """Socket that the queue is served on."""
+        return self.path / "socket"
+
+    @property
+    def log(self) -> Path:
+        """Output of a queue in the background."""
+        return self.path / "up.log"
+
+    @property
+    def runs(self) -> Path:
+        """Folder of the run folders."""
+        return self.path / "runs"
+
+    @property
+    def _lock(self) -> Path:
+        return self.path / "lock"
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Context manager: make the folder, and be the one process that serves the queue.
+
+        Raises:
+            UsageError: Another process serves it.
+            UnfitEnvironment: The folder cannot be made or locked, or belongs to another user.
+        """
+        try:
+            make_folder(self.path)
+            if (owner := self.path.stat().st_uid) != os.geteuid():
+                raise UnfitEnvironment(f"{self.path} belongs to user {owner}", STATE_HINT)
+            file = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        except OSError as error:
+            raise UnfitEnvironment(f"cannot write {self.path}: {error.strerror or error}", STATE_HINT) from error
+        try:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise UsageError(
+                    f"the queue {self.name!r} is up already{self._by()}", f"`ecoshare down{self.option}` ends it"
+                ) from None
+            os.ftruncate(file, 0)
+            os.write(file, str(os.getpid()).encode())
+            yield
+        finally:
+            os.close(file)
+
+    def is_up(self) -> bool:
+        """Whether a process serves the queue."""
+        try:
+            file = os.open(self._lock, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(file)
+        return False
+
+    def _by(self) -> str:
+        with contextlib.suppress(OSError, ValueError):
+            return f" (process {int(self._lock.read_text())})"
+        return ""
+
+    @property
+    def option(self) -> str:
+        """Option that names the queue on a command line, with a blank before it; empty for the default queue."""
+        return "" if self.name == DEFAULT_NAME else f" --queue {self.name}"
+
+
+@contextlib.contextmanager
+def socket_address(path: Path) -> Iterator[str]:
+    """Context manager: an address of at most some dozen characters for a socket, as the kernel wants it.
+
+    Raises:
+        OSError: The folder of the socket cannot be opened.
+    """
+    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{folder}/{path.name}"
+    finally:
+        os.close(folder)

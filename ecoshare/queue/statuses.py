@@ -1,0 +1,84 @@
+"""States of the jobs of a queue for its clients: from the table, the core and the view of the run."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Iterable
+
+from ecoshare.queue.documents import JobStatus, QueueStatus
+from ecoshare.queue.job_table import JobRow
+from ecoshare.queue.live_queue import LiveQueue
+from ecoshare.record.run_view import JobView, RunView, SweepView
+
+
+async def queue_status(queue: LiveQueue, most_ended: int) -> QueueStatus:
+    """State of a queue with all jobs that have not ended, and those that ended last."""
+    run, table = queue.run, queue.table
+    left = await asyncio.to_thread(table.left)
+    ended = await asyncio.to_thread(table.ended, most_ended)
+    more = await asyncio.to_thread(table.count_ended) - len(ended)
+    view = run.view()
+    rows = sorted([*left, *ended], key=lambda row: row.number)
+    return QueueStatus(
+        name=queue.name,
+        run=str(run.folder.path),
+        process=os.getpid(),
+        opened_unix_s=queue.opened_unix_s,
+        objective=run.plan.objective,
+        policy=run.plan.policy,
+        devices=[each.described for each in run.plan.devices],
+        ending=queue.ending,
+        warm=view.warm,
+        jobs=list(_statuses(queue, rows, view)),
+        more=more,
+    )
+
+
+async def job_status(queue: LiveQueue, name: str) -> JobStatus:
+    """State of one job or sweep.
+
+    Raises:
+        UsageError: There is none of this name.
+    """
+    row = await queue.row(name)
+    return next(iter(_statuses(queue, [row], queue.run.view())))
+
+
+def _statuses(queue: LiveQueue, rows: Iterable[JobRow], view: RunView) -> Iterable[JobStatus]:
+    jobs = {job.name: job for job in view.jobs}
+    sweeps = {sweep.name: sweep for sweep in view.sweeps}
+    opened_s = time.time() - queue.run.now_s()
+    for row in rows:
+        yield _status(queue, row, jobs.get(row.name), sweeps.get(row.name), opened_s)
+
+
+def _status(queue: LiveQueue, row: JobRow, view: JobView | None, sweep: SweepView | None, opened_s: float) -> JobStatus:
+    job, planned = queue.job(row.name), queue.run.jobs.get(row.name)
+    arriving = view is not None and view.state == "arriving"
+    state = "arriving" if arriving and not queue.run.arrivals.gate.is_held(row.name) else queue.state(row).value
+    started_s = row.started_unix_s
+    if started_s is None and job is not None and job.first_start_s is not None:
+        started_s = opened_s + job.first_start_s
+    priority = row.priority if row.priority is not None else planned.spec.priority if planned is not None else 0
+    return JobStatus(
+        name=row.name,
+        state=state,
+        submitted_unix_s=row.submitted_unix_s,
+        started_unix_s=started_s,
+        ended_unix_s=row.ended_unix_s,
+        exit_code=row.exit_code,
+        reason=row.reason or (view.reason if view is not None else ""),
+        priority=priority,
+        waits_for=list(queue.run.arrivals.gate.waits_for(row.name)),
+        attempts=row.attempts or (job.attempt if job is not None else 0),
+        iterations=view.iterations + view.eval_iterations if view is not None else 0,
+        of_iterations=view.total if view is not None else None,
+        iterations_per_s=view.rate if view is not None and view.state == "running" else None,
+        lanes=list(view.lanes) if view is not None else [],
+        devices=list(view.devices) if view is not None else [],
+        trials=sweep.trials if sweep is not None else None,
+        ended_trials=dict(sweep.ended) if sweep is not None else {},
+        run=str(queue.run.folder.path.with_name(row.run)),
+    )

@@ -1,0 +1,110 @@
+"""From a submission to a plan: names, interpreter and environment of its jobs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ecoshare.jobs.fields import MAX_NAME_LENGTH, Isolation
+from ecoshare.jobs.load import LoadedJobs, parse
+from ecoshare.jobs.schema import JobConfig
+from ecoshare.jobs.sweep import LONGEST_NUMBER, sweep_of
+from ecoshare.queue.documents import Submission
+from ecoshare.runtime.plan import Plan
+from ecoshare.runtime.planned_job import PlannedJob
+
+Planner = Callable[[LoadedJobs, Collection[str]], Plan]
+"""Plans jobs on the devices of the queue. The second argument names the classes of the other jobs of the queue."""
+
+_AT_THE_START = ("PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH", "LD_PRELOAD")
+"""Variables that count only when an interpreter starts. A fork of the warm server would not see them."""
+
+_OWN = "ECOSHARE_"
+
+
+def loaded_jobs(submission: Submission, others: Collection[str]) -> LoadedJobs:
+    """Jobs of a submission, with its interpreter.
+
+    Args:
+        submission: The submission.
+        others: Names of jobs of the queue that its jobs may wait for.
+
+    Raises:
+        InvalidJobFile: The job file has mistakes.
+    """
+    path = Path(submission.folder, submission.file)
+    loaded = parse(submission.text.encode(), path, submission.file, Path(submission.folder), others)
+    changed = inherited(submission)
+    fresh = any(name in changed for name in _AT_THE_START)
+    jobs = tuple(_as_started_there(job, submission.python, fresh) for job in loaded.jobs)
+    return replace(loaded, jobs=jobs, made=submission.made)
+
+
+def _as_started_there(job: JobConfig, python: str | None, fresh: bool) -> JobConfig:
+    changes: dict[str, Any] = {}
+    if python is not None and job.python is None and Path(python) != Path(sys.executable):
+        changes["python"] = python
+    if fresh and job.isolation is Isolation.PROCESS:
+        changes["isolation"] = Isolation.FRESH
+    return job.model_copy(update=changes) if changes else job
+
+
+def inherited(submission: Submission) -> dict[str, str | None]:
+    """Variables that the submitter has and the queue has not, or has otherwise; None for one of the queue alone."""
+    theirs = {name: value for name, value in submission.environment.items() if not name.startswith(_OWN)}
+    ours = {name: value for name, value in os.environ.items() if not name.startswith(_OWN)}
+    changed: dict[str, str | None] = {name: value for name, value in theirs.items() if ours.get(name) != value}
+    absent = [name for name in ours if name not in theirs] if submission.is_whole_environment else []
+    return {**changed, **dict.fromkeys(absent)}
+
+
+def free_names(names: Collection[str], taken: Collection[str], sweeps: Collection[str]) -> dict[str, str]:
+    """Names that the jobs of a file get in a queue, by their names in the file. A taken name gets a number.
+
+    Args:
+        names: Names in the file.
+        taken: Names of jobs and sweeps of the queue.
+        sweeps: Names of the sweeps of the queue, from which the names of trials are made.
+    """
+    given: dict[str, str] = {}
+    used = set(taken)
+    for name in names:
+        free, number = name, 1
+        while free in used or sweep_of(free) in sweeps or (number > 1 and free in names):
+            number += 1
+            suffix = f"-{number}"
+            free = f"{name[: MAX_NAME_LENGTH - LONGEST_NUMBER - len(suffix)]}{suffix}"
+        given[name] = free
+        used.add(free)
+    return given
+
+
+def renamed(loaded: LoadedJobs, names: Mapping[str, str]) -> LoadedJobs:
+    """The same jobs with other names, and without those jobs that get none.
+
+    Args:
+        loaded: Jobs of a file.
+        names: Names that the jobs get, by their names in the file. What they wait for is renamed, too.
+    """
+
+    def renew(job: JobConfig) -> JobConfig:
+        after = {key: tuple(names.get(each, each) for each in getattr(job, key)) for key in ("after", "after_any")}
+        return job.model_copy(update={"name": names[job.name], **after})
+
+    jobs = tuple(renew(job) for job in loaded.jobs if job.name in names)
+    return replace(loaded, jobs=jobs, given={new: old for old, new in names.items()})
+
+
+def with_environment(plan: Plan, environments: Mapping[str, Mapping[str, str | None]]) -> Plan:
+    """The plan with what each job inherits from its submitter, by the name of the job or sweep."""
+
+    def inherits(job: PlannedJob) -> PlannedJob:
+        return replace(job, inherited=environments[job.spec.sweep or job.spec.name])
+
+    jobs = tuple(inherits(job) for job in plan.jobs)
+    sweeps = tuple(replace(sweep, template=inherits(sweep.template)) for sweep in plan.sweeps)
+    return replace(plan, jobs=jobs, sweeps=sweeps)
