@@ -112,4 +112,4 @@ def up(
     )
     for line in result.notes:
         note(line)
-    errors.print(f"the queue {name!r} is down; its run is {result.summary.run}", markup=False)
+    note(f"the queue {name!r} is down; its run is {result.folder}")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 
 class BodyLimit:
-    """Middleware that refuses a larger body: by its announced length, else as soon as more has come."""
+    """Middleware that refuses a larger body as soon as more has come."""
 
     def __init__(self, app: ASGIApp, most_bytes: int) -> None:
         """Limit the requests of an application.
@@ -24,15 +23,14 @@ class BodyLimit:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        told = Headers(scope=scope).get("content-length", "0")
-        came_bytes = int(told) if told.isdecimal() else 0
+        came_bytes = 0
 
         async def counted() -> Message:
             nonlocal came_bytes
+            message = await receive()
+            came_bytes += len(message.get("body", b""))
             if came_bytes > self._most_bytes:
                 raise HTTPException(413, f"a request has at most {self._most_bytes} bytes")
-            message = await receive()
-            came_bytes = max(came_bytes, 0) + (len(message.get("body", b"")) if not told.isdecimal() else 0)
             return message
 
         await self._app(scope, counted, send)

@@ -1,0 +1,1 @@
+"""Tests of queues: real processes, a real socket and a real database."""

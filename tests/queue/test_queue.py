@@ -1,0 +1,235 @@
+"""A queue from `up` to `down`: jobs come while others run, and each command does what it says."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from ecoshare.errors import InvalidJobFile, UnfitEnvironment, UsageError
+from ecoshare.record.reading import read
+from ecoshare.record.run_folder import RunFolder
+from tests.queue.queues import Served, check_replay, served
+from tests.warm import ecoshare
+
+EXITS = """
+import os, sys
+print(os.environ.get("COLOUR"), os.getcwd())
+print("bad", file=sys.stderr)
+sys.exit(int(sys.argv[1]))
+"""
+JOBS = """
+version: 1
+jobs:
+  - {name: prepare, script: exits.py, args: [0]}
+  - {name: fails, script: exits.py, args: [7], after: [prepare]}
+  - {name: report, script: exits.py, args: [0], after: [fails]}
+  - {name: sweep, script: exits.py, args: [0, "{x}"], sweep: {grid: {x: [1, 2]}}, after_any: [fails]}
+"""
+
+
+@pytest.fixture(scope="module")
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    folder = tmp_path_factory.mktemp("queue")
+    (folder / "exits.py").write_text(EXITS)
+    (folder / "jobs.yaml").write_text(JOBS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ECOSHARE_STATE", str(folder / "state"))
+        patch.delenv("ECOSHARE_QUEUE", raising=False)
+        with served(folder) as found:
+            yield found
+
+
+def test_a_script_has_the_folder_and_environment_of_its_submitter(up: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLOUR", "green")
+    assert up.lines("submit", "exits.py", "--name", "coloured", "--wait", "--", "0") == ["coloured"]
+    assert up.lines("logs", "coloured") == [f"green {up.folder}"]
+    assert up.lines("logs", "coloured", "--stderr") == ["bad"]
+    up.lines("submit", "exits.py", "--name", "plain", "--env-from", "none", "--wait", "--", "0")
+    assert up.lines("logs", "plain") == [f"None {up.folder}"]
+    listed = ("--env-from", "listed", "--env", "COLOUR")
+    up.lines("submit", "exits.py", "--name", "listed", *listed, "--wait", "--", "0")
+    assert up.lines("logs", "listed", "-n", "1") == [f"green {up.folder}"]
+    assert "green" not in (up.run / "submitted.jsonl").read_text() + (up.run / "events.jsonl").read_text()
+
+
+def test_jobs_of_a_file_wait_for_each_other_and_their_ends_are_told(up: Served) -> None:
+    assert up.lines("submit", "jobs.yaml") == ["prepare", "fails", "report", "sweep"]
+    done = up.ask("wait", "sweep", "report", "fails")
+    assert done.returncode == 1, "the first without success has no exit code of its own"
+    assert "note: report cancelled: fails failed, and had to complete first" in done.stderr
+    assert up.ask("wait", "fails").returncode == 7
+    states = {job.name: job for job in up.queue.status(100).jobs}
+    assert (states["sweep"].state == "completed" and states["sweep"].trials is None) or states["sweep"].trials == 2
+    assert (states["fails"].state, states["fails"].exit_code) == ("failed", 7)
+    assert up.lines("logs", "sweep.0000") == [f"None {up.folder}"]
+
+
+def test_a_taken_name_gets_a_number_and_the_file_waits_for_its_own_jobs(up: Served) -> None:
+    again = up.queue.submit(str(up.folder / "jobs.yaml")).jobs
+    assert again == ["prepare-2", "fails-2", "report-2", "sweep-2"]
+    [*_, report, sweep] = up.queue.wait(*again)
+    assert report.reason == f"{again[1]} failed, and had to complete first" and sweep.state == "completed"
+
+
+def test_a_job_is_cancelled_held_and_released_and_another_may_wait_for_it(up: Served) -> None:
+    go = up.waits("blocks")
+    up.waits("held", "--after", "blocks", "--priority", "2")
+    assert up.queue.job("held").waits_for == ["blocks"] and up.queue.job("held").state == "arriving"
+    assert up.ask("hold", "held").returncode == 0 and up.queue.job("held").state == "held"
+    assert up.ask("priority", "held", "5").returncode == 0 and up.queue.job("held").priority == 5
+    up.begun("blocks")
+    assert "only a job that waits for a place can be held" in up.ask("hold", "blocks").stderr
+    go.touch()
+    assert up.ask("wait", "blocks").returncode == 0 and up.queue.job("held").state == "held"
+    (up.folder / "go-held").touch()
+    assert up.ask("release", "held").returncode == 0 and up.ask("wait", "held").returncode == 0
+    assert "held is not held" in up.ask("release", "held").stderr
+    up.waits("unwanted")
+    up.waits("after-it", "--after", "unwanted")
+    up.begun("unwanted")
+    assert up.ask("cancel", "unwanted").returncode == 0
+    assert up.ask("wait", "unwanted").returncode == 143
+    assert up.queue.wait("after-it")[0].reason == "unwanted was cancelled, and had to complete first"
+    assert "after-it, unwanted have ended already" in up.ask("cancel", "after-it", "unwanted").stderr
+
+
+def test_output_is_followed_to_its_end(up: Served) -> None:
+    go = up.waits("spoken")
+    up.begun("spoken")
+    told = up.queue.output("spoken", follow=True)
+    assert next(told) == b"begun\n"
+    go.touch()
+    assert b"".join(told) == b"went\n"
+
+
+def test_mistakes_are_told_as_by_run_and_nothing_is_submitted(up: Served) -> None:
+    before = up.queue.status(0).more
+    bad = up.folder / "bad.yaml"
+    bad.write_text("version: 1\njobs:\n  - {name: a, script: nowhere.py, after: [coloured, b]}\n")
+    done, as_run = up.ask("submit", str(bad)), ecoshare("run", bad, cwd=up.folder)
+    assert done.returncode == as_run.returncode == 3
+    assert "there is no job 'b'" in done.stderr and done.stderr.splitlines()[-1] in as_run.stderr
+    with pytest.raises(InvalidJobFile):
+        up.queue.submit(bad)
+    for words, said in (
+        (("submit", "nowhere.py"), "nowhere.py: no such script"),
+        (("submit", "exits.py", "--after", "nothing"), "there is no job 'nothing'"),
+        (("submit", "exits.py", "--gpus", "9"), "the job needs 9 devices, and the run has 1"),
+        (("submit", "jobs.yaml", "--priority", "3"), "is a job file, and takes no --priority"),
+        (("submit", "exits.py", "--env-from", "some"), "--env-from some: expected none, listed or all"),
+        (("cancel", "nothing"), "the queue 'test' has no job 'nothing'"),
+        (("logs", "sweep"), "sweep is a sweep: give the name of a trial"),
+        (("hold", "sweep.0000"), "sweep.0000 is a trial"),
+        (("priority", "coloured", "1"), "coloured has ended already"),
+    ):
+        done = up.ask(*words)
+        assert done.returncode in (2, 3) and said in done.stderr, done.stderr
+        assert len(done.stderr.splitlines()) <= 2
+    assert up.queue.status(0).more == before
+
+
+def test_the_same_submission_twice_is_one(up: Served) -> None:
+    from ecoshare.api.queue_client import made_submission
+    from ecoshare.queue.client import QueueClient
+
+    submission = made_submission([up.folder / "exits.py"], ["0"], "all", (), {"name": "once"})
+    with QueueClient("test") as client:
+        assert client.submit(submission).jobs == client.submit(submission).jobs == ["once"]
+
+
+def test_a_second_queue_of_the_name_is_refused_and_other_commands_name_the_remedy(up: Served) -> None:
+    again = ecoshare("up", "--name", "test", cwd=up.folder)
+    assert again.returncode == 2 and "the queue 'test' is up already (process " in again.stderr
+    other = ecoshare("submit", "exits.py", "--queue", "other", cwd=up.folder)
+    assert other.returncode == 4 and "`ecoshare up --detach --queue other` opens it" in other.stderr
+    resumed = ecoshare("run", "--resume", up.run, cwd=up.folder)
+    assert resumed.returncode == 2 and "`ecoshare up --resume --name test` goes on with it" in resumed.stderr
+
+
+def test_other_users_can_neither_read_nor_steer(up: Served) -> None:
+    assert stat.S_IMODE(up.home.stat().st_mode) == 0o700
+    assert {stat.S_IMODE((up.home / name).stat().st_mode) for name in ("socket", "queue.db", "lock")} == {0o600}
+    if os.geteuid() != 0:
+        pytest.skip("another user can be played by root only")
+    program = (
+        "import os, socket, sys\nos.setgid(65534); os.setuid(65534)\n"
+        "for what in (lambda: open(sys.argv[1] + '/queue.db'), lambda: os.listdir(sys.argv[1]), "
+        "lambda: socket.socket(socket.AF_UNIX).connect(sys.argv[1] + '/socket')):\n"
+        "    try:\n        what()\n        print('in')\n    except OSError as error:\n        print(error.errno)\n"
+    )
+    for path in up.home.parents[1:3]:
+        path.chmod(0o711)
+    folder = os.path.relpath(up.home)
+    done = subprocess.run([sys.executable, "-c", program, folder], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["13"] * 3
+
+
+def test_the_run_of_a_queue_is_a_run_like_others(up: Served) -> None:
+    """Its log replays, and its summary has all jobs, though it goes on."""
+    up.queue.submit([up.folder / "exits.py"], ["0"], options={"name": "last"})
+    up.queue.wait("last")
+    check_replay(up.run)
+    data = read(RunFolder.open(up.run))
+    names = {job.name for job in data.summary.jobs}
+    assert data.summary.state == "running" and {"last", "coloured", "sweep.0001"} <= names
+    explained = ecoshare("explain", up.run, "last", cwd=up.folder)
+    assert explained.returncode == 0 and "last" in explained.stdout
+
+
+def test_status_lists_what_there_is(up: Served) -> None:
+    shown = up.lines("status", "--ended", "2")
+    assert shown[0].startswith("queue test: up for ") and "job that ended earlier" not in shown[-1]
+    found = json.loads("\n".join(up.lines("status", "--json", "--ended", "3")))
+    assert len([job for job in found["jobs"] if job["ended_unix_s"]]) == 3 and found["more"] > 3
+    one = json.loads("\n".join(up.lines("status", "coloured", "--json")))
+    assert one["name"] == "coloured" and one["state"] == "completed" and one["exit_code"] == 0
+
+
+def test_hostile_requests_are_refused(up: Served) -> None:
+    import httpx
+
+    from ecoshare.queue.queue_folder import socket_address
+
+    with (
+        socket_address(up.home / "socket") as address,
+        httpx.Client(transport=httpx.HTTPTransport(uds=address), base_url="http://queue", timeout=20.0) as http,
+    ):
+        assert http.get("/api/v1/nothing").status_code == 404
+        assert http.get("/api/v1/jobs/..%2f..%2fetc/output").status_code in (400, 404)
+        assert http.get("/api/v1/jobs/%2e%2e/output").status_code in (400, 404)
+        assert http.post("/api/v1/jobs", json={"id": "x"}).status_code == 422
+        assert http.post("/api/v1/jobs", content=b"{" * 1000).status_code == 422
+        assert http.post("/api/v1/jobs", content=iter([b"x" * (1 << 20)] * 40)).status_code in (413, 400)
+        assert http.post("/api/v1/cancel", json={"jobs": []}).status_code == 422
+        described = http.get("/api/v1/openapi.json").json()
+        assert {"/api/v1/jobs", "/api/v1/jobs/{name}", "/api/v1/cancel", "/api/v1/end"} <= described["paths"].keys()
+
+
+def test_a_client_of_no_queue_says_so() -> None:
+    from ecoshare.api.queue_client import Queue
+
+    with pytest.raises(UnfitEnvironment, match="the queue 'never' is not up"):
+        Queue("never").status()
+    with pytest.raises(UsageError, match="expected up to 100 letters"):
+        Queue("../up")
+
+
+def test_down_ends_it_at_last(up: Served) -> None:
+    """The last test of the module: what has not ended waits for another `up`."""
+    up.waits("left")
+    up.begun("left")
+    done = up.ask("down", "--now")
+    assert done.returncode == 0 and done.stdout == "the queue 'test' is down\n"
+    assert up.process.wait(20) == 0, up.process.stderr
+    assert not (up.home / "socket").exists()
+    check_replay(up.run)
+    summary = json.loads((up.run / "summary.json").read_text())
+    assert {job["name"]: job["state"] for job in summary["jobs"]}["left"] == "cancelled"
+    refused = ecoshare("up", "--name", "test", cwd=up.folder)
+    assert refused.returncode == 2 and "1 job of the queue 'test' has not ended" in refused.stderr
