@@ -25,12 +25,14 @@ import traceback
 from collections.abc import Mapping
 from os import _exit, sched_setaffinity
 from pathlib import Path
+from typing import NoReturn
 
 import torch
 
 from ecoshare.lane import hooks, messages, runner
 from ecoshare.lane.files import open_outputs
 from ecoshare.lane.fused.exits import Exits
+from ecoshare.lane.fused.fused_service import FusedService
 from ecoshare.lane.fused.memory_growth import Growth
 from ecoshare.lane.fused.process_state import Process, ProcessState
 from ecoshare.lane.fused.refusals import refuse
@@ -143,10 +145,11 @@ class FusedThread:
         self, host: FusedProcess, launch: LaunchAttempt, tables: Mapping[str, LaneTable], state: ProcessState
     ) -> None:
         self._host, self._launch, self._state = host, launch, state
-        self._job = runner.HookedJob(launch, tables, self)
+        job = runner.HookedJob if launch.service is None else FusedService
+        self._job: runner.HookedJob = job(launch, tables, self)
         self.place = launch.tables[0][0], launch.tables[0][1]
         self._moved_out = ""
-        self._is_leaving = self._unfit = False
+        self._is_leaving = self._unfit = self._is_over = False
         self._spent_s = self._since_s = 0.0
         self._looked_s = 0.0
         self.thread = 0
@@ -203,12 +206,15 @@ class FusedThread:
                 code = code or 120
         self._host.process.end(self._state)
         self._host.growth.settle(self)
+        self._is_over = True
         self._job.leave()
         self._job.close()
         return code
 
     def out(self) -> None:
         """Put the job's state aside: the turn is about to go."""
+        if self._is_over:  # the process has its first state already
+            return
         self._spent_s += time.process_time() - self._since_s
         self._host.growth.look(self)
         self._host.process.read(self._state)
@@ -264,15 +270,17 @@ class FusedThread:
                 self.move_out(why)
 
     def stop(self) -> None:
-        """End the job, which was asked to end.
+        """End the job, which was asked to end, unless it ends by itself.
 
         Raises:
-            Leaving: Always.
+            Leaving: If it does not.
         """
+        if self._job.ends_itself:
+            return
         self._is_leaving = True
         raise Leaving
 
-    def move_out(self, why: str, unfit: bool = False) -> None:
+    def move_out(self, why: str, unfit: bool = False) -> NoReturn:
         """End the job here. It begins again in a process of its own.
 
         Args:
