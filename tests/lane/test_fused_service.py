@@ -110,6 +110,7 @@ def test_they_answer_as_alone_beside_training_in_their_process(lane: ServedLane,
         assert ends[number].usage["eval_iterations"] == 30 and ends[number].usage["handovers"] > 5
     assert lane.printed("trains") == lane.printed("trains-alone")
     assert ends[2].usage["handovers"] > 5, "it never gave way to the services"
+    assert ends[2].usage["iterations"] == 50, "calls of the services counted for it"
 
 
 def test_idle_ones_never_wake_up_and_end_as_they_are_asked_to(lane: ServedLane, tmp_path: Path) -> None:
