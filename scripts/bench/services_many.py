@@ -24,8 +24,8 @@ SERVE_S, QUICK_SERVE_S = 40.0, 3.5
 START_S, QUICK_START_S = 5.0, 2.0
 """Time (s) from the first request of a service that does not count."""
 
-LOAD_S = 0.5
-"""Time (s) in which a service is loaded, with much to spare. Threads are loaded one after another."""
+FORK_S, LOAD_S = 2.0, 0.5
+"""Time (s) in which the process of the threads starts, and in which a service is loaded there, one after another."""
 
 
 def many(folder: Path, quick: bool, times_s: Mapping[str, float]) -> list[Figure]:
@@ -39,7 +39,7 @@ def many(folder: Path, quick: bool, times_s: Mapping[str, float]) -> list[Figure
         services.append(Service(f"{kind}{number}", kind, arrivals_s or [0.0]))
     run = shared(folder / "run", services, on_one=False)
     say(f"{count} services in a run: {run.memory_bytes / 1e6:.0f} MB")
-    lane = shared(folder / "lane", services, on_one=False, threads_wait_s=LOAD_S * count)
+    lane = shared(folder / "lane", services, on_one=False, threads_wait_s=FORK_S + LOAD_S * count)
     say(f"{count} services in one process: {lane.memory_bytes / 1e6:.0f} MB")
     processes = plain(folder / "plain", services, on_one=False)
     say(f"{count} plain processes: {processes.memory_bytes / 1e6:.0f} MB")
