@@ -24,7 +24,7 @@ SERVE_S, QUICK_SERVE_S = 40.0, 3.5
 START_S, QUICK_START_S = 5.0, 2.0
 """Time (s) from the first request of a service that does not count."""
 
-FORK_S, LOAD_S = 2.0, 0.5
+FORK_S, LOAD_S = 1.0, 0.5
 """Time (s) in which the process of the threads starts, and in which a service is loaded there, one after another."""
 
 
