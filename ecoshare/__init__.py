@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ecoshare.serving.batch_server import Server as Server
     from ecoshare.serving.batch_server import serve as serve
     from ecoshare.serving.request_queue import QueueFull as QueueFull
-    from ecoshare.values.service import Answering, AnswerMeasurement, ServiceSpec
+    from ecoshare.values.service import Answering, AnswerMeasurement, ServiceSpec, ServiceThread
 
 __version__ = "0.1.0"
 
@@ -62,6 +62,10 @@ _answering: Answering | None = None
 
 _most_batch: Callable[[], int] | None = None
 """Function that returns the largest batch that a service may form now, 0 for any. The runner sets it, too."""
+
+_thread: ServiceThread | None = None
+"""The only thread of a service that shares its process with other jobs; None for a service with a process of its own.
+The runner sets it, too."""
 
 _requests_path: str = ""
 """Path of the record of a service's requests; empty outside a run. The runner sets it, too."""

@@ -85,7 +85,8 @@ class JobOptions(_Model):
         default=fields.Isolation.PROCESS,
         description=(
             "How the job is isolated. `process`: it is forked from a warm server; `fresh`: it has an interpreter of "
-            "its own; `lane`: jobs of one trusted script share one process in a lane, as in a sweep."
+            "its own; `lane`: jobs of one trusted script share one process in a lane, as in a sweep, or as services "
+            "for which ecoshare makes the requests."
         ),
     )
     retries: fields.Attempts = Field(

@@ -93,13 +93,14 @@ class AttemptProcess:
 
         A job that has not ended after the grace period gets SIGTERM, and after a second grace period SIGKILL. Ranks
         that do not hand over together get SIGTERM at once: one that ended at a boundary would leave the others waiting.
-        So does a service, which may wait for its next request for ever.
+        So does a service, which may wait for its next request for ever, unless it is a thread: its wait ends at once.
         """
         self.stop = stop
         if stop.at_once:  # jobs that share its process begin again
             self.kill()
             return
-        if self.launch.service is not None or (self.gang is not None and self.gang.table.keeps):
+        waits = self.launch.service is not None and not self.launch.fused
+        if waits or (self.gang is not None and self.gang.table.keeps):
             now_s = time.monotonic()
             self.deadlines = ((now_s, signal.SIGTERM), (now_s + stop.grace_s, signal.SIGKILL))
             return

@@ -323,6 +323,12 @@ def install() -> None:
         os.register_at_fork(after_in_child=_switch_off)
 
 
+def forget() -> None:
+    """Let the hooks of the process report to no job."""
+    global _here
+    _here = None
+
+
 def _stepped(optimizer: torch.optim.Optimizer, _args: Any, _options: Any) -> None:
     if _here is not None:
         _here.stepped(optimizer)

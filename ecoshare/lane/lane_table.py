@@ -199,6 +199,14 @@ class LaneTable:
             return bool(slot.handovers)
         return any(self.slots[each].handovers for each in range(self.header.used) if self.shares_process(index, each))
 
+    def note_emptied(self, index: int, emptied: bool) -> None:
+        """Note whether the cache of the process of a slot is empty. It is that of all jobs of the process."""
+        self.slots[index].emptied = emptied
+        if self.slots[index].fused:
+            for other in range(self.header.used):
+                if self.shares_process(index, other):
+                    self.slots[other].emptied = emptied
+
     def shares_process(self, index: int, other: int) -> bool:
         """Whether the jobs of two slots have one process, and so one allocator. A slot shares one with itself."""
         if other < 0:

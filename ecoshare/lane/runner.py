@@ -54,7 +54,11 @@ _LOOKED_AT_WITHIN_S = 1.0
 
 
 class HookedJob:
-    """A job in its process, as the hooks see it."""
+    """A job in its process, as the hooks see it.
+
+    Attributes:
+        ends_itself: Whether a request to end does not unwind the job, which looks for it itself.
+    """
 
     def __init__(
         self, launch: LaunchAttempt, tables: Mapping[str, LaneTable] | None = None, swap: ThreadState | None = None
@@ -66,6 +70,7 @@ class HookedJob:
             tables: Tables of the lanes, by path, if several jobs of one process use them; None to open them here.
             swap: State that is swapped with the turn; None if the job has the process to itself.
         """
+        self.ends_itself = False
         self._launch = launch
         self._swap = swap
         self._trace = Tracer(trace_path(Path(launch.folder), launch.attempt), launch.opened_s)

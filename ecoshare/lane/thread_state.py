@@ -44,6 +44,6 @@ class ThreadState(Protocol):
         """End the job, which was asked to end.
 
         Raises:
-            Leaving: Always.
+            Leaving: Unless the job ends by itself, as a service does that waits for requests.
         """
         ...

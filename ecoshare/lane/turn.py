@@ -225,14 +225,18 @@ class LaneTurn:
         self._account(now_s)
         slot.since_s = now_s
         if emptied:
-            self._note_emptied()
+            self._table.note_emptied(self._index, True)
         slot.seat = SlotState.WAITING
         if used_up:  # a turn that was cut short has not had its full loss
             self._learn_loss()
-        if self._swap is not None:  # before the store that lets another job of its process go on
+        self._put_aside(chosen)
+        table.grant(chosen)
+
+    def _put_aside(self, chosen: int | None) -> None:
+        """Put the state of a job in a shared process aside, before the store that lets the next job there go on."""
+        if self._swap is not None:
             self._swap.out()
             self._swap.before_wake(chosen)
-        table.grant(chosen)
 
     def _must_empty(self, chosen: int | None) -> bool:
         """Whether the cache of this process must be emptied before a slot gets the turn. The caller holds the lock."""
@@ -247,14 +251,6 @@ class LaneTurn:
         header, took_s = self._table.header, time.monotonic() - began_s
         header.empty_s += (_SMOOTHING if header.empty_s else 1.0) * (took_s - header.empty_s)
 
-    def _note_emptied(self, emptied: bool = True) -> None:
-        """Note whether the cache of this process, and so that of all its jobs, is empty."""
-        self._slot.emptied = emptied
-        if self._swap is not None:
-            for index in range(self._table.header.used):
-                if self._table.shares_process(self._index, index):
-                    self._table.slots[index].emptied = emptied
-
     def leave(self) -> None:
         """Give up the turn, without asking for it back yet. The device has finished the job's work."""
         table, slot = self._table, self._slot
@@ -267,10 +263,11 @@ class LaneTurn:
                 passes_on = table.header.holder == self._index
                 chosen = table.choose(now_s) if passes_on else None
                 if emptied or not held or not self._must_empty(chosen):
+                    if emptied:
+                        self._table.note_emptied(self._index, True)
                     if held:
                         self._account(now_s)
-                    if emptied:
-                        self._note_emptied()
+                        self._put_aside(chosen)
                     slot.seat = SlotState.AWAY
                     self._left_s = now_s
                     if passes_on:
@@ -280,9 +277,9 @@ class LaneTurn:
                     break
             self._empty_cache()
             emptied = True
-        table.wake(chosen)
         if held:
             self._mark(Kind.TURN_ENDS, now_s)
+        table.wake(chosen)  # last, as in `offer`
 
     def count(self, evaluating: bool) -> None:
         """Count an iteration that has just ended, and learn its time and the cost of the hand-over before it."""
@@ -386,7 +383,7 @@ class LaneTurn:
                     self._empty_cache()
                 with table.locked():
                     if not table.shares_process(self._index, header.holder):
-                        self._note_emptied()
+                        self._table.note_emptied(self._index, True)
                 continue
             if slot.parked == ParkRequest.ASKED:
                 self._rest()
@@ -410,7 +407,7 @@ class LaneTurn:
     def _rest(self) -> None:
         """Get ready to be parked. From now on this thread calls nothing of the device until it has the turn again."""
         self._empty()
-        self._note_emptied()
+        self._table.note_emptied(self._index, True)
         self._page_out()
         with self._table.locked():
             if self._slot.parked == ParkRequest.ASKED:  # else the controller has changed its mind
@@ -421,7 +418,7 @@ class LaneTurn:
         self._waited_before_s = 0.0
         slot.handovers += 1
         slot.back = 0
-        self._note_emptied(False)
+        self._table.note_emptied(self._index, False)
         slot.since_s = now_s
         slot.balance_s = slot.held_s - now_s
         slot.seat = SlotState.HOLDING
@@ -496,4 +493,5 @@ class LaneTurn:
             self._trace.flush()
         if self._swap is not None:
             self._swap.stop()
-        os.kill(os.getpid(), signal.SIGTERM)
+        else:
+            os.kill(os.getpid(), signal.SIGTERM)

@@ -466,7 +466,10 @@ def _plan(
         slowdown_limit=job.slowdown_limit,
         movable=job.preemptible and job.sweep is None,
         takes_turns=job.gpus > 1 and job.launch is Launch.RANKS,
-        fused=job.isolation == "lane" and job.gpus == 1 and job.launch is job.python is None,
+        fused=job.isolation == "lane"
+        and job.gpus == 1
+        and job.launch is job.python is None
+        and (service is None or service.requests is not None),
         profiled=profile is not None and profile.is_whole,
         service=service,
     )

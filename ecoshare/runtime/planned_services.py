@@ -15,23 +15,31 @@ from ecoshare.values.service import ARRIVALS
 
 
 def notes(jobs: Sequence[PlannedJob]) -> list[str]:
-    """Notes about servers that sleep, and about the end of services without a last request; empty if there are none.
+    """Notes about servers that sleep, processes of services, and the end of services without a last request.
 
     Args:
         jobs: All jobs, and the template of each sweep.
     """
-    sleepers = [
+    found = [
         f"{job.spec.name} sleeps while other jobs of its lane have the turn: clients ask it at "
         f"http://127.0.0.1:{job.spec.service.port}"
         for job in jobs
         if job.spec.service is not None and job.spec.service.sleep
     ]
+    apart = [
+        job.spec.name
+        for job in jobs
+        if job.spec.service is not None and job.spec.service.requests is None and job.source.isolation == "lane"
+    ]
+    if apart:
+        what = "gets a process of its own" if len(apart) == 1 else "get processes of their own"
+        found.append(f"{listed(apart)} {what}: `isolation: lane` is for services with `requests`")
     services = [job.spec.name for job in jobs if job.spec.is_open_ended]
     if not services:
-        return []
+        return found
     verb = "serves" if len(services) == 1 else "serve"
     until = "until Ctrl-C" if len(services) == len(jobs) else "until all other jobs have ended"
-    return [*sleepers, f"{listed(services)} {verb} {until}"]
+    return [*found, f"{listed(services)} {verb} {until}"]
 
 
 def check_places(jobs: Sequence[PlannedJob], places: int) -> None:

@@ -13,5 +13,7 @@
 `batch_server` joins the parts. The package stands alone outside a run. Inside a lane, the runner sets hooks in
 `ecoshare`: `_service`, `_answering`, `_most_batch` and `_requests_path`. Nothing here imports torch.
 
+A service that shares its process has one thread: `inline_service` makes the requests and answers them there.
+
 A server with a scheduler of its own has `front`, `relay` and `sleeping_server` before it instead.
 """

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 import ecoshare
 from ecoshare.serving.batch_worker import BatchWorker, Handler
+from ecoshare.serving.inline_service import DueRequests, of_values, serve_inline
 from ecoshare.serving.request_queue import QueueFull, RequestQueue
 from ecoshare.serving.request_record import RequestRecorder
 from ecoshare.serving.request_source import RequestDriver
 from ecoshare.serving.serve_values import checked_batch, checked_queue, checked_target_s, checked_within_s
-from ecoshare.values.service import QUEUE, AnswerMeasurement, RequestSource
+from ecoshare.values.service import QUEUE, AnswerMeasurement, RequestSource, ServiceThread
 
 if TYPE_CHECKING:
     from ecoshare.serving.asgi import Application
@@ -72,9 +73,14 @@ def serve(
         source = service.requests
     path = ecoshare._requests_path
     recorder = RequestRecorder(path, ecoshare._opened_s) if path else None
-    waiting = RequestQueue(most)
-    worker = BatchWorker(handler, sizes, waiting, _turn, recorder, _most_batch)
-    return Server(waiting, worker, recorder, target_s, source, sample, partial(_measure, handler, sizes, sample))
+    waiting, measuring = RequestQueue(most), partial(_measure, handler, sizes, sample)
+    thread = ecoshare._thread
+    if thread is not None:
+        handler = of_values(handler)
+    # Other jobs of the process have other values of these names, so they are read now.
+    answering, most_batch = ecoshare._answering or _no_turn, ecoshare._most_batch or _any_batch
+    worker = BatchWorker(handler, sizes, waiting, answering, recorder, most_batch)
+    return Server(waiting, worker, recorder, target_s, source, sample, measuring, thread)
 
 
 class Server:
@@ -93,6 +99,7 @@ class Server:
         source: RequestSource | None,
         sample: Callable[[int], Any] | None,
         measure: Callable[[AnswerMeasurement], None],
+        only_thread: ServiceThread | None,
     ) -> None:
         self._queue = queue
         self._worker = worker
@@ -101,6 +108,7 @@ class Server:
         self._source = source
         self._sample = sample
         self._measure = measure
+        self._only_thread = only_thread
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
         self._ended = threading.Event()
@@ -122,6 +130,8 @@ class Server:
             ServiceClosed: The server is closed.
             ValueError: `within_s` is not above 0.
         """
+        if self._only_thread is not None:
+            self._only_thread.move_out("submits requests itself")
         return self._accept(request, time.monotonic(), within_s)
 
     async def answer(self, request: Any, within_s: float | None = None) -> Any:
@@ -146,6 +156,8 @@ class Server:
             encode: Function from an answer to the bytes or the text of a body.
             content_type: Type of the answers.
         """
+        if self._only_thread is not None:
+            self._only_thread.move_out("answers over HTTP")
         from ecoshare.serving import asgi
 
         return asgi.application(self.submit, lambda: self._queue.is_open, decode, encode, content_type)
@@ -166,6 +178,20 @@ class Server:
         """
         if ecoshare._measurement is not None:
             self._measure(ecoshare._measurement)
+        try:
+            if self._only_thread is None:
+                self._run_in_threads()
+            elif self._source is None:
+                self._only_thread.move_out("waits for requests from outside")
+            else:
+                requests = DueRequests(self._source, self._accept, self._sample)
+                serve_inline(requests, self._queue, self._worker, self._only_thread)
+        finally:
+            self.close()
+        if self._failure is not None:
+            raise self._failure
+
+    def _run_in_threads(self) -> None:
         driver = None
         if self._source is not None:
             driver = RequestDriver(self._source, self._accept, self._sample)
@@ -175,9 +201,6 @@ class Server:
         finally:
             if driver is not None:
                 driver.stop()
-            self.close()
-        if self._failure is not None:
-            raise self._failure
 
     def close(self) -> None:
         """Close the server. Requests that wait fail with `ServiceClosed`; the batch in the handler is finished.
@@ -213,7 +236,7 @@ class Server:
             raise
         if self._recorder is not None:
             self._recorder.arrived(waiting)
-        if self._thread is None:
+        if self._thread is None and self._only_thread is None:
             self._start()
         return answer
 
@@ -266,14 +289,14 @@ def _terminate(number: int, frame: FrameType | None) -> None:
     raise _Terminated(128 + number)
 
 
-def _turn(due_s: float, answer_s: float) -> AbstractContextManager[Callable[[float, float], None]]:
-    """Context around a call of the handler: the turn of the lane, or nothing outside a run."""
-    return nullcontext(_alone) if ecoshare._answering is None else ecoshare._answering(due_s, answer_s)
+def _no_turn(_due_s: float, _answer_s: float) -> AbstractContextManager[Callable[[float, float], None]]:
+    """Context around a call of the handler outside a run: there is no turn."""
+    return nullcontext(_alone)
 
 
-def _most_batch() -> int:
-    """Largest batch that the run allows now; 0 for any, as outside a run."""
-    return 0 if ecoshare._most_batch is None else ecoshare._most_batch()
+def _any_batch() -> int:
+    """Largest batch outside a run: any."""
+    return 0
 
 
 def _alone(_due_s: float, _answer_s: float) -> None:

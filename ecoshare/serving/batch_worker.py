@@ -60,7 +60,7 @@ class BatchWorker:
         """Answer requests until the queue is closed. Then write the last interval of the record."""
         try:
             while self._queue.wait(self._until_record_s()):
-                self._answer_next()
+                self.answer_next()
         except BaseException as error:  # a fault of the context: no request may wait for ever
             self.fail_waiting(f"the service failed: {one_line(error)}")
             raise
@@ -73,18 +73,29 @@ class BatchWorker:
         """Close the queue. Requests that wait fail with `ServiceClosed`."""
         self._fail(self._queue.close(why), lambda: ServiceClosed(why))
 
-    def _until_record_s(self) -> float | None:
-        """Time (s) until the next interval must be written; None if nothing has happened since the last one."""
+    def record_left_s(self) -> float:
+        """Time (s) until the present interval must be written; infinity if nothing has happened in it."""
         if self._recorder is None:
-            return None
+            return math.inf
         self._recorder.cancelled(self._queue.cancelled())
-        left_s = self._recorder.left_s()
-        if left_s <= 0.0:
+        return self._recorder.left_s()
+
+    def record(self) -> None:
+        """Write the present interval if it is time."""
+        if self._recorder is not None and self.record_left_s() <= 0.0:
             self._recorder.write()
-            return None
+
+    def _until_record_s(self) -> float | None:
+        self.record()
+        left_s = self.record_left_s()
         return left_s if left_s < math.inf else None
 
-    def _answer_next(self) -> None:
+    def answer_next(self, collect: Callable[[], object] = lambda: None) -> None:
+        """Answer the next batch, if requests wait.
+
+        Args:
+            collect: Puts requests that have come meanwhile into the queue. It is called with the turn.
+        """
         waiting = self._queue.waiting()
         if waiting is None:
             return
@@ -93,7 +104,9 @@ class BatchWorker:
         try:
             with self._answering(waiting.due_s, self._times.upper_s(self._size(waiting))) as tell_next:
                 # The requests are chosen now, not before: the wait for the turn may have been long.
+                collect()
                 alone = self._answer(self._woken(self._queue.take(self._size), asked_s))
+                collect()
                 if not alone and (following := self._queue.waiting()) is not None:
                     tell_next(following.due_s, self._times.upper_s(self._size(following)))
             while alone:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import Any, NoReturn, Protocol
 
 QUEUE = 256
 """Most requests that wait at once, unless the job says otherwise."""
@@ -26,6 +26,27 @@ The arguments are the time (s) on the monotonic clock at which the first answer 
 (s) that the call takes at most. The context gives a function with the same arguments, which tells of the next call if
 requests wait for one.
 """
+
+
+class ServiceThread(Protocol):
+    """The only thread of a service that shares its process with other jobs. Its program runs with the turn alone."""
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the service was not asked to end."""
+        ...
+
+    def serving(self) -> AbstractContextManager[None]:
+        """Context of the loop that serves: a request to end does not unwind the program. Its end has the turn."""
+        ...
+
+    def rest(self, until_s: float) -> None:
+        """Sleep without the turn until a time (s) on the monotonic clock, or until the service is asked to end."""
+        ...
+
+    def move_out(self, what: str) -> NoReturn:
+        """Begin the service again in a process of its own, because of what it does: `answers over HTTP`."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

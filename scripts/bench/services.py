@@ -1,7 +1,8 @@
 """Services and training, with one thread each: through ecoshare in one lane, alone, and as plain processes.
 
 - *Many*: 42 services (an MLP, a CNN and a tiny transformer, 14 of each) with Poisson loads that sum to 30 % of a
-  processor. Latencies of the services of a model count together, against one such service alone.
+  processor: in a process each, as threads of one process, and as plain processes. Latencies of the services of a model
+  count together, against one such service alone.
 - *Beside*: a service that needs 20 % of a processor beside one training job on it. Blind means both as plain processes
   at once; with `nice` the training has the lowest priority.
 - *Step*: the load of a service rises by 4 times and falls again, beside training on one processor.

@@ -17,14 +17,21 @@ COUNT, QUICK_COUNT = 42, 4
 LOAD = 0.3
 """Part of one processor that the requests of all services need together, each alone."""
 
-SERVE_S, QUICK_SERVE_S = 40.0, 6.5
-START_S = 5.0
-"""Time (s) from the start of a service that does not count."""
+LANE = ", one process"
+"""Way of the services that are threads of one process (`isolation: lane`)."""
+
+SERVE_S, QUICK_SERVE_S = 40.0, 3.5
+START_S, QUICK_START_S = 5.0, 2.0
+"""Time (s) from the first request of a service that does not count."""
+
+FORK_S, LOAD_S = 1.0, 0.5
+"""Time (s) in which the process of the threads starts, and in which a service is loaded there, one after another."""
 
 
 def many(folder: Path, quick: bool, times_s: Mapping[str, float]) -> list[Figure]:
     """Figures of many services."""
     count, serve_s = (QUICK_COUNT, QUICK_SERVE_S) if quick else (COUNT, SERVE_S)
+    start_s = QUICK_START_S if quick else START_S
     services = []
     for number in range(count):
         kind = KINDS[number % len(KINDS)]
@@ -32,31 +39,39 @@ def many(folder: Path, quick: bool, times_s: Mapping[str, float]) -> list[Figure
         services.append(Service(f"{kind}{number}", kind, arrivals_s or [0.0]))
     run = shared(folder / "run", services, on_one=False)
     say(f"{count} services in a run: {run.memory_bytes / 1e6:.0f} MB")
+    lane = shared(folder / "lane", services, on_one=False, threads_wait_s=FORK_S + LOAD_S * count)
+    say(f"{count} services in one process: {lane.memory_bytes / 1e6:.0f} MB")
     processes = plain(folder / "plain", services, on_one=False)
     say(f"{count} plain processes: {processes.memory_bytes / 1e6:.0f} MB")
-    figures, wrong = [], 0
+    ways = {"": run, LANE: lane, ", plain processes": processes}
+    figures, wrong = list[Figure](), dict.fromkeys(ways, 0)
     for kind in KINDS[:1] if quick else KINDS:
         own = [each for each in services if each.kind == kind]
         alone = plain(folder / f"alone-{kind}", own[:1], on_one=False)
-        beside = {"": _pooled(run, own), ", plain processes": _pooled(processes, own)}
-        figures += _added(kind, count, _pooled(alone, own[:1]), beside)
-        wrong += _other_answers(alone.services[own[0].name].answers, run, own)
-    asked = sum(total(each.intervals).arrived for each in run.services.values())
-    lost = asked - sum(total(each.intervals).answered for each in run.services.values())
-    ratio = run.memory_bytes / processes.memory_bytes
-    note = f"{run.memory_bytes / 1e6:.0f} MB of {processes.memory_bytes / 1e6:.0f} MB; the controller is part of it"
-    return [
-        *figures,
-        Figure(f"{count} services: memory / plain processes", ratio, "x", "" if quick else "<= 0.35", note),
-        Figure(f"{count} services: answers that differ from those alone", wrong, "", "<= 0"),
-        Figure(f"{count} services: requests without an answer", lost, "", "<= 0", f"of {asked}"),
-    ]
+        beside = {way: _pooled(ran, own, start_s) for way, ran in ways.items()}
+        figures += _added(kind, count, _pooled(alone, own[:1], start_s), beside)
+        expected = alone.services[own[0].name].answers
+        wrong = {way: wrong[way] + _other_answers(expected, ran, own) for way, ran in ways.items()}
+    for way in ("", LANE):
+        ran = ways[way]
+        served = [total(each.intervals) for each in ran.services.values()]
+        asked, answered = sum(each.arrived for each in served), sum(each.answered for each in served)
+        ratio = ran.memory_bytes / processes.memory_bytes
+        note = f"{ran.memory_bytes / 1e6:.0f} MB of {processes.memory_bytes / 1e6:.0f} MB; the controller is part of it"
+        apart = sum(each["attempts"] > 1 for each in ran.summary["jobs"])
+        figures += [
+            Figure(f"{count} services: memory / plain processes{way}", ratio, "x", "" if quick else "<= 0.35", note),
+            Figure(f"{count} services: answers that differ from those alone{way}", wrong[way], "", "<= 0"),
+            Figure(f"{count} services: requests without an answer{way}", asked - answered, "", "<= 0", f"of {asked}"),
+            Figure(f"{count} services: begun more than once{way}", apart, "", "<= 0"),
+        ]
+    return figures
 
 
-def _pooled(ran: Ran, services: Iterable[Service]) -> RequestTotals:
+def _pooled(ran: Ran, services: Iterable[Service], start_s: float) -> RequestTotals:
     """Requests of some services after their start."""
     served = [ran.services[service.name].intervals for service in services]
-    return total(each for own in served for each in own if each.from_s >= own[0].from_s + START_S)
+    return total(each for own in served for each in own if each.from_s >= own[0].from_s + start_s)
 
 
 def _added(kind: str, count: int, alone: RequestTotals, beside: dict[str, RequestTotals]) -> list[Figure]:
@@ -67,7 +82,7 @@ def _added(kind: str, count: int, alone: RequestTotals, beside: dict[str, Reques
             ("p50", found.p50_s, alone.p50_s, 5),
             ("p99", found.p99_s, alone.p99_s, 15),
         ):
-            wanted = "" if way else f"<= {bound_ms}"
+            wanted = "" if way == ", plain processes" else f"<= {bound_ms}"
             note = f"{1000 * at_s:.2f} ms, alone {1000 * alone_s:.2f} ms; {found.answered} and {alone.answered} answers"
             figures.append(
                 Figure(f"{kind}, {count} services: added {name}{way}", 1000 * (at_s - alone_s), "ms", wanted, note)

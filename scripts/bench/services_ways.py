@@ -1,9 +1,14 @@
 """Ways in which bench_services.py runs services and training: as plain processes, or through ecoshare in one lane.
 
+In the lane, each has a process, or all services are threads of one process.
+
 All jobs have one thread for their models. Unless said otherwise, they have one processor in common. Arrivals are equal
 in all ways. Services begin at once, when all of them have loaded their models and the training is warm:
 
     start ──► every job writes NAME.ready ──► `go` ──► every service writes NAME.json ──► `done` ends all jobs
+
+A thread runs with the turn and cannot wait for a file. So threads begin to serve when they are loaded, and their first
+requests come when all of them are.
 """
 
 from __future__ import annotations
@@ -88,7 +93,8 @@ class Ran:
         services: Result of each service, by name.
         ends_s: Time (s) at the end of each iteration of the training.
         losses: Loss of each iteration.
-        memory_bytes: Memory of all processes after their last answers, shared pages in proportion.
+        memory_bytes: Memory of all processes, shared pages in proportion: after their last answers. Threads end with
+            theirs, so it is that in the middle.
         summary: Summary of the run; empty for plain processes.
     """
 
@@ -172,6 +178,7 @@ def shared(
     serve_s: float = 0.0,
     options: Sequence[str] = (),
     on_one: bool = True,
+    threads_wait_s: float | None = None,
 ) -> Ran:
     """Run the same jobs through ecoshare, in one lane. The arguments are those of `plain`.
 
@@ -183,18 +190,23 @@ def shared(
         serve_s: Time (s) to wait before `done`, if there is no service.
         options: More options of the command.
         on_one: Whether all jobs have one processor in common. The controller may use any.
+        threads_wait_s: Time (s) from the start of a service to its first request, if all are threads of one process;
+            None for processes.
     """
     folder.mkdir()
+    is_fused = threads_wait_s is not None
     kind = device.partition(":")[0]
     jobs: list[JobEntry] = []
     place = _place(on_one and kind == "cpu")
     for service in services:
         trace = folder / f"{service.name}.csv"
-        trace.write_text("arrival_s\n" + "".join(f"{each}\n" for each in service.arrivals_s))
+        arrivals_s = [each + (threads_wait_s or 0.0) for each in service.arrivals_s]
+        trace.write_text("arrival_s\n" + "".join(f"{each}\n" for each in arrivals_s))
         described: dict[str, object] = {"p99": f"{service.p99_s} s", "batch": list(service.batch)}
         described["requests"] = {"trace": str(trace)}
-        args = [*service.arguments(folder, kind), *place]
+        args = [*service.arguments(folder, kind), *place, *(["--thread"] if is_fused else [])]
         jobs.append({"name": service.name, "script": SERVICE, "args": args, "service": described})
+        jobs[-1]["isolation"] = "lane" if is_fused else "process"
     if layers:
         args = [str(folder), "--layers", str(layers), "--device", kind, *place]
         jobs.append({"name": "training", "script": TRAINING, "args": args})
@@ -209,7 +221,7 @@ def shared(
             token = json.loads((run / "environment.json").read_text())["token"]
             return proportional_bytes([controller.pid, *reaping.members(token)])
 
-        ran = _served(folder, services, bool(layers), [controller], memory_bytes, serve_s)
+        ran = _served(folder, services, bool(layers), [controller], memory_bytes, serve_s, threads_wait_s)
     ran.summary = json.loads((run / "summary.json").read_text())
     for service in services:
         record = run / "jobs" / service.name / "requests.jsonl"
@@ -255,6 +267,7 @@ def _served(
     processes: Sequence[subprocess.Popen[bytes]],
     memory_bytes: Callable[[], int],
     serve_s: float,
+    threads_wait_s: float | None = None,
 ) -> Ran:
     """Bring jobs from their start to their end.
 
@@ -273,9 +286,14 @@ def _served(
     names = [each.name for each in services]
     until([f"{name}.ready" for name in [*names, *(["training"] if trains else [])]], _READY_WITHIN_S)
     (folder / "go").touch()
-    time.sleep(max((each.arrivals_s[-1] for each in services), default=serve_s))
+    serve_s = max((each.arrivals_s[-1] for each in services), default=serve_s)
+    ran = Ran()
+    if threads_wait_s is not None:
+        time.sleep(threads_wait_s + serve_s / 2)
+        ran.memory_bytes, serve_s = memory_bytes(), serve_s / 2
+    time.sleep(serve_s)
     until([f"{name}.json" for name in names], _DONE_WITHIN_S)
-    ran = Ran(memory_bytes=memory_bytes())
+    ran.memory_bytes = ran.memory_bytes or memory_bytes()
     (folder / "done").touch()
     if trains:
         until(["training.json"], _DONE_WITHIN_S)

@@ -19,7 +19,7 @@ def written_in(language: str) -> list[Block]:
 
 
 def test_the_job_file_of_the_page_has_two_services(tmp_path: Path) -> None:
-    block, _ = written_in("yaml")
+    block, *_ = written_in("yaml")
     for script in ("serve.py", "ranker.py", "train.py"):
         (tmp_path / script).touch()
     (tmp_path / "day.csv").write_text("arrival_s\n0.5\n1.5\n")
@@ -32,11 +32,24 @@ def test_the_job_file_of_the_page_has_two_services(tmp_path: Path) -> None:
 
 
 def test_the_job_file_of_the_page_has_a_server_that_sleeps(tmp_path: Path) -> None:
-    _, block = written_in("yaml")
+    *_, block = written_in("yaml")
     (tmp_path / "train.py").touch()
     (tmp_path / "jobs.yaml").write_text(block.text)
     llm = load(tmp_path / "jobs.yaml").jobs[0].service
     assert llm is not None and llm.port == 8700 and llm.sleep == "http://127.0.0.1:8000/sleep?level=1"
+
+
+def test_the_job_file_of_the_page_has_services_in_one_process(tmp_path: Path) -> None:
+    _, block, _ = written_in("yaml")
+    (tmp_path / "serve.py").touch()
+    (tmp_path / "cats.csv").write_text("arrival_s\n0.5\n")
+    (tmp_path / "jobs.yaml").write_text(block.text)
+    jobs = load(tmp_path / "jobs.yaml").jobs
+    assert [(job.isolation, job.service is not None) for job in jobs] == [
+        ("lane", True),
+        ("lane", True),
+        ("lane", False),
+    ]
 
 
 @pytest.mark.slow

@@ -72,10 +72,9 @@ def test_a_service_is_started_again_unless_the_file_says_otherwise(
 
 
 def test_a_default_that_excludes_a_service_is_taken_back(folder: Path) -> None:
-    defaults = "{timeout: 1 min, gpus: 2, isolation: lane, preemptible: true}"
-    taken_back = ", timeout: null, gpus: 1, isolation: process, preemptible: false"
-    job = loaded(folder, "{p99: 1 s}", taken_back, defaults)
-    assert (job.timeout_s, job.gpus, job.isolation, job.preemptible) == (None, 1, "process", False)
+    defaults = "{timeout: 1 min, gpus: 2, preemptible: true}"
+    job = loaded(folder, "{p99: 1 s}", ", timeout: null, gpus: 1, preemptible: false", defaults)
+    assert (job.timeout_s, job.gpus, job.preemptible) == (None, 1, False)
 
 
 def test_a_service_is_no_default(folder: Path) -> None:
@@ -276,7 +275,7 @@ version: 1
 defaults: {timeout: 1 min}
 jobs:
 - {name: a, script: train.py, service: {p99: 1 s}}
-- {name: b, script: train.py, service: {p99: 1 s}, timeout: 5, gpus: 2, launch: ranks, isolation: lane}
+- {name: b, script: train.py, service: {p99: 1 s}, timeout: 5, gpus: 2, launch: ranks}
 - {name: c, script: train.py, service: {p99: 1 s}, timeout: ~, iterations: 5, preemptible: true,
    sweep: {grid: {x: [1]}}}
 - {name: d, script: train.py, service: {p99: 1 s}, timeout: ~, gpus: 1, launch: ~, isolation: fresh, preemptible: false}
@@ -286,7 +285,6 @@ jobs:
 5:61: jobs[1].timeout: {TIMEOUT}
 5:70: jobs[1].gpus: a service runs on one device
 5:81: jobs[1].launch: a service runs in one process
-5:99: jobs[1].isolation: a service has a process of its own
 6:76: jobs[2].iterations: a service has requests, and no number of iterations
 6:92: jobs[2].preemptible: a service answers requests all the time, so it is not stopped for other jobs
 7:11: jobs[2].sweep: a service is one job: it has no sweep

@@ -340,11 +340,11 @@ class MemoryFit:
     def fuses(self, job: Job) -> bool:
         """Whether the present attempt shares a process: the first attempt of a job that may, once its memory is known.
 
-        In a shared process, the memory of a single job cannot be measured. Later attempts do not share, because the job
-        had to leave the process or died with it.
+        In a shared process, the memory of a single job cannot be measured. A service shares it all the same: the first
+        of its class does not end. Later attempts do not share: the job had to leave the process, or died with it.
         """
         known = self._measured(job) is not None or job.spec.job_class in self._shown_bytes
-        return job.spec.fused and job.attempt == 1 and known
+        return job.spec.fused and job.attempt == 1 and (known or job.spec.service is not None)
 
     def cap(self, job: Job, lanes: tuple[Lane, ...]) -> int:
         """Memory limit (bytes) of a job that starts with its demand.

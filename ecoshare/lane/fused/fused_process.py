@@ -5,9 +5,10 @@
     supervisor ──LaunchAttempt──► main thread ──► FusedThread(job A)   waits ─ back ─ script ─ out ─ waits ─ ...
                ◄──Left─────────────────────────── FusedThread(job B)   waits .................. back ─ script ─ ...
 
-The main thread sleeps in a read and runs no code of a script. A job without the turn sleeps in the lane's table. So one
-thread at a time runs Python. State that a script expects to own alone changes hands with the turn (`process_state.py`).
-Calls that need a process of their own are refused (`refusals.py`), and the job is moved out to such a process.
+The main thread sleeps in a read and runs no code of a script. A job without the turn sleeps in the lane's table, and so
+does a service without requests (`fused_service.py`). One thread at a time runs code of a script. State that a script
+expects to own alone changes hands with the turn (`process_state.py`). Calls that need a process of their own are
+refused (`refusals.py`), and the job is moved out to such a process.
 """
 
 from __future__ import annotations
@@ -25,12 +26,14 @@ import traceback
 from collections.abc import Mapping
 from os import _exit, sched_setaffinity
 from pathlib import Path
+from typing import NoReturn
 
 import torch
 
 from ecoshare.lane import hooks, messages, runner
 from ecoshare.lane.files import open_outputs
 from ecoshare.lane.fused.exits import Exits
+from ecoshare.lane.fused.fused_service import FusedService
 from ecoshare.lane.fused.memory_growth import Growth
 from ecoshare.lane.fused.process_state import Process, ProcessState
 from ecoshare.lane.fused.refusals import refuse
@@ -143,10 +146,11 @@ class FusedThread:
         self, host: FusedProcess, launch: LaunchAttempt, tables: Mapping[str, LaneTable], state: ProcessState
     ) -> None:
         self._host, self._launch, self._state = host, launch, state
-        self._job = runner.HookedJob(launch, tables, self)
+        job = runner.HookedJob if launch.service is None else FusedService
+        self._job: runner.HookedJob = job(launch, tables, self)
         self.place = launch.tables[0][0], launch.tables[0][1]
         self._moved_out = ""
-        self._is_leaving = self._unfit = False
+        self._is_leaving = self._unfit = self._is_over = False
         self._spent_s = self._since_s = 0.0
         self._looked_s = 0.0
         self.thread = 0
@@ -203,12 +207,15 @@ class FusedThread:
                 code = code or 120
         self._host.process.end(self._state)
         self._host.growth.settle(self)
+        self._is_over = True
         self._job.leave()
         self._job.close()
         return code
 
     def out(self) -> None:
         """Put the job's state aside: the turn is about to go."""
+        if self._is_over:  # the process has its first state already
+            return
         self._spent_s += time.process_time() - self._since_s
         self._host.growth.look(self)
         self._host.process.read(self._state)
@@ -264,15 +271,17 @@ class FusedThread:
                 self.move_out(why)
 
     def stop(self) -> None:
-        """End the job, which was asked to end.
+        """End the job, which was asked to end, unless it ends by itself.
 
         Raises:
-            Leaving: Always.
+            Leaving: If it does not.
         """
+        if self._job.ends_itself:
+            return
         self._is_leaving = True
         raise Leaving
 
-    def move_out(self, why: str, unfit: bool = False) -> None:
+    def move_out(self, why: str, unfit: bool = False) -> NoReturn:
         """End the job here. It begins again in a process of its own.
 
         Args:

@@ -65,7 +65,8 @@ _OWNERS: tuple[tuple[Any, tuple[str, ...]], ...] = (
     (logging, ("_warnings_showwarning", "_logRecordFactory", "_loggerClass")),
     (parametrize, ("_cache_enabled", "_cache")),
     (torch._tensor_str, ("PRINT_OPTS",)),
-    (ecoshare, ("_declare", "_report")),
+    (ecoshare, ("_declare", "_report", "_service", "_answering", "_most_batch", "_thread")),
+    (ecoshare, ("_requests_path", "_opened_s")),
     *_HOOKS,
 )
 

@@ -2,7 +2,8 @@
 
     wait for the file `go` ──► serve all requests ──► write NAME.json ──► wait for `done`
 
-With --time, it prints the processor time (s) of a request of each model instead.
+With --thread, it shares its process with other services, and does not wait. With --time, it prints the processor time
+(s) of a request of each model instead.
 """
 
 import argparse
@@ -97,6 +98,7 @@ def main() -> None:
     parser.add_argument("--p99-s", type=float, default=0.05)
     parser.add_argument("--batch", type=int, nargs="+", default=[1])
     parser.add_argument("--processor", type=int, help="the only one that serves")
+    parser.add_argument("--thread", action="store_true", help="wait for no file: it would do so with the turn")
     parser.add_argument("--time", action="store_true")
     args = parser.parse_args()
     torch.set_num_threads(1)
@@ -112,7 +114,7 @@ def main() -> None:
     if args.processor is not None:
         os.sched_setaffinity(0, {args.processor})  # threads that start from now on have it, too
     (args.folder / f"{args.name}.ready").touch()
-    while not (args.folder / "go").exists():
+    while not args.thread and not (args.folder / "go").exists():
         time.sleep(0.02)
     from_s, from_processor_s = time.monotonic(), time.process_time()
     server.run()
@@ -125,7 +127,7 @@ def main() -> None:
     path = args.folder / f"{args.name}.json"
     path.with_suffix(".new").write_text(json.dumps(found))
     path.with_suffix(".new").rename(path)
-    while not (args.folder / "done").exists():  # the end of a process would delay the answers of others
+    while not args.thread and not (args.folder / "done").exists():  # the end of a process would delay other answers
         time.sleep(0.02)
 
 
