@@ -48,6 +48,9 @@ KEPT_CONFIDENCE = 0.9
 BUDGET = 8
 """Default of the most measurements, the first one included."""
 LITTLE_GAIN = 0.01
+OVERLOADED = math.log(100) / math.log(20)
+"""Least p99 / target at a setting that overloads the service: 5 % of the requests miss the target, and the times of the
+slowest fall off exponentially. For as long as the queue grows it is more."""
 _WORKING_W = 0.3, 3.0
 """Least and largest power while the service works / mean power. At a low load the former is a small difference."""
 
@@ -73,7 +76,8 @@ class ServiceMeasurement:
         batch_s: Mean time (s) of a batch.
         full_s: Mean time (s) of the full batches of a size, by size, as far as known.
         times_s: Time (s) of an iteration of each training job in the lane while it holds the turn.
-        status: Validity; the numbers of a disturbed or failed measurement are not used.
+        status: Validity; the numbers of a disturbed or failed measurement are not used. A measurement that was stopped
+            early tells only that the setting overloads the service, and that the p99 is at least `p99_s`.
     """
 
     power_w: float
@@ -198,11 +202,14 @@ class ServiceSearch:
         """
         if self._asked is None:
             raise RuntimeError("nothing was asked for: next() comes before told()")
-        has_numbers = found.status is MeasurementStatus.MEASURED
         # A disturbed setting is not repeated: a service cannot wait, and other settings are as good.
-        status = EvaluationStatus.MEASURED if has_numbers else EvaluationStatus.FAILED
-        observed = {}
-        if has_numbers:
+        status, observed = EvaluationStatus.FAILED, {}
+        if found.status is MeasurementStatus.CENSORED:
+            # Told as a measurement: samples that a bound leaves out are none at a setting that the prior believes in.
+            least_s = max(found.p99_s, OVERLOADED * self.target_s)
+            status, observed = EvaluationStatus.MEASURED, {P99: told_p99_s(least_s, self.target_s)}
+        elif found.status is MeasurementStatus.MEASURED:
+            status = EvaluationStatus.MEASURED
             observed = {POWER: found.power_w, TURN: found.turn_s, P99: told_p99_s(found.p99_s, self.target_s)}
             missing = sorted({job.name for job in self._training} - found.times_s.keys())
             if missing:
