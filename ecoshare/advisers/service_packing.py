@@ -21,7 +21,7 @@ from ecoshare.advisers.setting_search import JudgedMeasurement
 from ecoshare.values.goal import TUNING_LIMIT
 from ecoshare.values.measurement import Measurement, MeasurementStatus
 from ecoshare.values.setting import BATCH
-from tuner import Knob, Role, ServiceLoad, Setting, Space
+from tuner import Knob, Role, ServiceLoad, Setting, Space, dispersion
 
 MOST_WITH_BATCHES = 3_000
 """Most settings with all batch sizes together."""
@@ -179,6 +179,7 @@ class ServicePackingSearch:
             batch_s=figures.batch_s,
             full_s={float(size): took_s for size, took_s in figures.full_s},
             times_s=found.times_s,
+            dispersion=dispersion(figures.rates_per_s),
         )
 
     def _keep(self, setting: Mapping[str, float | str], found: Measurement) -> JudgedMeasurement:

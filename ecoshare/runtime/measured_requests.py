@@ -92,6 +92,9 @@ class MeasuredRequests:
             p99_s=found.p99_s,
             batch=batch,
             batch_s=sum(each.sum_s for each in times) / sum(each.calls for each in times),
+            rates_per_s=tuple(
+                each.arrived / (each.at_s - each.from_s) for each in self._intervals if each.at_s > each.from_s
+            ),
             full_s=tuple((each.size, each.mean_s) for each in times if each.calls >= _FEWEST_CALLS),
         )
 

@@ -38,6 +38,7 @@ class ServiceFigures:
         batch: Mean number of requests in a call of the handler.
         batch_s: Mean time (s) of a call.
         full_s: Mean time (s) of the calls with each number of requests, in ascending order of the numbers.
+        rates_per_s: Requests a second in each interval of about a second.
     """
 
     arrived: int
@@ -47,6 +48,7 @@ class ServiceFigures:
     batch: float
     batch_s: float
     full_s: tuple[tuple[int, float], ...] = ()
+    rates_per_s: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

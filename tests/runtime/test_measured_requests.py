@@ -42,6 +42,7 @@ def test_only_what_came_since_it_began_counts(tmp_path: Path) -> None:
     assert (found.missed, found.batch) == (0, 2.0), "the second in which it began is left out"
     assert found.p99_s == pytest.approx(0.02, rel=0.01)
     assert found.rate_per_s == pytest.approx(200.0, rel=0.02)
+    assert found.rates_per_s == pytest.approx([200.0] * len(found.rates_per_s), rel=0.02) and found.rates_per_s
     assert found.batch_s == pytest.approx(0.004) and dict(found.full_s) == {2: pytest.approx(0.004)}
     assert watched.answered == found.arrived
 

@@ -63,12 +63,14 @@ def test_the_setting_and_the_batch_of_a_service_are_searched_by_its_requests(tmp
     def best() -> SettingAdvised | None:
         return next((each for each in some(machine.entries(), SettingAdvised) if each.over), None)
 
-    wait_for(lambda: log.exists() and best() is not None, 200)
-    over = best()
-    assert over is not None and over.setting, over
-    wait_for(lambda: applied(machine.entries())[-1] == over.setting)
-    entries = machine.entries()
-    (tmp_path / "over").touch()
+    try:
+        wait_for(lambda: log.exists() and best() is not None, 200)
+        over = best()
+        assert over is not None and over.setting, over
+        wait_for(lambda: applied(machine.entries())[-1] == over.setting)
+        entries = machine.entries()
+    finally:
+        (tmp_path / "over").touch()  # else the run would go on for ever
     done = started.done()
     assert done.returncode == 0, done.stderr
     assert not some(entries, TargetMissed), "no tried setting was in force for long"
