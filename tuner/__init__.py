@@ -18,7 +18,7 @@ from tuner.expectation import ExpectedResponses
 from tuner.objective import P99, POWER, TURN, Limit, edp, energy, service_energy, time
 from tuner.prior import Prior
 from tuner.response_model import ResponseModel
-from tuner.service_load import ServiceLoad
+from tuner.service_load import ServiceLoad, dispersion
 from tuner.service_prior import BATCH, TrainingLoad, service_prior
 from tuner.space import Knob, Role, Setting, Space, bucketised
 from tuner.transfer import transferred
@@ -43,6 +43,7 @@ __all__ = [
     "Space",
     "TrainingLoad",
     "bucketised",
+    "dispersion",
     "edp",
     "energy",
     "service_energy",

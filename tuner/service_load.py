@@ -12,24 +12,26 @@ largest batch above n is hardly ever reached, so it changes little. One below n 
 
 The predicted latency is::
 
-    p99 = ratio (N + S(n) + S(waiting))              waiting = max(n + 2.33 sqrt(n) + 1, overflow)
+    p99 = ratio (N + S(n) + S(waiting))              waiting = max(n + 2.33 sqrt(D n) + 1, overflow)
 
 It is the sum of at most one iteration of a neighbour, one batch ahead, and the own batch. The latter has the requests
-that wait in all but 1 % of the cases: those of a Poisson process in one cycle, or, near the limit, the queue of Kingman
-("The single server queue in heavy traffic", 1961), `ln(100) n / (2 (largest - n))` with n the requests of a cycle of
-largest batches. More requests than the largest batch take several batches. `ratio` is measured p99 / this formula,
+that wait in all but 1 % of the cases: those that come in one cycle, or, near the limit, the queue of Kingman
+("The single server queue in heavy traffic", 1961), `D ln(100) n / (2 (largest - n))` with n the requests of a cycle of
+largest batches. D is the dispersion of the arrivals, 1 for a Poisson process: bursts wait longer, and the more so the
+nearer the limit is. More requests than the largest batch take several batches. `ratio` is measured p99 / this formula,
 with other variation of batches and arrivals in it. It is measured at the first setting and learned at the others.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-_Z99 = 2.33
+_Z99, _Z95 = 2.33, 1.645
 _ROUNDS = 60
 """Rounds of the fixed point of the mean batch. It converges from below, and slowly only near the limit."""
 _MOST_BATCHES = 20.0
@@ -47,21 +49,39 @@ class ServiceLoad:
     Attributes:
         rate_per_s: Mean number of requests a second.
         idle_w: Power (W) of the device while neither the service nor a job runs.
+        dispersion: Variance of the number of requests in an interval / mean number; 1 for a Poisson process.
     """
 
     rate_per_s: float
     idle_w: float = 0.0
+    dispersion: float = 1.0
 
     def __post_init__(self) -> None:
         """Check the numbers.
 
         Raises:
-            ValueError: The rate is not positive, or the power is negative.
+            ValueError: The rate or the dispersion is not positive, or the power is negative.
         """
         if not (math.isfinite(self.rate_per_s) and self.rate_per_s > 0.0):
             raise ValueError(f"a rate of {self.rate_per_s:g} requests a second: expected a positive number")
         if not (math.isfinite(self.idle_w) and self.idle_w >= 0.0):
             raise ValueError(f"{self.idle_w:g} W of an idle device: expected 0 or more")
+        if not (math.isfinite(self.dispersion) and self.dispersion > 0.0):
+            raise ValueError(f"a dispersion of {self.dispersion:g}: expected a positive number")
+
+
+def dispersion(counts: Sequence[float]) -> float:
+    """Dispersion of requests, from their numbers in intervals of one length: 1 unless the numbers say otherwise.
+
+    The variance of few numbers is uncertain. It counts only if less than 5 % of Poisson processes show as large a one.
+    """
+    free = len(counts) - 1
+    mean = sum(counts) / len(counts) if counts else 0.0
+    if free < 1 or mean <= 0.0:
+        return 1.0
+    found = sum((each - mean) ** 2 for each in counts) / free / mean
+    rare = (1.0 - 2.0 / (9.0 * free) + _Z95 * math.sqrt(2.0 / (9.0 * free))) ** 3  # Wilson and Hilferty, 1931
+    return found if found > rare else 1.0
 
 
 @dataclass(frozen=True)
@@ -81,7 +101,7 @@ class Served:
     latency_s: Array
 
 
-def served(sizes: Array, batch_s: Array, watts: Array, iteration_s: Array | float, rate_per_s: float) -> Served:
+def served(sizes: Array, batch_s: Array, watts: Array, iteration_s: Array | float, load: ServiceLoad) -> Served:
     """Service under load.
 
     Args:
@@ -89,8 +109,9 @@ def served(sizes: Array, batch_s: Array, watts: Array, iteration_s: Array | floa
         batch_s: Time (s) of a full batch of each size, (..., n_sizes).
         watts: Power (W) of the device meanwhile, (..., n_sizes).
         iteration_s: Longest iteration (s) of a neighbour, (...); 0 without one.
-        rate_per_s: Requests a second.
+        load: Requests of the service.
     """
+    rate_per_s = load.rate_per_s
     most = float(sizes[-1])
     gathered = 1.0 + 0.5 * rate_per_s * iteration_s
     batch = np.broadcast_to(gathered, batch_s.shape[:-1])
@@ -98,9 +119,9 @@ def served(sizes: Array, batch_s: Array, watts: Array, iteration_s: Array | floa
         batch = np.clip(rate_per_s * _at(sizes, batch_s, batch), gathered, _MOST_BATCHES * most)
     together = np.minimum(batch, most)
     took_s = _at(sizes, batch_s, together)
-    waiting = batch + _Z99 * np.sqrt(batch) + 1.0
+    waiting = batch + _Z99 * np.sqrt(load.dispersion * batch) + 1.0
     in_cycle = rate_per_s * batch_s[..., -1]
-    overflow = math.log(100.0) * in_cycle / (2.0 * np.maximum(most - in_cycle, _LEAST_SPARE * most))
+    overflow = load.dispersion * math.log(100.0) * in_cycle / (2.0 * np.maximum(most - in_cycle, _LEAST_SPARE * most))
     queue_s = _at(sizes, batch_s, np.minimum(np.maximum(waiting, overflow), _MOST_BATCHES * most))
     return Served(together, took_s / together, _at(sizes, batch_s * watts, together), iteration_s + took_s + queue_s)
 

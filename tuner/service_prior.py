@@ -13,6 +13,7 @@ the largest batch that the service may form. `tuner.service_load` has the formul
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -38,7 +39,8 @@ _POWER_SD, _TURN_SD, _RATIO_SD, _ITERATION_SD = 0.05, 0.05, 0.4, 0.05
 """Standard deviations of the unknown constants. The ratio is p99 / formula, which differs between services."""
 _RATIO_SPREAD = 3.0
 """Factor of the noise and of the residual of the p99: a percentile of 1,000 requests is good to 3 to 10 %, and the
-formula to 10 % between settings of one service."""
+formula to 10 % between settings of one service. Both are for a Poisson process: they grow with the standard deviation
+of the number of requests in an interval."""
 _NO_KNOB = Knob("none", (1.0,))
 """Knob of a job for which nothing can be set: only the batch of the service can."""
 _TRUST = 0.98
@@ -96,7 +98,7 @@ def service_prior(
     power_w, turn_s, late_s = np.empty_like(watts), np.empty_like(watts), np.empty_like(watts)
     for own, places, sizes in _by_largest(space):
         batch_s = sizes * request_s[:, places]  # (S, n_own, n_sizes)
-        found = served(sizes, batch_s, watts[:, places], longest_s[:, own], load.rate_per_s)
+        found = served(sizes, batch_s, watts[:, places], longest_s[:, own], load)
         busy = np.minimum(1.0, load.rate_per_s * found.turn_s)
         working_w = found.batch_j / (found.turn_s * found.batch)
         power_w[:, own] = busy * working_w + (1.0 - busy) * rest_w[:, own]
@@ -109,7 +111,7 @@ def service_prior(
         torch.from_numpy(samples),
         [_POWER_SD, _TURN_SD, _RATIO_SD] + [_ITERATION_SD] * count,
         _PARTS,
-        [1.0, 1.0, _RATIO_SPREAD] + [1.0] * count,
+        [1.0, 1.0, _RATIO_SPREAD * math.sqrt(load.dispersion)] + [1.0] * count,
         _TRUST,
     )
 

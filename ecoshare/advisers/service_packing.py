@@ -5,11 +5,13 @@
     Measurement ──► watts, p99, batches, iterations of the training ──► ServiceSearch ──► next setting
                 └─► judgement: joules against the default, target kept?
 
-A setting is judged by requests: it keeps the target if their p99 does.
+A setting is judged by requests: it keeps the target if their p99 does. A setting that overloads the service is known to
+break it, even if nothing else was measured.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -19,7 +21,7 @@ from ecoshare.advisers.setting_search import JudgedMeasurement
 from ecoshare.values.goal import TUNING_LIMIT
 from ecoshare.values.measurement import Measurement, MeasurementStatus
 from ecoshare.values.setting import BATCH
-from tuner import Knob, Role, ServiceLoad, Setting, Space
+from tuner import Knob, Role, ServiceLoad, Setting, Space, dispersion
 
 MOST_WITH_BATCHES = 3_000
 """Most settings with all batch sizes together."""
@@ -98,7 +100,7 @@ class ServicePackingSearch:
         self.jobs = tuple(sorted([service.name, *(job.name for job in training)]))
         self.most = {job.name: tuning_limit if job.most is None else min(tuning_limit, job.most) for job in training}
         self.measurements: list[JudgedMeasurement] = []
-        self._service, self._first = service.name, found
+        self._service, self._target_s, self._first = service.name, service.target_s, found
         left = max(1e-3, 1.0 - found.shares.get(service.name, 0.0))
         self._search = ServiceSearch(
             self.space,
@@ -165,9 +167,11 @@ class ServicePackingSearch:
     def _numbers(self, found: Measurement) -> ServiceMeasurement:
         """Numbers of a measurement, as the search takes them."""
         figures = found.services.get(self._service)
+        if found.status is MeasurementStatus.CENSORED and self._service in found.overloaded:
+            p99_s = max(self._target_s, figures.p99_s if figures is not None else 0.0)
+            return ServiceMeasurement(math.nan, p99_s, 1.0, math.nan, status=found.status)
         if found.status is not MeasurementStatus.MEASURED or found.power_w is None or figures is None:
-            unknown = MeasurementStatus.FAILED if found.status is MeasurementStatus.MEASURED else found.status
-            return ServiceMeasurement(0.0, 0.0, 1.0, 0.0, status=unknown)
+            return ServiceMeasurement(0.0, 0.0, 1.0, 0.0, status=MeasurementStatus.FAILED)
         return ServiceMeasurement(
             power_w=found.power_w,
             p99_s=figures.p99_s,
@@ -175,11 +179,14 @@ class ServicePackingSearch:
             batch_s=figures.batch_s,
             full_s={float(size): took_s for size, took_s in figures.full_s},
             times_s=found.times_s,
+            dispersion=dispersion(figures.rates_per_s),
         )
 
     def _keep(self, setting: Mapping[str, float | str], found: Measurement) -> JudgedMeasurement:
         own = JudgedMeasurement(len(self.measurements) + 1, dict(setting), found)
-        if (score := self._score(found)) is not None:
+        if self._numbers(found).status is MeasurementStatus.CENSORED:
+            own = replace(own, feasible=False)
+        elif (score := self._score(found)) is not None:
             is_best, slower = self.best == own.requested, score.interference
             own = replace(own, score=score, interference=slower, feasible=score.feasible, best=is_best)
         self.measurements.append(own)

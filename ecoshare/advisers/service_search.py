@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from ecoshare.common.plural import listed
@@ -43,11 +43,16 @@ from tuner.sure_step import sure_step
 CONFIDENCE = 0.75
 """Default of the probability with which the p99 of a setting to try is below its upper bound. A measurement takes
 seconds, so it may break the target now and then. See docs/decisions/0039."""
+FIRST_CONFIDENCE = 0.9
+"""The same for the first trial, if there is such a setting: nothing but the default is known then."""
 KEPT_CONFIDENCE = 0.9
 """The same for a setting that is kept, if there is such a one."""
 BUDGET = 8
 """Default of the most measurements, the first one included."""
 LITTLE_GAIN = 0.01
+OVERLOADED = math.log(100) / math.log(20)
+"""Least p99 / target at a setting that overloads the service: 5 % of the requests miss the target, and the times of the
+slowest fall off exponentially. For as long as the queue grows it is more."""
 _WORKING_W = 0.3, 3.0
 """Least and largest power while the service works / mean power. At a low load the former is a small difference."""
 
@@ -71,9 +76,11 @@ class ServiceMeasurement:
         p99_s: 99th percentile of the latency (s) of the requests.
         batch: Mean requests in a batch.
         batch_s: Mean time (s) of a batch.
+        dispersion: Variance of the number of requests in an interval / mean number; 1 for a Poisson process.
         full_s: Mean time (s) of the full batches of a size, by size, as far as known.
         times_s: Time (s) of an iteration of each training job in the lane while it holds the turn.
-        status: Validity; the numbers of a disturbed or failed measurement are not used.
+        status: Validity; the numbers of a disturbed or failed measurement are not used. A measurement that was stopped
+            early tells only that the setting overloads the service, and that the p99 is at least `p99_s`.
     """
 
     power_w: float
@@ -83,6 +90,7 @@ class ServiceMeasurement:
     full_s: Mapping[float, float] = field(default_factory=dict)
     times_s: Mapping[str, float] = field(default_factory=dict)
     status: MeasurementStatus = MeasurementStatus.MEASURED
+    dispersion: float = 1.0
 
     @property
     def turn_s(self) -> float:
@@ -164,6 +172,7 @@ class ServiceSearch:
         self.space, self.default, self.target_s, self.confidence = space, dict(default), target_s, confidence
         self.measurements: list[tuple[dict[str, float | str], ServiceMeasurement]] = []
         self.ending: ServiceSearchEnding | None = None
+        load = replace(load, dispersion=first.dispersion)
         self._load, self._training, self._budget = load, tuple(training), budget
         self._asked: dict[str, float | str] | None = self.default
         working_w = self._working_w(first)
@@ -198,11 +207,14 @@ class ServiceSearch:
         """
         if self._asked is None:
             raise RuntimeError("nothing was asked for: next() comes before told()")
-        has_numbers = found.status is MeasurementStatus.MEASURED
         # A disturbed setting is not repeated: a service cannot wait, and other settings are as good.
-        status = EvaluationStatus.MEASURED if has_numbers else EvaluationStatus.FAILED
-        observed = {}
-        if has_numbers:
+        status, observed = EvaluationStatus.FAILED, {}
+        if found.status is MeasurementStatus.CENSORED:
+            # Told as a measurement: samples that a bound leaves out are none at a setting that the prior believes in.
+            least_s = max(found.p99_s, OVERLOADED * self.target_s)
+            status, observed = EvaluationStatus.MEASURED, {P99: told_p99_s(least_s, self.target_s)}
+        elif found.status is MeasurementStatus.MEASURED:
+            status = EvaluationStatus.MEASURED
             observed = {POWER: found.power_w, TURN: found.turn_s, P99: told_p99_s(found.p99_s, self.target_s)}
             missing = sorted({job.name for job in self._training} - found.times_s.keys())
             if missing:
@@ -259,7 +271,9 @@ class ServiceSearch:
         if len(tried) == len(self.space):
             return None, ServiceSearchEnding.NOTHING_LEFT
         if any(self._is_kept(*each) for each in self._measured()):
-            step = sure_step(self._tuner, self.confidence, LITTLE_GAIN)
+            step = sure_step(self._tuner, self._outward, LITTLE_GAIN)
+            if step.setting is None and self._outward > self.confidence:
+                step = sure_step(self._tuner, self.confidence, LITTLE_GAIN)
             if step.setting is not None:
                 return step.setting, None
             little = step.gain < LITTLE_GAIN
@@ -268,6 +282,11 @@ class ServiceSearch:
         if not self.is_sure(setting) and self._tuner.feasible(setting) < 1.0 - self.confidence:
             return None, ServiceSearchEnding.NONE_KEEPS  # the setting is the likeliest one
         return setting, None
+
+    @property
+    def _outward(self) -> float:
+        """Confidence of the next trial. The first one stays near the default, where the model is sure."""
+        return max(self.confidence, FIRST_CONFIDENCE) if len(self._measured()) == 1 else self.confidence
 
     def _measured(self) -> list[tuple[dict[str, float | str], ServiceMeasurement]]:
         return [each for each in self.measurements if each[1].status is MeasurementStatus.MEASURED]

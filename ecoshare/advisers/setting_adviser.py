@@ -111,7 +111,7 @@ class TunerAdviser:
                 return Advice(AS_FOUND) if own.search is None else self._next(own, own.search)
             if own.search is None:
                 return self._default_told(own, ask.measurement)
-            return self._told(own, own.search, self._of_same_jobs(own.search, ask.measurement))
+            return self._told(own, own.search, self._of_same_jobs(own.search, ask.measurement), ask.last)
         except Exception as defect:  # a defect of a search must not end a run
             return self._over(own, f"the tuner failed: {defect!r}")
 
@@ -170,9 +170,11 @@ class TunerAdviser:
         self._note(own, found, own.search.measurements[0])
         return self._next(own, own.search)
 
-    def _told(self, own: PackingSearch, search: Search, found: Measurement) -> Advice:
+    def _told(self, own: PackingSearch, search: Search, found: Measurement, last: bool) -> Advice:
         told = search.told(_with_power(found))
         self._note(own, found, told)
+        if last:
+            return self._over(own, "the requests did not recover from a setting")
         left = self._space()
         if left is None:
             return self._over(own, "nothing can be set any more")
@@ -186,7 +188,7 @@ class TunerAdviser:
 
     def _of_same_jobs(self, search: Search, found: Measurement) -> Measurement:
         """Measurement under the names of the jobs that the search began with, matched by class."""
-        stands = self._stands(search, [*found.times_s, *found.services])
+        stands = self._stands(search, {*found.times_s, *found.services, *found.overloaded})
         if all(own == name for own, name in stands.items()):
             return found
 
@@ -194,7 +196,15 @@ class TunerAdviser:
             return {own: values[name] for own, name in stands.items() if name in values}
 
         times_s, shares, rates = map(renamed, (found.times_s, found.shares, found.rates))
-        return replace(found, times_s=times_s, shares=shares, rates=rates, services=renamed(found.services))
+        own_of = {name: own for own, name in stands.items()}
+        return replace(
+            found,
+            times_s=times_s,
+            shares=shares,
+            rates=rates,
+            services=renamed(found.services),
+            overloaded=tuple(own_of.get(name, name) for name in found.overloaded),
+        )
 
     def _stands(self, search: Search, jobs: Iterable[str]) -> dict[str, str]:
         """Job of `jobs` that stands for each job that the search began with."""

@@ -11,6 +11,7 @@ Every command has an id, unique in the run. The driver answers most of them with
     KillJob                                      JobExited of its job
     ProfileJob                                   Profiled
     MeasureSetting                               SettingMeasured
+    AwaitRequests                                Done or Refused
     AskSetting                                   SettingAdvised
     AskInterference                              InterferencePredicted
     AskPlanner                                   Planned
@@ -219,6 +220,26 @@ class MeasureSetting:
 
 
 @dataclass(frozen=True, slots=True)
+class AwaitRequests:
+    """Wait until the services of a device have recovered from a setting: the answer is `Done`.
+
+    They have recovered when each has answered all its requests once, and few requests of the last minute missed their
+    target. If that takes too long, the answer is `Refused`.
+
+    Attributes:
+        jobs: Names of the services, sorted.
+        missed_share: Largest part of the requests of the last minute that may have missed the target.
+        most_s: Longest wait (s).
+    """
+
+    id: int
+    device: str
+    jobs: tuple[str, ...]
+    missed_share: float
+    most_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class AskSetting:
     """Ask an adviser for the next setting of a packing. The answer may take a while.
 
@@ -226,6 +247,7 @@ class AskSetting:
         adviser: Name of the adviser; always `tuner`.
         packing: Packing for which the best setting is searched.
         measurement: Result of the setting that the adviser named last; None for the first question of a search.
+        last: Whether the search must end with this answer: the services did not recover from the setting.
     """
 
     id: int
@@ -233,6 +255,7 @@ class AskSetting:
     device: str
     packing: Packing
     measurement: Measurement | None
+    last: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,6 +368,7 @@ Command = (
     | ProfileJob
     | ApplySetting
     | MeasureSetting
+    | AwaitRequests
     | AskSetting
     | AskInterference
     | AskPower

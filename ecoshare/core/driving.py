@@ -19,6 +19,7 @@ from ecoshare.core.commands import (
     AskPower,
     AskSampler,
     AskSetting,
+    AwaitRequests,
     Command,
     DropJob,
     KillJob,
@@ -96,6 +97,10 @@ class CommandHandler(Protocol):
         """Measure the jobs of a device; the answer is `SettingMeasured`."""
         ...
 
+    def await_requests(self, command: AwaitRequests, now_s: float) -> None:
+        """Wait until the services of a device have recovered; the answer is `Done` or `Refused`."""
+        ...
+
     def ask_setting(self, command: AskSetting, now_s: float) -> None:
         """Ask for the next setting of a search; the answer is `SettingAdvised`."""
         ...
@@ -153,6 +158,7 @@ class CoreDriver:
             ProfileJob: handler.profile_job,
             ApplySetting: handler.apply_setting,
             MeasureSetting: handler.measure_setting,
+            AwaitRequests: handler.await_requests,
             AskSetting: handler.ask_setting,
             AskInterference: handler.ask_interference,
             AskPower: handler.ask_power,

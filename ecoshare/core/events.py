@@ -393,14 +393,14 @@ class TargetMissed:
 
     Attributes:
         job: Name of the service.
-        requests: Number of requests of that minute that were answered or refused.
-        late: Number of these that were answered late or refused.
+        requests: Number of requests of that minute that were answered, failed or were refused.
+        missed: Number of these that missed the target.
     """
 
     at_s: float
     job: str
     requests: int
-    late: int
+    missed: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,8 @@
 
 ::
 
-    seconds     ▁▁▁▁▁▂▁▁▁▁▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇    late answers of each second
-    span                  ├───────── 60 s ─────────┤    more than 1 % of these answers are late: missed
+    seconds     ▁▁▁▁▁▂▁▁▁▁▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇    requests of each second that miss the target
+    span                  ├───────── 60 s ─────────┤    more than 1 % of these requests miss it: missed
                                                    ├─── the next span begins
 
 A live run and the simulator tell it to the core as `TargetMissed`.
@@ -17,20 +17,20 @@ from typing import NamedTuple
 SPAN_S = 60.0
 """Time (s) for which a target must be missed. A shorter time would let one slow second part a group."""
 
-LATE_SHARE = 0.01
-"""Largest part of the requests that may be late: the target is the 99th percentile."""
+MISSED_SHARE = 0.01
+"""Largest part of the requests that may miss the target: it is the 99th percentile."""
 
 
 class Missed(NamedTuple):
     """Requests of the time in which a target was missed.
 
     Attributes:
-        requests: Number of requests that were answered or refused.
-        late: Number of these that were answered late or refused.
+        requests: Number of requests that were answered, failed or were refused.
+        missed: Number of these that missed the target (`serving.request_intervals.against_target`).
     """
 
     requests: int
-    late: int
+    missed: int
 
 
 class TargetWatch:
@@ -45,29 +45,34 @@ class TargetWatch:
         """
         self._began_s, self._span_s = began_s, span_s
         self._seen: deque[tuple[float, int, int]] = deque()
-        self._requests = self._late = 0
+        self._requests = self._missed = 0
 
-    def saw(self, at_s: float, requests: int, late: int) -> Missed | None:
+    @property
+    def missed_share(self) -> float:
+        """Part of the requests of the last span that missed the target, as of the last call of `saw`."""
+        return self._missed / self._requests if self._requests else 0.0
+
+    def saw(self, at_s: float, requests: int, missed: int) -> Missed | None:
         """Note the requests since the last call.
 
         Args:
             at_s: Present time (s), which never decreases.
-            requests: Number of requests that were answered or refused.
-            late: Number of these that were answered late or refused.
+            requests: Number of requests that were answered, failed or were refused.
+            missed: Number of these that missed the target.
 
         Returns:
             The requests of the last span, if the target was missed in it; the next span begins now. Otherwise None.
         """
-        self._seen.append((at_s, requests, late))
+        self._seen.append((at_s, requests, missed))
         self._requests += requests
-        self._late += late
+        self._missed += missed
         while self._seen and self._seen[0][0] <= at_s - self._span_s:
-            _, before, late_before = self._seen.popleft()
+            _, before, missed_before = self._seen.popleft()
             self._requests -= before
-            self._late -= late_before
-        if at_s - self._began_s < self._span_s or self._late <= LATE_SHARE * self._requests:
+            self._missed -= missed_before
+        if at_s - self._began_s < self._span_s or self._missed <= MISSED_SHARE * self._requests:
             return None
-        missed = Missed(self._requests, self._late)
-        self._began_s, self._requests, self._late = at_s, 0, 0
+        found = Missed(self._requests, self._missed)
+        self._began_s, self._requests, self._missed = at_s, 0, 0
         self._seen.clear()
-        return missed
+        return found

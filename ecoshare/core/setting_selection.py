@@ -8,13 +8,20 @@
       IDLE ── a packing to search, warm ──► ASKING ─┴─► (over: the best is known)
                                               ▲  │
                  result, or a refusal         │  └─► APPLYING ──► MEASURING ─┐
-                                              └──────────────────────────────┘
+                                              ├──────────────────────────────┤
+                                              │     the target was missed    │
+                                              └─ RECOVERING ◄── APPLYING ◄───┘
+                                                                the safe setting
 
 The tuner itself is an adviser. It is slow and heavy, so the core asks it through the driver. If the packing changes
 during a measurement, the measurement is void: the device becomes idle, and the adviser hears nothing of it.
 
+A setting at which a service misses its target leaves a queue behind. So the device gets the safe setting at once: the
+default, or the best measured one if the default misses the target. The next setting is tried when the service has
+recovered, and the search ends if it does not.
+
 A service that misses its target for a minute at any other setting than the default ends the search of its packing, and
-the packing has the default setting from then on.
+the packing has the default setting from then on. So it does after another setting was tried.
 """
 
 from __future__ import annotations
@@ -23,7 +30,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from ecoshare.core.commands import ApplySetting, AskSetting, Command, MeasureSetting
+from ecoshare.core.commands import ApplySetting, AskSetting, AwaitRequests, Command, MeasureSetting
 from ecoshare.core.events import (
     ClassesKnown,
     Done,
@@ -33,11 +40,19 @@ from ecoshare.core.events import (
     SettingAnswer,
     SettingMeasured,
 )
+from ecoshare.core.missed_targets import MISSED_SHARE
 from ecoshare.core.records import Job, Lane
 from ecoshare.core.states import JobState
 from ecoshare.values.measurement import Measurement, MeasurementStatus
 from ecoshare.values.packing import Packing
 from ecoshare.values.setting import AS_FOUND, KnownSetting, Setting
+
+RECOVERY_S = 90.0
+"""Longest wait (s) for services to recover from a setting. Misses of a minute ago count no more."""
+
+RECOVERED_SHARE = MISSED_SHARE / 4
+"""Largest part of the requests of the last minute that may have missed the target before another setting is tried. The
+rest of what the target allows is left to that setting: an overload is seen after some tenths of a second."""
 
 
 class TuningPhase(Enum):
@@ -47,13 +62,20 @@ class TuningPhase(Enum):
     APPLYING = "applying"
     ASKING = "asking"
     MEASURING = "measuring"
+    RECOVERING = "recovering"
 
 
 _MOVES = {
     TuningPhase.IDLE: {TuningPhase.APPLYING, TuningPhase.ASKING, TuningPhase.MEASURING},
-    TuningPhase.APPLYING: {TuningPhase.IDLE, TuningPhase.MEASURING, TuningPhase.ASKING},
+    TuningPhase.APPLYING: {
+        TuningPhase.IDLE,
+        TuningPhase.MEASURING,
+        TuningPhase.ASKING,
+        TuningPhase.RECOVERING,
+    },
     TuningPhase.ASKING: {TuningPhase.IDLE, TuningPhase.APPLYING, TuningPhase.MEASURING},
-    TuningPhase.MEASURING: {TuningPhase.IDLE, TuningPhase.ASKING},
+    TuningPhase.MEASURING: {TuningPhase.IDLE, TuningPhase.ASKING, TuningPhase.APPLYING},
+    TuningPhase.RECOVERING: {TuningPhase.IDLE, TuningPhase.ASKING},
 }
 
 
@@ -66,6 +88,10 @@ class _Device:
         wanted: Setting that the last `ApplySetting` command applies.
         packing: Packing that is searched or measured now; None if there is none.
         stuck: Packing and setting of the last refusal. The setting is not applied again for that packing.
+        safe: Setting at which services recover during this search.
+        safe_missed: Part of the requests that missed their target at the safe setting.
+        has_tried: Whether this search has tried another setting than the default.
+        missed: Measurement of a setting that the services must recover from; None if there is none.
         history: Phases that the device has gone through.
     """
 
@@ -75,6 +101,10 @@ class _Device:
     wanted: Setting = AS_FOUND
     packing: Packing | None = None
     stuck: tuple[Packing, Setting] | None = None
+    safe: Setting = AS_FOUND
+    safe_missed: float = 0.0
+    has_tried: bool = False
+    missed: Measurement | None = None
     history: list[str] = field(default_factory=list)
 
     def move(self, to: TuningPhase) -> None:
@@ -155,7 +185,8 @@ class SettingSelector:
             return []
         packing = self._packing_of(lanes)
         if self._search and packing and packing not in self.known and ready and not self._is_searched(packing):
-            device.packing = packing
+            device.packing, device.missed, device.has_tried = packing, None, False
+            device.safe, device.safe_missed = AS_FOUND, 0.0
             return [self._ask(device, None)]
         if ready and self._may_observe(device, packing, lanes):
             device.packing = packing
@@ -175,10 +206,13 @@ class SettingSelector:
             lanes: All lanes of the device.
 
         Returns:
-            The commands that follow; None if the device is at its default setting, which is not at fault.
+            The commands that follow; None if no other setting than the default can be at fault.
         """
         device = self._devices.get(name)
-        if device is None or device.setting == device.wanted == AS_FOUND:
+        if device is None:
+            return None
+        is_searched = device.packing is not None and device.has_tried
+        if device.setting == device.wanted == AS_FOUND and not is_searched:
             return None
         packing = device.packing or self._packing_of(lanes)
         self.known[packing] = KnownSetting(packing, AS_FOUND)
@@ -198,23 +232,51 @@ class SettingSelector:
         """
         device = self._commands.pop(event.command)
         now = self._packing_of(lanes)
+        if device.phase is TuningPhase.RECOVERING:
+            last = isinstance(event, Refused)
+            return [self._ask(device, device.missed, last)] if device.packing == now else self._rest(device)
         match event:
             case Done():
                 device.setting = device.wanted
-                return self._measure(device, lanes) if device.packing == now else self._rest(device)
+                if device.packing != now:
+                    return self._rest(device)
+                device.has_tried |= device.setting != AS_FOUND
+                return self._measure(device, lanes) if device.missed is None else [self._recover(device, lanes)]
+            case Refused() if device.packing == now and device.missed is not None:
+                return [self._ask(device, device.missed, last=True)]  # the device cannot be set any more
             case Refused() if device.packing == now:
                 return [self._ask(device, Measurement(device.wanted, MeasurementStatus.FAILED, note=event.error))]
             case Refused():
                 device.stuck = (now, device.wanted)
                 return self._rest(device)
             case SettingMeasured() if device.packing == now and now not in self._observed:
-                return [self._ask(device, event.measurement)]
+                return [self._after(device, event.measurement)]
             case SettingMeasured():
                 return self._rest(device)
             case SettingAdvised():
                 return self._advised(device, event, lanes)
             case PowerPredicted():
                 raise AssertionError("only a run with a power budget asks for power")
+
+    def _after(self, device: _Device, found: Measurement) -> Command:
+        """Command after a measurement: ask for the next setting, or let the services recover from this one first."""
+        share = found.missed_share
+        if share is None:
+            return self._ask(device, found)
+        if device.setting == AS_FOUND:
+            device.safe, device.safe_missed = AS_FOUND, share
+        elif device.safe_missed > MISSED_SHARE and share < device.safe_missed:
+            device.safe, device.safe_missed = device.setting, share
+        if share <= MISSED_SHARE or device.setting == device.safe:
+            return self._ask(device, found)
+        device.missed = found
+        return self._apply(device, device.safe)
+
+    def _recover(self, device: _Device, lanes: Iterable[Lane]) -> AwaitRequests:
+        services = tuple(sorted(job.spec.name for job in self._present(lanes) if job.spec.service is not None))
+        # If no setting keeps the target, the misses of a minute say nothing: an empty queue is all there is.
+        share = RECOVERED_SHARE if device.safe_missed <= MISSED_SHARE else 1.0
+        return AwaitRequests(self._begin(device, TuningPhase.RECOVERING), device.name, services, share, RECOVERY_S)
 
     def _advised(self, device: _Device, event: SettingAdvised, lanes: Sequence[Lane]) -> list[Command]:
         if device.packing is None:
@@ -262,14 +324,15 @@ class SettingSelector:
 
     @staticmethod
     def _rest(device: _Device) -> list[Command]:
-        device.packing = None
+        device.packing = device.missed = None
         device.move(TuningPhase.IDLE)
         return []
 
-    def _ask(self, device: _Device, measurement: Measurement | None) -> AskSetting:
+    def _ask(self, device: _Device, measurement: Measurement | None, last: bool = False) -> AskSetting:
         assert device.packing is not None, "a search is of a packing"
+        device.missed = None
         command = self._begin(device, TuningPhase.ASKING)
-        return AskSetting(command, "tuner", device.name, device.packing, measurement)
+        return AskSetting(command, "tuner", device.name, device.packing, measurement, last)
 
     def _apply(self, device: _Device, setting: Setting) -> ApplySetting:
         device.wanted = setting

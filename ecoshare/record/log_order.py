@@ -8,6 +8,7 @@ from ecoshare.common.documents import LONGEST_S
 from ecoshare.core.commands import (
     ApplySetting,
     AskSampler,
+    AwaitRequests,
     Command,
     KillJob,
     MeasureSetting,
@@ -176,7 +177,7 @@ class Order:
                 self._on(entry.device)
                 for job in entry.jobs:
                     self._known(job)
-            case ApplySetting():
+            case ApplySetting() | AwaitRequests():
                 self._on(entry.device)
             case AskSampler():
                 if entry.sweep not in self._sweeps:

@@ -261,7 +261,7 @@ class RunHistory:
             case JobExited():
                 self._exited(event)
             case TargetMissed():
-                self._job(event.job).missed.append((event.at_s, Missed(event.requests, event.late)))
+                self._job(event.job).missed.append((event.at_s, Missed(event.requests, event.missed)))
             case Parked() if isinstance(command := self._commands.pop(event.command, None), ParkJob):
                 self._job(command.job).was_parked(command.attempt, event.usage, event.at_s)
             case Resumed() if isinstance(command := self._commands.pop(event.command, None), ResumeJob):

@@ -271,8 +271,8 @@ class _Listener:
 
     def _missed(self, moment: ReplayMoment, event: TargetMissed) -> None:
         """Note as remarks that a service has missed its target, and which jobs leave its lane for that."""
-        late = f"{event.late} of {counted(event.requests, 'request')} were late or refused"
-        self._say(event.job, event.at_s, f"missed its target for a minute: {late}")
+        missed = f"{event.missed} of {counted(event.requests, 'request')} were late, failed or were refused"
+        self._say(event.job, event.at_s, f"missed its target for a minute: {missed}")
         for command in moment.commands:
             if isinstance(command, MoveJob):
                 words = f"moves to lane {command.lane}, since {event.job} missed its target beside it"

@@ -5,6 +5,7 @@
     ProfileJob     ──► Window              a job alone on the device   ──► profile ──► Profiled
     ApplySetting   ──► AppliedSettings     knobs, under a journal      ──► Done | Refused
     MeasureSetting ──► SettingMeasurement  all its jobs at a setting   ──► SettingMeasured
+    AwaitRequests  ──► LiveQueues       the services recover        ──► Done | Refused
     AskSetting     ──► adviser             the next setting            ──► SettingAdvised
 
 Each command is a task beside the driver's loop. A window or a measurement keeps the jobs of this device in their lanes;
@@ -20,7 +21,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ecoshare.core.commands import ApplySetting, AskSetting, MeasureSetting, ProfileJob
+from ecoshare.core.commands import ApplySetting, AskSetting, AwaitRequests, MeasureSetting, ProfileJob
 from ecoshare.core.events import Done, Event, Profiled, Refused, SettingMeasured, StopRequested
 from ecoshare.devices.knob import Clocks
 from ecoshare.devices.power_model import PowerModel
@@ -33,6 +34,7 @@ from ecoshare.runtime.attempts import Attempts, LiveAttempt
 from ecoshare.runtime.bystanders import Bystanders
 from ecoshare.runtime.class_knowledge import demand, solo
 from ecoshare.runtime.device_claim import AppliedSettings
+from ecoshare.runtime.live_queues import LiveQueues
 from ecoshare.runtime.measured_requests import MeasuredRequests
 from ecoshare.runtime.meter_sampler import MeterSampler
 from ecoshare.runtime.profiler import Profiler
@@ -81,6 +83,8 @@ class LiveRun:
         ready: Start message of the warm server; None before it has loaded torch.
         tell: Reports an event to the core.
         begin: Begins work beside the driver's loop; the end of the run cancels it.
+        missed_share: Part of the requests of a service of the last minute that missed its target, by the name of the
+            service.
         stops_after_search: Whether the run is for one search only, and stops after it.
     """
 
@@ -94,6 +98,7 @@ class LiveRun:
     ready: Callable[[], Ready | None]
     tell: Callable[[Callable[..., Event]], None]
     begin: Callable[[Coroutine[Any, Any, None]], None]
+    missed_share: Callable[[str], float]
     stops_after_search: bool = False
 
 
@@ -132,6 +137,10 @@ class DeviceSession:
     def apply(self, command: ApplySetting) -> None:
         """Set the device."""
         self._run.begin(self._apply(command))
+
+    def await_requests(self, command: AwaitRequests) -> None:
+        """Wait until the services of the device have recovered."""
+        self._run.begin(self._await_requests(command))
 
     def ask(self, command: AskSetting) -> None:
         """Ask the adviser for the next setting of a search."""
@@ -243,6 +252,7 @@ class DeviceSession:
             for job, each in own.items()
             for lane, slot in each.places[:1]
         }
+        queues = LiveQueues(attempts, command.jobs)
         measurement = SettingMeasurement(
             command=command,
             places=places,
@@ -254,6 +264,8 @@ class DeviceSession:
                 for job, each in own.items()
                 if each.job.spec.service is not None
             },
+            heads=queues.heads,
+            targets_s=queues.targets_s,
             clocks=self._clocks,
             readings=self._readings,
             most_s=self._most_s(command),
@@ -264,6 +276,17 @@ class DeviceSession:
         if self.settings is not None and not command.setting:
             await self.settings.look()  # the jobs keep the device busy now
         return found
+
+    async def _await_requests(self, command: AwaitRequests) -> None:
+        run, queues = self._run, LiveQueues(self._run.attempts, command.jobs)
+        is_over = await queues.emptied(
+            lambda: all(run.missed_share(job) <= command.missed_share for job in command.jobs), command.most_s
+        )
+        if is_over:
+            run.tell(partial(Done, command=command.id))
+        else:
+            late = f"the requests have not recovered within {command.most_s:g} s"
+            run.tell(partial(Refused, command=command.id, error=late))
 
     async def _clocks(self) -> Clocks | None:
         return await self.settings.clocks() if self.settings is not None else None

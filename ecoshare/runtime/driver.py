@@ -32,6 +32,7 @@ from ecoshare.core.commands import (
     AskPower,
     AskSampler,
     AskSetting,
+    AwaitRequests,
     Command,
     DropJob,
     KillJob,
@@ -189,6 +190,7 @@ class Driver:
             ready=lambda: self.supervisor.ready,
             tell=self._tell,
             begin=self._begin,
+            missed_share=lambda name: self._targets.missed_share(name),
             stops_after_search=parts.plan.only_tune,
         )
         self.sessions = {each.device.name: DeviceSession(each, run) for each in parts.devices}
@@ -440,6 +442,10 @@ class Driver:
     def measure_setting(self, command: MeasureSetting, now_s: float) -> None:
         """See `CommandHandler`."""
         self.sessions[command.device].measure(command)
+
+    def await_requests(self, command: AwaitRequests, now_s: float) -> None:
+        """See `CommandHandler`."""
+        self.sessions[command.device].await_requests(command)
 
     def ask_setting(self, command: AskSetting, now_s: float) -> None:
         """See `CommandHandler`."""

@@ -5,7 +5,8 @@
     applied ──► settles ──► ├──────────── seconds of turns of all jobs ────────────┤ ──► flush ──► Measurement
                             joules, clocks, throttles               too slow? stop early
 
-A service is measured by its requests, and needs enough of them for a 99th percentile.
+A service is measured by its requests, and needs enough of them for a 99th percentile. A setting that surely overloads
+it is left at once, without waiting for anything else.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 
+from ecoshare.common.plural import listed
 from ecoshare.core.commands import MeasureSetting
+from ecoshare.core.overload import OverloadWatch
 from ecoshare.devices.knob import NOTHING, Clocks
 from ecoshare.devices.meter import Meter, MeterFault
 from ecoshare.devices.power_profiles import POWER_PROFILE
@@ -36,6 +39,9 @@ from ecoshare.values.measurement import Measurement, MeasurementStatus
 from ecoshare.values.service import REQUESTS
 
 _LOOK_S = 0.2
+_HEAD_LOOK_S = 0.02
+"""Time (s) between two looks at the first request of a queue."""
+
 _FLUSHED_WITHIN_S = 20.0
 _FEWEST = 10
 """Least number of iterations of each job."""
@@ -130,6 +136,9 @@ class SettingMeasurement:
         limits: Limits on the length of the measurement.
         processors: Meter of the processors beside a GPU; None if their joules are no part of the objective.
         services: Requests of each job that is a service.
+        heads: Returns the time (s, monotonic) at which the first request of each service is due, None if none waits.
+            Services with a queue that cannot be seen are left out.
+        targets_s: Target (s) of each of these services.
     """
 
     command: MeasureSetting
@@ -144,6 +153,9 @@ class SettingMeasurement:
     limits: MeasurementLimits = DEFAULT_LIMITS
     processors: Meter | None = None
     services: Mapping[str, MeasuredRequests] = field(default_factory=dict)
+    heads: Callable[[], Mapping[str, float | None]] = dict
+    targets_s: Mapping[str, float] = field(default_factory=dict)
+    _watches: dict[str, OverloadWatch] = field(default_factory=dict)
 
     async def measure(self) -> Measurement:
         """Measure until the figures suffice, or until a job is clearly too slow.
@@ -156,7 +168,12 @@ class SettingMeasurement:
         if self.for_joules and not is_metered:
             return Measurement(self.command.setting, MeasurementStatus.FAILED, note=_NO_METER)
         period_s = session.period_s if session is not None and is_metered else 0.0
-        await asyncio.sleep(max(self.limits.settle_s, 2 * period_s))
+        applied_s = self.now_s()
+        for requests in self.services.values():
+            requests.applied(applied_s)
+        self._watches = {job: OverloadWatch(time.monotonic(), each) for job, each in self.targets_s.items()}
+        if await self._pause(max(self.limits.settle_s, 2 * period_s)):
+            return self._overloads(self.now_s() - applied_s)
         skip = {job: trace.whole_bytes(place.trace) for job, place in self.places.items()}
         first = await self.sampler.take(self.now_s) if is_metered else None
         if is_metered and (first is None or first.energy_j is None):
@@ -171,15 +188,16 @@ class SettingMeasurement:
         readings: list[Mapping[str, float | str]] = []
         early = False
         while True:
-            await asyncio.sleep(_LOOK_S)
+            is_overloaded = await self._pause(_LOOK_S)
             if (clocks := await self.clocks()) is not None:
                 seen.append(clocks)
             readings.append(await self.readings())
             now, wall_s = self._usages(), self.now_s() - began_s
             for requests in self.services.values():
                 requests.look()
-            if self.command.setting and any(each.surely_misses for each in self.services.values()):
-                break  # the requests need not wait for a whole measurement
+            if is_overloaded or (self.command.setting and any(self._missing())):
+                # The requests need not wait for a whole measurement, nor for a training job to write its trace.
+                return self._overloads(self.now_s() - applied_s)
             if early := wall_s >= _EARLY_PERIODS * period_s and self._too_slow(before, now):
                 break
             if self._enough(before, now, wall_s, period_s):
@@ -219,6 +237,35 @@ class SettingMeasurement:
             processors_w=beside.power_w,
             processors_j=beside.joules,
             services={job: each for job, each in served.items() if each is not None},
+        )
+
+    async def _pause(self, pause_s: float) -> bool:
+        """Wait, and look at the queues meanwhile. Returns at once if the setting surely overloads a service: True."""
+        end_s = time.monotonic() + pause_s
+        while (now_s := time.monotonic()) < end_s:
+            await asyncio.sleep(min(_HEAD_LOOK_S, end_s - now_s) if self._watches else pause_s)
+            for job, due_s in (self.heads() if self._watches else {}).items():
+                self._watches[job].saw(time.monotonic(), due_s)
+            if self.command.setting and any(each.is_overloaded for each in self._watches.values()):
+                return True
+        return False
+
+    def _missing(self) -> list[str]:
+        """Services that surely miss their targets at this setting."""
+        watched = [job for job, each in self._watches.items() if each.is_overloaded]
+        return sorted({*watched, *(job for job, each in self.services.items() if each.surely_misses)})
+
+    def _overloads(self, duration_s: float) -> Measurement:
+        """Measurement that was stopped because the setting is too slow for a service."""
+        served = {job: each.figures() for job, each in self.services.items()}
+        overloaded = self._missing()
+        return Measurement(
+            setting=self.command.setting,
+            status=MeasurementStatus.CENSORED,
+            duration_s=duration_s,
+            note=f"too slow for {listed(overloaded)}",
+            services={job: each for job, each in served.items() if each is not None},
+            overloaded=tuple(overloaded),
         )
 
     @property

@@ -66,6 +66,11 @@ class TargetReports:
     def _services(self) -> list[tuple[str, LiveAttempt]]:
         return [(name, own) for name, own in self.attempts.live.items() if own.job.spec.service is not None]
 
+    def missed_share(self, name: str) -> float:
+        """Part of the requests of the last minute that missed the target of a service; 0 without any."""
+        watched = self._watched.get(name)
+        return watched.watch.missed_share if watched is not None else 0.0
+
     def view(self, name: str, service: ServiceSpec) -> ServiceView:
         """Requests of the last attempt of a service, as far as they were read."""
         watched = self._watched.get(name)
@@ -80,4 +85,4 @@ class TargetReports:
         found, watched.known_bytes = read_from(path, watched.known_bytes)
         watched.recent.add(found)
         if (missed := watched.watch.saw(self.now_s(), *against_target(found))) is not None:
-            self.tell(partial(TargetMissed, job=name, requests=missed.requests, late=missed.late))
+            self.tell(partial(TargetMissed, job=name, requests=missed.requests, missed=missed.missed))

@@ -213,12 +213,16 @@ def _percentiles_s(merged: Any, percentiles: Sequence[float]) -> list[float]:
 
 
 def against_target(intervals: Iterable[RequestInterval]) -> tuple[int, int]:
-    """Number of requests that were answered or refused, and number of those that were answered late or refused."""
-    requests = late = 0
+    """Number of requests with an outcome, and number of those that missed the target.
+
+    This is what a missed target means everywhere: a request misses it if it is answered later than it is due, if it
+    fails, or if it is refused. A request that its client cancels has no outcome.
+    """
+    requests = missed = 0
     for each in intervals:
-        requests += each.answered + each.refused
-        late += each.late + each.refused
-    return requests, late
+        requests += each.answered + each.failed + each.refused
+        missed += each.late + each.failed + each.refused
+    return requests, missed
 
 
 def _merged(intervals: Iterable[RequestInterval]) -> Any:

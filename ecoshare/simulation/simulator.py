@@ -28,6 +28,7 @@ from ecoshare.core.commands import (
     AskPower,
     AskSampler,
     AskSetting,
+    AwaitRequests,
     Command,
     DropJob,
     KillJob,
@@ -273,6 +274,10 @@ class Simulator:
         """See `CommandHandler`."""
         seats = [self._seat_of(name) for name in command.jobs]
         self._measuring.measure(command, self._lanes.devices[command.device], seats, now_s)
+
+    def await_requests(self, command: AwaitRequests, now_s: float) -> None:
+        """See `CommandHandler`. No setting of a simulated device makes a service slower, so none must recover."""
+        self._push(now_s, What.DONE, (command.id, None))
 
     def _ask(self, command: AskSetting | AskInterference | AskPower, now_s: float) -> None:
         """See `CommandHandler`: a question to an adviser."""

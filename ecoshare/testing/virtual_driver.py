@@ -28,6 +28,7 @@ from ecoshare.core.commands import (
     AskPower,
     AskSampler,
     AskSetting,
+    AwaitRequests,
     Command,
     DropJob,
     KillJob,
@@ -76,7 +77,7 @@ from ecoshare.values.attempt import Outcome, Usage
 from ecoshare.values.class_profile import MemoryDemand
 from ecoshare.values.device import Device
 from ecoshare.values.job_spec import JobSpec
-from ecoshare.values.measurement import Measurement, MeasurementStatus
+from ecoshare.values.measurement import Measurement, MeasurementStatus, ServiceFigures
 from ecoshare.values.power_response import POWER_LIMIT, KnownResponse, PowerPoint
 from ecoshare.values.setting import KnownSetting, Setting
 
@@ -125,6 +126,8 @@ class VirtualDriver:
         failures: Time (s) and name of each device that fails.
         misses: Times (s) at which services have missed their targets for a minute, with their names.
         refuses: Settings that every device refuses.
+        overloads: Settings that overload every service.
+        never_recover: Whether no service recovers from such a setting.
         rounds_up_w: Power (W) by which a device rounds each power limit up, by its name.
         settings: Setting in force on each device.
         core: The core.
@@ -143,6 +146,8 @@ class VirtualDriver:
     known_responses: tuple[KnownResponse, ...] = ()
     advises: Callable[[AskSetting], tuple[Setting, bool]] | None = None
     refuses: frozenset[Setting] = frozenset()
+    overloads: frozenset[Setting] = frozenset()
+    never_recover: bool = False
     rounds_up_w: Mapping[str, float] = field(default_factory=dict)
     settings: dict[str, Setting] = field(default_factory=dict)
     core: Scheduler = field(default_factory=Scheduler)
@@ -184,7 +189,7 @@ class VirtualDriver:
         for at_s, device in self.failures:
             self._at(at_s, partial(self._fails, device))
         for at_s, name in self.misses:
-            self._at(at_s, partial(TargetMissed, job=name, requests=100, late=2), partial(self._runs, name))
+            self._at(at_s, partial(TargetMissed, job=name, requests=100, missed=2), partial(self._runs, name))
         while self._events:
             self.now_s, _, make, wanted = heapq.heappop(self._events)
             if wanted():
@@ -326,6 +331,7 @@ class VirtualDriver:
             if lane.device.name == command.device and job.state is JobState.RUNNING
         }
         assert command.jobs and set(command.jobs) <= running
+        services = [name for name in command.jobs if self.core.jobs[name].spec.service is not None]
         found = Measurement(
             command.setting,
             MeasurementStatus.MEASURED,
@@ -333,8 +339,19 @@ class VirtualDriver:
             joules=100.0 * _MEASURE_S,
             duration_s=_MEASURE_S,
             times_s=dict.fromkeys(command.jobs, 0.1),
+            services={name: ServiceFigures(100, 0, 10.0, 0.01, 1.0, 0.005) for name in services},
         )
+        if command.setting in self.overloads and services:
+            found = Measurement(command.setting, MeasurementStatus.CENSORED, overloaded=tuple(services))
         self._later(_MEASURE_S, partial(SettingMeasured, command=command.id, measurement=found))
+
+    def await_requests(self, command: AwaitRequests, now_s: float) -> None:
+        """See `CommandHandler`. Services recover at once, unless `never_recover` is set."""
+        assert command.jobs and all(self.core.jobs[name].spec.service is not None for name in command.jobs)
+        if self.never_recover:
+            self._later(command.most_s, partial(Refused, command=command.id, error="they have not recovered"))
+        else:
+            self._later(_ADVICE_S, partial(Done, command=command.id))
 
     def ask_setting(self, command: AskSetting, now_s: float) -> None:
         """See `CommandHandler`."""

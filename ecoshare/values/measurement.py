@@ -13,7 +13,8 @@ class MeasurementStatus(Enum):
 
     MEASURED = "measured"
     CENSORED = "censored"
-    """The measurement stopped early because a job was clearly too slow: the times are lower bounds."""
+    """The measurement stopped early because a job was clearly too slow: the times are lower bounds. So is the p99 of a
+    service."""
     CONTAMINATED = "contaminated"
     """Something other than the setting determined the result."""
     FAILED = "failed"
@@ -31,21 +32,23 @@ class ServiceFigures:
 
     Attributes:
         arrived: Number of requests that came.
-        late: Number of requests that were answered late, refused or failed.
+        missed: Number of requests that missed the target: answered late, refused or failed.
         rate_per_s: Requests a second.
         p99_s: 99th percentile of the latency (s).
         batch: Mean number of requests in a call of the handler.
         batch_s: Mean time (s) of a call.
         full_s: Mean time (s) of the calls with each number of requests, in ascending order of the numbers.
+        rates_per_s: Requests a second in each interval of about a second.
     """
 
     arrived: int
-    late: int
+    missed: int
     rate_per_s: float
     p99_s: float
     batch: float
     batch_s: float
     full_s: tuple[tuple[int, float], ...] = ()
+    rates_per_s: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,7 @@ class Measurement:
         temperature_c: Mean temperature of the device (degrees Celsius); None if it cannot be read.
         note: Reason for a status other than `MEASURED`, in words.
         services: Figures of each service.
+        overloaded: Services that the setting surely overloads: they miss their targets. Their figures may be missing.
     """
 
     setting: Setting
@@ -86,6 +90,17 @@ class Measurement:
     processors_w: float | None = None
     processors_j: float | None = None
     services: dict[str, ServiceFigures] = field(default_factory=dict)
+    overloaded: tuple[str, ...] = ()
+
+    @property
+    def missed_share(self) -> float | None:
+        """Part of the requests of a service that missed its target: the largest of all services; None if unknown.
+
+        An overloaded service counts as 1: its queue grows for as long as the setting is in force.
+        """
+        if self.overloaded:
+            return 1.0
+        return max((each.missed / each.arrived for each in self.services.values() if each.arrived), default=None)
 
     @property
     def objective_w(self) -> float | None:

@@ -18,7 +18,7 @@ from ecoshare.advisers.service_search import ServiceMeasurement, TrainingBeside
 from ecoshare.serving.batching import batch_size
 from scripts.bench.tuner_tables import Problem, read
 from tests.tuner import invented
-from tuner import Knob, Role, ServiceLoad, Setting, Space
+from tuner import Knob, Role, ServiceLoad, Setting, Space, dispersion
 
 NOISE = 0.02
 """Noise of a measured power, as in the tables of Zeus."""
@@ -26,6 +26,8 @@ WINDOW, WINDOW_BATCHES = 1_000, 5
 """Requests of a measurement, and number of largest batches that they fill, at least."""
 LONG, LONG_BATCHES = 10_000, 50
 """The same of the truth."""
+COUNTED = 10
+"""Intervals of a measurement in which requests are counted. A live one has a second each, and 4 to 60 of them."""
 IDLE = 0.15
 """Assumed ratio: watts of an idle device / largest power. No table has it."""
 _FULL = 10
@@ -137,6 +139,7 @@ class Case:
             batch_s=float(took_s.mean()),
             full_s={float(size): float(each.mean()) for size, each in times.items() if len(each) >= _FULL},
             times_s={"training": iteration_s} if iteration_s else {},
+            dispersion=dispersion(np.histogram(arrivals[:served], COUNTED)[0].tolist()),
         ), busy
 
     def _serve(

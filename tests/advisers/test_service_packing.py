@@ -138,3 +138,29 @@ def test_the_largest_sizes_are_kept_where_there_are_too_many_settings() -> None:
     assert len(whole) <= MOST_WITH_BATCHES and default[BATCH] == sizes[-1]
     assert whole.column(Role.WORK_SIZE) is not None
     assert with_batch(large, {"gpu_clock": 0.0}, (8,))[0] is large, "one size is no choice"
+
+
+def overloading(setting: Setting) -> Measurement:
+    """Measurement that was stopped because the setting is too slow for the service."""
+    return Measurement(setting, MeasurementStatus.CENSORED, overloaded=("s",))
+
+
+def test_a_setting_that_overloads_the_service_is_known_to_break_the_target() -> None:
+    """Nothing but the fact is measured. It rules out the setting, and those that are as slow."""
+    own = adviser(1.6 * ran(AS_FOUND).services["s"].p99_s)
+    first = own.answer(ask(ran(AS_FOUND))).setting
+    following = own.answer(ask(overloading(first)))
+    (_, judged), search = own.searches[PACKING].measurements[-1], own.searches[PACKING].search
+    assert judged is not None and judged.feasible is False and judged.score is None
+    clocks = [float(dict(each).get("gpu_clock", 1500.0)) for each in (first, following.setting)]
+    assert following.over or clocks[1] > clocks[0], "nothing slower is tried"
+    assert search is not None and search.best == {"gpu_clock": 1500.0, BATCH: 16.0}
+
+
+def test_a_search_that_must_end_keeps_the_best_so_far() -> None:
+    own = adviser(1.6 * ran(AS_FOUND).services["s"].p99_s)
+    first = own.answer(ask(ran(AS_FOUND))).setting
+    second = own.answer(ask(ran(first))).setting
+    last = own.answer(replace(ask(overloading(second)), last=True))
+    assert last.over and last.note == "the requests did not recover from a setting"
+    assert last.setting in (first, AS_FOUND), "one that was measured to keep the target"

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from ecoshare.core.commands import (
     ApplySetting,
     AskSetting,
+    AwaitRequests,
     Command,
     KillJob,
     MeasureSetting,
@@ -290,3 +291,41 @@ def test_a_target_that_is_missed_ends_the_search() -> None:
     asked = [(event.at_s, each) for event, some in driver.log for each in some if isinstance(each, MeasureSetting)]
     assert 1 < len(asked) < len(searched) and max(at_s for at_s, _ in asked) <= 10.0
     assert applied(driver)[-1] == ()
+
+
+def order(driver: VirtualDriver) -> list[object]:
+    """Commands of the search, in order: a setting that is applied as it is, any other command by its name."""
+    kinds = ApplySetting | MeasureSetting | AwaitRequests | AskSetting
+    found = [each for _, some in driver.log for each in some if isinstance(each, kinds)]
+    return [each.setting if isinstance(each, ApplySetting) else type(each).__name__ for each in found]
+
+
+def test_a_service_recovers_at_the_default_before_the_next_setting_is_tried() -> None:
+    adviser = Scripted((), SLOWER, SLOW, SLOW)
+    driver = served(None, advises=adviser, overloads=frozenset({SLOWER}))
+    tried = ["AskSetting", "MeasureSetting", "AskSetting", SLOWER, "MeasureSetting"]
+    recovers = [(), "AwaitRequests", "AskSetting"]
+    assert order(driver)[:11] == [*tried, *recovers, SLOW, "MeasureSetting", "AskSetting"]
+    (wait,) = commands(driver, AwaitRequests)
+    assert wait.jobs == ("s",) and 0.0 < wait.missed_share < 0.01
+    told = [ask.measurement for ask in adviser.asked if ask.measurement is not None]
+    assert [(each.setting, each.overloaded) for each in told[:2]] == [((), ()), (SLOWER, ("s",))]
+    assert not any(ask.last for ask in adviser.asked)
+
+
+def test_a_search_ends_if_the_service_does_not_recover() -> None:
+    adviser = Scripted((), SLOWER, SLOW, SLOW)
+    served(None, advises=adviser, overloads=frozenset({SLOWER}), never_recover=True)
+    assert [ask.last for ask in adviser.asked[:3]] == [False, False, True]
+
+
+def test_misses_while_a_service_recovers_are_no_fault_of_its_neighbours() -> None:
+    """The device has its default setting by then, and the requests were late at the setting before."""
+    adviser = Scripted((), SLOWER, SLOW, SLOW)
+    free = served(None, advises=adviser, overloads=frozenset({SLOWER}), never_recover=True)
+    (wait_s,) = (event.at_s for event, some in free.log for each in some if isinstance(each, AwaitRequests))
+    driver = served(
+        wait_s + 5.0, advises=Scripted((), SLOWER, SLOW, SLOW), overloads=frozenset({SLOWER}), never_recover=True
+    )
+    parted = [each for _, some in driver.log for each in some if isinstance(each, MoveJob | ParkJob | KillJob)]
+    assert not parted and applied(driver) == [SLOWER, ()], "the search is given up, and nothing else"

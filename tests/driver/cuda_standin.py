@@ -89,6 +89,10 @@ class StandIn:
             self._asked += 1
             self._changed.notify_all()
 
+    def stretch(self) -> float:
+        """Time of work at the present clocks / time at the largest ones; 1 if it does not respond to clocks."""
+        return self._clock.stretch() if self._clock is not None else 1.0
+
     def _begin(self) -> OwnCudaProcess:
         """Initialise CUDA at its first use, as torch does, and make the calls that wait for that."""
         if self._process is not None:
@@ -119,9 +123,7 @@ class StandIn:
                 self._tell()
                 while self._queue:
                     asked_s, takes_s = self._queue[0]
-                    if self._clock is not None:
-                        takes_s *= self._clock.stretch()
-                    free_s = max(free_s, asked_s) + takes_s
+                    free_s = max(free_s, asked_s) + takes_s * self.stretch()
                     while (rest_s := free_s - time.monotonic()) > 0.0:
                         self._changed.wait(rest_s)
                     self._queue.popleft()

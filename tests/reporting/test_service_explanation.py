@@ -79,7 +79,7 @@ def test_a_missed_target_is_told_of_the_service_and_of_the_job_that_moves_away()
     (move,) = [each for each in log if isinstance(each, MoveJob)]
     explained = explain(RunHistory(log))
     assert explained.differs_s is None
-    late = "missed its target for a minute: 9 of 100 requests were late or refused"
+    late = "missed its target for a minute: 9 of 100 requests were late, failed or were refused"
     assert (60.0, late) in explained.stories["anna"].remarks
     away = f"moves to lane {move.lane}, since anna missed its target beside it"
     assert (60.0, away) in explained.stories[mate].remarks

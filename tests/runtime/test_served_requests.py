@@ -163,7 +163,7 @@ def test_a_target_missed_for_a_minute_parts_the_jobs(tmp_path: Path) -> None:
     entries = list(event_log.read(done.folder / "events.jsonl"))
     missed, *_ = [each for each in entries if isinstance(each, TargetMissed)]
     moved = [each for each in entries[entries.index(missed) :] if isinstance(each, MoveJob)]
-    assert missed.late > 0.01 * missed.requests and (moved[0].job, moved[0].lane) == ("long", 1)
+    assert missed.missed > 0.01 * missed.requests and (moved[0].job, moved[0].lane) == ("long", 1)
     service = done.job("serves")["service"]
     assert service["missed_minutes"] == 1 and done.code == 5
     assert "error: missed their targets for a minute or more: serves" in done.stderr

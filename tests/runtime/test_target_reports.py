@@ -32,7 +32,7 @@ class Watched:
     def _tell(self, make: Callable[..., Event]) -> None:
         self.told.append(make(at_s=self.now_s))
 
-    def second(self, answered: int, late: int = 0, refused: int = 0) -> None:
+    def second(self, answered: int, late: int = 0, refused: int = 0, failed: int = 0) -> None:
         """A second in which the present attempt of the service records so many requests."""
         self.now_s += 1.0
         record = RequestRecorder(of_attempt(self.folder / "s", REQUESTS, self.live["s"].attempt))
@@ -42,17 +42,20 @@ class Watched:
         for _ in range(refused):
             record.arrived(1)
             record.refused(1)
+        for _ in range(failed):
+            record.arrived(1)
+        record.failed(failed)
         record.write()
         self.reports.look()
 
 
-@pytest.mark.parametrize(("late", "refused"), [(2, 0), (0, 2), (1, 1)])
-def test_late_and_refused_requests_count(late: int, refused: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("late", "refused", "failed"), [(2, 0, 0), (0, 2, 0), (0, 0, 2), (1, 1, 1)])
+def test_late_refused_and_failed_requests_count(late: int, refused: int, failed: int, tmp_path: Path) -> None:
     watched = Watched(tmp_path)
     for _ in range(130):
-        watched.second(20, late, refused)
+        watched.second(20, late, refused, failed)
     seconds = 61.0, 121.0  # the first look is made at 1 s
-    requests, missed = 60 * (20 + refused), 60 * (late + refused)
+    requests, missed = 60 * (20 + refused + failed), 60 * (late + refused + failed)
     found = [(each.at_s, each.job) for each in cast(list[Any], watched.told)]
     assert found == [(at_s, "s") for at_s in seconds]
     assert cast(TargetMissed, watched.told[1]) == TargetMissed(121.0, "s", requests, missed)

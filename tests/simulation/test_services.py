@@ -66,7 +66,7 @@ def test_a_target_that_is_missed_for_a_minute_is_told() -> None:
     served = job("s", 0.004, iterations=1, service=replace(SERVICE, requests=source))
     done = run([served, job("a", 150.0, iterations=150)], "fair", places=2)
     told = [event for event, _ in done.log if isinstance(event, TargetMissed)]
-    assert told and told[0].job == "s" and told[0].late > 0.01 * told[0].requests
+    assert told and told[0].job == "s" and told[0].missed > 0.01 * told[0].requests
     assert told[0].at_s >= 60.0
 
 

@@ -11,7 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ecoshare.serving.batching import batch_size
-from tuner import P99, TURN, ConstrainedTuner, Knob, Limit, Role, ServiceLoad, Space, energy, service_energy
+from tuner import (
+    P99,
+    TURN,
+    ConstrainedTuner,
+    Knob,
+    Limit,
+    Role,
+    ServiceLoad,
+    Space,
+    dispersion,
+    energy,
+    service_energy,
+)
 from tuner.acquisition import constraint
 from tuner.service_load import served
 from tuner.service_prior import _by_largest
@@ -32,14 +44,15 @@ def test_a_harder_load_is_never_predicted_to_be_faster(
 ) -> None:
     batch_s, watts = batch_times(start_s, request_s), np.full(4, 100.0)
     rate = load * SIZES[-1] / batch_s[-1]
-    base = served(SIZES, batch_s, watts, iteration_s, rate)
+    base = served(SIZES, batch_s, watts, iteration_s, ServiceLoad(rate))
     assert 1.0 <= base.batch <= SIZES[-1]
     assert base.turn_s <= batch_s[0] * (1.0 + 1e-9), "batches make no request dearer than alone"
     assert base.latency_s >= iteration_s + batch_s[0]
     for harder in (
-        served(SIZES, batch_s, watts, iteration_s, 1.1 * rate),
-        served(SIZES, batch_s, watts, iteration_s + 0.1, rate),
-        served(SIZES, 1.1 * batch_s, watts, iteration_s, rate),
+        served(SIZES, batch_s, watts, iteration_s, ServiceLoad(1.1 * rate)),
+        served(SIZES, batch_s, watts, iteration_s + 0.1, ServiceLoad(rate)),
+        served(SIZES, 1.1 * batch_s, watts, iteration_s, ServiceLoad(rate)),
+        served(SIZES, batch_s, watts, iteration_s, ServiceLoad(rate, dispersion=4.0)),
     ):
         assert harder.latency_s >= base.latency_s * (1.0 - 1e-9)
 
@@ -65,7 +78,7 @@ def test_the_formula_is_near_a_simulated_queue_and_hardly_below_it(load: float, 
     rate = load * sizes[-1] / batch_s[-1]
     by_size = {int(size): float(each) for size, each in zip(sizes, batch_s, strict=True)}
     true_s = p99_of_a_queue(sorted(by_size), by_size, rate)
-    predicted_s = float(served(sizes, batch_s, np.full(count, 100.0), 0.0, rate).latency_s)
+    predicted_s = float(served(sizes, batch_s, np.full(count, 100.0), 0.0, ServiceLoad(rate)).latency_s)
     assert 0.7 < predicted_s / true_s < 2.5
 
 
@@ -120,3 +133,23 @@ def test_joules_of_a_service_are_shared_by_the_work() -> None:
 def test_a_load_without_sense_is_refused(rate: float, idle: float) -> None:
     with pytest.raises(ValueError, match="expected"):
         ServiceLoad(rate, idle)
+
+
+def counted(bursts: float, seed: int, seconds: int = 12) -> list[int]:
+    """Requests of each second, 100 a second. `bursts` is the squared coefficient of variation of their gaps."""
+    draw = np.random.default_rng(seed)
+    come = np.cumsum(draw.gamma(1.0 / bursts, bursts / 100.0, 200 * seconds))
+    return [int(each) for each in np.histogram(come, seconds, (0.0, float(seconds)))[0]]
+
+
+def test_bursts_are_told_from_requests_that_come_by_chance() -> None:
+    poisson, bursty = ([dispersion(counted(bursts, seed)) for seed in range(200)] for bursts in (1.0, 8.0))
+    assert np.mean([each == 1.0 for each in poisson]) > 0.9
+    assert np.mean([each == 1.0 for each in bursty]) < 0.1 and 5.0 < np.median(bursty) < 11.0
+    assert dispersion([]) == dispersion([7]) == dispersion([0, 0]) == 1.0
+
+
+@pytest.mark.parametrize("wrong", [{"rate_per_s": 0.0}, {"idle_w": -1.0}, {"dispersion": 0.0}])
+def test_a_load_out_of_range_is_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match="expected"):
+        ServiceLoad(**{"rate_per_s": 10.0, **wrong})
