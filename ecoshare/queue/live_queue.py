@@ -131,9 +131,7 @@ class LiveQueue:
         if core.stopping:
             self.ending = "stop"
         ends = [*self._jobs_ended(event, core), *self._sweeps_ended(event, core)]
-        if ends:
-            self._ends += ends
-            asyncio.get_running_loop().create_task(self._tell_waiters())
+        self._ends += ends
 
     def _jobs_ended(self, event: Event, core: Scheduler) -> Iterator[JobEnd]:
         """Final ends of jobs with this event. A job that the end of the queue stops goes on in another session."""
@@ -172,11 +170,11 @@ class LiveQueue:
             yield JobEnd(name, state.value, time.time(), reason=BY_USER if cancelled else reason)
 
     async def _note_ends(self) -> None:
-        ends, self._ends = self._ends, []
-        if ends:
-            await asyncio.to_thread(self.table.end, ends)
-
-    async def _tell_waiters(self) -> None:
+        if not self._ends:
+            return
+        ends = list(self._ends)
+        await asyncio.to_thread(self.table.end, ends)
+        del self._ends[: len(ends)]  # only now, so that each end is always found in one of the two
         async with self._changed:
             self._changed.notify_all()
 
@@ -204,7 +202,6 @@ class LiveQueue:
             names = [*(job.spec.name for job in plan.jobs), *(sweep.name for sweep in plan.sweeps)]
             self._check_open()
             self.run.submit(plan)
-        await self._tell_waiters()
         return Submitted(jobs=names, notes=list(plan.notes))
 
     def _check_open(self) -> None:
@@ -379,7 +376,7 @@ class LiveQueue:
         return self.run.core.jobs.get(name)
 
     async def wait(self, is_over: Callable[[], Awaitable[bool]], within_s: float) -> None:
-        """Wait until a condition holds that the end of a job may bring about, or until the time is over."""
+        """Wait until a condition holds that an end in the table may bring about, or until the time is over."""
         until_s = time.monotonic() + within_s
         while not await is_over() and (left_s := until_s - time.monotonic()) > 0:
             try:

@@ -1,0 +1,105 @@
+"""The table of a queue on the disk, and names that jobs get."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ecoshare.errors import UsageError
+from ecoshare.queue.documents import Submission
+from ecoshare.queue.job_table import JobEnd, JobTable
+from ecoshare.queue.submission_plan import free_names, inherited
+
+
+def submission(number: int, **more: object) -> Submission:
+    fields = {"id": f"{number:032x}", "text": "version: 1", "file": "jobs.yaml", "folder": "/", **more}
+    return Submission.model_validate(fields)
+
+
+def test_jobs_end_once_and_are_found(tmp_path: Path) -> None:
+    table = JobTable(tmp_path / "queue.db")
+    table.add(submission(1), [("a", "a", False), ("s", "s", True)], "run", 10.0)
+    table.add(submission(2), [("a-2", "a", False)], "run", 11.0)
+    assert [row.name for row in table.left()] == ["a", "s", "a-2"] and table.sweeps() == {"s"}
+    table.end([JobEnd("a", "failed", 12.0, 11.0, 7, "exit code 7", 1), JobEnd("a-2", "completed", 13.0)])
+    table.end([JobEnd("a", "completed", 14.0)])
+    row = table.find("a")
+    assert row is not None and (row.state, row.exit_code, row.ended_unix_s, row.attempts) == ("failed", 7, 12.0, 1)
+    assert [each.name for each in table.left()] == ["s"] and table.count_ended() == 2
+    assert [each.name for each in table.ended(1)] == ["a-2"], "the one that ended last"
+    assert table.states(["a", "s", "nothing"]) == {"a": "failed"}
+    table.close()
+    again = JobTable(tmp_path / "queue.db")
+    assert [row.name for row in again.of_submission(f"{2:032x}")] == ["a-2"] and again.submission("x") is None
+    again.hold("s", True)
+    again.prioritise("s", 3)
+    (left,) = again.left()
+    assert left.held and left.priority == 3
+    again.close()
+
+
+def test_a_name_is_added_once_or_nothing_is(tmp_path: Path) -> None:
+    table = JobTable(tmp_path / "queue.db")
+    table.add(submission(1), [("a", "a", False)], "run", 1.0)
+    with pytest.raises(UsageError):
+        table.add(submission(2), [("b", "b", False), ("a", "a", False)], "run", 2.0)
+    assert table.names() == {"a"} and table.submission(f"{2:032x}") is None
+    table.close()
+
+
+def test_a_full_disk_is_one_line_and_loses_nothing(tmp_path: Path) -> None:
+    """A limit on the size of files stands for a full disk."""
+    program = f"""
+import resource, signal, sys
+from pathlib import Path
+from ecoshare.errors import UnfitEnvironment
+from ecoshare.queue.job_table import JobTable
+from tests.queue.test_job_table import submission
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+table = JobTable(Path({str(tmp_path)!r}) / "queue.db")
+table.add(submission(1), [("a", "a", False)], "run", 1.0)
+resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, resource.RLIM_INFINITY))
+try:
+    table.add(submission(2, text="x" * 1_000_000), [("b", "b", False)], "run", 2.0)
+except UnfitEnvironment as error:
+    print(error)
+print(*table.names())
+"""
+    assert resource.RLIM_INFINITY < 0
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=dict(os.environ), check=False
+    )
+    assert done.returncode == 0, done.stderr
+    first, names = done.stdout.splitlines()
+    assert first.startswith("cannot write ") and names == "a"
+
+
+def test_a_database_of_something_else_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "queue.db").write_bytes(b"not a database, and long enough to be looked at" * 100)
+    with pytest.raises(UsageError, match="not a database"):
+        JobTable(tmp_path / "queue.db")
+
+
+def test_names_are_free_in_the_queue_and_in_the_file() -> None:
+    assert free_names(["a", "b"], {"a"}, ()) == {"a": "a-2", "b": "b"}
+    assert free_names(["a", "a-2"], {"a"}, ()) == {"a": "a-3", "a-2": "a-2"}
+    assert free_names(["s.0001"], {"s"}, {"s"}) == {"s.0001": "s.0001-2"}, "it would be a trial's"
+    long = "x" * 100
+    (given,) = free_names([long], {long}, ()).values()
+    assert len(given) <= 100 and given != long
+
+
+def test_an_environment_is_compared_with_that_of_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        monkeypatch.delenv(name)
+    for name, value in {"SAME": "1", "OTHER": "2", "OWN": "3", "ECOSHARE_RUN": "x"}.items():
+        monkeypatch.setenv(name, value)
+    theirs = {"SAME": "1", "OTHER": "9", "NEW": "4", "ECOSHARE_JOB": "y"}
+    whole = submission(1, environment=theirs, is_whole_environment=True)
+    assert inherited(whole) == {"OTHER": "9", "NEW": "4", "OWN": None}
+    assert inherited(submission(1, environment=theirs)) == {"OTHER": "9", "NEW": "4"}
+    assert "9" not in repr(whole) and "version" not in repr(whole), "it may hold secrets"

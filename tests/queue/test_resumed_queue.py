@@ -1,0 +1,89 @@
+"""A queue that is killed or stopped goes on: nothing that was acknowledged is lost, and nothing runs twice."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.queue.queues import WAITS, Served, check_replay, served
+from tests.warm import ecoshare, wait_for
+
+ONCE = "import sys\nwith open(sys.argv[1], 'a') as told:\n    print(sys.argv[2], file=told)\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("ECOSHARE_STATE", str(tmp_path / "state"))
+    monkeypatch.delenv("ECOSHARE_QUEUE", raising=False)
+    (tmp_path / "once.py").write_text(ONCE)
+    return tmp_path
+
+
+def once(up: Served, name: str, *more: str) -> None:
+    up.lines("submit", "once.py", "--name", name, *more, "--", str(up.folder / "told"), name)
+
+
+def test_a_killed_queue_goes_on(folder: Path) -> None:
+    with served(folder) as up:
+        once(up, "before")
+        up.lines("wait", "before")
+        go = up.waits("cut-off")
+        up.begun("cut-off")
+        once(up, "behind", "--after", "cut-off", "--priority", "4")
+        up.waits("unwanted", "--after", "cut-off")
+        up.lines("cancel", "unwanted")
+        once(up, "held", "--after", "before")
+        jobs = {"version": 1, "jobs": [{"name": "gone", "script": "gone.py", "after": ["cut-off"]}]}
+        (folder / "gone.py").write_text("")
+        (folder / "gone.yaml").write_text(json.dumps(jobs))
+        up.lines("submit", "gone.yaml")
+        (folder / "gone.py").unlink()
+        up.lines("priority", "behind", "9")
+        up.kill()
+    assert "the queue 'test' is not up" in up.ask("status").stderr
+    refused = ecoshare("up", "--name", "test", cwd=folder)
+    assert refused.returncode == 2 and "have not ended" in refused.stderr, "the socket of a dead queue is no obstacle"
+    with served(folder, "--resume") as again:
+        states = {job.name: job for job in again.queue.status(100).jobs}
+        assert states["unwanted"].state == "cancelled" and states["before"].state == "completed"
+        assert states["gone"].state == "failed" and "gone.py" in states["gone"].reason
+        assert states["behind"].waits_for == ["cut-off"] and states["behind"].priority == 9
+        wait_for(lambda: again.queue.job("cut-off").attempts == 2, otherwise=lambda: again.process.stderr)
+        go.touch()
+        assert [job.state for job in again.queue.wait("cut-off", "behind", "held")] == ["completed"] * 3
+        again.lines("down")
+    assert Counter((folder / "told").read_text().split()) == {"before": 1, "behind": 1, "held": 1}
+    check_replay(again.run)
+    assert len(list((again.home / "runs").glob("[0-9]*"))) == 1, "it is one run"
+
+
+def test_a_drained_queue_lets_what_runs_end_and_the_rest_wait(folder: Path) -> None:
+    (folder / "waits.py").write_text(WAITS)
+    go = folder / "go"
+    sweep: dict[str, Any] = {"grid": {"x": list(range(6))}, "parallel": 2}
+    job = {"name": "sweep", "script": "waits.py", "args": [str(go), "{x}"], "sweep": sweep}
+    (folder / "jobs.yaml").write_text(json.dumps({"version": 1, "jobs": [job]}))
+    with served(folder, "--lanes", "2", "--jobs-per-lane", "1") as up:
+        up.lines("submit", "jobs.yaml")
+        up.begun("sweep.0000")
+        up.begun("sweep.0001")
+        once(up, "waiting")
+        up.lines("hold", "waiting")
+        once(up, "after", "--after", "waiting")
+        go.touch()
+        assert up.ask("down", "--drain").returncode == 0
+        assert up.process.wait(30) == 0
+    check_replay(up.run)
+    with served(folder, "--resume") as again:
+        assert again.queue.job("waiting").state == "held", "a drain releases nothing"
+        assert again.queue.wait("sweep")[0].state == "completed"
+        trials = sorted(path.name for path in (again.run / "jobs").glob("sweep.*"))
+        assert trials == [f"sweep.000{number}" for number in range(6)]
+        again.lines("release", "waiting")
+        assert [job.state for job in again.queue.wait("waiting", "after")] == ["completed"] * 2
+        assert again.ask("down").returncode == 0
+    assert (folder / "told").read_text().split() == ["waiting", "after"]
