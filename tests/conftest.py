@@ -17,7 +17,7 @@ from xdist.scheduler import LoadScopeScheduling
 from ecoshare.devices.processor_load import QUIET
 from tests.warm import ROOT, share_zygotes
 
-for name, examples in (("quick", 15), ("ci", 100), ("nightly", 1000)):
+for name, examples in (("quick", 5), ("ci", 50), ("nightly", 1000)):
     settings.register_profile(name, max_examples=examples, deadline=None, print_blob=True)
 settings.load_profile("quick")  # `--hypothesis-profile` loads another one
 
