@@ -201,6 +201,7 @@ def test_ctrl_c_twice_ends_a_job_that_hangs(tmp_path: Path) -> None:
     assert time.monotonic() - began_s < 30
 
 
+@pytest.mark.slow
 def test_any_number_may_be_an_exit_code_and_means_what_python_makes_of_it(tmp_path: Path) -> None:
     """Before, `sys.exit(10**30)` counted as completed."""
     script = tmp_path / "ends.py"

@@ -202,7 +202,7 @@ def test_the_option_is_read_and_refused_where_it_is_of_no_use(tmp_path: Path) ->
 
 
 @needs_data
-@pytest.mark.parametrize("gpus", [1, 2, 4])
+@pytest.mark.parametrize("gpus", [2, *(pytest.param(each, marks=pytest.mark.slow) for each in (1, 4))])
 def test_trials_are_no_worse_than_packing_always_or_never(gpus: int) -> None:
     """Thirty jobs of Gavel, with pairs that gain by half on average; a fifth of the pairs lose."""
     speeds = data("gavel", "simulation_throughputs.json")
