@@ -22,7 +22,7 @@ from tests.runtime.running import SCRIPTS, job_file, parent, resume, run, slow_s
 from tests.runtime.running import start as start_run
 from tests.warm import Started, ecoshare, wait_for
 
-QUICK, ALL, COLD = 1, rounds(6, nightly=50), rounds(2, nightly=8)
+QUICK, ALL, COLD = 1, rounds(4, nightly=50), rounds(2, nightly=8)
 """Number of rounds in the quick suite, in all with a warm server, and with a server that loads."""
 
 SLOW = pytest.mark.slow
