@@ -154,6 +154,7 @@ def test_a_rank_that_is_killed_ends_the_others_at_once(tmp_path: Path) -> None:
     assert process.returncode == 1 and "a: crashed: rank 1: killed by SIGKILL" in stderr
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_all_ranks_after_the_same_iteration(tmp_path: Path) -> None:
     """A rank that ended at its own next boundary would leave the others waiting in a collective."""
     path = job_file(tmp_path, gang(tmp_path, "a", 100_000, "saves"))

@@ -188,6 +188,7 @@ def _started(folder: Path) -> int:
     return sum(isinstance(entry, StartJob) for entry in event_log.read(folder / "events.jsonl"))
 
 
+@pytest.mark.slow
 def test_two_gpus_are_measured_each_by_its_own_counter(tmp_path: Path) -> None:
     """One kind of job computes and the other streams: the two draw different watts, on different GPUs."""
     (tmp_path / "trains.py").write_text(SCRIPT)
