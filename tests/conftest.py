@@ -17,7 +17,7 @@ from xdist.scheduler import LoadScopeScheduling
 from ecoshare.devices.processor_load import QUIET
 from tests.warm import ROOT, share_zygotes
 
-for name, examples in (("quick", 15), ("ci", 100), ("nightly", 1000)):
+for name, examples in (("quick", 5), ("ci", 50), ("nightly", 1000)):
     settings.register_profile(name, max_examples=examples, deadline=None, print_blob=True)
 settings.load_profile("quick")  # `--hypothesis-profile` loads another one
 
@@ -29,14 +29,19 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class ByModule(LoadScopeScheduling):  # type: ignore[misc]
-    """Scheduler of workers: tests of a module with shared fixtures go to one worker, other tests to any.
+    """Scheduler of workers: tests of a module with shared fixtures, or of a class, go to one worker; others to any.
+
+    Tests of a policy's contract are a class, and share its simulations.
 
     xdist's own groups go by `_nodeid`, which the nodes of pytest 9.2 no longer have.
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        module = nodeid.partition("::")[0]
-        return module if _has_module_fixture(module) else nodeid
+        module, _, name = nodeid.partition("::")
+        if _has_module_fixture(module):
+            return module
+        in_class = name.partition("[")[0].rpartition("::")[0]
+        return f"{module}::{in_class}" if in_class else nodeid
 
 
 @functools.cache

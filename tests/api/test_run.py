@@ -110,6 +110,7 @@ def test_a_failed_job_is_part_of_the_result(run: Callable[..., ecoshare.RunResul
     assert "fails/stderr.log" in raised.value.hint
 
 
+@pytest.mark.slow
 def test_a_broken_limit_is_told_by_the_check(run: Callable[..., ecoshare.RunResult]) -> None:
     jobs = [slow_steps("a", 40, slowdown=1.0), slow_steps("b", 40)]
     result = run({"version": 1, "jobs": jobs})

@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -67,8 +68,9 @@ ALLOWED = {
 """Modules that a layer may import beside the standard library. The drivers and the reports may import all."""
 
 
-def imports(path: Path) -> set[str]:
-    found = set()
+@cache
+def imports(path: Path) -> frozenset[str]:
+    found = set[str]()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
@@ -77,7 +79,7 @@ def imports(path: Path) -> set[str]:
             module = node.module or ""
             names = {f"{module}.{alias.name}" for alias in node.names}
             found |= {name if (ROOT / (name.replace(".", "/") + ".py")).exists() else module for name in names}
-    return found
+    return frozenset(found)
 
 
 def files(folder: str) -> list[Path]:

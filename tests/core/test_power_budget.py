@@ -165,7 +165,7 @@ def test_a_run_ends_where_the_limits_cannot_be_lowered() -> None:
     assert len(reasons) == 1 and "the power budget of 300 W cannot be kept: cuda:" in reasons.pop()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=3 * settings().max_examples)
 @given(
     limits=st.lists(
         st.lists(st.integers(5, 40).map(lambda each: 10.0 * each), min_size=1, max_size=6, unique=True).map(

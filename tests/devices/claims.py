@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
@@ -9,6 +12,7 @@ from ecoshare.devices.cpu_knobs import CpuKnobs
 from ecoshare.devices.device_control import DeviceControl
 from ecoshare.devices.state_folder import StateFolder
 from tests.driver import FakeDriver
+from tests.warm import Started
 
 FOUND_W = 600.0
 """Power limit (W) before the test: neither the default of the board nor its maximum."""
@@ -35,6 +39,24 @@ def claim(driver: FakeDriver, state: StateFolder, assume_unlocked: bool = True, 
     """GPU of a driver that this process has entered."""
     gpu = driver.gpu(index)
     return DeviceControl(gpu.uuid, "nvidia", f"GPU {index}", state, assume_unlocked)
+
+
+def die_after_setting(driver: FakeDriver, state: StateFolder, setting: Mapping[str, float | str]) -> None:
+    """Let a process apply a setting of the first GPU, and be killed."""
+    (script := state.journals.parent / "dies.py").write_text(
+        f"""
+import os, signal
+from pathlib import Path
+from ecoshare.devices.device_control import DeviceControl
+from ecoshare.devices.state_folder import StateFolder
+folder = Path({str(state.journals)!r})
+control = DeviceControl({driver.gpu(0).uuid!r}, "nvidia", "GPU 0", StateFolder(folder, folder), True)
+assert not control.apply({dict(setting)!r}).refused
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    )
+    process = Started(script=script, environment={**os.environ, **driver.environment})
+    assert process.wait() == -signal.SIGKILL, process.stderr
 
 
 def processors(folder: Path, policies: int = 2, packages: int = 1) -> Path:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +17,7 @@ from ecoshare.devices.restore import Foreign, KnobOutcome, mend
 from ecoshare.devices.state_folder import StateFolder
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.values.power_response import POWER_LIMIT
-from tests.devices.claims import FOUND_W, claim, limited, state_in
+from tests.devices.claims import FOUND_W, claim, die_after_setting, limited, state_in
 from tests.driver import FakeDriver, Fault
 
 LIMIT_CALL, LOCK_CALL = "nvmlDeviceSetPowerManagementLimit", "nvmlDeviceSetGpuLockedClocks"
@@ -212,7 +210,7 @@ def test_the_second_run_is_refused_with_the_owners_name(found: FakeDriver, state
 
 
 def test_what_a_dead_run_left_is_put_back_before_the_next_one_begins(found: FakeDriver, state: StateFolder) -> None:
-    die_after_setting(found, state)
+    die_after_setting(found, state, {POWER_LIMIT: 280.0, GPU_CLOCK: 900.0})
     assert found.gpu(0).settings().power_limit_w != FOUND_W
     control = claim(found, state)
     assert found.gpu(0).settings().power_limit_w == FOUND_W and found.gpu(0).settings().gpu_clocks_mhz is None
@@ -225,7 +223,7 @@ def test_after_a_restart_of_the_machine_locks_are_gone_and_not_reset(
     found: FakeDriver, state: StateFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A lock after the restart belongs to another program."""
-    die_after_setting(found, state)
+    die_after_setting(found, state, {POWER_LIMIT: 280.0, GPU_CLOCK: 900.0})
     monkeypatch.setattr(journal, "boot", lambda: "another boot")
     (path,) = state.all_journals()
     done = {each.knob: each.outcome for each in mend(path, state)}
@@ -234,7 +232,7 @@ def test_after_a_restart_of_the_machine_locks_are_gone_and_not_reset(
 
 
 def test_restore_asks_before_it_overwrites(found: FakeDriver, state: StateFolder) -> None:
-    die_after_setting(found, state)
+    die_after_setting(found, state, {POWER_LIMIT: 280.0, GPU_CLOCK: 900.0})
     limited(found, 450.0)
     (path,) = state.all_journals()
     done = {each.knob: each.outcome for each in mend(path, state, foreign=Foreign.ASK)}
@@ -247,7 +245,7 @@ def test_restore_asks_before_it_overwrites(found: FakeDriver, state: StateFolder
 
 def test_a_limit_left_at_its_lowest_is_put_back(found: FakeDriver, state: StateFolder) -> None:
     """The lowest limit leaves no choice, but the knob must still be known."""
-    die_after_setting(found, state, limit_w=200.0)
+    die_after_setting(found, state, {POWER_LIMIT: 200.0, GPU_CLOCK: 900.0})
     control = claim(found, state)
     assert control.default[POWER_LIMIT] == FOUND_W
     control.restore()
@@ -263,23 +261,6 @@ def test_a_limit_between_those_offered_can_be_set_and_a_clock_cannot(found: Fake
     applied = control.apply({POWER_LIMIT: 301.5, GPU_CLOCK: 1201.0})
     assert applied.setting == {POWER_LIMIT: 301.5} and applied.refused[GPU_CLOCK].cause is Cause.REFUSED
     control.restore()
-
-
-def die_after_setting(driver: FakeDriver, state: StateFolder, limit_w: float = 280.0) -> None:
-    """A process sets a limit and a clock, and is killed."""
-    code = f"""
-import os, signal
-from pathlib import Path
-from ecoshare.devices.device_control import DeviceControl
-from ecoshare.devices.state_folder import StateFolder
-folder = Path({str(state.journals)!r})
-control = DeviceControl({driver.gpu(0).uuid!r}, "nvidia", "GPU 0", StateFolder(folder, folder), True)
-assert not control.apply({{"power_limit": {limit_w}, "gpu_clock": 900.0}}).refused
-os.kill(os.getpid(), signal.SIGKILL)
-"""
-    environment = {**os.environ, **driver.environment}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == -9, done.stderr
 
 
 def test_a_lock_that_waits_for_a_dying_process_is_taken(found: FakeDriver, state: StateFolder) -> None:

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,7 +20,7 @@ from ecoshare.devices.restore import Foreign, KnobOutcome, Restored, mend
 from ecoshare.devices.state_folder import StateFolder
 from ecoshare.reporting.device_table import print_devices
 from ecoshare.values.power_response import POWER_LIMIT
-from tests.devices.claims import FOUND_W, claim, limited, state_in
+from tests.devices.claims import FOUND_W, claim, die_after_setting, limited, state_in
 from tests.driver import COMPILER, FakeDriver, Fault, presets
 from tests.driver.presets import COMPUTE, HIGH, MAX_Q, MEMORY_BOUND
 from tests.driver.zeusd import Zeusd
@@ -321,7 +317,7 @@ def test_a_limit_that_moves_when_the_profile_is_put_back_is_put_back_after_it(
     limited(driver, found_w)
     setting = {name: found_w if value is None else value for name, value in setting.items()}
     if killed:
-        die(driver, state, setting)
+        die_after_setting(driver, state, setting)
         (path,) = state.all_journals()
         done = mend(path, state, foreign=Foreign.ASK)
     else:
@@ -393,28 +389,11 @@ def test_a_clock_that_another_program_has_locked_is_left_and_the_profile_is_set(
 # Deaths
 
 
-def die(driver: FakeDriver, state: StateFolder, setting: dict[str, float | str]) -> None:
-    """A process applies a setting, and is killed."""
-    code = f"""
-import os, signal
-from pathlib import Path
-from ecoshare.devices.device_control import DeviceControl
-from ecoshare.devices.state_folder import StateFolder
-folder = Path({str(state.journals)!r})
-control = DeviceControl({driver.gpu(0).uuid!r}, "nvidia", "GPU 0", StateFolder(folder, folder), True)
-assert not control.apply({setting!r}).refused
-os.kill(os.getpid(), signal.SIGKILL)
-"""
-    environment = {**os.environ, **driver.environment}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == -signal.SIGKILL, done.stderr
-
-
 def test_after_a_kill_the_next_run_puts_all_profiles_back_before_it_begins(
     either_way: FakeDriver, state: StateFolder
 ) -> None:
     either_way.gpu(0).request_profiles(*THEIRS)
-    die(either_way, state, {POWER_PROFILE: "max_q", POWER_LIMIT: 400.0, GPU_CLOCK: 900.0})
+    die_after_setting(either_way, state, {POWER_PROFILE: "max_q", POWER_LIMIT: 400.0, GPU_CLOCK: 900.0})
     assert either_way.gpu(0).settings().power_profiles == (MAX_Q,)
     control: DeviceControl = claim(either_way, state)
     settings = either_way.gpu(0).settings()
@@ -463,7 +442,7 @@ def test_a_limit_that_another_program_sets_beside_a_profile_stays(
 
 def test_a_death_between_the_two_steps_is_mended(driver: FakeDriver, state: StateFolder) -> None:
     driver.gpu(0).request_profiles(COMPUTE, HIGH)
-    die(driver, state, {POWER_PROFILE: "max_p"})
+    die_after_setting(driver, state, {POWER_PROFILE: "max_p"})
     driver.gpu(0).request_profiles(0, COMPUTE, HIGH)
     (path,) = state.all_journals()
     done = restored(mend(path, state, foreign=Foreign.ASK))[POWER_PROFILE]
@@ -475,7 +454,7 @@ def test_requests_that_ended_with_a_restart_of_the_machine_are_not_made_again(
     driver: FakeDriver, state: StateFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     driver.gpu(0).request_profiles(COMPUTE)
-    die(driver, state, {POWER_PROFILE: "max_p"})
+    die_after_setting(driver, state, {POWER_PROFILE: "max_p"})
     driver.gpu(0).request_profiles()
     monkeypatch.setattr(journal, "boot", lambda: "another boot")
     (path,) = state.all_journals()

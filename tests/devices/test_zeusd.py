@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,10 +18,11 @@ from tests.driver.zeusd import Zeusd
 
 
 @pytest.fixture
-def socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     path = tmp_path / "zeusd.sock"
     monkeypatch.setenv("ZEUSD_SOCK_PATH", str(path))
-    return path
+    yield path
+    gc.collect()  # here, where sockets that httpcore leaves open may be found
 
 
 def test_a_setting_goes_through_the_daemon_and_back(driver: FakeDriver, socket: Path, tmp_path: Path) -> None:
@@ -54,7 +56,6 @@ def test_a_daemon_that_is_gone_costs_its_knobs_and_leaves_the_journal(
         (path,) = state.all_journals()
         assert KnobOutcome.FAILED not in {each.outcome for each in mend(path, state)}
     assert driver.gpu(0).settings().power_limit_w == FOUND_W
-    gc.collect()  # here, where that socket may be found
 
 
 def test_what_the_daemon_may_not_is_one_line(driver: FakeDriver, socket: Path, tmp_path: Path) -> None:

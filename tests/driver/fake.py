@@ -242,7 +242,9 @@ def _leave(pynvml: Any, library: ctypes.CDLL | None) -> None:
     if zeus is not None:
         zeus._gpus = None
         zeus.nvml_is_available.cache_clear()
-    gc.collect()  # zeus shuts NVML down when its lists of GPUs are collected: not later, in another test
+    # zeus shuts NVML down when its lists of GPUs are collected: not later, in another test. Each holds NVML open, so
+    # without one the young objects are enough, and those of torch and others are not visited.
+    gc.collect(2 if pynvml._nvmlLib_refcount else 1)
     while pynvml._nvmlLib_refcount:
         pynvml.nvmlShutdown()
     pynvml.nvmlLib = library

@@ -323,6 +323,7 @@ def test_the_same_run_gives_the_same_page_and_leaves_matplotlib_alone(data: RunD
     assert dict(mpl.rcParams) == before
 
 
+@pytest.mark.slow
 def test_a_page_of_very_many_jobs_shows_the_failed_and_the_longest_and_says_how_many_are_missing() -> None:
     data = run(jobs=4)
     jobs = data.summary.jobs

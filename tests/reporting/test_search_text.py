@@ -126,9 +126,10 @@ def test_hostile_words_stay_words_and_all_encodings_do() -> None:
     assert "[red]x[/]" in text and "\x1b" not in text
 
 
-@pytest.fixture
-def replay(tmp_path: Path) -> SearchReplay:
-    table = read(write_table(tmp_path / "t.csv", {"a": 0.3, "b": 0.6}), [COLUMNS], ["network=b"])
+@pytest.fixture(scope="module")
+def replay(tmp_path_factory: pytest.TempPathFactory) -> SearchReplay:
+    path = write_table(tmp_path_factory.mktemp("table") / "t.csv", {"a": 0.3, "b": 0.6})
+    table = read(path, [COLUMNS], ["network=b"])
     replay = SearchReplay(table, {"limit": 250.0, "batch": 64.0}, noise=0.02)
     list(replay.measurements())
     return replay

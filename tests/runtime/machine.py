@@ -50,9 +50,11 @@ class Machine:
             limited(self.driver, FOUND_W)
         self.set_before = len(self.driver.setter_calls())
 
-    def jobs(self, *trainings: Training, steps: int = 100_000) -> Path:
+    def jobs(self, *trainings: Training, steps: int = 100_000, until: Path | None = None) -> Path:
+        """Write a job file of trainings that end after these steps, or when the file `until` exists."""
         path = self.folder / "jobs.yaml"
-        jobs = [training.job(steps, "--responds") for training in trainings]
+        ends = () if until is None else ("--until", str(until))
+        jobs = [training.job(steps, "--responds", *ends) for training in trainings]
         path.write_text(yaml.safe_dump({"version": 1, "jobs": jobs}))
         return path
 

@@ -21,7 +21,10 @@ from tests.driver.training import COMPUTES, SCRIPT
 from tests.runtime.running import Finished, job_file, words
 from tests.warm import Started, ecoshare, wait_for
 
-pytestmark = pytest.mark.skipif(COMPILER is None, reason="the fake driver is compiled, and there is no C compiler")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(COMPILER is None, reason="the fake driver is compiled, and there is no C compiler"),
+]
 
 TRAINS = f"""
 import os
@@ -155,7 +158,6 @@ def test_it_is_told(lost: Lost) -> None:
         assert b"GPU is lost" in (lost.done.folder / form).read_bytes()
 
 
-@pytest.mark.slow
 def test_without_a_gpu_the_run_fails_and_is_resumed_when_the_gpu_is_back(tmp_path: Path) -> None:
     done = run_with_failure(
         tmp_path, training("a"), training("b"), fails=lambda driver: driver.gpu(0).ecc_errors(2), devices=1
@@ -170,7 +172,6 @@ def test_without_a_gpu_the_run_fails_and_is_resumed_when_the_gpu_is_back(tmp_pat
     assert {job["state"] for job in json.loads(again.stdout)["jobs"]} == {"completed"}
 
 
-@pytest.mark.slow
 def test_a_run_without_its_lost_gpu_is_resumed_on_the_other(tmp_path: Path) -> None:
     """The first GPU is lost, so the driver counts the other one anew: it is known by its UUID."""
     jobs = [training(name) for name in "abcd"]

@@ -16,41 +16,50 @@ import pytest
 from ecoshare.core.commands import KillJob
 from ecoshare.core.events import RunOpened
 from ecoshare.record import event_log
-from tests.runtime.running import SCRIPTS, SLEEPS, alone, job_file, resume, run, slow_steps, start, words
+from tests.runtime.running import SCRIPTS, SLEEPS, Finished, alone, job_file, resume, run, slow_steps, start, words
 from tests.warm import ecoshare, wait_for
 
 NEIGHBOUR = {"name": "neighbour", "script": str(SCRIPTS / "validation.py")}
 
 
+BAD: dict[str, tuple[dict[str, Any], str]] = {
+    "raises": ({"script": "raises.py"}, "exit code 1: ValueError: labels ran out at step 5"),
+    "segfault": ({"script": "segfault.py"}, "killed by SIGSEGV"),
+    "killed": ({"script": "killed_self.py"}, "killed by SIGKILL (not sent by ecoshare"),
+    "exits": ({"script": "exit_three.py"}, "exit code 3"),
+    "hangs": ({"script": "hangs.py", "timeout": "1 s"}, "inside an iteration (timeout)"),
+    "silent": ({"script": "never_steps.py", "startup_timeout": "1 ms"}, "(startup_timeout)"),
+    "interpreter": ({"script": "validation.py", "python": "/bin/false"}, "exit code 1"),
+}
+"""Jobs that fail, each with words of its error."""
+
+
 @pytest.fixture(scope="module")
-def neighbour_alone() -> bytes:
-    return alone(SCRIPTS / "validation.py", (), SCRIPTS)[1]
+def failing(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    """Run of all jobs that fail, in one lane with one that does not."""
+    bad = [{"name": name, **job, "script": str(SCRIPTS / job["script"])} for name, (job, _) in BAD.items()]
+    return run(tmp_path_factory.mktemp("failing"), *bad[:2], NEIGHBOUR, *bad[2:], options=("--memory", "3 GiB"))
 
 
-@pytest.mark.parametrize(
-    ("job", "state", "error"),
-    [
-        ({"script": "raises.py"}, "failed", "exit code 1: ValueError: labels ran out at step 5"),
-        ({"script": "segfault.py"}, "failed", "killed by SIGSEGV"),
-        ({"script": "killed_self.py"}, "failed", "killed by SIGKILL (not sent by ecoshare"),
-        ({"script": "exit_three.py"}, "failed", "exit code 3"),
-        ({"script": "hangs.py", "timeout": "1 s"}, "failed", "inside an iteration (timeout)"),
-        ({"script": "never_steps.py", "startup_timeout": "1 ms"}, "failed", "(startup_timeout)"),
-        pytest.param({"script": "eats_memory.py"}, "failed", "more than its cap of", marks=pytest.mark.slow),
-        ({"script": "validation.py", "python": "/bin/false"}, "failed", "exit code 1"),
-    ],
-    ids=["raises", "segfault", "killed", "exits", "hangs", "silent", "eats", "interpreter"],
-)
-def test_a_failure_stays_with_its_job(
-    tmp_path: Path, job: dict[str, Any], state: str, error: str, neighbour_alone: bytes
-) -> None:
-    bad = {"name": "bad", **job, "script": str(SCRIPTS / job["script"])}
+@pytest.mark.parametrize("name", BAD)
+def test_a_failure_stays_with_its_job(name: str, failing: Finished) -> None:
+    assert failing.job(name)["state"] == "failed"
+    assert BAD[name][1] in failing.job(name)["error"]
+
+
+def test_the_neighbour_of_jobs_that_fail_computes_what_it_does_alone(failing: Finished) -> None:
+    assert failing.code == 1
+    assert failing.job("neighbour")["state"] == "completed"
+    assert failing.log("neighbour") == alone(SCRIPTS / "validation.py", (), SCRIPTS)[1]
+
+
+@pytest.mark.slow
+def test_a_job_that_exceeds_its_memory_fails_alone(tmp_path: Path) -> None:
+    bad = {"name": "eats", "script": str(SCRIPTS / "eats_memory.py")}
     done = run(tmp_path, bad, NEIGHBOUR, options=("--memory", "3 GiB"))
-    assert done.code == 1
-    assert done.job("bad")["state"] == state
-    assert error in done.job("bad")["error"]
-    assert done.job("neighbour")["state"] == "completed"
-    assert done.log("neighbour") == neighbour_alone
+    assert (done.code, done.job("eats")["state"]) == (1, "failed")
+    assert "more than its cap of" in done.job("eats")["error"]
+    assert done.log("neighbour") == alone(SCRIPTS / "validation.py", (), SCRIPTS)[1]
 
 
 @pytest.mark.slow
@@ -201,6 +210,7 @@ def test_ctrl_c_twice_ends_a_job_that_hangs(tmp_path: Path) -> None:
     assert time.monotonic() - began_s < 30
 
 
+@pytest.mark.slow
 def test_any_number_may_be_an_exit_code_and_means_what_python_makes_of_it(tmp_path: Path) -> None:
     """Before, `sys.exit(10**30)` counted as completed."""
     script = tmp_path / "ends.py"

@@ -58,6 +58,7 @@ def test_it_is_refused(done: Finished, tmp_path: Path, change: Callable[[Path], 
     assert ecoshare("export", folder).returncode == 0, "it may be read all the same"
 
 
+@pytest.mark.slow
 def test_a_copy_of_ones_own_is_resumed(done: Finished, tmp_path: Path) -> None:
     shutil.copytree(done.folder, tmp_path / "run")
     assert ecoshare("run", "--resume", tmp_path / "run").returncode == 0

@@ -77,6 +77,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     return run(folder, *jobs, options=PARTS)
 
 
+@pytest.mark.slow
 def test_ranks_find_each_other_and_have_a_partition_each(done: Finished) -> None:
     folder = done.folder / "jobs" / "first"
     first, second = told(folder / "stdout.log"), told(folder / "rank-1" / "stdout.log")
@@ -89,6 +90,7 @@ def test_ranks_find_each_other_and_have_a_partition_each(done: Finished) -> None
     assert job["keeps_lane"] is None
 
 
+@pytest.mark.slow
 def test_gangs_that_share_their_lanes_compute_what_one_computes_alone(done: Finished) -> None:
     assert done.code == 1, "one fails on purpose"
     for name in ("again", "and-again"):
@@ -98,6 +100,7 @@ def test_gangs_that_share_their_lanes_compute_what_one_computes_alone(done: Fini
         assert done.job(name)["state"] == "completed"
 
 
+@pytest.mark.slow
 def test_ranks_of_a_gang_have_their_turns_at_the_same_iterations(done: Finished) -> None:
     """The traces of both ranks: iterations done in each turn."""
     folder = done.folder / "jobs" / "again"
@@ -127,6 +130,7 @@ def test_a_gang_computes_what_torchrun_computes(done: Finished, tmp_path: Path) 
     assert sums == {told(done.folder / "jobs" / "first" / "stdout.log")[2]}, alone.stderr
 
 
+@pytest.mark.slow
 def test_one_rank_ends_the_attempt_of_all_and_is_named(done: Finished) -> None:
     job = done.job("fails")
     assert (job["state"], job["exit_code"]) == ("failed", 1)
@@ -150,6 +154,7 @@ def test_a_rank_that_is_killed_ends_the_others_at_once(tmp_path: Path) -> None:
     assert process.returncode == 1 and "a: crashed: rank 1: killed by SIGKILL" in stderr
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_all_ranks_after_the_same_iteration(tmp_path: Path) -> None:
     """A rank that ended at its own next boundary would leave the others waiting in a collective."""
     path = job_file(tmp_path, gang(tmp_path, "a", 100_000, "saves"))

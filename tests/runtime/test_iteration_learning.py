@@ -238,6 +238,7 @@ class Watches:
         """Do nothing."""
 
 
+@pytest.mark.slow
 def test_runs_teach_plans_and_a_job_runs_on_past_its_learned_number(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,8 +22,8 @@ from tests.runtime.running import SCRIPTS, job_file, parent, resume, run, slow_s
 from tests.runtime.running import start as start_run
 from tests.warm import Started, ecoshare, wait_for
 
-QUICK, ALL, COLD = 1, rounds(6, nightly=50), rounds(2, nightly=8)
-"""Number of rounds in the quick suite, in all with a warm server, and with a server that loads."""
+ALL, COLD = rounds(4, nightly=50), rounds(2, nightly=8)
+"""Number of rounds with a warm server, and with a server that loads."""
 
 SLOW = pytest.mark.slow
 
@@ -124,8 +124,9 @@ def kill_and_resume(folder: Path, victim: str, after_s: float, cold: bool = Fals
     assert not reaping.members(token)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("number", [pytest.param(each, marks=[] if each < QUICK else SLOW) for each in range(ALL)])
+@pytest.mark.parametrize("number", range(ALL))
 def test_a_killed_controller_or_guard(tmp_path: Path, number: int) -> None:
     dice = random.Random(number)
     kill_and_resume(tmp_path, ["controller", "guard"][number % 2], dice.uniform(0, 1.8))

@@ -243,6 +243,7 @@ with open("trains.0.marks", "w") as marks:
 """
 
 
+@pytest.mark.slow
 def test_on_processors_a_launcher_keeps_its_lane_and_is_told(tmp_path: Path) -> None:
     (tmp_path / "rank.py").write_text(ON_PROCESSORS)
     (tmp_path / "trains.py").write_text(PLAIN)

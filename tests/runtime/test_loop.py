@@ -20,6 +20,7 @@ from ecoshare.values.setting import Setting
 from tests.driver import Fault
 from tests.driver.training import COMPUTES, WAITS
 from tests.runtime.machine import BEFORE, MARKS, Machine
+from tests.runtime.running import check
 from tests.warm import wait_for
 
 pytestmark = MARKS
@@ -42,10 +43,23 @@ def kept(machine: Machine) -> dict[Any, TuningResult]:
     return {each.packing: each for each in store.on("NVIDIA H200")}
 
 
+def found_is_used(machine: Machine) -> bool:
+    """Whether the search of the run is over, and the setting that it found is in force."""
+    if not (machine.folder / "ecoshare-runs/latest/events.jsonl").exists():
+        return False
+    entries = machine.entries()
+    over = [each for each in some(entries, SettingAdvised) if each.over and each.setting]
+    return bool(over) and applied(entries)[-1] == over[0].setting
+
+
 def test_jobs_never_seen_are_measured_packed_and_tuned_and_the_next_run_knows(machine: Machine) -> None:
-    machine.jobs(COMPUTES, WAITS, steps=2200)
-    done = machine.run(*ENERGY, "--json")
+    machine.jobs(COMPUTES, WAITS, until=(until := machine.folder / "until"))
+    process = machine.start(*ENERGY, "--json")
+    wait_for(lambda: found_is_used(machine) or process.poll() is not None, 200)
+    until.touch()
+    done = process.done()
     assert done.returncode == 0, done.stderr
+    check(machine.folder / "ecoshare-runs/latest")
     entries = machine.entries()
     assert [bool(each.error) for each in some(entries, Profiled)] == [False, False]
     beside = [each.measurement for each in some(entries, SettingMeasured) if len(each.measurement.times_s) == 2]
@@ -63,7 +77,7 @@ def test_jobs_never_seen_are_measured_packed_and_tuned_and_the_next_run_knows(ma
     summary = json.loads(done.stdout)
     assert summary["settings"] and summary["search_energy_j"] > 0.0
 
-    machine.jobs(COMPUTES, WAITS, steps=400)
+    machine.jobs(COMPUTES, WAITS, steps=200)
     again = machine.run(*ENERGY)
     assert again.returncode == 0, again.stderr
     later = machine.entries()
@@ -72,15 +86,19 @@ def test_jobs_never_seen_are_measured_packed_and_tuned_and_the_next_run_knows(ma
 
 
 def test_kill_9_in_a_search_puts_everything_back_and_resume_goes_on(machine: Machine) -> None:
-    machine.jobs(COMPUTES, WAITS, steps=1200)
+    machine.jobs(COMPUTES, WAITS, until=(until := machine.folder / "until"))
     process = machine.start(*ENERGY)
     wait_for(lambda: machine.trial_begins(1), 120)
     os.kill(process.pid, signal.SIGKILL)
     wait_for(lambda: machine.driver.gpu(0).settings() == BEFORE)
     process.communicate()
     assert not some(machine.entries(), JobExited)
-    done = machine.run("run", "--resume", "ecoshare-runs/latest", "--no-report", "--json")
+    resumed = machine.start("run", "--resume", "ecoshare-runs/latest", "--no-report", "--json")
+    wait_for(lambda: len(some(machine.entries(), StartJob)) == 4 or resumed.poll() is not None, 60)
+    until.touch()
+    done = resumed.done()
     assert done.returncode == 0, done.stderr
+    check(machine.folder / "ecoshare-runs/latest")
     entries = machine.entries()
     assert [each.config.search for each in some(entries, RunOpened)] == [True, True]
     assert [each.attempt for each in some(entries, StartJob)] == [1, 1, 2, 2]

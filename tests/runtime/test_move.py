@@ -162,6 +162,7 @@ def check_alike(moved: Moved, name: str, script: Path, args: tuple[str, ...], it
     assert (moved.job(name)["state"], moved.job(name)["iterations"]) == ("completed", iterations)
 
 
+@pytest.mark.slow
 def test_jobs_that_move_do_what_they_do_alone(run: Callable[..., Moved]) -> None:
     loader = {"name": "loads", "script": str(SCRIPTS / "workers.py")}
     core = Moves()

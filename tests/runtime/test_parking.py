@@ -21,7 +21,7 @@ from tests.runtime.running import SCRIPTS, Finished, alone, job_file, parent, re
 from tests.warm import ecoshare, wait_for
 
 PARKS = ("--policy", "priority", "--jobs-per-lane", "1", "--host-memory", "2 GiB")
-LONG, SHORT = 500, 60
+LONG, SHORT = 300, 60
 
 
 def jobs(arrival_s: float = 3.0) -> list[dict[str, Any]]:

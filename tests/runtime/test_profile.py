@@ -45,6 +45,7 @@ def planned(path: Path, store: ProfileStore) -> Plan:
     return make(load(path), (processors(),), store=store)
 
 
+@pytest.mark.slow
 def test_a_script_is_measured_as_it_stands_and_stopped(tmp_path: Path) -> None:
     done = profile(tmp_path, str(SLOW), "--iterations", "40", "--json", "--", "--steps", "100000", "--done", "done")
     assert done.returncode == 0, done.stderr

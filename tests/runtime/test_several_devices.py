@@ -69,6 +69,7 @@ def test_jobs_are_placed_on_both_devices(both: Finished) -> None:
     assert (wide["devices"], wide["keeps_lane"]) == (["cpu:0", "cpu:1"], "one process uses 2 devices")
 
 
+@pytest.mark.slow
 @needs_two
 def test_a_job_has_the_processors_and_the_bits_of_its_partition(both: Finished, tmp_path: Path) -> None:
     processors = {device["name"]: device["processors"] for device in both.summary["devices"]}
@@ -104,6 +105,7 @@ def test_joules_are_counted_for_each_device_and_add_up(both: Finished) -> None:
         assert seen == {f"{job['name']}#1" for job in summary["jobs"] if device["name"] in job["devices"]}
 
 
+@pytest.mark.slow
 @needs_two
 def test_every_view_names_the_devices(both: Finished, tmp_path: Path) -> None:
     shown = ecoshare("explain", both.folder).stdout
@@ -167,6 +169,7 @@ def test_jobs_of_several_devices_take_their_lanes_in_one_order(tmp_path: Path) -
     assert {job["state"] for job in done.summary["jobs"]} == {"completed"}
 
 
+@pytest.mark.slow
 @needs_two
 def test_a_run_on_two_devices_is_resumed_there(tmp_path: Path) -> None:
     path = job_file(tmp_path, *(slow_steps(name, 40, 20) for name in "abcd"))
@@ -185,6 +188,7 @@ def _started(folder: Path) -> int:
     return sum(isinstance(entry, StartJob) for entry in event_log.read(folder / "events.jsonl"))
 
 
+@pytest.mark.slow
 def test_two_gpus_are_measured_each_by_its_own_counter(tmp_path: Path) -> None:
     """One kind of job computes and the other streams: the two draw different watts, on different GPUs."""
     (tmp_path / "trains.py").write_text(SCRIPT)

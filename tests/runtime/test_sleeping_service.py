@@ -121,6 +121,8 @@ def test_a_server_that_nobody_asks_sleeps_until_the_run_ends(tmp_path: Path) -> 
     done = run(tmp_path, server(tmp_path, free_ports()), trains(tmp_path, 60), options=("--lanes", "1"))
     assert (done.code, done.job("llm")["state"]) == (0, "completed"), done.stderr
     assert len(asleep(done.log("llm"))) == 1 and done.log("llm", "stderr") == b""
+    plan = json.loads((done.folder / "plan.json").read_text())
+    assert plan["jobs"][0]["service"]["sleep"].endswith("/sleep"), "the job file of a run keeps the server"
 
 
 def test_a_server_alone_never_sleeps(tmp_path: Path) -> None:
@@ -141,6 +143,7 @@ def test_a_port_in_use_is_one_line(tmp_path: Path) -> None:
     assert done.log("llm", "stderr") == f"port {ports[1]}: Address already in use\n".encode()
 
 
+@pytest.mark.slow
 def test_a_server_that_cannot_sleep_ends(tmp_path: Path) -> None:
     """If it failed, training would wait for ever, or run beside a server that has its memory."""
     llm = server(tmp_path, free_ports(), retries=0)
@@ -163,9 +166,3 @@ def test_a_server_that_dies_is_started_again(tmp_path: Path) -> None:
     wait_for(lambda: ask(ports[1])[0] == 200)
     done = finished(started, tmp_path)
     assert (done.code, done.job("llm")["state"], done.job("llm")["attempts"]) == (0, "completed", 2)
-
-
-def test_the_job_file_of_a_run_keeps_the_server(tmp_path: Path) -> None:
-    done = run(tmp_path, server(tmp_path, free_ports()), trains(tmp_path, 5), options=("--lanes", "1"))
-    plan = json.loads((done.folder / "plan.json").read_text())
-    assert plan["jobs"][0]["service"]["sleep"].endswith("/sleep")

@@ -37,7 +37,7 @@ def result_of(text: str) -> TuningResult:
 
 def test_the_joules_of_both_decide_and_are_kept_apart(fake: FakeProcessors, machine: Machine) -> None:
     machine.jobs(WAITS)
-    done = machine.run("tune", "jobs.yaml", "--knobs", "cpu_frequency", "--budget", "8", "--json")
+    done = machine.run("tune", "jobs.yaml", "--knobs", "cpu_frequency", "--budget", "5", "--json")
     assert done.returncode == 0, done.stderr
     tuned = result_of(done.stdout)
     assert [knob.name for knob in tuned.knobs] == ["cpu_frequency"] and tuned.with_processors
@@ -64,11 +64,11 @@ def test_the_joules_of_both_decide_and_are_kept_apart(fake: FakeProcessors, mach
     told = [each.measurement for each in machine.entries() if isinstance(each, SettingMeasured)]
     assert [each.processors_j for each in told] == [each.processors_j for each in tuned.trials], "the log has both, too"
 
-    again = machine.run("tune", "jobs.yaml", "--knobs", "cpu_frequency,power_limit", "--budget", "4")
+    again = machine.run("tune", "jobs.yaml", "--knobs", "cpu_frequency,power_limit", "--budget", "2")
     assert again.returncode == 0, again.stderr
     assert "energy is that of the GPU and of the processors (RAPL): " in again.stdout
 
-    machine.jobs(WAITS, steps=200)
+    machine.jobs(WAITS, steps=100)
     used = machine.run("run", "jobs.yaml", "--control", "known", "--no-report")
     assert used.returncode == 0 and "cpu_frequency" in used.stderr
     applied = [dict(each.setting) for each in machine.entries() if isinstance(each, ApplySetting) and each.setting]
@@ -95,7 +95,7 @@ def test_watts_alone_are_on_the_same_basis(fake: FakeProcessors, machine: Machin
 
 def test_without_the_knob_the_processors_are_no_part_of_it(fake: FakeProcessors, machine: Machine) -> None:
     machine.jobs(WAITS)
-    done = machine.run("tune", "jobs.yaml", "--knobs", "power_limit", "--budget", "3", "--json")
+    done = machine.run("tune", "jobs.yaml", "--knobs", "power_limit", "--budget", "2", "--json")
     assert done.returncode == 0, done.stderr
     tuned = result_of(done.stdout)
     assert not tuned.with_processors and all(each.processors_j is None for each in tuned.trials)
@@ -114,12 +114,18 @@ def test_tune_says_why_the_processors_are_left_out(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_an_end_in_a_trial_puts_both_back(fake: FakeProcessors, machine: Machine, number: signal.Signals) -> None:
+def test_ctrl_c_and_kill_9_in_a_trial_put_everything_back(
+    fake: FakeProcessors, machine: Machine, number: signal.Signals
+) -> None:
     process = machine.start("tune", "trains.py", "--", *STREAMS.args(100_000), "--responds")
     wait_for(lambda: machine.trial_begins(1) and fake.caps_mhz not in ([], [3000.0, 3000.0]), 200)
     os.kill(process.pid, number)
     wait_for(lambda: fake.caps_mhz == [3000.0, 3000.0] and machine.driver.gpu(0).settings() == BEFORE)
-    process.communicate()
+    stdout, stderr = process.communicate(timeout=60)
+    if number == signal.SIGINT:
+        assert process.returncode == 130, stderr
+        assert "nothing is kept" in stderr and "cut off" in stdout and "Traceback" not in stderr
+    assert not list((machine.folder / "profiles").glob("tuned/*.json"))
     wait_for(lambda: not list((machine.folder / "state").glob("*.json")))
 
 

@@ -36,7 +36,7 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
 def test_profiles_are_searched_alone_and_with_the_other_knobs(machine: Machine) -> None:
     machine.jobs(COMPUTES)
     default = "compute+profile_40"
-    alone = machine.run("tune", "jobs.yaml", "--knobs", "power_profile", "--budget", "8", "--json")
+    alone = machine.run("tune", "jobs.yaml", "--knobs", "power_profile", "--budget", "4", "--json")
     assert alone.returncode == 0, alone.stderr
     tuned = json.loads(alone.stdout)
     (knob,) = tuned["knobs"]
@@ -49,7 +49,7 @@ def test_profiles_are_searched_alone_and_with_the_other_knobs(machine: Machine) 
     assert kept.best is not None and kept.saved_against_default is not None and kept.saved_against_default >= 0.0
     assert default in alone.stderr, "the lines of the search show the profiles by name"
 
-    every = machine.run("tune", "jobs.yaml", "--budget", "5")
+    every = machine.run("tune", "jobs.yaml", "--budget", "2")
     assert every.returncode == 0, every.stderr
     assert "power_profile" in every.stdout and "gpu_clock" in every.stdout and default in every.stdout
 

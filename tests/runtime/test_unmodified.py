@@ -119,107 +119,125 @@ def test_what_a_script_has_not_closed_is_written(tmp_path: Path, ways: tuple[str
         assert done.job(job["name"])["error"] == "exit code 1: at the end: as it should be"
 
 
-def test_two_unseeded_copies_draw_different_numbers(tmp_path: Path) -> None:
-    scripts = copy_of_scripts(tmp_path)
-    done = run(tmp_path, *({"name": name, "script": str(scripts / "unseeded.py")} for name in ("one", "two")))
-    one, two = done.log("one").splitlines(), done.log("two").splitlines()
+ATTEMPTS = """
+import os, sys
+print(os.environ["ECOSHARE_ATTEMPT"], os.environ["ECOSHARE_JOB"], sys.argv[1:])
+sys.exit(0 if "--resume" in sys.argv else 7)
+"""
+
+LOOP = """
+import ecoshare, torch
+w = torch.ones(4)
+for step in range(25):
+    w = w * 0.5
+    ecoshare.iteration()
+print(w.sum().item())
+"""
+
+LATE = """
+import threading, torch
+def train():
+    threading.main_thread().join()
+    model = torch.nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(20):
+        model(torch.ones(4)).sum().backward()
+        optimizer.step()
+    print("trained")
+threading.Thread(target=train).start()
+"""
+
+MINE = ("core", "json", "messages", "tuner", "turn")
+"""Modules of ours, and one of the standard library, which a script has beside it, too."""
+
+BESIDE = """
+import core, json, messages, tuner, turn
+print(core.mine, json.mine, messages.mine, tuner.mine, turn.mine)
+"""
+
+MODULE = """
+import sys
+from . import other
+print(__name__, other.value, sys.argv[1:], __spec__.name)
+"""
+
+SHOWS = """
+import os
+print(os.environ["TOKEN"] == "hunter2", os.environ.get("GOMP" + "_SPINCOUNT"))
+"""
+"""The name is not written out: a script that names it is given an interpreter of its own."""
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    """Run of small scripts, each in a folder of its own."""
+    folder = tmp_path_factory.mktemp("small")
+    unseeded = str(copy_of_scripts(folder) / "unseeded.py")
+    files = {"again/train.py": ATTEMPTS, "loop/train.py": LOOP, "late/train.py": LATE, "shows/train.py": SHOWS}
+    files |= {"beside/train.py": BESIDE, **{f"beside/{name}.py": f"mine = {name!r}\n" for name in MINE}}
+    files |= {"module/pkg/train.py": MODULE, "module/pkg/other.py": "value = 3\n", "module/pkg/__init__.py": ""}
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    jobs: list[dict[str, Any]] = [{"name": name, "script": unseeded} for name in ("one", "two")]
+    jobs.append({"name": "again", "args": ["x"], "resume_args": ["--resume"], "retries": 1})
+    jobs += [{"name": name, "script": "loop/train.py"} for name in ("loop", "loop-too")]
+    jobs += [{"name": "late"}, {"name": "beside"}, {"name": "shows", "env": {"TOKEN": "hunter2"}}]
+    jobs = [{"script": f"{job['name']}/train.py", **job} for job in jobs]
+    jobs.append({"name": "module", "module": "pkg.train", "args": ["x"], "cwd": "module"})
+    done = run(folder, *jobs)
+    assert done.code == 0, done.stderr
+    return done
+
+
+def test_two_unseeded_copies_draw_different_numbers(small: Finished) -> None:
+    one, two = small.log("one").splitlines(), small.log("two").splitlines()
     assert len(one) == len(two) > 3
     assert not set(one) & set(two)
 
 
-def test_a_job_is_told_its_attempt_and_gets_its_resume_arguments(tmp_path: Path) -> None:
-    script = tmp_path / "again.py"
-    script.write_text(
-        "import os, sys\n"
-        "print(os.environ['ECOSHARE_ATTEMPT'], os.environ['ECOSHARE_JOB'], sys.argv[1:])\n"
-        "sys.exit(0 if '--resume' in sys.argv else 7)\n"
-    )
-    done = run(tmp_path, {"name": "a", "script": "again.py", "args": ["x"], "resume_args": ["--resume"], "retries": 1})
-    assert done.code == 0
-    assert done.log("a") == b"2 a ['x', '--resume']\n"
-    assert (done.folder / "jobs/a/stdout.attempt-1.log").read_bytes() == b"1 a ['x']\n"
-    assert done.job("a")["attempts"] == 2
+def test_a_job_is_told_its_attempt_and_gets_its_resume_arguments(small: Finished) -> None:
+    assert small.log("again") == b"2 again ['x', '--resume']\n"
+    assert (small.folder / "jobs/again/stdout.attempt-1.log").read_bytes() == b"1 again ['x']\n"
+    assert small.job("again")["attempts"] == 2
 
 
-def test_a_script_may_say_itself_where_an_iteration_ends(tmp_path: Path) -> None:
-    (tmp_path / "loop.py").write_text(
-        "import ecoshare, torch\n"
-        "w = torch.ones(4)\n"
-        "for step in range(25):\n"
-        "    w = w * 0.5\n"
-        "    ecoshare.iteration()\n"
-        "print(w.sum().item())\n"
-    )
-    done = run(tmp_path, {"name": "a", "script": "loop.py"}, {"name": "b", "script": "loop.py"})
-    assert [done.job(name)["iterations"] for name in "ab"] == [25, 25]
-    assert done.log("a") == alone(tmp_path / "loop.py", (), tmp_path)[1]
+def test_a_script_may_say_itself_where_an_iteration_ends(small: Finished, tmp_path: Path) -> None:
+    assert [small.job(name)["iterations"] for name in ("loop", "loop-too")] == [25, 25]
+    (tmp_path / "loop.py").write_text(LOOP)
+    assert small.log("loop") == alone(tmp_path / "loop.py", (), tmp_path)[1]
 
 
-def test_iterations_in_a_thread_that_outlives_the_main_code_are_counted(tmp_path: Path) -> None:
-    (tmp_path / "late.py").write_text(
-        "import threading, torch\n"
-        "def train():\n"
-        "    threading.main_thread().join()\n"
-        "    model = torch.nn.Linear(4, 4)\n"
-        "    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
-        "    for _ in range(20):\n"
-        "        model(torch.ones(4)).sum().backward()\n"
-        "        optimizer.step()\n"
-        "    print('trained')\n"
-        "threading.Thread(target=train).start()\n"
-    )
-    done = run(tmp_path, {"name": "a", "script": "late.py"})
-    assert done.job("a")["iterations"] == 20
-    assert done.log("a") == b"trained\n"
+def test_iterations_in_a_thread_that_outlives_the_main_code_are_counted(small: Finished) -> None:
+    assert small.job("late")["iterations"] == 20
+    assert small.log("late") == b"trained\n"
 
 
-def test_modules_beside_the_script_win_over_ours_and_the_librarys(tmp_path: Path) -> None:
-    for name in ("json", "core", "tuner", "messages", "turn"):
-        (tmp_path / f"{name}.py").write_text(f"mine = {name!r}\n")
-    (tmp_path / "train.py").write_text(
-        "import core, json, messages, tuner, turn\nprint(core.mine, json.mine, messages.mine, tuner.mine, turn.mine)\n"
-    )
-    done = run(tmp_path, {"name": "a", "script": "train.py"})
-    assert done.log("a") == b"core json messages tuner turn\n"
+def test_modules_beside_the_script_win_over_ours_and_the_librarys(small: Finished) -> None:
+    assert small.log("beside") == b"core json messages tuner turn\n"
 
 
-def test_a_module_is_run_as_python_m_would(tmp_path: Path) -> None:
-    package = tmp_path / "pkg"
-    package.mkdir()
-    (package / "__init__.py").write_text("")
-    (package / "other.py").write_text("value = 3\n")
-    (package / "train.py").write_text(
-        "import sys\nfrom . import other\nprint(__name__, other.value, sys.argv[1:], __spec__.name)\n"
-    )
-    done = run(tmp_path, {"name": "a", "module": "pkg.train", "args": ["x"]})
-    assert done.log("a") == b"__main__ 3 ['x'] pkg.train\n"
+def test_a_module_is_run_as_python_m_would(small: Finished) -> None:
+    assert small.log("module") == b"__main__ 3 ['x'] pkg.train\n"
 
 
-def test_environment_of_a_job_reaches_it_and_no_file(tmp_path: Path) -> None:
-    # The name is not written out: a script that names it is given an interpreter of its own.
-    (tmp_path / "show.py").write_text(
-        "import os\nprint(os.environ['TOKEN'] == 'hunter2', os.environ.get('GOMP' + '_SPINCOUNT'))\n"
-    )
-    done = run(tmp_path, {"name": "a", "script": "show.py", "env": {"TOKEN": "hunter2"}})
-    assert done.log("a") == b"True None\n"
-    for path in done.folder.rglob("*"):
+def test_environment_of_a_job_reaches_it_and_no_file(small: Finished) -> None:
+    assert small.log("shows") == b"True None\n"
+    for path in small.folder.rglob("*"):
         assert not path.is_file() or b"hunter2" not in path.read_bytes(), path
-    assert done.folder.resolve().stat().st_mode & 0o777 == 0o700
+    assert small.folder.resolve().stat().st_mode & 0o777 == 0o700
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "keys",
-    [
-        {"isolation": "fresh"},
-        {"python": sys.executable},
-        {"env": {"OMP_NUM_THREADS": "1"}},
-    ],
-    ids=["isolation", "python", "env"],
-)
-def test_a_fresh_interpreter_gives_the_same(tmp_path: Path, keys: dict[str, Any]) -> None:
+def test_a_fresh_interpreter_gives_the_same(tmp_path: Path) -> None:
     scripts = copy_of_scripts(tmp_path)
-    job = {"name": "a", "script": str(scripts / "validation.py"), **keys}
-    done = run(tmp_path, job, {"name": "b", "script": str(scripts / "several_optimizers.py")})
-    assert done.log("a") == alone(scripts / "validation.py", (), scripts, **keys.get("env", {}))[1]
-    assert done.job("a")["iterations"] == 12
+    ways: dict[str, dict[str, Any]] = {
+        "isolation": {"isolation": "fresh"},
+        "python": {"python": sys.executable},
+        "env": {"env": {"OMP_NUM_THREADS": "1"}},
+    }
+    jobs = [{"name": name, "script": str(scripts / "validation.py"), **keys} for name, keys in ways.items()]
+    done = run(tmp_path, *jobs, {"name": "forked", "script": str(scripts / "several_optimizers.py")})
+    for name, keys in ways.items():
+        assert done.log(name) == alone(scripts / "validation.py", (), scripts, **keys.get("env", {}))[1], name
+        assert done.job(name)["iterations"] == 12

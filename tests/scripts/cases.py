@@ -165,10 +165,7 @@ CASES: tuple[Case, ...] = (
     Case("regression_compiled_eager", "regression.py", ("--backend", "eager"), iterations=24),
     Case("regression_step_eager", "regression.py", ("--backend", "eager", "--step"), iterations=24),
     Case("regression_compiled", "regression.py", ("--backend", "inductor"), iterations=24, needs_compiler=True),
-    Case("compiled", "compiled.py", iterations=10, needs_compiler=True),
     Case("compiled_step", "compiled_step.py", iterations=10, needs_compiler=True),
-    Case("compiled_step_apart", "compiled_step.py", ("--apart",), iterations=10, needs_compiler=True),
-    Case("compiled_method", "compiled_method.py", iterations=10, needs_compiler=True),
     # Loader workers and checkpoints.
     Case("workers", "workers.py", iterations=16, note="forwards in the workers do not count"),
     Case(

@@ -61,20 +61,21 @@ def contract(policy: object, options: tuple[tuple[str, float], ...] = ()) -> Pol
 QUICK = {"max-min"}
 """Policy with rounds in the quick tests; the others are among the slow tests."""
 
-EACH = [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in own_names()]
+
+class OwnContract(PolicyContract):
+    """Contract of a policy of ecoshare's own, with small options and as it is."""
+
+    def test_it_keeps_the_contract_without_options(self) -> None:
+        contract(self.policy).test_every_job_ends()
 
 
-@pytest.mark.parametrize("check", CHECKS)
-@pytest.mark.parametrize("policy", EACH)
-def test_our_own_keep_it(policy: str, check: str) -> None:
+for policy in own_names():
     small = {**SMALL, **JOULES} if policy == "least-energy" else SMALL
     options = tuple((name, small[name]) for name in named(policy).options if name in small)
-    getattr(contract(policy, options), check)()
-
-
-@pytest.mark.parametrize("policy", EACH)
-def test_our_own_keep_it_as_they_are(policy: str) -> None:
-    contract(policy).test_every_job_ends()
+    title = f"Test{policy.title().replace('-', '')}"  # a class each: the tests of one share its simulations
+    globals()[title] = type(title, (OwnContract,), {"policy": policy, "options": options})
+    if policy not in QUICK:
+        pytest.mark.slow(globals()[title])
 
 
 class Aging(Fifo):
@@ -282,7 +283,13 @@ def test_what_is_wrong_is_told(policy: object, check: str, words: str) -> None:
         getattr(contract(policy), check)()
 
 
-@pytest.mark.parametrize(("policy", "check"), [(Aging, WAITING), (Nan, COMPARABLE), (Drifting, DRIFT)])
+@pytest.mark.parametrize(
+    ("policy", "check"),
+    [
+        (Nan, COMPARABLE),
+        *(pytest.param(*each, marks=pytest.mark.slow) for each in ((Aging, WAITING), (Drifting, DRIFT))),
+    ],
+)
 def test_nothing_else_is_blamed(policy: object, check: str) -> None:
     for other in CHECKS:
         if other not in (check, FRESH):  # a process of it would only repeat the message
@@ -339,6 +346,7 @@ def test_the_names_of_policies_are_as_before() -> None:
     assert before == known_names()
 
 
+@pytest.mark.slow
 def test_an_entry_point_that_cannot_be_loaded_is_told(installed: dict[str, str]) -> None:
     Path(installed["HERE"], "patience.py").write_text("import no_such_module\n")
     done = run(installed, *COLD, "simulate", "--generate", "sweep", "--policy", "patience")

@@ -202,7 +202,7 @@ def test_the_option_is_read_and_refused_where_it_is_of_no_use(tmp_path: Path) ->
 
 
 @needs_data
-@pytest.mark.parametrize("gpus", [1, 2, 4])
+@pytest.mark.parametrize("gpus", [2, *(pytest.param(each, marks=pytest.mark.slow) for each in (1, 4))])
 def test_trials_are_no_worse_than_packing_always_or_never(gpus: int) -> None:
     """Thirty jobs of Gavel, with pairs that gain by half on average; a fifth of the pairs lose."""
     speeds = data("gavel", "simulation_throughputs.json")
@@ -230,6 +230,7 @@ def test_one_gpu_is_about_as_well_used_as_by_gavels_own_gandiva() -> None:
     assert ours.makespan_s == pytest.approx(theirs["total_duration_s"], rel=0.05)
 
 
+@pytest.mark.slow
 class TestContractWithTrials(PolicyContract):
     """Trials are short, and the default gain of two beside each other, 1.36, is not enough."""
 

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ecoshare.core.turns import WAIT_PER_JOB_S
@@ -91,7 +91,6 @@ targets = st.floats(0.02, 0.3)
 loads = st.builds(lambda *each: each, rates, answers, targets)
 
 
-@settings(max_examples=40)
 @given(st.lists(loads, min_size=1, max_size=3), st.floats(0.002, 0.06), st.sampled_from([0.0, 0.3]))
 def test_turns_keep_their_rules(
     given_loads: list[tuple[float, float, float]], iteration_s: float, spread: float
