@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
@@ -44,14 +45,13 @@ class QueueClient:
         Raises:
             UnfitEnvironment: The queue is not up.
         """
-        if not self.folder.is_up():
-            raise self._not_up()
         try:
             address = self._open.enter_context(socket_address(self.folder.socket))
         except OSError as error:
             raise self._not_up() from error
+        self._reach(address)
         times = httpx.Timeout(_ANSWER_S, connect=_CONNECT_S)
-        transport = httpx.HTTPTransport(uds=address, retries=3)
+        transport = httpx.HTTPTransport(uds=address)
         self._http = self._open.enter_context(
             httpx.Client(transport=transport, base_url="http://queue", timeout=times, trust_env=False)
         )
@@ -62,6 +62,23 @@ class QueueClient:
     ) -> None:
         """Close the connection."""
         self._open.close()
+
+    def _reach(self, address: str) -> None:
+        """Wait until the queue takes connections, which a queue that opens does not do at once.
+
+        Raises:
+            UnfitEnvironment: The queue is not up, or takes none.
+        """
+        until_s = time.monotonic() + _CONNECT_S
+        while self.folder.is_up():
+            with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+                probe.settimeout(_CONNECT_S)
+                probe.connect(address)
+                return
+            if time.monotonic() > until_s:
+                raise UnfitEnvironment(f"the queue {self.folder.name!r} does not answer")
+            time.sleep(_LOOK_S)
+        raise self._not_up()
 
     def _not_up(self) -> UnfitEnvironment:
         option = self.folder.option

@@ -93,8 +93,8 @@ def test_a_job_is_cancelled_held_and_released_and_another_may_wait_for_it(up: Se
     up.waits("unwanted")
     up.waits("after-it", "--after", "unwanted")
     up.begun("unwanted")
-    assert up.ask("cancel", "unwanted").returncode == 0
-    assert up.ask("wait", "unwanted").returncode == 143
+    assert up.ask("cancel", "unwanted", "--now").returncode == 0
+    assert up.ask("wait", "unwanted").returncode == 137
     assert up.queue.wait("after-it")[0].reason == "unwanted was cancelled, and had to complete first"
     assert "after-it, unwanted have ended already" in up.ask("cancel", "after-it", "unwanted").stderr
 
