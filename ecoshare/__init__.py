@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from ecoshare.api.profile_script import ProfileRequest as ProfileRequest
     from ecoshare.api.profile_script import ProfileResult as ProfileResult
     from ecoshare.api.profile_script import profile as profile
+    from ecoshare.api.queue_client import Queue as Queue
+    from ecoshare.api.queue_up import UpRequest as UpRequest
+    from ecoshare.api.queue_up import up as up
     from ecoshare.api.replay_search import ReplayRequest as ReplayRequest
     from ecoshare.api.replay_search import ReplayResult as ReplayResult
     from ecoshare.api.replay_search import replay as replay
@@ -38,6 +41,8 @@ __version__ = "0.1.0"
 
 _API = {
     "api.profile_script": ("ProfileRequest", "ProfileResult", "profile"),
+    "api.queue_client": ("Queue",),
+    "api.queue_up": ("UpRequest", "up"),
     "api.replay_search": ("ReplayRequest", "ReplayResult", "replay"),
     "api.run_jobs": ("ResumeRequest", "RunRequest", "plan", "resume", "run"),
     "api.run_result": ("RunResult",),

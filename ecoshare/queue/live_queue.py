@@ -35,7 +35,8 @@ from ecoshare.core.events import (
 from ecoshare.core.records import Job
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.states import JobState
-from ecoshare.errors import UsageError, did_you_mean
+from ecoshare.errors import EcoshareError, UsageError, did_you_mean
+from ecoshare.jobs.load import LoadedJobs
 from ecoshare.jobs.sweep import sweep_of
 from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.queue.documents import EndingKind, Submission, Submitted
@@ -198,11 +199,15 @@ class LiveQueue:
             if before := await asyncio.to_thread(self.table.of_submission, submission.id):
                 return Submitted(jobs=[row.name for row in before])
             self._check_open()
-            plan = await asyncio.to_thread(self._planned, submission)
-            names = [*(job.spec.name for job in plan.jobs), *(sweep.name for sweep in plan.sweeps)]
-            self._check_open()
+            loaded, plan = await asyncio.to_thread(self._planned, submission)
+            self.run.add(plan)
+            try:
+                await asyncio.to_thread(self._keep, submission, loaded, plan)
+            except EcoshareError:
+                self.run.forget(plan)
+                raise
             self.run.submit(plan)
-        return Submitted(jobs=names, notes=list(plan.notes))
+        return Submitted(jobs=[job.name for job in loaded.jobs], notes=list(plan.notes))
 
     def _check_open(self) -> None:
         if self.ending:
@@ -211,9 +216,9 @@ class LiveQueue:
                 "`ecoshare up --resume` opens it again",
             )
 
-    def _planned(self, submission: Submission) -> Plan:
-        """Plan of a submission that is new. The jobs are in the table, and beside the plan of the run, on return."""
-        run, names = self.run, self.table.names()
+    def _planned(self, submission: Submission) -> tuple[LoadedJobs, Plan]:
+        """Jobs of a submission that is new, with the names that they get, and their plan."""
+        names = self.table.names()
         loaded = loaded_jobs(submission, names)
         given = free_names([job.name for job in loaded.jobs], names, self.table.sweeps())
         loaded = renamed(loaded, given)
@@ -221,16 +226,18 @@ class LiveQueue:
         self._classes.update(job.spec.job_class for job in plan.everything)
         plan = with_environment(plan, dict.fromkeys(given.values(), inherited(submission)))
         awaited = {each for job in plan.everything for each in (*job.source.after, *job.source.after_any)}
-        plan = replace(self._only_new(plan), ended=self.table.states(awaited))
-        write_arrivals(plan.jobs, run.folder)
-        kept = ProfileStore(run.folder.profiles)
+        return loaded, replace(self._only_new(plan), ended=self.table.states(awaited))
+
+    def _keep(self, submission: Submission, loaded: LoadedJobs, plan: Plan) -> None:
+        """Write the jobs of a submission to the disk: into the run folder first, and then into the table."""
+        folder = self.run.folder
+        write_arrivals(plan.jobs, folder)
+        kept = ProfileStore(folder.profiles)
         for profile in plan.known.values():
             kept.save(profile)
-        submitted_jobs.append(run.folder.submitted, described(plan))
-        is_sweep = {job.name: job.sweep is not None for job in loaded.jobs}
-        rows = [(new, old, is_sweep[new]) for old, new in given.items()]
-        self.table.add(submission, rows, run.folder.path.name, time.time())
-        return plan
+        submitted_jobs.append(folder.submitted, described(plan))
+        rows = [(job.name, loaded.given[job.name], job.sweep is not None) for job in loaded.jobs]
+        self.table.add(submission, rows, folder.path.name, time.time())
 
     def _only_new(self, plan: Plan) -> Plan:
         """The plan without what the run knows already of earlier runs."""

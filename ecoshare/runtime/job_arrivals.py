@@ -67,6 +67,13 @@ class Arrivals:
             if job.spec.sweep:  # trials of earlier sessions that run again
                 self._sweeping.add(job)
 
+    def forget(self, plan: Plan) -> None:
+        """Forget the jobs and sweeps of a plan that were added and will not be submitted."""
+        for sweep in plan.sweeps:
+            del self.sweeps[sweep.name]
+        for job in plan.jobs:
+            del self._jobs[job.spec.name]
+
     def submit(self, plan: Plan, from_s: float = 0.0) -> None:
         """Let each sweep and job of a plan that was added arrive as soon as it may.
 

@@ -75,17 +75,27 @@ class OpenRun:
     view: Callable[[], RunView]
     ask_to_stop: Callable[[], None]
 
-    def submit(self, plan: Plan) -> None:
-        """Let the jobs and sweeps of a plan come.
+    def add(self, plan: Plan) -> None:
+        """Add the jobs and sweeps of a plan, which come once they are submitted.
 
         Args:
-            plan: Plan of jobs and sweeps that the run has not had, on its devices. Profiles and measurements of
-                earlier runs that it has are used, too.
+            plan: Plan of jobs and sweeps that the run has not had, on its devices.
 
         Raises:
             UsageError: The sampler of a sweep cannot be made.
         """
         self.arrivals.add(plan)
+
+    def forget(self, plan: Plan) -> None:
+        """Forget the jobs and sweeps of a plan that were added and will not be submitted."""
+        self.arrivals.forget(plan)
+
+    def submit(self, plan: Plan) -> None:
+        """Let the jobs and sweeps of a plan that was added come.
+
+        Args:
+            plan: The plan. Profiles and measurements of earlier runs that it has are used, too.
+        """
         self.plan.known.update(plan.known)
         if plan.known_settings or plan.colocations or plan.known_responses:
             self.tell(
