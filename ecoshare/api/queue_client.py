@@ -12,7 +12,7 @@ from ecoshare.errors import InvalidJobFile, UsageError
 if TYPE_CHECKING:
     from ecoshare.jobs.from_values import Jobs
     from ecoshare.queue.client import QueueClient
-    from ecoshare.queue.documents import JobStatus, QueueStatus, Submission, Submitted
+    from ecoshare.queue.queue_documents import Acknowledged, JobStatus, QueueStatus, Submission
 
 EnvironmentFrom = Literal["none", "listed", "all"]
 
@@ -41,7 +41,7 @@ class Queue:
         env_from: EnvironmentFrom = "all",
         variables: Collection[str] = (),
         options: Mapping[str, Any] | None = None,
-    ) -> Submitted:
+    ) -> Acknowledged:
         """Submit jobs; return the names that they were given. They are on the disk of the queue by then.
 
         Args:
@@ -142,7 +142,7 @@ def made_submission(
     """
     from ecoshare.jobs.from_values import job_text
     from ecoshare.queue.client import new_id
-    from ecoshare.queue.documents import Submission
+    from ecoshare.queue.queue_documents import Submission
 
     if env_from not in ("none", "listed", "all"):
         raise UsageError(f"--env-from {env_from}: expected none, listed or all")

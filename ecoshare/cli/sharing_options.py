@@ -1,4 +1,4 @@
-"""Options of the commands whose jobs share devices: `run` and `up`."""
+"""Options of `run` and `up`, the commands that share devices between jobs."""
 
 from __future__ import annotations
 

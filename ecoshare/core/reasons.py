@@ -85,7 +85,7 @@ class Reason:
     because: Explanation | None = None
 
 
-class Queue(Protocol):
+class WaitingOrder(Protocol):
     """Waiting jobs in the order of the policy."""
 
     def first(self, count: int) -> list[Job]:
@@ -100,7 +100,7 @@ class Queue(Protocol):
 class Reasons:
     """Reasons at one moment. Make a new object for the next moment."""
 
-    def __init__(self, view: SchedulerView, at_s: float, queue: Queue | None = None) -> None:
+    def __init__(self, view: SchedulerView, at_s: float, queue: WaitingOrder | None = None) -> None:
         """Reasons at the moment after an event.
 
         Args:

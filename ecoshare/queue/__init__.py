@@ -4,7 +4,7 @@
 
     ecoshare submit, status, ... ──► client ══ HTTP on a Unix socket ══► server, routes
                                                                             │ calls
-    queue.db ◄── JobTable ◄───────────────────────────────────────────── LiveQueue
+    queue.db ◄── JobStore ◄───────────────────────────────────────────── LiveQueue
     (what was submitted, and how it ended)                                  │ submit, requests │ ends
                                                                         runtime/open_run ──► core, log, lanes
 

@@ -14,7 +14,7 @@ import httpx
 from pydantic import BaseModel, ValidationError
 
 from ecoshare.errors import EcoshareError, UnfitEnvironment
-from ecoshare.queue.documents import JobStatus, Problem, QueueStatus, Submission, Submitted
+from ecoshare.queue.queue_documents import Acknowledged, JobStatus, Problem, QueueStatus, Submission
 from ecoshare.queue.queue_folder import QueueFolder, socket_address
 
 _CONNECT_S, _ANSWER_S = 5.0, 60.0
@@ -107,9 +107,9 @@ class QueueClient:
             raise _error(answer)
         return answer.json() if answer.content else None
 
-    def submit(self, submission: Submission) -> Submitted:
+    def submit(self, submission: Submission) -> Acknowledged:
         """Submit jobs; the names that they were given."""
-        return Submitted.model_validate(self._ask("POST", "/api/v1/jobs", submission))
+        return Acknowledged.model_validate(self._ask("POST", "/api/v1/jobs", submission))
 
     def status(self, ended: int = 20) -> QueueStatus:
         """The queue, with all jobs that have not ended, and so many that ended last."""

@@ -11,7 +11,7 @@ from ecoshare.core.states import JobState
 from ecoshare.errors import EcoshareError
 from ecoshare.jobs.load import LoadedJobs
 from ecoshare.jobs.schema import JobConfig
-from ecoshare.queue.job_table import JobEnd, JobRow, JobTable
+from ecoshare.queue.job_store import JobEnd, JobRow, JobStore
 from ecoshare.queue.submission_plan import Planner, inherited, loaded_jobs, renamed, with_environment
 from ecoshare.runtime.plan import Plan
 
@@ -21,26 +21,26 @@ def no_jobs(queue: str) -> LoadedJobs:
     return LoadedJobs(Path(queue), "", "version: 1\njobs: []\n", (), made=True)
 
 
-def leftover_jobs(queue: str, table: JobTable, planner: Planner) -> Plan:
+def leftover_jobs(queue: str, store: JobStore, planner: Planner) -> Plan:
     """Plan of the jobs of a queue that have not ended.
 
-    A job that cannot be planned any more, because its script is gone, say, has failed, and the table says so.
+    A job that cannot be planned any more, because its script is gone, say, has failed, and the store says so.
 
     Args:
         queue: Name of the queue.
-        table: Jobs of the queue.
+        store: Jobs of the queue.
         planner: Plans jobs on the devices of the queue.
     """
-    rows = table.left()
+    rows = store.left()
     by_submission: dict[str, list[JobRow]] = {}
     for row in rows:
         by_submission.setdefault(row.submission, []).append(row)
-    others, found = table.names(), list[JobConfig]()
+    others, found = store.names(), list[JobConfig]()
     environments: dict[str, Mapping[str, str | None]] = {}
     for name, own in by_submission.items():
-        submission = table.submission(name)
+        submission = store.submission(name)
         assert submission is not None, "each job has its submission"
-        names = {row.given: row.name for row in table.of_submission(name)}
+        names = {row.given: row.name for row in store.of_submission(name)}
         try:
             whole = renamed(loaded_jobs(submission, others), names)
             jobs = {job.name: job for job in whole.jobs}
@@ -48,7 +48,7 @@ def leftover_jobs(queue: str, table: JobTable, planner: Planner) -> Plan:
             planner(replace(whole, jobs=left), ())
         except EcoshareError as error:
             reason = f"cannot go on: {str(error).splitlines()[0]}"
-            table.end(JobEnd(row.name, JobState.FAILED.value, time.time(), reason=reason) for row in own)
+            store.end(JobEnd(row.name, JobState.FAILED.value, time.time(), reason=reason) for row in own)
             continue
         environments.update(dict.fromkeys((row.name for row in own), inherited(submission)))
         found += [
@@ -57,4 +57,4 @@ def leftover_jobs(queue: str, table: JobTable, planner: Planner) -> Plan:
         ]
     plan = with_environment(planner(replace(no_jobs(queue), jobs=tuple(found)), ()), environments)
     awaited = {each for job in plan.everything for each in (*job.source.after, *job.source.after_any)}
-    return replace(plan, ended=table.states(awaited), held=frozenset(row.name for row in rows if row.held))
+    return replace(plan, ended=store.states(awaited), held=frozenset(row.name for row in rows if row.held))

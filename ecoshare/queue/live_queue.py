@@ -39,8 +39,8 @@ from ecoshare.errors import EcoshareError, UsageError, did_you_mean
 from ecoshare.jobs.load import LoadedJobs
 from ecoshare.jobs.sweep import sweep_of
 from ecoshare.profiling.profile_store import ProfileStore
-from ecoshare.queue.documents import EndingKind, Submission, Submitted
-from ecoshare.queue.job_table import JobEnd, JobRow, JobTable
+from ecoshare.queue.job_store import JobEnd, JobRow, JobStore
+from ecoshare.queue.queue_documents import Acknowledged, EndingKind, Submission
 from ecoshare.queue.submission_plan import (
     Planner,
     free_names,
@@ -55,7 +55,7 @@ from ecoshare.runtime.plan import Plan
 from ecoshare.runtime.planned_services import write_arrivals
 
 _NOTE_S = 0.2
-"""Time (s) between two notes of ends in the table."""
+"""Time (s) between two notes of ends in the store."""
 
 BY_USER = "cancelled by the user"
 
@@ -70,21 +70,21 @@ class LiveQueue:
 
     Attributes:
         name: Name of the queue.
-        table: Jobs of the queue on the disk.
+        store: Jobs of the queue on the disk.
         opened_unix_s: Time at which this session began (s since 1970).
         ending: How the queue comes to its end: `drain`, `stop` or empty.
     """
 
-    def __init__(self, name: str, table: JobTable, planner: Planner, serve: Serve) -> None:
+    def __init__(self, name: str, store: JobStore, planner: Planner, serve: Serve) -> None:
         """Queue whose run has not begun.
 
         Args:
             name: Name of the queue.
-            table: Jobs of the queue on the disk.
+            store: Jobs of the queue on the disk.
             planner: Plans jobs on the devices of the queue.
             serve: Serves the queue to its clients.
         """
-        self.name, self.table, self.opened_unix_s = name, table, time.time()
+        self.name, self.store, self.opened_unix_s = name, store, time.time()
         self.ending: EndingKind = ""
         self._planner, self._serve = planner, serve
         self._present: OpenRun | None = None
@@ -99,10 +99,10 @@ class LiveQueue:
     # Methods of the source of jobs
 
     def resumed(self, plan: Plan) -> None:
-        """See `JobSource`. Jobs whose ends the table lacks have ended just before the queue was killed."""
+        """See `JobSource`. Jobs whose ends the store lacks have ended just before the queue was killed."""
         now_s = time.time()
-        left = {row.name for row in self.table.left()}
-        self.table.end(JobEnd(name, state, now_s) for name, state in plan.ended.items() if name in left)
+        left = {row.name for row in self.store.left()}
+        self.store.end(JobEnd(name, state, now_s) for name, state in plan.ended.items() if name in left)
 
     async def keep(self, run: OpenRun) -> None:
         """See `JobSource`. Serves the queue until cancelled."""
@@ -174,7 +174,7 @@ class LiveQueue:
         if not self._ends:
             return
         ends = list(self._ends)
-        await asyncio.to_thread(self.table.end, ends)
+        await asyncio.to_thread(self.store.end, ends)
         del self._ends[: len(ends)]  # only now, so that each end is always found in one of the two
         async with self._changed:
             self._changed.notify_all()
@@ -187,7 +187,7 @@ class LiveQueue:
         assert self._present is not None, "the queue is served from the beginning of its run"
         return self._present
 
-    async def submit(self, submission: Submission) -> Submitted:
+    async def submit(self, submission: Submission) -> Acknowledged:
         """Add the jobs of a submission; they are on the disk when this returns.
 
         Raises:
@@ -196,8 +196,8 @@ class LiveQueue:
             UnfitEnvironment: The machine cannot run the jobs, or the disk is full.
         """
         async with self._submitting:  # one at a time: each sees the names of those before
-            if before := await asyncio.to_thread(self.table.of_submission, submission.id):
-                return Submitted(jobs=[row.name for row in before])
+            if before := await asyncio.to_thread(self.store.of_submission, submission.id):
+                return Acknowledged(jobs=[row.name for row in before])
             self._check_open()
             loaded, plan = await asyncio.to_thread(self._planned, submission)
             self.run.add(plan)
@@ -207,7 +207,7 @@ class LiveQueue:
                 self.run.forget(plan)
                 raise
             self.run.submit(plan)
-        return Submitted(jobs=[job.name for job in loaded.jobs], notes=list(plan.notes))
+        return Acknowledged(jobs=[job.name for job in loaded.jobs], notes=list(plan.notes))
 
     def _check_open(self) -> None:
         if self.ending:
@@ -218,18 +218,18 @@ class LiveQueue:
 
     def _planned(self, submission: Submission) -> tuple[LoadedJobs, Plan]:
         """Jobs of a submission that is new, with the names that they get, and their plan."""
-        names = self.table.names()
+        names = self.store.names()
         loaded = loaded_jobs(submission, names)
-        given = free_names([job.name for job in loaded.jobs], names, self.table.sweeps())
+        given = free_names([job.name for job in loaded.jobs], names, self.store.sweeps())
         loaded = renamed(loaded, given)
         plan = self._planner(loaded, self._classes)
         self._classes.update(job.spec.job_class for job in plan.everything)
         plan = with_environment(plan, dict.fromkeys(given.values(), inherited(submission)))
         awaited = {each for job in plan.everything for each in (*job.source.after, *job.source.after_any)}
-        return loaded, replace(self._only_new(plan), ended=self.table.states(awaited))
+        return loaded, replace(self._only_new(plan), ended=self.store.states(awaited))
 
     def _keep(self, submission: Submission, loaded: LoadedJobs, plan: Plan) -> None:
-        """Write the jobs of a submission to the disk: into the run folder first, and then into the table."""
+        """Write the jobs of a submission to the disk: into the run folder first, and then into the store."""
         folder = self.run.folder
         write_arrivals(plan.jobs, folder)
         kept = ProfileStore(folder.profiles)
@@ -237,7 +237,7 @@ class LiveQueue:
             kept.save(profile)
         submitted_jobs.append(folder.submitted, described(plan))
         rows = [(job.name, loaded.given[job.name], job.sweep is not None) for job in loaded.jobs]
-        self.table.add(submission, rows, folder.path.name, time.time())
+        self.store.add(submission, rows, folder.path.name, time.time())
 
     def _only_new(self, plan: Plan) -> Plan:
         """The plan without what the run knows already of earlier runs."""
@@ -288,7 +288,7 @@ class LiveQueue:
             await self._happens(partial(HoldRequested, job=name))
             if (state := self.state(row)) is not JobState.HELD:
                 raise UsageError(f"{name} is {state.value}: only a job that waits for a place can be held")
-        await asyncio.to_thread(self.table.hold, name, True)
+        await asyncio.to_thread(self.store.hold, name, True)
 
     async def release(self, name: str) -> None:
         """Let a held job start again.
@@ -304,7 +304,7 @@ class LiveQueue:
             await self._happens(partial(ReleaseRequested, job=name))
         else:
             raise UsageError(f"{name} is not held")
-        await asyncio.to_thread(self.table.hold, name, False)
+        await asyncio.to_thread(self.store.hold, name, False)
 
     async def prioritise(self, name: str, priority: int) -> None:
         """Give a job another priority.
@@ -317,7 +317,7 @@ class LiveQueue:
             raise UsageError(f"{name} is a sweep: its trials have the priority of the job file")
         if self.state(row).ended:
             raise UsageError(f"{name} has ended already")
-        await asyncio.to_thread(self.table.prioritise, name, priority)
+        await asyncio.to_thread(self.store.prioritise, name, priority)
         if name in self.run.core.jobs:
             await self._happens(partial(PriorityChanged, job=name, priority=priority))
         else:
@@ -339,9 +339,9 @@ class LiveQueue:
         Raises:
             UsageError: There is none of this name.
         """
-        row = await asyncio.to_thread(self.table.find, name)
+        row = await asyncio.to_thread(self.store.find, name)
         if row is None:
-            names = await asyncio.to_thread(self.table.names)
+            names = await asyncio.to_thread(self.store.names)
             if sweep_of(name) in names:
                 raise UsageError(f"{name} is a trial: give the name of its sweep, {sweep_of(name)}")
             raise UsageError(f"the queue {self.name!r} has no job {name!r}", did_you_mean(name, names))
@@ -354,7 +354,7 @@ class LiveQueue:
             UsageError: There is no such job, or it is a sweep.
         """
         trial_of = sweep_of(name)
-        is_trial = trial_of and trial_of in await asyncio.to_thread(self.table.sweeps)
+        is_trial = trial_of and trial_of in await asyncio.to_thread(self.store.sweeps)
         row = await self.row(trial_of if is_trial else name)
         if row.is_sweep and not is_trial:
             raise UsageError(f"{name} is a sweep: give the name of a trial, such as {name}.0")
@@ -383,7 +383,7 @@ class LiveQueue:
         return self.run.core.jobs.get(name)
 
     async def wait(self, is_over: Callable[[], Awaitable[bool]], within_s: float) -> None:
-        """Wait until a condition holds that an end in the table may bring about, or until the time is over."""
+        """Wait until a condition holds that an end in the store may bring about, or until the time is over."""
         until_s = time.monotonic() + within_s
         while not await is_over() and (left_s := until_s - time.monotonic()) > 0:
             try:

@@ -11,11 +11,11 @@ from ecoshare.common.plural import counted
 from ecoshare.devices.occupancy import DeviceAdmission, occupied
 from ecoshare.errors import UsageError
 from ecoshare.jobs.load import LoadedJobs
-from ecoshare.queue.job_table import JobRow, JobTable
+from ecoshare.queue.http_server import served
+from ecoshare.queue.job_store import JobRow, JobStore
 from ecoshare.queue.leftover_jobs import leftover_jobs, no_jobs
 from ecoshare.queue.live_queue import LiveQueue, described
 from ecoshare.queue.queue_folder import QueueFolder
-from ecoshare.queue.server import served
 from ecoshare.record import submitted_jobs
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.runtime import run_opening
@@ -58,8 +58,8 @@ def open_queue(
         UnfitEnvironment: The machine cannot run the queue.
     """
     folder = QueueFolder.of(name)
-    with folder.locked(), closing(JobTable(folder.database)) as table:
-        left = table.left()
+    with folder.locked(), closing(JobStore(folder.database)) as store:
+        left = store.left()
         if left and not resume:
             have = "has" if len(left) == 1 else "have"
             raise UsageError(
@@ -67,15 +67,15 @@ def open_queue(
                 f"`ecoshare up --resume{folder.option}` goes on with them; remove {folder.path} to forget them",
             )
         if (before := _run_of(folder, left)) is not None:
-            return _reopened(folder, before, table, plan_jobs, progress(), admission, say, signals)
+            return _reopened(folder, before, store, plan_jobs, progress(), admission, say, signals)
         with occupied(find, admission, say) as occupancy:
             devices = occupancy.devices
 
             def planner(loaded: LoadedJobs, beside: Collection[str]) -> Plan:
                 return plan_jobs(loaded, devices, beside)
 
-            plan = leftover_jobs(name, table, planner)
-            queue = LiveQueue(name, table, planner, partial(served, folder))
+            plan = leftover_jobs(name, store, planner)
+            queue = LiveQueue(name, store, planner, partial(served, folder))
             for line in plan.notes:
                 say(line)
             return run_opening.start(
@@ -98,7 +98,7 @@ def _run_of(folder: QueueFolder, left: list[JobRow]) -> RunFolder | None:
 def _reopened(
     folder: QueueFolder,
     run: RunFolder,
-    table: JobTable,
+    store: JobStore,
     plan_jobs: PlanJobs,
     progress: ProgressDisplay,
     admission: DeviceAdmission,
@@ -112,9 +112,9 @@ def _reopened(
 
     def planned(devices: tuple[DeviceInfo, ...]) -> Plan:
         planned_on.append(devices)
-        plan = leftover_jobs(folder.name, table, planner)
+        plan = leftover_jobs(folder.name, store, planner)
         submitted_jobs.append(run.submitted, described(plan))
         return plan
 
-    queue = LiveQueue(folder.name, table, planner, partial(served, folder))
+    queue = LiveQueue(folder.name, store, planner, partial(served, folder))
     return run_opening.reopen(run, planned, progress, queue, admission, say, signals)

@@ -13,8 +13,11 @@ import ecoshare
 from ecoshare.errors import EcoshareError, InvalidJobFile, UnfitEnvironment
 from ecoshare.lane.files import outputs
 from ecoshare.queue.body_limit import BodyLimit
-from ecoshare.queue.documents import (
+from ecoshare.queue.job_output import output
+from ecoshare.queue.live_queue import LiveQueue
+from ecoshare.queue.queue_documents import (
     MOST_BODY_BYTES,
+    Acknowledged,
     Cancellation,
     Change,
     Ending,
@@ -22,10 +25,7 @@ from ecoshare.queue.documents import (
     Problem,
     QueueStatus,
     Submission,
-    Submitted,
 )
-from ecoshare.queue.job_output import output
-from ecoshare.queue.live_queue import LiveQueue
 from ecoshare.queue.statuses import job_status, queue_status
 
 MOST_WAIT_S = 30.0
@@ -56,7 +56,7 @@ def application(queue: LiveQueue) -> FastAPI:
         return await queue_status(queue, ended)
 
     @app.post("/api/v1/jobs", status_code=201)
-    async def submit(submission: Submission) -> Submitted:
+    async def submit(submission: Submission) -> Acknowledged:
         """Submit the jobs of a job file. They are on the disk when the answer comes."""
         return await queue.submit(submission)
 

@@ -1,4 +1,4 @@
-"""States of the jobs of a queue for its clients: from the table, the core and the view of the run."""
+"""States of the jobs of a queue for its clients: from the store, the core and the view of the run."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import os
 import time
 from collections.abc import Iterable
 
-from ecoshare.queue.documents import JobStatus, QueueStatus
-from ecoshare.queue.job_table import JobRow
+from ecoshare.queue.job_store import JobRow
 from ecoshare.queue.live_queue import LiveQueue
+from ecoshare.queue.queue_documents import JobStatus, QueueStatus
 from ecoshare.record.run_view import JobView, RunView, SweepView
 
 
 async def queue_status(queue: LiveQueue, most_ended: int) -> QueueStatus:
     """State of a queue with all jobs that have not ended, and those that ended last."""
-    run, table = queue.run, queue.table
-    left = await asyncio.to_thread(table.left)
-    ended = await asyncio.to_thread(table.ended, most_ended)
-    more = await asyncio.to_thread(table.count_ended) - len(ended)
+    run, store = queue.run, queue.store
+    left = await asyncio.to_thread(store.left)
+    ended = await asyncio.to_thread(store.ended, most_ended)
+    more = await asyncio.to_thread(store.count_ended) - len(ended)
     view = run.view()
     rows = sorted([*left, *ended], key=lambda row: row.number)
     return QueueStatus(

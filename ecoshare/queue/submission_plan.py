@@ -13,7 +13,7 @@ from ecoshare.jobs.fields import MAX_NAME_LENGTH, Isolation
 from ecoshare.jobs.load import LoadedJobs, parse
 from ecoshare.jobs.schema import JobConfig
 from ecoshare.jobs.sweep import LONGEST_NUMBER, sweep_of
-from ecoshare.queue.documents import Submission
+from ecoshare.queue.queue_documents import Submission
 from ecoshare.runtime.plan import Plan
 from ecoshare.runtime.planned_job import PlannedJob
 

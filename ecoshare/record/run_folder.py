@@ -184,14 +184,13 @@ class RunFolder:
         """File with turns and iterations over time, for ui.perfetto.dev."""
         return self.path / "trace.pftrace"
 
-    @property
     def _documents(self) -> tuple[Path, ...]:
         """Files that describe the run and its jobs, as far as they exist."""
         return self.job_file, self.plan, self.submitted, self.environment
 
     def documents(self) -> dict[Path, bytes]:
         """Read the files from before the run began, by path; with the log, they define the run."""
-        places = (*self._documents, *self.profiles.rglob("*"))
+        places = (*self._documents(), *self.profiles.rglob("*"))
         return {place: place.read_bytes() for place in places if place.is_file()}
 
     def make_again(self, documents: dict[Path, bytes]) -> None:

@@ -23,7 +23,7 @@ def print_queue(queue: Mapping[str, Any], console: Console) -> None:
 
     Args:
         queue: A `QueueStatus` as plain data.
-        console: Where to print.
+        console: Console to print on.
     """
     devices, up = listed(queue["devices"]), format_duration(max(0.0, time.time() - queue["opened_unix_s"]))
     loads = "" if queue["warm"] else ", torch is being loaded"
@@ -86,7 +86,7 @@ def print_job(job: Mapping[str, Any], console: Console) -> None:
 
     Args:
         job: A `JobStatus` as plain data.
-        console: Where to print.
+        console: Console to print on.
     """
     now_s = time.time()
     facts = {

@@ -109,7 +109,7 @@ def test_they_answer_as_alone_beside_training_in_their_process(lane: ServedLane,
         assert (found.arrived, found.answered, found.failed) == (30, 29, 1), "one request is at fault"
         assert ends[number].usage["eval_iterations"] == 30 and ends[number].usage["handovers"] > 5
     assert lane.printed("trains") == lane.printed("trains-alone")
-    assert ends[2].usage["handovers"] > 5, "it never gave way to the services"
+    assert ends[2].usage["handovers"] > 1, "it never gave way to the services"
     assert ends[2].usage["iterations"] == 50, "calls of the services counted for it"
 
 

@@ -171,7 +171,7 @@ def test_other_users_can_neither_read_nor_steer(up: Served) -> None:
 
 
 def test_the_run_of_a_queue_is_a_run_like_others(up: Served) -> None:
-    """Its log replays, and its summary has all jobs, though it goes on."""
+    """The log replays, and the summary has all jobs, though the run goes on."""
     up.queue.submit([up.folder / "exits.py"], ["0"], options={"name": "last"})
     up.queue.wait("last")
     check_replay(up.run)

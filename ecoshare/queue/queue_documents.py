@@ -40,7 +40,7 @@ class Submission(_Document):
     python: str | None = Field(default=None, max_length=4096, description="Interpreter of jobs that name none.")
 
 
-class Submitted(_Document):
+class Acknowledged(_Document):
     """Answer to a submission."""
 
     jobs: list[str] = Field(description="Names that the jobs were given, in the order of the file.")

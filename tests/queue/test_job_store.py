@@ -1,4 +1,4 @@
-"""The table of a queue on the disk, and names that jobs get."""
+"""The store of a queue on the disk, and names that jobs get."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from ecoshare.errors import UsageError
-from ecoshare.queue.documents import Submission
-from ecoshare.queue.job_table import JobEnd, JobTable
+from ecoshare.queue.job_store import JobEnd, JobStore
+from ecoshare.queue.queue_documents import Submission
 from ecoshare.queue.submission_plan import free_names, inherited
 
 
@@ -21,19 +21,19 @@ def submission(number: int, **more: object) -> Submission:
 
 
 def test_jobs_end_once_and_are_found(tmp_path: Path) -> None:
-    table = JobTable(tmp_path / "queue.db")
-    table.add(submission(1), [("a", "a", False), ("s", "s", True)], "run", 10.0)
-    table.add(submission(2), [("a-2", "a", False)], "run", 11.0)
-    assert [row.name for row in table.left()] == ["a", "s", "a-2"] and table.sweeps() == {"s"}
-    table.end([JobEnd("a", "failed", 12.0, 11.0, 7, "exit code 7", 1), JobEnd("a-2", "completed", 13.0)])
-    table.end([JobEnd("a", "completed", 14.0)])
-    row = table.find("a")
+    store = JobStore(tmp_path / "queue.db")
+    store.add(submission(1), [("a", "a", False), ("s", "s", True)], "run", 10.0)
+    store.add(submission(2), [("a-2", "a", False)], "run", 11.0)
+    assert [row.name for row in store.left()] == ["a", "s", "a-2"] and store.sweeps() == {"s"}
+    store.end([JobEnd("a", "failed", 12.0, 11.0, 7, "exit code 7", 1), JobEnd("a-2", "completed", 13.0)])
+    store.end([JobEnd("a", "completed", 14.0)])
+    row = store.find("a")
     assert row is not None and (row.state, row.exit_code, row.ended_unix_s, row.attempts) == ("failed", 7, 12.0, 1)
-    assert [each.name for each in table.left()] == ["s"] and table.count_ended() == 2
-    assert [each.name for each in table.ended(1)] == ["a-2"], "the one that ended last"
-    assert table.states(["a", "s", "nothing"]) == {"a": "failed"}
-    table.close()
-    again = JobTable(tmp_path / "queue.db")
+    assert [each.name for each in store.left()] == ["s"] and store.count_ended() == 2
+    assert [each.name for each in store.ended(1)] == ["a-2"], "the one that ended last"
+    assert store.states(["a", "s", "nothing"]) == {"a": "failed"}
+    store.close()
+    again = JobStore(tmp_path / "queue.db")
     assert [row.name for row in again.of_submission(f"{2:032x}")] == ["a-2"] and again.submission("x") is None
     again.hold("s", True)
     again.prioritise("s", 3)
@@ -43,12 +43,12 @@ def test_jobs_end_once_and_are_found(tmp_path: Path) -> None:
 
 
 def test_a_name_is_added_once_or_nothing_is(tmp_path: Path) -> None:
-    table = JobTable(tmp_path / "queue.db")
-    table.add(submission(1), [("a", "a", False)], "run", 1.0)
+    store = JobStore(tmp_path / "queue.db")
+    store.add(submission(1), [("a", "a", False)], "run", 1.0)
     with pytest.raises(UsageError):
-        table.add(submission(2), [("b", "b", False), ("a", "a", False)], "run", 2.0)
-    assert table.names() == {"a"} and table.submission(f"{2:032x}") is None
-    table.close()
+        store.add(submission(2), [("b", "b", False), ("a", "a", False)], "run", 2.0)
+    assert store.names() == {"a"} and store.submission(f"{2:032x}") is None
+    store.close()
 
 
 def test_a_full_disk_is_one_line_and_loses_nothing(tmp_path: Path) -> None:
@@ -57,17 +57,17 @@ def test_a_full_disk_is_one_line_and_loses_nothing(tmp_path: Path) -> None:
 import resource, signal, sys
 from pathlib import Path
 from ecoshare.errors import UnfitEnvironment
-from ecoshare.queue.job_table import JobTable
-from tests.queue.test_job_table import submission
+from ecoshare.queue.job_store import JobStore
+from tests.queue.test_job_store import submission
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-table = JobTable(Path({str(tmp_path)!r}) / "queue.db")
-table.add(submission(1), [("a", "a", False)], "run", 1.0)
+store = JobStore(Path({str(tmp_path)!r}) / "queue.db")
+store.add(submission(1), [("a", "a", False)], "run", 1.0)
 resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, resource.RLIM_INFINITY))
 try:
-    table.add(submission(2, text="x" * 1_000_000), [("b", "b", False)], "run", 2.0)
+    store.add(submission(2, text="x" * 1_000_000), [("b", "b", False)], "run", 2.0)
 except UnfitEnvironment as error:
     print(error)
-print(*table.names())
+print(*store.names())
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -78,7 +78,7 @@ print(*table.names())
 def test_a_database_of_something_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "queue.db").write_bytes(b"not a database, and long enough to be looked at" * 100)
     with pytest.raises(UsageError, match="not a database"):
-        JobTable(tmp_path / "queue.db")
+        JobStore(tmp_path / "queue.db")
 
 
 def test_names_are_free_in_the_queue_and_in_the_file() -> None:

@@ -1,6 +1,6 @@
 """Jobs of a queue on the disk: what was submitted, and how each job ended. A database of SQLite.
 
-A submission is on the disk before it is acknowledged. The log of the run says what became of the jobs; the table keeps
+A submission is on the disk before it is acknowledged. The log of the run says what became of the jobs; the store keeps
 their ends so that a list of them costs no pass over the log. A queue that is opened again compares the two.
 """
 
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ecoshare.errors import UnfitEnvironment, UsageError
-from ecoshare.queue.documents import Submission
+from ecoshare.queue.queue_documents import Submission
 
 _SCHEMA = 1
 
@@ -49,7 +49,7 @@ CREATE INDEX jobs_ended ON jobs (ended_unix_s) WHERE state IS NOT NULL;
 
 @dataclass(frozen=True, slots=True)
 class JobRow:
-    """A job or sweep of the table.
+    """A job or sweep of the store.
 
     Attributes:
         number: Place in the order of submission.
@@ -99,14 +99,14 @@ class JobEnd:
     attempts: int = 0
 
 
-class JobTable:
-    """Table of the jobs of one queue. Its methods may be called in any thread, and block while they use the disk."""
+class JobStore:
+    """Jobs of one queue on the disk. All methods may be called in any thread, and block while they use the disk."""
 
     def __init__(self, path: Path) -> None:
-        """Open the table at `path`, which may not exist.
+        """Open the store at `path`, which may not exist.
 
         Raises:
-            UsageError: The file is no table of this version.
+            UsageError: The file is no store of this version.
             UnfitEnvironment: The file cannot be read or written.
         """
         self._path, self._lock = path, threading.Lock()
@@ -156,7 +156,7 @@ class JobTable:
         ]
 
     def close(self) -> None:
-        """Close the table."""
+        """Close the store."""
         with self._lock:
             self._database.close()
 
