@@ -33,8 +33,8 @@ from scripts.fuzz.commands import nothing_left, token_of
 from scripts.fuzz.rounds import Lost
 from tests.warm import ROOT, Started, wait_for
 
-KILLS, QUICK_KILLS = 200, 3
-CLIENTS, PAIRS, QUICK_PAIRS, WINDOW_S = 50, 8, 2, 6.0
+KILLS, QUICK_KILLS = 200, 2
+CLIENTS, PAIRS, QUICK_PAIRS, WINDOW_S = 50, 8, 1, 5.0
 LASTS_S = 2.5
 """Time (s) within which an opened queue is killed."""
 
