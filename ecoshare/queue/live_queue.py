@@ -109,7 +109,6 @@ class LiveQueue:
         self._present = run
         self._only_new(run.plan)
         self._classes.update(job.spec.job_class for job in run.jobs.values())
-        self._open_sweeps.update(run.arrivals.sweeps)
         try:
             async with self._serve(self):
                 while True:

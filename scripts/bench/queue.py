@@ -18,12 +18,10 @@ import contextlib
 import json
 import os
 import random
-import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 from ecoshare.api.queue_client import Queue
@@ -31,14 +29,16 @@ from ecoshare.errors import EcoshareError
 from scripts.bench.benchmarking import Figure, Options, median, percentile, run_benchmark, say
 from scripts.fuzz.commands import nothing_left, token_of
 from scripts.fuzz.rounds import Lost
-from tests.warm import ROOT, Started, wait_for
+from tests.queue.queues import served
+from tests.warm import ROOT, wait_for
 
 KILLS, QUICK_KILLS = 200, 2
 CLIENTS, PAIRS, QUICK_PAIRS, WINDOW_S = 50, 8, 1, 5.0
 LASTS_S = 2.5
 """Time (s) within which an opened queue is killed."""
 
-UP = ("--device", "cpu", "--no-profiles", "--policy", "fair", "--lanes", "2")
+NAME = "test"
+LANES = ("--lanes", "2")
 PARTS = ("kills", "clients")
 
 ONCE = "import sys, time\ntime.sleep(float(sys.argv[1]))\nprint('done')\n"
@@ -66,49 +66,26 @@ class QueueOptions(Options):
     only: str
 
 
-@contextlib.contextmanager
-def served(folder: Path, *options: str) -> Iterator[Started]:
-    """Context manager: the queue is up, and its process is gone at the end."""
-    process = Started("up", "--name", "bench", *UP, *options, cwd=folder)
-    try:
-        wait_for(lambda: process.poll() is not None or _answers(), otherwise=lambda: process.stderr)
-        if process.poll() is not None:
-            raise RuntimeError(process.stderr[-2000:])
-        yield process
-    finally:
-        if process.poll() is None:
-            process.send_signal(signal.SIGINT)
-            process.send_signal(signal.SIGINT)
-            process.wait(60)
-
-
-def _answers() -> bool:
-    with contextlib.suppress(EcoshareError):
-        return bool(Queue("bench").status(0).name)
-    return False
-
-
 def kills(folder: Path, count: int) -> list[Figure]:
     """Kill the queue so many times while jobs are submitted, and look at what has become of them."""
     dice, acknowledged, tries, refused = random.Random(0), set[str](), 0, 0
     (folder / "once.py").write_text(ONCE)
-    runs = folder / "state" / "queues" / "bench" / "runs"
+    runs = folder / "state" / "queues" / NAME / "runs"
     again: set[str] = set()
     left_over: list[str] = []
     for number in range(count):
-        with served(folder, "--resume") as process:
+        with served(folder, *LANES, "--resume") as up:
             until_s = time.monotonic() + dice.uniform(0.0, LASTS_S)
             recorded = _ended_well(runs)
             while time.monotonic() < until_s:
                 tries += 1
                 length = f"{dice.choice([0.0, 0.0, 0.05, 0.5])}"
                 try:
-                    acknowledged.update(Queue("bench").submit([folder / "once.py"], [length]).jobs)
+                    acknowledged.update(Queue(NAME).submit([folder / "once.py"], [length]).jobs)
                 except EcoshareError:
                     refused += 1
                 time.sleep(dice.uniform(0.0, 0.1))
-            process.send_signal(signal.SIGKILL)
-            process.wait()
+            up.kill()
         again |= _begun_again(runs, recorded)
         with contextlib.suppress(FileNotFoundError):
             try:
@@ -116,8 +93,8 @@ def kills(folder: Path, count: int) -> list[Figure]:
             except Lost as lost:
                 left_over.append(f"{lost.finding}: {lost.detail}"[:200])
         say(f"kill {number + 1} of {count}: {len(acknowledged)} jobs acknowledged")
-    with served(folder, "--resume"):
-        ends = {name: Queue("bench").wait(name)[0] for name in sorted(acknowledged)}
+    with served(folder, *LANES, "--resume"):
+        ends = {name: Queue(NAME).wait(name)[0] for name in sorted(acknowledged)}
         recorded = _ended_well(runs)
     again |= _begun_again(runs, recorded)
     bad = sorted(name for name, job in ends.items() if job.state != "completed")
@@ -157,8 +134,8 @@ def clients(folder: Path, pairs: int) -> list[Figure]:
     """Times of answers to many clients, and what they take from a job."""
     (folder / "train.py").write_text(TRAIN)
     (folder / "once.py").write_text(ONCE)
-    with served(folder):
-        queue = Queue("bench")
+    with served(folder, *LANES):
+        queue = Queue(NAME)
         queue.submit([folder / "train.py"], options={"name": "train"})
         wait_for(lambda: queue.job("train").iterations > 20)
         ratios, times_s = [], list[float]()

@@ -42,7 +42,7 @@ async def client(http: httpx.AsyncClient, number: int, until_s: float, folder: P
 async def main(count: int, lasts_s: float, folder: Path) -> None:
     """Run the clients and print the times (s) of all answers."""
     times_s: list[float] = []
-    with socket_address(QueueFolder.of("bench").socket) as address:
+    with socket_address(QueueFolder.of("test").socket) as address:
         transport = httpx.AsyncHTTPTransport(uds=address, limits=httpx.Limits(max_connections=count))
         async with httpx.AsyncClient(transport=transport, base_url="http://queue", timeout=60.0) as http:
             until_s = time.monotonic() + lasts_s
