@@ -16,6 +16,11 @@ SAME_FILE_NAMES = {
 }
 """Names of files that two folders share, and the reason: in `cli/` a file is named after its command."""
 
+SAME_CLASS_NAMES = {
+    "EnergyCallback": "one for each library that trains; a script imports one of them, by the name of its library",
+}
+"""Names of public classes that two modules define, and the reason."""
+
 
 def test_no_two_modules_define_a_public_class_of_one_name() -> None:
     found: dict[str, list[str]] = defaultdict(list)
@@ -24,7 +29,7 @@ def test_no_two_modules_define_a_public_class_of_one_name() -> None:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 found[node.name].append(str(path.relative_to(ROOT)))
     assert len(found) > 300
-    assert {name: where for name, where in found.items() if len(where) > 1} == {}
+    assert {name: where for name, where in found.items() if len(where) > 1}.keys() == SAME_CLASS_NAMES.keys()
 
 
 def test_no_two_files_have_one_name_without_a_reason() -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import ecoshare
-from ecoshare.cli import profiles
+from ecoshare.cli import profiles, runs
 from ecoshare.cli.classes import CommandGroup, HelpfulCommand, WordsAfter
 from ecoshare.cli.devices import devices
 from ecoshare.cli.doctor import doctor
@@ -52,3 +52,4 @@ for _for_queues in (up, down, status, logs, cancel, wait, hold, release, priorit
 for _command in (profile, init, devices, restore, tune, simulate, schema, doctor, export, explain):
     app.command(cls=HelpfulCommand)(_command)
 app.add_typer(profiles.app)
+app.add_typer(runs.app)

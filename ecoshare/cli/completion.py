@@ -71,6 +71,21 @@ def runs(incomplete: str) -> list[str]:
     return []
 
 
+def past_runs(ctx: Any, incomplete: str) -> list[str]:
+    """Run folders that can be removed: in the folder that `--runs` or `--queue` names, else as `runs` returns them."""
+    from ecoshare.queue.queue_folder import QueueFolder
+
+    with suppress(OSError, EcoshareError):
+        folder, queue = ctx.params.get("runs"), ctx.params.get("queue")
+        if queue is not None:
+            folder = QueueFolder.of(queue).runs
+        if folder is None or "/" in incomplete:
+            return [each for each in runs(incomplete) if not Path(each).is_symlink()]
+        found = (each for each in Path(folder).iterdir() if (each / "plan.json").is_file() and not each.is_symlink())
+        return _beginning(sorted((each.name for each in found), reverse=True), incomplete)
+    return []
+
+
 def jobs(ctx: Any, incomplete: str) -> list[str]:
     """Jobs of the run that the command line already names."""
     with suppress(OSError, ValueError, KeyError, TypeError):

@@ -70,7 +70,7 @@ class RunFolder:
             else:
                 raise UnfitEnvironment(f"{runs} has a thousand runs of this second already")
             folder.jobs.mkdir(mode=0o700)
-            _point(runs / "latest", folder.path.name)
+            point(runs / "latest", folder.path.name)
         except OSError as error:
             raise unwritable(runs, error) from error
         return folder
@@ -204,7 +204,7 @@ class RunFolder:
                 make_folder(place.parent)
                 write_bytes(place, content)
         if not os.path.lexists(latest := self.path.with_name("latest")):
-            _point(latest, self.path.name)
+            point(latest, self.path.name)
 
     def keeps(self, path: Path) -> bool:
         """Whether `path` belongs to the record of the run, which cannot be made again."""
@@ -262,7 +262,7 @@ def unwritable(path: Path, error: OSError) -> UnfitEnvironment:
     return UnfitEnvironment(f"cannot write {path}: {error.strerror or error}", _ELSEWHERE)
 
 
-def _point(link: Path, target: str) -> None:
+def point(link: Path, target: str) -> None:
     """Point the link `latest` to a run, unless a file or folder of the user has that name."""
     if link.exists() and not link.is_symlink():
         return

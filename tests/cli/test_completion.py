@@ -69,6 +69,8 @@ def test_shells_get_names(shell: str, folder: Path) -> None:
         ("ecoshare explain ecoshare-runs/20260101-000000-jobs ", ["first", "second"]),
         ("ecoshare export ecoshare-runs/latest --format p", ["parquet", "perfetto", "prometheus"]),
         ("ecoshare profiles rm ", [NAME]),
+        ("ecoshare runs rm ", ["ecoshare-runs/20260102-000000-jobs", "ecoshare-runs/20260101-000000-jobs"]),
+        ("ecoshare runs rm --runs ecoshare-runs 20260101", ["20260101-000000-jobs"]),
         ("ecoshare profile --compare tr", [NAME]),
         ("ecoshare run a", [""]),  # the shell itself completes files
     ],

@@ -63,7 +63,7 @@ ALLOWED = {
         "hypothesis",
         "pytest",
     },
-    "integrations": {"ecoshare", "optuna", "ray", "torch", "rich", "yaml"},
+    "integrations": {"ecoshare", "lightning", "optuna", "ray", "torch", "transformers", "rich", "yaml"},
 }
 """Modules that a layer may import beside the standard library. The drivers and the reports may import all."""
 
