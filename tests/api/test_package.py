@@ -65,8 +65,14 @@ def test_a_request_loads_neither_torch_nor_the_controller() -> None:
     assert not [name for name in seen if name.startswith("ecoshare.runtime")]
 
 
-RESULTS = ("ecoshare.record.run_summary.RunSummary", "ecoshare.record.job_summary.JobSummary")
-"""Types of the values in a `RunResult`, which the page has, too."""
+RESULTS = (
+    "ecoshare.record.run_summary.RunSummary",
+    "ecoshare.record.job_summary.JobSummary",
+    "ecoshare.queue.queue_documents.Acknowledged",
+    "ecoshare.queue.queue_documents.JobStatus",
+    "ecoshare.queue.queue_documents.QueueStatus",
+)
+"""Types of values in a `RunResult` and of a `Queue`, which the page has, too."""
 
 
 def test_every_public_name_has_a_place_in_the_api_page() -> None:
