@@ -155,4 +155,4 @@ def test_plain_and_compiled_calls_of_several_threads_end(hooks: ServiceHooks, tu
         each.join(60)
     assert not any(each.is_alive() for each in threads)
     # A plain call that began while a compiled one ran was not seen.
-    assert 400 < turn.begun - before <= 1000
+    assert 0 < turn.begun - before <= 1000
