@@ -23,7 +23,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from ecoshare.common import documents
 from ecoshare.core.commands import Command
-from ecoshare.core.events import Done, Event, JobExited, RunOpened
+from ecoshare.core.events import CancelRequested, Done, Event, JobExited, RunOpened
 from ecoshare.errors import UsageError
 from ecoshare.lane.messages import fields_of
 from ecoshare.record.kept_file import KeptFile
@@ -98,7 +98,7 @@ class EventLog:
     def write(self, event: Event, commands: list[Command], core: Scheduler | None = None) -> None:
         """Append an event, the commands that followed from it, and the packings that changed with it.
 
-        If there are commands, or a job exited, the log is synchronized to disk before this returns.
+        If there are commands, or a job exited or was cancelled, the log is synchronized to disk before this returns.
 
         Args:
             event: Event that the scheduler has handled.
@@ -112,7 +112,7 @@ class EventLog:
         if core is not None:
             lines += [_line("record", change) for change in self._packings.changes(event, core)]
         self._file.append(b"".join(lines))
-        if commands or isinstance(event, JobExited):
+        if commands or isinstance(event, JobExited | CancelRequested):
             self._file.sync()
 
     def close(self) -> None:
