@@ -10,9 +10,15 @@ from typing import TYPE_CHECKING, Any, Literal
 from ecoshare.errors import InvalidJobFile, UsageError
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+
     from ecoshare.jobs.from_values import Jobs
-    from ecoshare.queue.client import QueueClient
+    from ecoshare.queue.client import QueueConnection
     from ecoshare.queue.queue_documents import Acknowledged, JobStatus, QueueStatus, Submission
+
+_API = "/api/v1"
+_LONG_POLL_S = 20.0
+"""Time (s) within which the queue answers a question for the end of a job, whether it has come or not."""
 
 EnvironmentFrom = Literal["none", "listed", "all"]
 
@@ -56,48 +62,54 @@ class Queue:
             InvalidJobFile: The jobs have mistakes.
         """
         submission = made_submission(jobs, args, env_from, variables, options or {})
-        with self._client() as client:
-            try:
-                return client.submit(submission)
-            except InvalidJobFile as error:
-                if not submission.of_scripts:
-                    raise
-                raise UsageError("; ".join(f"{each.where}: {each.what}" for each in error.mistakes)) from error
+        try:
+            return self.submit_made(submission)
+        except InvalidJobFile as error:
+            if not submission.of_scripts:
+                raise
+            raise UsageError("; ".join(f"{each.where}: {each.what}" for each in error.mistakes)) from error
+
+    def submit_made(self, submission: Submission) -> Acknowledged:
+        """Submit jobs. A submission that the queue has already is not submitted again."""
+        from ecoshare.queue.queue_documents import Acknowledged
+
+        return Acknowledged.model_validate(self._ask("POST", "/jobs", submission))
 
     def status(self, ended: int = 20) -> QueueStatus:
         """State of the queue, with all jobs that have not ended, and so many that ended last."""
-        with self._client() as client:
-            return client.status(ended)
+        from ecoshare.queue.queue_documents import QueueStatus
+
+        return QueueStatus.model_validate(self._ask("GET", "/jobs", ended=ended))
 
     def job(self, name: str) -> JobStatus:
         """State of one job or sweep."""
-        with self._client() as client:
-            return client.job(name)
+        return self._job("GET", name)
 
     def wait(self, *names: str) -> list[JobStatus]:
         """States of jobs and sweeps after their ends."""
-        with self._client() as client:
-            return [client.wait(name) for name in names]
+        return [self._after_its_end(name) for name in names]
+
+    def _after_its_end(self, name: str) -> JobStatus:
+        while True:
+            status = self._job("GET", name, wait_s=_LONG_POLL_S)
+            if status.ended_unix_s is not None:
+                return status
 
     def cancel(self, *names: str, at_once: bool = False) -> None:
         """Cancel jobs and sweeps. Running jobs end at their next boundary, or now."""
-        with self._client() as client:
-            client.cancel(names, at_once)
+        self._ask("POST", "/cancel", {"jobs": list(names), "at_once": at_once})
 
     def hold(self, name: str) -> JobStatus:
         """Keep a job that waits from starting."""
-        with self._client() as client:
-            return client.hold(name)
+        return self._job("PATCH", name, {"held": True})
 
     def release(self, name: str) -> JobStatus:
         """Let a held job start again."""
-        with self._client() as client:
-            return client.release(name)
+        return self._job("PATCH", name, {"held": False})
 
     def prioritise(self, name: str, priority: int) -> JobStatus:
         """Give a job another priority."""
-        with self._client() as client:
-            return client.prioritise(name, priority)
+        return self._job("PATCH", name, {"priority": priority})
 
     def output(
         self, name: str, *, errors: bool = False, follow: bool = False, lines: int | None = None
@@ -110,8 +122,11 @@ class Queue:
             follow: Whether to go on until the job has ended.
             lines: Number of last lines to begin with; None for the whole output.
         """
-        with self._client() as client:
-            yield from client.output(name, "stderr" if errors else "stdout", follow, lines)
+        params: dict[str, str | int | bool] = {"stream": "stderr" if errors else "stdout", "follow": follow}
+        if lines is not None:
+            params["lines"] = lines
+        with self._connected() as connection:
+            yield from connection.stream(f"{_API}/jobs/{name}/output", follow, **params)
 
     def end(self, how: Literal["drain", "stop", "now"] = "stop") -> None:
         """Bring the queue to its end, and return when it is down.
@@ -119,13 +134,23 @@ class Queue:
         Args:
             how: `drain` lets what runs come to its end, `stop` ends jobs at their next boundary, `now` kills them.
         """
-        with self._client() as client:
-            client.end(how)
+        with self._connected() as connection:
+            connection.ask("POST", f"{_API}/end", {"how": how})
+            connection.wait_for_end()
 
-    def _client(self) -> QueueClient:
-        from ecoshare.queue.client import QueueClient
+    def _connected(self) -> QueueConnection:
+        from ecoshare.queue.client import QueueConnection
 
-        return QueueClient(self.name)
+        return QueueConnection(self.name)
+
+    def _ask(self, method: str, path: str, body: BaseModel | Mapping[str, Any] | None = None, **params: Any) -> Any:
+        with self._connected() as connection:
+            return connection.ask(method, _API + path, body, **params)
+
+    def _job(self, method: str, name: str, body: Mapping[str, Any] | None = None, **params: Any) -> JobStatus:
+        from ecoshare.queue.queue_documents import JobStatus
+
+        return JobStatus.model_validate(self._ask(method, f"/jobs/{name}", body, **params))
 
 
 def made_submission(

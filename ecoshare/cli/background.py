@@ -51,10 +51,10 @@ def detached(context: typer.Context, folder: QueueFolder) -> str:
 
 
 def _answers(folder: QueueFolder) -> bool:
-    from ecoshare.queue.client import QueueClient
+    from ecoshare.api.queue_client import Queue
 
-    with contextlib.suppress(EcoshareError), QueueClient(folder.name) as client:
-        client.status(0)
+    with contextlib.suppress(EcoshareError):
+        Queue(folder.name).status(0)
         return True
     return False
 

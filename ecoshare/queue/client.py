@@ -1,4 +1,4 @@
-"""Client of a queue of the same user on this machine."""
+"""Connection to a queue of the same user on this machine."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import secrets
 import socket
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Any, Self
 
@@ -14,15 +14,14 @@ import httpx
 from pydantic import BaseModel, ValidationError
 
 from ecoshare.errors import EcoshareError, UnfitEnvironment
-from ecoshare.queue.queue_documents import Acknowledged, JobStatus, Problem, QueueStatus, Submission
+from ecoshare.queue.queue_documents import Problem
 from ecoshare.queue.queue_folder import QueueFolder, socket_address
 
 _CONNECT_S, _ANSWER_S = 5.0, 60.0
-_LONG_POLL_S = 20.0
 _LOOK_S = 0.1
 
 
-class QueueClient:
+class QueueConnection:
     """Connection to a queue; a context manager. Each method raises `EcoshareError` if the queue refuses the request.
 
     Attributes:
@@ -30,7 +29,7 @@ class QueueClient:
     """
 
     def __init__(self, name: str) -> None:
-        """Client of the queue with this name, which need not be up before the first call.
+        """Connection to the queue with this name, which need not be up before the first call.
 
         Raises:
             UsageError: The text cannot be the name of a queue.
@@ -86,7 +85,7 @@ class QueueClient:
 
     @contextlib.contextmanager
     def _told(self) -> Iterator[httpx.Client]:
-        assert self._http is not None, "the client is a context manager"
+        assert self._http is not None, "the connection is a context manager"
         try:
             yield self._http
         except (httpx.ConnectError, httpx.ReadError, httpx.RemoteProtocolError, httpx.WriteError) as error:
@@ -99,7 +98,8 @@ class QueueClient:
         except httpx.TimeoutException as error:
             raise UnfitEnvironment(f"the queue {self.folder.name!r} does not answer") from error
 
-    def _ask(self, method: str, path: str, body: BaseModel | Mapping[str, Any] | None = None, **params: Any) -> Any:
+    def ask(self, method: str, path: str, body: BaseModel | Mapping[str, Any] | None = None, **params: Any) -> Any:
+        """Content of the answer to a request; None for an empty one."""
         content = body.model_dump(mode="json", exclude_none=True) if isinstance(body, BaseModel) else body
         with self._told() as http:
             answer = http.request(method, path, json=content, params=params)
@@ -107,61 +107,23 @@ class QueueClient:
             raise _error(answer)
         return answer.json() if answer.content else None
 
-    def submit(self, submission: Submission) -> Acknowledged:
-        """Submit jobs; the names that they were given."""
-        return Acknowledged.model_validate(self._ask("POST", "/api/v1/jobs", submission))
+    def stream(self, path: str, is_long: bool, **params: str | int | bool) -> Iterator[bytes]:
+        """Bytes of an answer as they come.
 
-    def status(self, ended: int = 20) -> QueueStatus:
-        """The queue, with all jobs that have not ended, and so many that ended last."""
-        return QueueStatus.model_validate(self._ask("GET", "/api/v1/jobs", ended=ended))
-
-    def job(self, name: str) -> JobStatus:
-        """One job or sweep."""
-        return JobStatus.model_validate(self._ask("GET", f"/api/v1/jobs/{name}"))
-
-    def wait(self, name: str) -> JobStatus:
-        """One job or sweep, after its end."""
-        while True:
-            status = JobStatus.model_validate(self._ask("GET", f"/api/v1/jobs/{name}", wait_s=_LONG_POLL_S))
-            if status.ended_unix_s is not None:
-                return status
-
-    def cancel(self, names: Sequence[str], at_once: bool = False) -> None:
-        """Cancel jobs and sweeps."""
-        self._ask("POST", "/api/v1/cancel", {"jobs": list(names), "at_once": at_once})
-
-    def hold(self, name: str) -> JobStatus:
-        """Keep a job that waits from starting."""
-        return JobStatus.model_validate(self._ask("PATCH", f"/api/v1/jobs/{name}", {"held": True}))
-
-    def release(self, name: str) -> JobStatus:
-        """Let a held job start again."""
-        return JobStatus.model_validate(self._ask("PATCH", f"/api/v1/jobs/{name}", {"held": False}))
-
-    def prioritise(self, name: str, priority: int) -> JobStatus:
-        """Give a job another priority."""
-        return JobStatus.model_validate(self._ask("PATCH", f"/api/v1/jobs/{name}", {"priority": priority}))
-
-    def output(
-        self, name: str, stream: str = "stdout", follow: bool = False, lines: int | None = None
-    ) -> Iterator[bytes]:
-        """Output of a job as it was written; with `follow`, until its end."""
-        params: dict[str, str | int | bool] = {"stream": stream, "follow": follow}
-        if lines is not None:
-            params["lines"] = lines
-        times = httpx.Timeout(None if follow else _ANSWER_S, connect=_CONNECT_S)
-        with (
-            self._told() as http,
-            http.stream("GET", f"/api/v1/jobs/{name}/output", params=params, timeout=times) as answer,
-        ):
+        Args:
+            path: Path of the request.
+            is_long: Whether the answer may pause for any time.
+            params: Parameters of the request.
+        """
+        times = httpx.Timeout(None if is_long else _ANSWER_S, connect=_CONNECT_S)
+        with self._told() as http, http.stream("GET", path, params=params, timeout=times) as answer:
             if answer.is_error:
                 answer.read()
                 raise _error(answer)
             yield from answer.iter_bytes()
 
-    def end(self, how: str) -> None:
-        """Bring the queue to its end, and return when it is down."""
-        self._ask("POST", "/api/v1/end", {"how": how})
+    def wait_for_end(self) -> None:
+        """Wait until the queue is down."""
         while self.folder.is_up():
             time.sleep(_LOOK_S)
 

@@ -56,5 +56,4 @@ def leftover_jobs(queue: str, store: JobStore, planner: Planner) -> Plan:
             for row, job in zip(own, left, strict=True)
         ]
     plan = with_environment(planner(replace(no_jobs(queue), jobs=tuple(found)), ()), environments)
-    awaited = {each for job in plan.everything for each in (*job.source.after, *job.source.after_any)}
-    return replace(plan, ended=store.states(awaited), held=frozenset(row.name for row in rows if row.held))
+    return replace(plan, ended=store.states(plan.awaited), held=frozenset(row.name for row in rows if row.held))

@@ -12,8 +12,9 @@ All methods run in the loop of the run. What blocks, such as the disk or the pla
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from functools import partial
@@ -32,7 +33,6 @@ from ecoshare.core.events import (
     ReleaseRequested,
     SweepOpened,
 )
-from ecoshare.core.records import Job
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.states import JobState
 from ecoshare.errors import EcoshareError, UsageError, did_you_mean
@@ -89,6 +89,7 @@ class LiveQueue:
         self._planner, self._serve = planner, serve
         self._present: OpenRun | None = None
         self._submitting, self._changed = asyncio.Lock(), asyncio.Condition()
+        self._notes = 0  # how often ends were noted
         self._told: dict[int, asyncio.Future[None]] = {}  # by the identity of an event that was asked for
         self._ends: list[JobEnd] = []
         self._priorities: dict[str, int] = {}
@@ -135,9 +136,8 @@ class LiveQueue:
 
     def _jobs_ended(self, event: Event, core: Scheduler) -> Iterator[JobEnd]:
         """Final ends of jobs with this event. A job that the end of the queue stops goes on in another session."""
-        opened_s = time.time() - self.run.now_s()
         if isinstance(event, CancelRequested) and event.job in self.run.arrivals.never:
-            yield JobEnd(event.job, JobState.CANCELLED.value, opened_s + event.at_s, reason=event.reason)
+            yield JobEnd(event.job, JobState.CANCELLED.value, self.unix_s(event.at_s), reason=event.reason)
         for job in core.ended:
             done = job.state in (JobState.COMPLETED, JobState.PRUNED)
             by_request = job.cancelled or isinstance(event, CancelRequested)
@@ -148,8 +148,8 @@ class LiveQueue:
             yield JobEnd(
                 job.spec.name,
                 job.state.value,
-                opened_s + event.at_s,
-                None if job.first_start_s is None else opened_s + job.first_start_s,
+                self.unix_s(event.at_s),
+                None if job.first_start_s is None else self.unix_s(job.first_start_s),
                 code,
                 "" if done else job.history[-1].cause,
                 job.attempt,
@@ -176,6 +176,7 @@ class LiveQueue:
         await asyncio.to_thread(self.store.end, ends)
         del self._ends[: len(ends)]  # only now, so that each end is always found in one of the two
         async with self._changed:
+            self._notes += 1
             self._changed.notify_all()
 
     # Methods for clients
@@ -224,8 +225,7 @@ class LiveQueue:
         plan = self._planner(loaded, self._classes)
         self._classes.update(job.spec.job_class for job in plan.everything)
         plan = with_environment(plan, dict.fromkeys(given.values(), inherited(submission)))
-        awaited = {each for job in plan.everything for each in (*job.source.after, *job.source.after_any)}
-        return loaded, replace(self._only_new(plan), ended=self.store.states(awaited))
+        return loaded, replace(self._only_new(plan), ended=self.store.states(plan.awaited))
 
     def _keep(self, submission: Submission, loaded: LoadedJobs, plan: Plan) -> None:
         """Write the jobs of a submission to the disk: into the run folder first, and then into the store."""
@@ -377,19 +377,21 @@ class LiveQueue:
             return JobState.RUNNING
         return JobState.HELD if self.run.arrivals.gate.is_held(row.name) else JobState.QUEUED
 
-    def job(self, name: str) -> Job | None:
-        """Record of a job in the core; None if it has not arrived in this session."""
-        return self.run.core.jobs.get(name)
+    def unix_s(self, at_s: float) -> float:
+        """Time (s since 1970) of a time (s) of the run."""
+        return time.time() - self.run.now_s() + at_s
 
-    async def wait(self, is_over: Callable[[], Awaitable[bool]], within_s: float) -> None:
-        """Wait until a condition holds that an end in the store may bring about, or until the time is over."""
-        until_s = time.monotonic() + within_s
-        while not await is_over() and (left_s := until_s - time.monotonic()) > 0:
-            try:
-                async with asyncio.timeout(left_s), self._changed:
-                    await self._changed.wait()
-            except TimeoutError:
-                return
+    async def wait(self, name: str, within_s: float) -> None:
+        """Wait until the store has the end of a job or sweep, or until the time is over."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                while True:
+                    seen = self._notes  # before the look: an end that is noted during it counts
+                    if (await self.row(name)).state is not None:
+                        return
+                    async with self._changed:
+                        while self._notes == seen:
+                            await self._changed.wait()
 
     async def _happens(self, make: Callable[..., Event | None]) -> None:
         """Let an event happen, and return when the core has handled it and the log has it."""

@@ -63,16 +63,9 @@ def application(queue: LiveQueue) -> FastAPI:
     @app.get("/api/v1/jobs/{name}")
     async def show(name: str, wait_s: Annotated[float, Query(ge=0, le=MOST_WAIT_S)] = 0.0) -> JobStatus:
         """One job or sweep. With `wait_s`, the answer comes at its end, or after this time (s)."""
-        status = await job_status(queue, name)
-
-        async def is_over() -> bool:
-            nonlocal status
-            status = await job_status(queue, name)
-            return status.ended_unix_s is not None
-
-        if wait_s and status.ended_unix_s is None:
-            await queue.wait(is_over, wait_s)
-        return status
+        if wait_s:
+            await queue.wait(name, wait_s)
+        return await job_status(queue, name)
 
     @app.patch("/api/v1/jobs/{name}")
     async def change(name: str, change: Change) -> JobStatus:

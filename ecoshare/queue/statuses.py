@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
-from collections.abc import Iterable
 
 from ecoshare.queue.job_store import JobRow
 from ecoshare.queue.live_queue import LiveQueue
 from ecoshare.queue.queue_documents import JobStatus, QueueStatus
-from ecoshare.record.run_view import JobView, RunView, SweepView
 
 
 async def queue_status(queue: LiveQueue, most_ended: int) -> QueueStatus:
@@ -19,7 +16,6 @@ async def queue_status(queue: LiveQueue, most_ended: int) -> QueueStatus:
     left = await asyncio.to_thread(store.left)
     ended = await asyncio.to_thread(store.ended, most_ended)
     more = await asyncio.to_thread(store.count_ended) - len(ended)
-    view = run.view()
     rows = sorted([*left, *ended], key=lambda row: row.number)
     return QueueStatus(
         name=queue.name,
@@ -30,8 +26,8 @@ async def queue_status(queue: LiveQueue, most_ended: int) -> QueueStatus:
         policy=run.plan.policy,
         devices=[each.described for each in run.plan.devices],
         ending=queue.ending,
-        warm=view.warm,
-        jobs=list(_statuses(queue, rows, view)),
+        warm=run.is_warm(),
+        jobs=[_status(queue, row) for row in rows],
         more=more,
     )
 
@@ -42,25 +38,18 @@ async def job_status(queue: LiveQueue, name: str) -> JobStatus:
     Raises:
         UsageError: There is none of this name.
     """
-    row = await queue.row(name)
-    return next(iter(_statuses(queue, [row], queue.run.view())))
+    return _status(queue, await queue.row(name))
 
 
-def _statuses(queue: LiveQueue, rows: Iterable[JobRow], view: RunView) -> Iterable[JobStatus]:
-    jobs = {job.name: job for job in view.jobs}
-    sweeps = {sweep.name: sweep for sweep in view.sweeps}
-    opened_s = time.time() - queue.run.now_s()
-    for row in rows:
-        yield _status(queue, row, jobs.get(row.name), sweeps.get(row.name), opened_s)
-
-
-def _status(queue: LiveQueue, row: JobRow, view: JobView | None, sweep: SweepView | None, opened_s: float) -> JobStatus:
-    job, planned = queue.job(row.name), queue.run.jobs.get(row.name)
+def _status(queue: LiveQueue, row: JobRow) -> JobStatus:
+    run = queue.run
+    view, sweep = run.viewing.job(row.name), run.viewing.sweep(row.name)
+    job, planned = run.core.jobs.get(row.name), run.jobs.get(row.name)
     arriving = view is not None and view.state == "arriving"
-    state = "arriving" if arriving and not queue.run.arrivals.gate.is_held(row.name) else queue.state(row).value
+    state = "arriving" if arriving and not run.arrivals.gate.is_held(row.name) else queue.state(row).value
     started_s = row.started_unix_s
     if started_s is None and job is not None and job.first_start_s is not None:
-        started_s = opened_s + job.first_start_s
+        started_s = queue.unix_s(job.first_start_s)
     priority = row.priority if row.priority is not None else planned.spec.priority if planned is not None else 0
     return JobStatus(
         name=row.name,
@@ -71,7 +60,7 @@ def _status(queue: LiveQueue, row: JobRow, view: JobView | None, sweep: SweepVie
         exit_code=row.exit_code,
         reason=row.reason or (view.reason if view is not None else ""),
         priority=priority,
-        waits_for=list(queue.run.arrivals.gate.waits_for(row.name)),
+        waits_for=list(run.arrivals.gate.waits_for(row.name)),
         attempts=row.attempts or (job.attempt if job is not None else 0),
         iterations=view.iterations + view.eval_iterations if view is not None else 0,
         of_iterations=view.total if view is not None else None,
@@ -80,5 +69,5 @@ def _status(queue: LiveQueue, row: JobRow, view: JobView | None, sweep: SweepVie
         devices=list(view.devices) if view is not None else [],
         trials=sweep.trials if sweep is not None else None,
         ended_trials=dict(sweep.ended) if sweep is not None else {},
-        run=str(queue.run.folder.path.with_name(row.run)),
+        run=str(run.folder.path.with_name(row.run)),
     )

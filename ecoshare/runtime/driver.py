@@ -322,7 +322,8 @@ class Driver:
             parts.jobs,
             self._tell,
             self.now_s,
-            self.view,
+            self._viewing,
+            lambda: self.supervisor.ready is not None,
             self._asked_to_stop,
         )
 

@@ -16,11 +16,11 @@ from typing import Protocol
 from ecoshare.core.events import ClassesKnown, Event
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.record.run_folder import RunFolder
-from ecoshare.record.run_view import RunView
 from ecoshare.runtime.job_arrivals import Arrivals
 from ecoshare.runtime.live_sweeps import Sweeping
 from ecoshare.runtime.plan import Plan
 from ecoshare.runtime.planned_job import PlannedJob
+from ecoshare.runtime.view_builder import Viewing
 
 
 class JobSource(Protocol):
@@ -60,7 +60,8 @@ class OpenRun:
         jobs: All jobs that the run was given, by name.
         tell: Reports an event to the core. A function that gives None when its turn comes reports nothing.
         now_s: Returns the time (s) since the run was opened.
-        view: Returns the present state of the run.
+        viewing: Present state of each job and sweep.
+        is_warm: Returns whether torch is loaded.
         ask_to_stop: Stops the run: at the next boundaries of the jobs at the first call, at once at the second.
     """
 
@@ -72,7 +73,8 @@ class OpenRun:
     jobs: Mapping[str, PlannedJob]
     tell: Callable[[Callable[..., Event | None]], None]
     now_s: Callable[[], float]
-    view: Callable[[], RunView]
+    viewing: Viewing
+    is_warm: Callable[[], bool]
     ask_to_stop: Callable[[], None]
 
     def add(self, plan: Plan) -> None:

@@ -213,6 +213,11 @@ class Plan:
         return replace(self, jobs=unknown, known={}, known_settings=(), colocations=(), speeds={}, known_responses=())
 
     @property
+    def awaited(self) -> set[str]:
+        """Names of the jobs and sweeps that those of the plan wait for."""
+        return {name for job in self.everything for name in (*job.source.after, *job.source.after_any)}
+
+    @property
     def everything(self) -> tuple[PlannedJob, ...]:
         """All jobs, and the template of each sweep."""
         return (*self.jobs, *(sweep.template for sweep in self.sweeps))

@@ -64,6 +64,16 @@ class Viewing:
             warm=warm,
         )
 
+    def job(self, name: str) -> JobView | None:
+        """State of one job; None if there is none of this name."""
+        planned = self.sweeping.jobs.get(name)
+        return None if planned is None else self._job(planned)
+
+    def sweep(self, name: str) -> SweepView | None:
+        """State of one sweep; None if there is none of this name."""
+        sweep = self.arrivals.sweeps.get(name)
+        return None if sweep is None else self._sweep(sweep)
+
     def _sweep(self, sweep: PlannedSweep) -> SweepView:
         ended = self.sweeping.ended_in[sweep.name]
         return SweepView(

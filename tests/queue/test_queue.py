@@ -136,11 +136,9 @@ def test_mistakes_are_told_as_by_run_and_nothing_is_submitted(up: Served) -> Non
 
 def test_the_same_submission_twice_is_one(up: Served) -> None:
     from ecoshare.api.queue_client import made_submission
-    from ecoshare.queue.client import QueueClient
 
     submission = made_submission([up.folder / "exits.py"], ["0"], "all", (), {"name": "once"})
-    with QueueClient("test") as client:
-        assert client.submit(submission).jobs == client.submit(submission).jobs == ["once"]
+    assert up.queue.submit_made(submission).jobs == up.queue.submit_made(submission).jobs == ["once"]
 
 
 def test_a_second_queue_of_the_name_is_refused_and_other_commands_name_the_remedy(up: Served) -> None:
