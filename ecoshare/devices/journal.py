@@ -18,13 +18,13 @@ import json
 import os
 import stat
 import sys
-import time
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from ecoshare.common import documents
 from ecoshare.common.atomic_write import atomic_write
+from ecoshare.common.utc_text import utc_text
 from ecoshare.devices.knob import Reading
 
 SCHEMA_VERSION = 2
@@ -94,8 +94,7 @@ class Journal:
     @classmethod
     def new(cls, device: str, vendor: str, model: str) -> Journal:
         """Empty journal of this process, begun now."""
-        made = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        return cls(device, vendor, model, Owner.this_process(), boot(), made)
+        return cls(device, vendor, model, Owner.this_process(), boot(), utc_text())
 
     def noting(self, knob: str, before: Reading | None, ours: tuple[Reading, ...]) -> Journal:
         """Copy with the readings of a knob that may be in force from now on; only its first `before` counts."""

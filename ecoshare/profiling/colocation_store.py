@@ -20,7 +20,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, PositiveFloat, model_validator
 
-from ecoshare.profiling.json_store import KeptFiles, made_utc
+from ecoshare.common.utc_text import utc_text
+from ecoshare.profiling.json_store import KeptFiles
 from ecoshare.profiling.profiles_folder import BESIDE
 
 _LONGEST_NAME = 150
@@ -100,7 +101,7 @@ class ColocationStore:
         pairs = sorted(zip(classes, speeds, strict=True))
         names = tuple(name for name, _ in pairs)
         own = StoredColocation(
-            classes=names, speeds=tuple(speed for _, speed in pairs), power_w=power_w or None, made_utc=made_utc()
+            classes=names, speeds=tuple(speed for _, speed in pairs), power_w=power_w or None, made_utc=utc_text()
         )
         digest = hashlib.sha256(json.dumps(names).encode()).hexdigest()[:8]
         path = self._folder / f"{'+'.join(names)[:_LONGEST_NAME]}.{digest}.json"

@@ -31,11 +31,6 @@ STALE_S = 3600.0
 Content = TypeVar("Content")
 
 
-def made_utc() -> str:
-    """Present time as such files state it (ISO 8601, UTC)."""
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-
-
 class KeptFiles:
     """The files of one kind in a folder, which need not exist yet.
 

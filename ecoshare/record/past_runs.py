@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ecoshare.common import documents
+from ecoshare.common.utc_text import utc_text
 from ecoshare.errors import UsageError
 from ecoshare.record.reading import is_live
 from ecoshare.record.run_documents import read_environment, read_plan
@@ -56,7 +57,7 @@ class PastRun:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
-        opened = None if self.opened_unix_s is None else _utc(self.opened_unix_s)
+        opened = None if self.opened_unix_s is None else utc_text(self.opened_unix_s)
         return {
             "run": str(self.path),
             "name": self.name,
@@ -173,7 +174,3 @@ def _opened(folder: RunFolder) -> float | None:
         return float(read_environment(folder.environment)["opened_unix_s"])
     except UsageError:
         return None
-
-
-def _utc(unix_s: float) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(unix_s))

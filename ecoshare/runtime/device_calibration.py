@@ -26,6 +26,7 @@ from typing import Any
 
 from ecoshare.common import environment
 from ecoshare.common.batch_means import relative_error
+from ecoshare.common.utc_text import utc_text
 from ecoshare.devices import registry
 from ecoshare.devices.processor_load import LoadWatch
 from ecoshare.errors import UnfitEnvironment
@@ -33,7 +34,6 @@ from ecoshare.lane import processes
 from ecoshare.profiling.calibration_result import CalibratedDevice, DeviceCalibrationResult
 from ecoshare.profiling.calibration_store import CalibrationStore, IterationTime, identity
 from ecoshare.profiling.device_speeds import COMPUTE, MEMORY
-from ecoshare.profiling.json_store import made_utc
 from ecoshare.runtime.device_claim import leftovers
 from ecoshare.values.device import DeviceInfo
 
@@ -99,7 +99,7 @@ def calibrate(
                     measured[device.name][load].append(process.measure(load, seconds / _ROUNDS))
         if words := watch.words():
             say(f"{words}: the times are less certain; calibrate again when the machine is quiet")
-    run = f"calibration {made_utc()}"
+    run = f"calibration {utc_text()}"
     times = {name: {load: _time(rounds, run) for load, rounds in loads.items()} for name, loads in measured.items()}
     for device in devices:
         store.add(device, times[device.name])

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING
 
+from ecoshare.common.utc_text import utc_text
 from ecoshare.errors import UnfitEnvironment
-from ecoshare.profiling.json_store import made_utc
 from ecoshare.profiling.tuning_store import KnobRange, MeasurementRecord, TunedDevice, TuningResult, TuningStore
 from ecoshare.values.device import DeviceInfo
 from ecoshare.values.measurement import Measurement, MeasurementStatus
@@ -97,7 +97,7 @@ def _result(
         best_static=None,
         violations=0,
         search_energy_j=None,
-        made_utc=made_utc(),
+        made_utc=utc_text(),
         classes={name: name for lane in packing for name in lane},
     )
 

@@ -8,10 +8,10 @@ from statistics import fmean, median
 from typing import Literal
 
 from ecoshare.common.plural import listed
+from ecoshare.common.utc_text import utc_text
 from ecoshare.devices.meter import MeterFault
 from ecoshare.lane.trace import Kind, Mark, iterations
 from ecoshare.profiling.iteration_times import times
-from ecoshare.profiling.json_store import made_utc
 from ecoshare.profiling.profile import (
     AchievedSetting,
     BatchAnswers,
@@ -109,7 +109,7 @@ def profile(
         notes.append(f"memory: {measured.memory['note']}")
     return Profile(
         job_class=job_class.name,
-        made_utc=made_utc(),
+        made_utc=utc_text(),
         origin=job_class.origin,
         machine=machine,
         setting=AchievedSetting(

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from ecoshare.common.plural import counted
+from ecoshare.common.utc_text import utc_text
 from ecoshare.devices.cpu_knobs import CPU_FREQUENCY
 from ecoshare.devices.knob import KnobSpec
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.profiling.calibration_store import CalibrationStore
-from ecoshare.profiling.json_store import made_utc
 from ecoshare.profiling.profile import Profile
 from ecoshare.profiling.tuning_store import (
     BestStatic,
@@ -171,7 +171,7 @@ class Searching:
             best_static=self._best_static(own.packing),
             violations=sum(record.feasible is False for record in records),
             search_energy_j=sum(spent) if spent else None,
-            made_utc=made_utc(),
+            made_utc=utc_text(),
             classes={name: self._spec(name).job_class for name in own.search.jobs},
         )
 
