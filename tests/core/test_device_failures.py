@@ -162,6 +162,24 @@ def test_a_parked_job_begins_again_elsewhere() -> None:
         assert devices_of(driver, each.job) == [("d0",), ("d1",)]
 
 
+def named_jobs(
+    jobs: list[tuple[JobSpec, ScriptedJob]], movable: bool, profile: bool
+) -> dict[str, tuple[JobSpec, ScriptedJob]]:
+    """Jobs by their names: j0, j1, and so on. Without profiles, their memory is not known."""
+    named = {}
+    for number, (spec, script) in enumerate(jobs):
+        memory = None if profile else spec.memory  # jobs of one class have one demand
+        movable_spec = replace(spec, name=f"j{number}", movable=movable and spec.gpus == 1, memory=memory)
+        named[movable_spec.name] = movable_spec, script
+    return named
+
+
+def can_complete(spec: JobSpec, script: ScriptedJob) -> bool:
+    """Whether each attempt of a job completes, and one device of 8 GiB has room for it."""
+    good = {outcome for _, outcome in script.attempts} == {Outcome.COMPLETED} and not script.refused
+    return good and spec.gpus == 1 and (spec.memory is None or spec.memory.peak_bytes <= 8 * GIB)
+
+
 @given(
     policy=st.sampled_from(own_names()),
     jobs=JOBS,
@@ -190,11 +208,7 @@ def test_whatever_fails_every_job_ends_and_none_is_on_a_failed_device(
     failures: list[tuple[float, int]],
     stop_s: float | None,
 ) -> None:
-    named = {}
-    for number, (spec, script) in enumerate(jobs):
-        memory = None if profile else spec.memory  # jobs of one class have one demand
-        movable_spec = replace(spec, name=f"j{number}", movable=movable and spec.gpus == 1, memory=memory)
-        named[movable_spec.name] = movable_spec, script
+    named = named_jobs(jobs, movable, profile)
     devices = tuple(Device(f"d{number}", node, 8 * GIB) for number, node in enumerate(nodes))
     lanes, places = (1, 1) if preempt else (lanes, places)
     config = Config(policy, lanes, places, profile=profile, search=search, preempt=preempt, host_bytes=host_bytes)
@@ -205,10 +219,7 @@ def test_whatever_fails_every_job_ends_and_none_is_on_a_failed_device(
     lost = {name for _, name in failing}
     if stop_s is None and len(lost) < len(devices):
         for name, record in driver.core.jobs.items():
-            spec, script = named[name]
-            good = {outcome for _, outcome in script.attempts} == {Outcome.COMPLETED} and not script.refused
-            fits = spec.gpus == 1 and (spec.memory is None or spec.memory.peak_bytes <= 8 * GIB)
-            if good and fits:
+            if can_complete(*named[name]):
                 assert record.state is JobState.COMPLETED, record.history
 
 

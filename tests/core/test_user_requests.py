@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from itertools import product
 
@@ -32,7 +31,7 @@ from ecoshare.values.class_profile import MemoryDemand
 from ecoshare.values.device import Device
 from ecoshare.values.job_spec import JobSpec
 from ecoshare.values.sweep_spec import StoppingSpec, SweepSpec
-from tests.core.test_device_failures import ALONE, RULES, advice
+from tests.core.test_device_failures import ALONE, RULES, advice, can_complete, named_jobs
 from tests.core.test_scheduler import GIB, JOBS, drive, job, starts
 from tests.core.test_sweeps import World
 
@@ -204,11 +203,7 @@ def test_whatever_the_user_asks_for_every_job_ends(
     drain_s: float | None,
 ) -> None:
     """All jobs are released in the end. Those that nothing was asked for complete if they can."""
-    named = {}
-    for number, (spec, script) in enumerate(jobs):
-        memory = None if profile else spec.memory  # jobs of one class have one demand
-        movable_spec = replace(spec, name=f"j{number}", movable=movable and spec.gpus == 1, memory=memory)
-        named[movable_spec.name] = movable_spec, script
+    named = named_jobs(jobs, movable, profile)
     lanes, places = (1, 1) if preempt else (lanes, places)
     config = Config(policy, lanes, places, profile=profile, search=search, preempt=preempt, host_bytes=host_bytes)
     requests = [(at_s, _request(kind, f"j{number}", priority)) for at_s, kind, number, priority in asked]
@@ -226,10 +221,7 @@ def test_whatever_the_user_asks_for_every_job_ends(
     assert all(state.ended for state in driver.states().values()), driver.states()
     touched = {f"j{number}" for _, kind, number, _ in asked if kind in ("cancel", "kill")}
     for name, record in driver.core.jobs.items():
-        spec, script = named[name]
-        good = {outcome for _, outcome in script.attempts} == {Outcome.COMPLETED} and not script.refused
-        fits = spec.gpus == 1 and (spec.memory is None or spec.memory.peak_bytes <= 8 * GIB)
-        if good and fits and drain_s is None and name not in touched:
+        if can_complete(*named[name]) and drain_s is None and name not in touched:
             assert record.state is JobState.COMPLETED, record.history
         if record.state is JobState.CANCELLED:
             assert name in touched or drain_s is not None
