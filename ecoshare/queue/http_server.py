@@ -1,4 +1,7 @@
-"""Serves a queue over HTTP on its Unix socket, in the loop of the run."""
+"""Serves a queue over HTTP, in the loop of the run: on its Unix socket, and over TCP if the user wants that.
+
+Two servers serve one application. Other users can open connections over TCP, and these take no place on the socket.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,15 @@ from collections.abc import AsyncIterator, Iterator
 import uvicorn
 
 from ecoshare.errors import UnfitEnvironment
+from ecoshare.queue.bounded_connection import BoundedConnection, TcpConnection
 from ecoshare.queue.live_queue import LiveQueue
+from ecoshare.queue.page_routes import PAGES
 from ecoshare.queue.queue_folder import QueueFolder, socket_address
+from ecoshare.queue.request_guard import RequestGuard
 from ecoshare.queue.routes import application
+from ecoshare.queue.status_feed import StatusFeed
+from ecoshare.queue.tcp_entry import TcpEntry
 
-_MOST_CONNECTIONS = 512
 _END_S = 2.0
 """Time (s) that open requests get at the end of the queue."""
 
@@ -28,33 +35,47 @@ class _Server(uvicorn.Server):
 
 
 @contextlib.asynccontextmanager
-async def served(folder: QueueFolder, queue: LiveQueue) -> AsyncIterator[None]:
-    """Context manager: clients of the same user reach the queue.
+async def served(folder: QueueFolder, entry: TcpEntry | None, queue: LiveQueue) -> AsyncIterator[None]:
+    """Context manager: clients reach the queue, on its socket and at the entry over TCP, if there is one.
 
     Raises:
         UnfitEnvironment: The socket cannot be made.
     """
-    config = uvicorn.Config(
-        application(queue),
-        log_config=None,
-        access_log=False,
-        lifespan="off",
-        ws="none",
-        http="h11",
-        limit_concurrency=_MOST_CONNECTIONS,
-        timeout_graceful_shutdown=int(_END_S),
-        server_header=False,
-        date_header=False,
-    )
-    server = _Server(config)
+    feed = StatusFeed(queue)
+    app = application(queue, feed)
     with _listening(folder) as listener:
-        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        servers = [(_server(RequestGuard(app, None), BoundedConnection), listener)]
+        if entry is not None:
+            servers.append((_server(RequestGuard(app, entry.token, PAGES), TcpConnection), entry.listener))
+        serving = [asyncio.create_task(server.serve(sockets=[taken])) for server, taken in servers]
         try:
             yield
         finally:
-            server.should_exit = True
-            await asyncio.wait([serving], timeout=2 * _END_S)
-            serving.cancel()
+            await feed.close()
+            for server, _ in servers:
+                server.should_exit = True
+            await asyncio.wait(serving, timeout=2 * _END_S)
+            for task in serving:
+                task.cancel()
+
+
+def _server(app: RequestGuard, connection: type[BoundedConnection]) -> _Server:
+    return _Server(
+        uvicorn.Config(
+            app,
+            log_config=None,
+            log_level="error",  # any user of the machine can send malformed requests, and fill the disk with warnings
+            access_log=False,
+            lifespan="off",
+            ws="none",
+            http=connection,
+            limit_concurrency=connection.most,
+            timeout_graceful_shutdown=int(_END_S),
+            proxy_headers=False,
+            server_header=False,
+            date_header=False,
+        )
+    )
 
 
 @contextlib.contextmanager

@@ -61,6 +61,8 @@ def _is_replaced(file: BinaryIO, path: Path) -> bool:
 
 def _begin_of_tail(file: BinaryIO, lines: int) -> int:
     end = file.seek(0, os.SEEK_END)
+    if not lines:
+        return end
     begin = max(0, end - _MOST_TAIL_BYTES)
     file.seek(begin)
     tail = file.read(end - begin)

@@ -10,8 +10,9 @@ import contextlib
 import json
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,23 @@ class JobEnd:
     attempts: int = 0
 
 
+class _Names(Set[str]):
+    """Names in the store, which are looked up there."""
+
+    def __init__(self, found: Callable[..., list[str]]) -> None:
+        """Names that a function finds; it takes a condition with its values."""
+        self._found = found
+
+    def __contains__(self, name: object) -> bool:
+        return bool(self._found("name = ?", name))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._found())
+
+    def __len__(self) -> int:
+        return len(self._found())
+
+
 class JobStore:
     """Jobs of one queue on the disk. All methods may be called in any thread, and block while they use the disk."""
 
@@ -109,10 +127,10 @@ class JobStore:
             UsageError: The file is no store of this version.
             UnfitEnvironment: The file cannot be read or written.
         """
-        self._path, self._lock = path, threading.Lock()
-        with self._told():
+        self._path, self._lock, self._reads = path, threading.Lock(), threading.Lock()
+        with self._user_errors():
             path.touch(mode=0o600, exist_ok=True)
-            self._database = sqlite3.connect(path, check_same_thread=False, isolation_level=None, timeout=10.0)
+            self._database = self._connected()
             self._database.execute("PRAGMA journal_mode = WAL")
             self._database.execute("PRAGMA synchronous = FULL")
             self._database.execute("PRAGMA foreign_keys = ON")
@@ -121,9 +139,20 @@ class JobStore:
                 self._database.executescript(f"BEGIN; {_TABLES} PRAGMA user_version = {_SCHEMA}; COMMIT;")
             elif version != _SCHEMA:
                 raise UsageError(f"{path} is of version {version}, and this ecoshare writes {_SCHEMA}")
+            # Reads do not wait for the disk: a connection of their own sees what was committed last.
+            self._reader = self._connected()
+
+    def _connected(self) -> sqlite3.Connection:
+        return sqlite3.connect(self._path, check_same_thread=False, isolation_level=None, timeout=10.0)
 
     @contextlib.contextmanager
-    def _told(self) -> Iterator[None]:
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        """Context manager: a connection that reads what was committed last."""
+        with self._reads, self._user_errors():
+            yield self._reader
+
+    @contextlib.contextmanager
+    def _user_errors(self) -> Iterator[None]:
         """Context manager: errors of the database become messages for the user."""
         try:
             yield
@@ -137,7 +166,7 @@ class JobStore:
     @contextlib.contextmanager
     def _changing(self) -> Iterator[sqlite3.Connection]:
         """Context manager: all changes, on the disk at the end, or none."""
-        with self._lock, self._told():
+        with self._lock, self._user_errors():
             self._database.execute("BEGIN IMMEDIATE")
             try:
                 yield self._database
@@ -148,8 +177,8 @@ class JobStore:
                 raise
 
     def _rows(self, where: str, values: Sequence[Any] = ()) -> list[JobRow]:
-        with self._lock, self._told():
-            found = self._database.execute(f"SELECT * FROM jobs {where}", values).fetchall()
+        with self._reading() as database:
+            found = database.execute(f"SELECT * FROM jobs {where}", values).fetchall()
         return [
             JobRow(number, name, submission, given, bool(is_sweep), run, at_s, bool(held), *rest)
             for number, name, submission, given, is_sweep, run, at_s, held, *rest in found
@@ -157,7 +186,8 @@ class JobStore:
 
     def close(self) -> None:
         """Close the store."""
-        with self._lock:
+        with self._lock, self._reads:
+            self._reader.close()
             self._database.close()
 
     def add(self, submission: Submission, names: Sequence[tuple[str, str, bool]], run: str, at_unix_s: float) -> None:
@@ -181,13 +211,23 @@ class JobStore:
 
     def submission(self, name: str) -> Submission | None:
         """Submission with this id; None if there is none."""
-        with self._lock, self._told():
-            found = self._database.execute("SELECT document FROM submissions WHERE id = ?", (name,)).fetchone()
+        with self._reading() as database:
+            found = database.execute("SELECT document FROM submissions WHERE id = ?", (name,)).fetchone()
         return None if found is None else Submission.model_validate_json(found[0])
 
     def of_submission(self, name: str) -> list[JobRow]:
         """Jobs of a submission, in its order; empty if there is none of this id."""
         return self._rows("WHERE submission = ? ORDER BY number", (name,))
+
+    def listed(self, most_ended: int) -> tuple[list[JobRow], int]:
+        """Jobs that have not ended and, at most so many, those that ended last, in the order of submission.
+
+        Returns:
+            The jobs, and the number of those that have ended and are not among them.
+        """
+        left, ended = self.left(), self.ended(most_ended)  # in this order: none is missing that ends between the two
+        rows = {row.number: row for row in (*left, *ended)}
+        return [rows[number] for number in sorted(rows)], self.count_ended() - len(ended)
 
     def left(self) -> list[JobRow]:
         """Jobs that have not ended, in the order of submission."""
@@ -200,8 +240,8 @@ class JobStore:
 
     def count_ended(self) -> int:
         """Number of jobs that have ended."""
-        with self._lock, self._told():
-            (count,) = self._database.execute("SELECT count(*) FROM jobs WHERE state IS NOT NULL").fetchone()
+        with self._reading() as database:
+            (count,) = database.execute("SELECT count(*) FROM jobs WHERE state IS NOT NULL").fetchone()
         return int(count)
 
     def find(self, name: str) -> JobRow | None:
@@ -214,21 +254,48 @@ class JobStore:
         rows = self._rows("WHERE state IS NOT NULL AND name IN (SELECT value FROM json_each(?))", (listed,))
         return {row.name: row.state or "" for row in rows}
 
-    def names(self) -> set[str]:
-        """Names of all jobs."""
-        with self._lock, self._told():
-            return {name for (name,) in self._database.execute("SELECT name FROM jobs")}
+    def names(self) -> Set[str]:
+        """Names of all jobs, as they are when they are asked for: there may be a hundred thousand."""
+        return _Names(partial(self._names, "1"))
 
-    def sweeps(self) -> set[str]:
-        """Names of all sweeps."""
-        with self._lock, self._told():
-            return {name for (name,) in self._database.execute("SELECT name FROM jobs WHERE is_sweep")}
+    def sweeps(self) -> Set[str]:
+        """Names of all sweeps, see `names`."""
+        return _Names(partial(self._names, "is_sweep"))
 
-    def end(self, ends: Iterable[JobEnd]) -> None:
-        """Note the ends of jobs and sweeps. The first end of each counts."""
+    def _names(self, which: str, own: str = "1", *values: str) -> list[str]:
+        with self._reading() as database:
+            return [name for (name,) in database.execute(f"SELECT name FROM jobs WHERE {which} AND {own}", values)]
+
+    def ended_by(self, run: str, at_unix_s: float) -> list[JobRow]:
+        """Jobs of a run that ended by some time (s since 1970), of submissions that have no job left."""
+        left = "SELECT submission FROM jobs WHERE state IS NULL"
+        return self._rows(f"WHERE run = ? AND ended_unix_s <= ? AND submission NOT IN ({left})", (run, at_unix_s))
+
+    def of_run(self, run: str) -> list[JobRow]:
+        """Jobs of a run."""
+        return self._rows("WHERE run = ?", (run,))
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Remove jobs, and the submissions that have no job any more."""
+        with self._changing() as database:
+            database.executemany("DELETE FROM jobs WHERE name = ?", [(name,) for name in names])
+            database.execute("DELETE FROM submissions WHERE id NOT IN (SELECT submission FROM jobs)")
+
+    def end(self, ends: Iterable[JobEnd], started: Mapping[str, float] | None = None) -> None:
+        """Note the ends of jobs and sweeps, and the starts of others. The first end and the first start of each count.
+
+        Args:
+            ends: The ends.
+            started: Times of starts (s since 1970), by the name of the job.
+        """
         with self._changing() as database:
             database.executemany(
-                "UPDATE jobs SET state = :state, ended_unix_s = :ended_unix_s, started_unix_s = :started_unix_s, "
+                "UPDATE jobs SET started_unix_s = ? WHERE name = ? AND started_unix_s IS NULL",
+                [(at_unix_s, name) for name, at_unix_s in (started or {}).items()],
+            )
+            database.executemany(
+                "UPDATE jobs SET state = :state, ended_unix_s = :ended_unix_s, "
+                "started_unix_s = coalesce(started_unix_s, :started_unix_s), "
                 "exit_code = :exit_code, reason = :reason, attempts = :attempts WHERE name = :name AND state IS NULL",
                 [asdict(each) for each in ends],
             )

@@ -6,7 +6,7 @@
     cancel:  CancelRequested ──► core ──► in the log on the disk ──► acknowledged
     ends:    core.ended ──► noted ──► queue.db a moment later; the log has them already
 
-All methods run in the loop of the run. What blocks, such as the disk or the planning of jobs, runs in threads.
+All methods run in the loop of the run. Blocking work, on the disk and in the planning of jobs, runs in threads.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 from ecoshare.common.plural import listed
+from ecoshare.core.commands import Command
 from ecoshare.core.events import (
     CancelRequested,
     DrainRequested,
@@ -31,16 +31,20 @@ from ecoshare.core.events import (
     JobExited,
     PriorityChanged,
     ReleaseRequested,
+    RunOpened,
     SweepOpened,
 )
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.states import JobState
-from ecoshare.errors import EcoshareError, UsageError, did_you_mean
+from ecoshare.errors import EcoshareError, UnfitEnvironment, UsageError, did_you_mean
 from ecoshare.jobs.load import LoadedJobs
-from ecoshare.jobs.sweep import sweep_of
+from ecoshare.jobs.sweep import sweep_of, trial_name
 from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.queue.job_store import JobEnd, JobRow, JobStore
+from ecoshare.queue.known_measurements import KnownMeasurements
+from ecoshare.queue.old_jobs import MOST_REMOVED, remove_old
 from ecoshare.queue.queue_documents import Acknowledged, EndingKind, Submission
+from ecoshare.queue.queue_totals import QueueTotals
 from ecoshare.queue.submission_plan import (
     Planner,
     free_names,
@@ -57,9 +61,11 @@ from ecoshare.runtime.planned_services import write_arrivals
 _NOTE_S = 0.2
 """Time (s) between two notes of ends in the store."""
 
-BY_USER = "cancelled by the user"
+_REMOVE_S = 86_400.0
+"""Time (s) between two removals of old data."""
 
-_T = TypeVar("_T")
+BY_USER = "cancelled by the user"
+ON_END_NOTE = "the `on_end:` of the file does not run in a queue; that of `defaults:` runs at the end of each job"
 
 Serve = Callable[["LiveQueue"], AbstractAsyncContextManager[None]]
 """Serves the queue to its clients inside the context."""
@@ -73,56 +79,88 @@ class LiveQueue:
         store: Jobs of the queue on the disk.
         opened_unix_s: Time at which this session began (s since 1970).
         ending: How the queue comes to its end: `drain`, `stop` or empty.
+        totals: Counts over this session.
     """
 
-    def __init__(self, name: str, store: JobStore, planner: Planner, serve: Serve) -> None:
-        """Queue whose run has not begun.
+    def __init__(self, name: str, store: JobStore, planner: Planner, serve: Serve, keep_s: float | None = None) -> None:
+        """Queue before its run.
 
         Args:
             name: Name of the queue.
             store: Jobs of the queue on the disk.
             planner: Plans jobs on the devices of the queue.
             serve: Serves the queue to its clients.
+            keep_s: Time (s) for which the data of a job are kept after its end; None for ever.
         """
         self.name, self.store, self.opened_unix_s = name, store, time.time()
         self.ending: EndingKind = ""
-        self._planner, self._serve = planner, serve
+        self.totals = QueueTotals()
+        self._planner, self._serve, self._keep_s = planner, serve, keep_s
         self._present: OpenRun | None = None
-        self._submitting, self._changed = asyncio.Lock(), asyncio.Condition()
+        self._submitting, self._holding, self._changed = asyncio.Lock(), asyncio.Lock(), asyncio.Condition()
         self._notes = 0  # how often ends were noted
-        self._told: dict[int, asyncio.Future[None]] = {}  # by the identity of an event that was asked for
+        self._handled: dict[int, asyncio.Future[None]] = {}  # by the identity of an event that was asked for
         self._ends: list[JobEnd] = []
+        self._noted_starts: set[str] = set()  # names of jobs with a place and a start in the store
         self._priorities: dict[str, int] = {}
         self._open_sweeps: set[str] = set()
         self._classes: set[str] = set()
-        self._known: set[object] = set()
+        self._known = KnownMeasurements()
+        self._segments = 0  # how often the run has forgotten what had ended
 
     # Methods of the source of jobs
 
     def resumed(self, plan: Plan) -> None:
-        """See `JobSource`. Jobs whose ends the store lacks have ended just before the queue was killed."""
+        """See `JobSource`. Jobs without an end in the store have ended just before the queue was killed."""
         now_s = time.time()
         left = {row.name for row in self.store.left()}
         self.store.end(JobEnd(name, state, now_s) for name, state in plan.ended.items() if name in left)
 
+    @property
+    def is_settled(self) -> bool:
+        """See `JobSource`. The store has all ends, and no submission is between its plan and its arrival."""
+        return self._present is not None and not (self._ends or self._handled or self._submitting.locked())
+
     async def keep(self, run: OpenRun) -> None:
         """See `JobSource`. Serves the queue until cancelled."""
         self._present = run
-        self._only_new(run.plan)
+        self._known.begin(run.plan)
         self._classes.update(job.spec.job_class for job in run.jobs.values())
         try:
-            async with self._serve(self):
+            async with self._serve(self), asyncio.TaskGroup() as tasks:
+                if self._keep_s is not None:
+                    tasks.create_task(self._remove_old(self._keep_s))
                 while True:
                     await asyncio.sleep(_NOTE_S)
-                    await self._note_ends()
+                    # Another process may lock the store, a backup, say. The log has the ends, and fails on a full disk.
+                    with contextlib.suppress(UnfitEnvironment):
+                        await self._note_ends()
         finally:
             await asyncio.shield(self._note_ends())
 
-    def look(self, event: Event, core: Scheduler) -> None:
+    async def _remove_old(self, keep_s: float) -> None:
+        """Remove the data of jobs that ended long ago, now and once a day."""
+        while True:
+            removed = MOST_REMOVED
+            while removed >= MOST_REMOVED:  # submissions come in between
+                async with self._submitting:
+                    here = [*self.run.jobs.values(), *(each.template for each in self.run.arrivals.sweeps.values())]
+                    awaited = {name for job in here for name in (*job.source.after, *job.source.after_any)}
+                    before_s, removed = time.time() - keep_s, 0
+                    with contextlib.suppress(EcoshareError, ValueError):  # it is tried again tomorrow
+                        removed = await asyncio.to_thread(remove_old, self.run.folder, self.store, before_s, awaited)
+            await asyncio.sleep(_REMOVE_S)
+
+    def look(self, event: Event, commands: Sequence[Command], core: Scheduler) -> None:
         """See `JobSource`."""
-        if (asked := self._told.pop(id(event), None)) is not None and not asked.done():
+        if (asked := self._handled.pop(id(event), None)) is not None and not asked.done():
             asked.set_result(None)
         match event:
+            case RunOpened() if event.segment is not None:
+                self._segments += 1
+                self._known.begin(event)
+                self._classes = {job.spec.job_class for job in self.run.jobs.values()}
+                self._priorities = {name: each for name, each in self._priorities.items() if name in self.run.jobs}
             case SweepOpened():
                 self._open_sweeps.add(event.sweep.name)
             case JobArrived() if (priority := self._priorities.pop(event.job.name, None)) is not None:
@@ -131,8 +169,10 @@ class LiveQueue:
                 self.ending = self.ending or "drain"
         if core.stopping:
             self.ending = "stop"
-        ends = [*self._jobs_ended(event, core), *self._sweeps_ended(event, core)]
-        self._ends += ends
+        jobs, sweeps = list(self._jobs_ended(event, core)), list(self._sweeps_ended(event, core))
+        self._ends += [*jobs, *sweeps]
+        self.totals.look(event, commands, core)
+        self.totals.ended([("job", end.state) for end in jobs] + [("sweep", end.state) for end in sweeps])
 
     def _jobs_ended(self, event: Event, core: Scheduler) -> Iterator[JobEnd]:
         """Final ends of jobs with this event. A job that the end of the queue stops goes on in another session."""
@@ -161,20 +201,29 @@ class LiveQueue:
         over = [name for name in self._open_sweeps if core.is_sweep_over(name)]
         self._open_sweeps.difference_update(over)
         for name in over:
-            trials = self.run.sweeping.ended_in[name]
-            cancelled = isinstance(event, CancelRequested) and event.job == name
-            state = JobState.COMPLETED if trials[JobState.COMPLETED] else JobState.FAILED
-            if cancelled or (trials[JobState.CANCELLED] and state is JobState.FAILED):
-                state = JobState.CANCELLED
-            reason = "" if state is JobState.COMPLETED else "no trial completed"
-            yield JobEnd(name, state.value, time.time(), reason=BY_USER if cancelled else reason)
+            state = self.run.sweeping.final_state(name)
+            reason = {JobState.CANCELLED: BY_USER, JobState.FAILED: "no trial completed"}.get(state, "")
+            yield JobEnd(name, state.value, self.unix_s(event.at_s), reason=reason)
+
+    def _starts(self) -> dict[str, float]:
+        """Times (s since 1970) of the starts of jobs with a place that the store lacks, by name.
+
+        The end of a job has its start, too. But the core of a later session knows the starts of that session alone.
+        """
+        placed = {name: job for lane in self.run.core.lanes.values() for name, job in lane.jobs.items()}
+        self._noted_starts.intersection_update(placed)
+        new = [job for name, job in placed.items() if name not in self._noted_starts]
+        return {job.spec.name: self.unix_s(job.first_start_s) for job in new if job.first_start_s is not None}
 
     async def _note_ends(self) -> None:
-        if not self._ends:
+        started = self._starts()
+        if not self._ends and not started:
             return
         ends = list(self._ends)
-        await asyncio.to_thread(self.store.end, ends)
+        await asyncio.to_thread(self.store.end, ends, started)
+        self._noted_starts.update(started)
         del self._ends[: len(ends)]  # only now, so that each end is always found in one of the two
+        self.run.tell(_nothing)  # the run may have waited for this to begin a segment of its log
         async with self._changed:
             self._notes += 1
             self._changed.notify_all()
@@ -186,6 +235,11 @@ class LiveQueue:
         """The run, which must have begun."""
         assert self._present is not None, "the queue is served from the beginning of its run"
         return self._present
+
+    @property
+    def open_sweeps(self) -> int:
+        """Number of sweeps that have begun and not ended."""
+        return len(self._open_sweeps)
 
     async def submit(self, submission: Submission) -> Acknowledged:
         """Add the jobs of a submission; they are on the disk when this returns.
@@ -206,8 +260,12 @@ class LiveQueue:
             except EcoshareError:
                 self.run.forget(plan)
                 raise
-            self.run.submit(plan)
-        return Acknowledged(jobs=[job.name for job in loaded.jobs], notes=list(plan.notes))
+            self._known.add(plan)  # and not before: later jobs would lack what a failed submission has
+            self._classes.update(job.spec.job_class for job in plan.everything)
+            ended = {each.name: each.state for each in self._ends if each.name in plan.awaited}
+            self.run.submit(replace(plan, ended={**self.store.states(plan.awaited), **ended}))
+        notes = [*plan.notes, *([ON_END_NOTE] if loaded.on_end else [])]
+        return Acknowledged(jobs=[job.name for job in loaded.jobs], notes=notes)
 
     def _check_open(self) -> None:
         if self.ending:
@@ -223,9 +281,8 @@ class LiveQueue:
         given = free_names([job.name for job in loaded.jobs], names, self.store.sweeps())
         loaded = renamed(loaded, given)
         plan = self._planner(loaded, self._classes)
-        self._classes.update(job.spec.job_class for job in plan.everything)
         plan = with_environment(plan, dict.fromkeys(given.values(), inherited(submission)))
-        return loaded, replace(self._only_new(plan), ended=self.store.states(plan.awaited))
+        return loaded, self._known.new_of(plan)
 
     def _keep(self, submission: Submission, loaded: LoadedJobs, plan: Plan) -> None:
         """Write the jobs of a submission to the disk: into the run folder first, and then into the store."""
@@ -238,38 +295,34 @@ class LiveQueue:
         rows = [(job.name, loaded.given[job.name], job.sweep is not None) for job in loaded.jobs]
         self.store.add(submission, rows, folder.path.name, time.time())
 
-    def _only_new(self, plan: Plan) -> Plan:
-        """The plan without what the run knows already of earlier runs."""
-
-        def new(kind: str, found: Sequence[_T], key: Callable[[_T], object]) -> tuple[_T, ...]:
-            fresh = {(kind, key(each)): each for each in found}
-            kept = tuple(each for told, each in fresh.items() if told not in self._known)
-            self._known.update(fresh)
-            return kept
-
-        settings = new("setting", plan.known_settings, lambda each: each.packing)
-        responses = new("response", plan.known_responses, lambda each: each.packing)
-        colocations = new("co-location", plan.colocations, lambda each: each)
-        return replace(plan, known_settings=settings, colocations=colocations, known_responses=responses)
-
     async def cancel(self, names: Sequence[str], at_once: bool) -> None:
         """Cancel jobs and sweeps; their ends are on the way, and in the log, when this returns.
 
         Raises:
             UsageError: There is no such job, or it has ended. Then none is cancelled.
         """
-        rows = [await self.row(name) for name in names]
+        rows = [await self.row(name) for name in dict.fromkeys(names)]
         ended = [row.name for row in rows if self.state(row).ended]
         if ended:
             were = "has" if len(ended) == 1 else "have"
             raise UsageError(f"{listed(ended)} {were} ended already")
-        await asyncio.gather(*(self._happens(partial(self._cancels, name, at_once)) for name in names))
+        await asyncio.gather(*(self._happens(partial(self._cancels, row.name, at_once)) for row in rows))
 
     def _cancels(self, name: str, at_once: bool, at_s: float) -> Event | None:
         job = self.run.core.jobs.get(name)
-        if job is not None and job.state.ended:
-            return None
-        return CancelRequested(at_s, name, BY_USER, at_once)
+        has_ended = job.state.ended if job is not None else not self._is_here(name)
+        return None if has_ended else CancelRequested(at_s, name, BY_USER, at_once)
+
+    def _is_here(self, name: str) -> bool:
+        """Whether the run knows a job or sweep that was not cancelled before its arrival.
+
+        The run forgets jobs and sweeps some time after their ends.
+        """
+        arrivals = self.run.arrivals
+        return (name in self.run.jobs or name in arrivals.sweeps) and name not in arrivals.never
+
+    def _asks(self, make: Callable[..., Event], name: str, at_s: float) -> Event | None:
+        return make(at_s=at_s, job=name) if name in self.run.core.jobs else None
 
     async def hold(self, name: str) -> None:
         """Keep a job that waits from starting.
@@ -277,17 +330,18 @@ class LiveQueue:
         Raises:
             UsageError: There is no such job, or it does not wait.
         """
-        row = await self.row(name)
-        gate = self.run.arrivals.gate
-        if name in gate:
-            gate.hold(name)
-        elif row.is_sweep:
-            raise UsageError(f"{name} is a sweep that has begun, and cannot be held")
-        elif self.state(row) is not JobState.HELD:
-            await self._happens(partial(HoldRequested, job=name))
-            if (state := self.state(row)) is not JobState.HELD:
-                raise UsageError(f"{name} is {state.value}: only a job that waits for a place can be held")
-        await asyncio.to_thread(self.store.hold, name, True)
+        async with self._holding:  # the store has what was asked for last
+            row = await self.row(name)
+            gate = self.run.arrivals.gate
+            if name in gate:
+                gate.hold(name)
+            elif row.is_sweep:
+                raise UsageError(f"{name} is a sweep that has begun, and cannot be held")
+            elif self.state(row) is not JobState.HELD:
+                await self._happens(partial(self._asks, HoldRequested, name))
+                if (state := self.state(row)) is not JobState.HELD:
+                    raise UsageError(f"{name} is {state.value}: only a job that waits for a place can be held")
+            await asyncio.to_thread(self.store.hold, name, True)
 
     async def release(self, name: str) -> None:
         """Let a held job start again.
@@ -295,15 +349,16 @@ class LiveQueue:
         Raises:
             UsageError: There is no such job, or it is not held.
         """
-        row = await self.row(name)
-        arrivals = self.run.arrivals
-        if arrivals.gate.is_held(name):
-            arrivals.release(name)
-        elif self.state(row) is JobState.HELD:
-            await self._happens(partial(ReleaseRequested, job=name))
-        else:
-            raise UsageError(f"{name} is not held")
-        await asyncio.to_thread(self.store.hold, name, False)
+        async with self._holding:
+            row = await self.row(name)
+            arrivals = self.run.arrivals
+            if arrivals.gate.is_held(name):
+                arrivals.release(name)
+            elif self.state(row) is JobState.HELD:
+                await self._happens(partial(self._asks, ReleaseRequested, name))
+            else:
+                raise UsageError(f"{name} is not held")
+            await asyncio.to_thread(self.store.hold, name, False)
 
     async def prioritise(self, name: str, priority: int) -> None:
         """Give a job another priority.
@@ -318,19 +373,20 @@ class LiveQueue:
             raise UsageError(f"{name} has ended already")
         await asyncio.to_thread(self.store.prioritise, name, priority)
         if name in self.run.core.jobs:
-            await self._happens(partial(PriorityChanged, job=name, priority=priority))
+            await self._happens(partial(self._asks, partial(PriorityChanged, priority=priority), name))
         else:
             self._priorities[name] = priority
 
     def end(self, how: str) -> None:
-        """Bring the queue to its end: `drain`, `stop` or `now`."""
+        """Bring the queue to its end: `drain`, `stop` or `now`. The second `stop` is the first."""
         if how == "drain":
             self.run.tell(DrainRequested)
-        else:
+            return
+        if self.ending != "stop":
             self.ending = "stop"
             self.run.ask_to_stop()
-            if how == "now":
-                self.run.ask_to_stop()
+        if how == "now":
+            self.run.ask_to_stop()
 
     async def row(self, name: str) -> JobRow:
         """Job or sweep of the queue.
@@ -340,10 +396,11 @@ class LiveQueue:
         """
         row = await asyncio.to_thread(self.store.find, name)
         if row is None:
-            names = await asyncio.to_thread(self.store.names)
+            names = self.store.names()
             if sweep_of(name) in names:
                 raise UsageError(f"{name} is a trial: give the name of its sweep, {sweep_of(name)}")
-            raise UsageError(f"the queue {self.name!r} has no job {name!r}", did_you_mean(name, names))
+            hint = await asyncio.to_thread(did_you_mean, name, names)
+            raise UsageError(f"the queue {self.name!r} has no job {name!r}", hint)
         return row
 
     async def output_of(self, name: str) -> tuple[Path, Callable[[], bool]]:
@@ -356,11 +413,17 @@ class LiveQueue:
         is_trial = trial_of and trial_of in await asyncio.to_thread(self.store.sweeps)
         row = await self.row(trial_of if is_trial else name)
         if row.is_sweep and not is_trial:
-            raise UsageError(f"{name} is a sweep: give the name of a trial, such as {name}.0")
+            raise UsageError(f"{name} is a sweep: give the name of a trial, such as {trial_name(name, 0, 1)}")
+
+        known, segments = row, self._segments
 
         def is_over() -> bool:
-            job = self.run.core.jobs.get(name)
-            return job.state.ended if job is not None else self.ending != "" or row.state is not None
+            nonlocal known, segments
+            if (job := self.run.core.jobs.get(name)) is not None:
+                return job.state.ended
+            if segments != self._segments:  # the run may have forgotten the job
+                known, segments = self.store.find(row.name) or row, self._segments
+            return self.ending != "" or known.state is not None
 
         return self.run.folder.path.with_name(row.run) / "jobs" / name, is_over
 
@@ -402,11 +465,15 @@ class LiveQueue:
             if event is None:
                 happened.set_result(None)
             else:
-                self._told[id(event)] = happened
+                self._handled[id(event)] = happened
             return event
 
         self.run.tell(made)
         await happened
+
+
+def _nothing(at_s: float) -> None:
+    """No event."""
 
 
 def described(plan: Plan) -> Iterator[dict[str, object]]:

@@ -8,7 +8,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ecoshare.common.plural import counted
-from ecoshare.devices.occupancy import DeviceAdmission, occupied
 from ecoshare.errors import UsageError
 from ecoshare.jobs.load import LoadedJobs
 from ecoshare.queue.http_server import served
@@ -16,9 +15,11 @@ from ecoshare.queue.job_store import JobRow, JobStore
 from ecoshare.queue.leftover_jobs import leftover_jobs, no_jobs
 from ecoshare.queue.live_queue import LiveQueue, described
 from ecoshare.queue.queue_folder import QueueFolder
+from ecoshare.queue.tcp_entry import ListenAddress, TcpEntry, is_in_journal, tcp_entry
 from ecoshare.record import submitted_jobs
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.runtime import run_opening
+from ecoshare.runtime.held_machines import HoldMachines, PlannedMachines
 
 if TYPE_CHECKING:
     from ecoshare.record.run_view import ProgressDisplay
@@ -27,17 +28,22 @@ if TYPE_CHECKING:
     from ecoshare.runtime.signals import StopSignals
     from ecoshare.values.device import DeviceInfo
 
-PlanJobs = Callable[[LoadedJobs, "tuple[DeviceInfo, ...]", Collection[str]], "Plan"]
-"""Plans jobs on devices, beside jobs of other classes."""
+_STDERR = 2
+
+PlanJobs = Callable[[LoadedJobs, PlannedMachines, Collection[str]], "Plan"]
+"""Plans jobs on machines, beside jobs of other classes."""
 
 
 def open_queue(
     name: str,
     plan_jobs: PlanJobs,
     find: Callable[[], tuple[DeviceInfo, ...]],
+    names: str | None,
     progress: Callable[[], ProgressDisplay],
     resume: bool,
-    admission: DeviceAdmission,
+    keep_s: float | None,
+    listen: ListenAddress | None,
+    hold: HoldMachines,
     say: Callable[[str], None],
     signals: StopSignals,
 ) -> FinishedRun:
@@ -47,9 +53,12 @@ def open_queue(
         name: Name of the queue.
         plan_jobs: Plans jobs as the user asked for.
         find: Finds the devices of a queue that begins; one that goes on keeps its own.
+        names: Names of its devices on each of several machines; see `find_all`.
         progress: Makes the display that gets the progress of the run.
         resume: Whether jobs that an earlier session has left go on. Otherwise there must be none.
-        admission: Reaction to a run that uses a device.
+        keep_s: Time (s) for which the data of a job are kept after its end; None for ever.
+        listen: Address over TCP, beside the socket; None for none.
+        hold: Holds the machines of the queue.
         say: Shows a note to the user.
         signals: Signals of the process.
 
@@ -66,27 +75,29 @@ def open_queue(
                 f"{counted(len(left), 'job')} of the queue {name!r} {have} not ended",
                 f"`ecoshare up --resume{folder.option}` goes on with them; remove {folder.path} to forget them",
             )
-        if (before := _run_of(folder, left)) is not None:
-            return _reopened(folder, before, store, plan_jobs, progress(), admission, say, signals)
-        with occupied(find, admission, say) as occupancy:
-            devices = occupancy.devices
+        with tcp_entry(folder, listen) as entry:
+            if entry is not None:
+                say(page_note(entry))
+            if (before := _run_of(folder, left)) is not None:
+                return _reopened(folder, entry, before, store, plan_jobs, progress(), keep_s, hold, signals)
+            with hold(find, names) as machines:
 
-            def planner(loaded: LoadedJobs, beside: Collection[str]) -> Plan:
-                return plan_jobs(loaded, devices, beside)
+                def planner(loaded: LoadedJobs, beside: Collection[str]) -> Plan:
+                    return plan_jobs(loaded, machines, beside)
 
-            plan = leftover_jobs(name, store, planner)
-            queue = LiveQueue(name, store, planner, partial(served, folder))
-            for line in plan.notes:
-                say(line)
-            return run_opening.start(
-                plan,
-                no_jobs(name).text,
-                folder.runs,
-                progress(),
-                occupancy=occupancy,
-                signals=signals,
-                source=queue,
-            )
+                plan = leftover_jobs(name, store, planner)
+                queue = LiveQueue(name, store, planner, partial(served, folder, entry), keep_s)
+                for line in plan.notes:
+                    say(line)
+                return run_opening.start(
+                    plan,
+                    no_jobs(name).text,
+                    folder.runs,
+                    progress(),
+                    machines=machines,
+                    signals=signals,
+                    source=queue,
+                )
 
 
 def _run_of(folder: QueueFolder, left: list[JobRow]) -> RunFolder | None:
@@ -97,24 +108,32 @@ def _run_of(folder: QueueFolder, left: list[JobRow]) -> RunFolder | None:
 
 def _reopened(
     folder: QueueFolder,
+    entry: TcpEntry | None,
     run: RunFolder,
     store: JobStore,
     plan_jobs: PlanJobs,
     progress: ProgressDisplay,
-    admission: DeviceAdmission,
-    say: Callable[[str], None],
+    keep_s: float | None,
+    hold: HoldMachines,
     signals: StopSignals,
 ) -> FinishedRun:
-    planned_on: list[tuple[DeviceInfo, ...]] = []
+    planned_on: list[PlannedMachines] = []
 
     def planner(loaded: LoadedJobs, beside: Collection[str]) -> Plan:
         return plan_jobs(loaded, planned_on[0], beside)
 
-    def planned(devices: tuple[DeviceInfo, ...]) -> Plan:
-        planned_on.append(devices)
+    def planned(machines: PlannedMachines) -> Plan:
+        planned_on.append(machines)
         plan = leftover_jobs(folder.name, store, planner)
         submitted_jobs.append(run.submitted, described(plan))
         return plan
 
-    queue = LiveQueue(folder.name, store, planner, partial(served, folder))
-    return run_opening.reopen(run, planned, progress, queue, admission, say, signals)
+    queue = LiveQueue(folder.name, store, planner, partial(served, folder, entry), keep_s)
+    return run_opening.reopen(run, planned, progress, queue, hold, signals)
+
+
+def page_note(entry: TcpEntry) -> str:
+    """Note with the address of the page. The journal of systemd, which other users may read, gets no token."""
+    if is_in_journal(_STDERR):
+        return f"the page is at {entry.address}; `ecoshare page` prints it with the token"
+    return f"the page is {entry.page}"

@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from ecoshare.core.states import FINAL_STATES
 from ecoshare.errors import EcoshareError, InvalidJobFile, Mistake, UnfitEnvironment, UsageError
 from ecoshare.jobs.fields import AnyInteger, Name
 from ecoshare.jobs.source import MAX_FILE_BYTES
@@ -47,6 +48,16 @@ class Acknowledged(_Document):
     notes: list[str] = Field(default=[], description="Notes for the user, one line each.")
 
 
+class ServiceStatus(_Document):
+    """Requests of the last attempt of a service."""
+
+    target_s: float = Field(description="Target (s) of the 99th percentile of latencies.")
+    arrived: int = Field(description="Number of requests that came.")
+    late: int = Field(description="Number of late answers.")
+    unanswered: int = Field(description="Number of requests that failed or were refused.")
+    p99_s: float | None = Field(description="99th percentile (s) of the latencies of the last seconds.")
+
+
 class JobStatus(_Document):
     """A job or sweep of a queue."""
 
@@ -60,14 +71,53 @@ class JobStatus(_Document):
     priority: int = 0
     waits_for: list[str] = Field(default=[], description="Jobs and sweeps that must end before it arrives.")
     attempts: int = Field(default=0, description="Number of attempts.")
-    iterations: int = Field(default=0, description="Iterations of the present attempt.")
-    of_iterations: int | None = Field(default=None, description="Number of all iterations, if known.")
+    iterations: int = Field(
+        default=0, description="Training iterations of the present attempt; those of inference if it does not train."
+    )
+    of_iterations: int | None = Field(default=None, description="Number of all training iterations, if known.")
     iterations_per_s: float | None = None
+    slowdown: float | None = Field(default=None, description="Wall time / time with the turn, as far as known.")
+    expected_end_unix_s: float | None = Field(default=None, description="Expected end (s since 1970) at this rate.")
+    energy_j: float | None = Field(default=None, description="Joules beyond idle in this session of the queue.")
+    energy_source: str = Field(default="", description="attributed or modelled; empty without joules.")
+    service: ServiceStatus | None = Field(default=None, description="Requests, if it is a running service.")
     lanes: list[int] = Field(default=[], description="Lanes that it is in.")
     devices: list[str] = Field(default=[], description="Devices that it is on, if the queue has several.")
     trials: int | None = Field(default=None, description="Number of trials of a sweep.")
     ended_trials: dict[str, int] = Field(default={}, description="Ended trials of a sweep by state.")
     run: str = Field(default="", description="Folder of the run that has its output.")
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its state is final. The time of its end follows within some tenths of a second."""
+        return self.state in FINAL_STATES
+
+
+class LaneStatus(_Document):
+    """A lane of a device."""
+
+    number: int
+    jobs: list[str] = Field(description="Jobs and trials that are in it.")
+    holder: str = Field(default="", description="Job that has the turn; empty if none has it.")
+
+
+class DeviceStatus(_Document):
+    """A device of a queue. A value that the device does not report is null."""
+
+    name: str = Field(description="Name in the run, such as cuda:0.")
+    described: str = Field(description="Name that its maker gives it.")
+    failed: str = Field(default="", description="Reason why it has failed; empty if it works.")
+    lanes: list[LaneStatus]
+    setting: dict[str, float | str] = Field(default={}, description="Knobs that differ from how it was found.")
+    power_w: float | None = Field(default=None, description="Mean power (W) of about the last second.")
+    energy_j: float | None = Field(default=None, description="Joules in this session of the queue.")
+    energy_source: str = Field(default="", description="measured or modelled; empty without joules.")
+    gpu_clock_mhz: float | None = None
+    memory_clock_mhz: float | None = None
+    temperature_c: float | None = None
+    busy: float | None = Field(default=None, description="Part of the last moments in which it worked, 0 to 1.")
+    memory_bytes: int | None = Field(default=None, description="Memory in use, by all processes.")
+    memory_total_bytes: int = Field(description="Memory that the queue may use.")
 
 
 class QueueStatus(_Document):
@@ -79,7 +129,7 @@ class QueueStatus(_Document):
     opened_unix_s: float
     objective: str
     policy: str
-    devices: list[str]
+    devices: list[DeviceStatus]
     ending: EndingKind = Field(description="Whether the queue is coming to its end, and how.")
     warm: bool = Field(description="Whether torch is loaded.")
     jobs: list[JobStatus]

@@ -6,7 +6,8 @@
         lock            held (flock) by the process that serves the queue; has its process id
         queue.db        what was submitted, and how it ended
         socket          where the queue is served; mode 0600
-        up.log          output of a queue in the background
+        token, address  what clients over TCP need, while the queue listens there; mode 0600
+        up.log          output of a queue in the background; up.log.1 is that of the one before
         runs/           run folders of the queue
 """
 
@@ -19,12 +20,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from ecoshare.common.file_lock import locked_alone
 from ecoshare.devices.state_folder import STATE_HINT, StateFolder
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.jobs.fields import MAX_NAME_LENGTH, is_name
 from ecoshare.lane.files import make_folder
 
 DEFAULT_NAME = "default"
+
+_LOOKS_S = 0.2
+"""Time (s) within which looks of clients at the lock of a queue are over. Each look whether the queue is up (`is_up`)
+holds it for some microseconds, so one try is not enough."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +68,16 @@ class QueueFolder:
         return self.path / "socket"
 
     @property
+    def token(self) -> Path:
+        """Token of clients over TCP."""
+        return self.path / "token"
+
+    @property
+    def address(self) -> Path:
+        """URL at which the queue is served over TCP."""
+        return self.path / "address"
+
+    @property
     def log(self) -> Path:
         """Output of a queue in the background."""
         return self.path / "up.log"
@@ -85,21 +101,25 @@ class QueueFolder:
         """
         try:
             make_folder(self.path)
-            if (owner := self.path.stat().st_uid) != os.geteuid():
-                raise UnfitEnvironment(f"{self.path} belongs to user {owner}", STATE_HINT)
+            status = self.path.stat()
+            if status.st_uid != os.geteuid():
+                raise UnfitEnvironment(f"{self.path} belongs to user {status.st_uid}", STATE_HINT)
+            if status.st_mode & 0o077:  # it was made by hand
+                self.path.chmod(0o700)
             file = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except OSError as error:
             raise UnfitEnvironment(f"cannot write {self.path}: {error.strerror or error}", STATE_HINT) from error
         try:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+            if not locked_alone(file, _LOOKS_S, _LOOKS_S / 20):
                 raise UsageError(
                     f"the queue {self.name!r} is up already{self._by()}", f"`ecoshare down{self.option}` ends it"
-                ) from None
+                )
             os.ftruncate(file, 0)
             os.write(file, str(os.getpid()).encode())
-            yield
+            try:
+                yield
+            finally:
+                os.ftruncate(file, 0)  # the number may soon be that of another process
         finally:
             os.close(file)
 

@@ -6,15 +6,18 @@ from typing import Annotated, Literal
 
 from fastapi import FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, StreamingResponse
+from fastapi.responses import JSONResponse, Response, StreamingResponse
 from starlette.exceptions import HTTPException
 
 import ecoshare
 from ecoshare.errors import EcoshareError, InvalidJobFile, UnfitEnvironment
 from ecoshare.lane.files import outputs
 from ecoshare.queue.body_limit import BodyLimit
+from ecoshare.queue.event_routes import event_router
+from ecoshare.queue.gone_clients import GoneClients
 from ecoshare.queue.job_output import output
 from ecoshare.queue.live_queue import LiveQueue
+from ecoshare.queue.page_routes import page_router
 from ecoshare.queue.queue_documents import (
     MOST_BODY_BYTES,
     Acknowledged,
@@ -26,29 +29,42 @@ from ecoshare.queue.queue_documents import (
     QueueStatus,
     Submission,
 )
+from ecoshare.queue.queue_metrics import QueueMetrics
+from ecoshare.queue.status_feed import StatusFeed
 from ecoshare.queue.statuses import job_status, queue_status
 
 MOST_WAIT_S = 30.0
 """Longest time (s) that a request waits for the end of a job."""
 
+_BODY_WITHIN_S = 60.0
 _ENDED = 20
 """Number of ended jobs that a list has, if the client names no number."""
 
 
-def application(queue: LiveQueue) -> FastAPI:
-    """ASGI application that serves a queue."""
+def application(queue: LiveQueue, feed: StatusFeed) -> FastAPI:
+    """ASGI application that serves a queue and its feed."""
     app = FastAPI(
         title="ecoshare queue",
         version=ecoshare.__version__,
         openapi_url="/api/v1/openapi.json",
         docs_url=None,
         redoc_url=None,
+        redirect_slashes=False,
         responses={400: {"model": Problem}, 422: {"model": Problem}, 503: {"model": Problem}},
     )
-    app.add_middleware(BodyLimit, most_bytes=MOST_BODY_BYTES)
+    app.add_middleware(GoneClients)
+    app.add_middleware(BodyLimit, most_bytes=MOST_BODY_BYTES, within_s=_BODY_WITHIN_S)
     app.add_exception_handler(EcoshareError, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _no_such)
+
+    metrics = QueueMetrics(queue)
+
+    @app.get("/metrics", response_class=Response)
+    async def read_metrics(request: Request) -> Response:
+        """Metrics of the queue for Prometheus, as text or in the format OpenMetrics, as the client accepts."""
+        text, media_type = await metrics.text(request.headers.get("accept", ""))
+        return Response(text, headers={"content-type": media_type})
 
     @app.get("/api/v1/jobs")
     async def list_jobs(ended: Annotated[int, Query(ge=0, le=10_000)] = _ENDED) -> QueueStatus:
@@ -98,6 +114,8 @@ def application(queue: LiveQueue) -> FastAPI:
         """Bring the queue to its end."""
         queue.end(ending.how)
 
+    app.include_router(event_router(feed))
+    app.include_router(page_router())
     return app
 
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
+from dataclasses import asdict
 
 from ecoshare.queue.job_store import JobRow
 from ecoshare.queue.live_queue import LiveQueue
-from ecoshare.queue.queue_documents import JobStatus, QueueStatus
+from ecoshare.queue.queue_documents import DeviceStatus, JobStatus, QueueStatus, ServiceStatus
+from ecoshare.record.run_view import DeviceView
 
 
 async def queue_status(queue: LiveQueue, most_ended: int) -> QueueStatus:
     """State of a queue with all jobs that have not ended, and those that ended last."""
-    run, store = queue.run, queue.store
-    left = await asyncio.to_thread(store.left)
-    ended = await asyncio.to_thread(store.ended, most_ended)
-    more = await asyncio.to_thread(store.count_ended) - len(ended)
-    rows = sorted([*left, *ended], key=lambda row: row.number)
+    run = queue.run
+    rows, more = await asyncio.to_thread(queue.store.listed, most_ended)
     return QueueStatus(
         name=queue.name,
         run=str(run.folder.path),
@@ -24,7 +24,7 @@ async def queue_status(queue: LiveQueue, most_ended: int) -> QueueStatus:
         opened_unix_s=queue.opened_unix_s,
         objective=run.plan.objective,
         policy=run.plan.policy,
-        devices=[each.described for each in run.plan.devices],
+        devices=[_device(each) for each in run.devices.present()],
         ending=queue.ending,
         warm=run.is_warm(),
         jobs=[_status(queue, row) for row in rows],
@@ -41,6 +41,10 @@ async def job_status(queue: LiveQueue, name: str) -> JobStatus:
     return _status(queue, await queue.row(name))
 
 
+def _device(view: DeviceView) -> DeviceStatus:
+    return DeviceStatus.model_validate({**asdict(view), "setting": dict(view.setting)})
+
+
 def _status(queue: LiveQueue, row: JobRow) -> JobStatus:
     run = queue.run
     view, sweep = run.viewing.job(row.name), run.viewing.sweep(row.name)
@@ -51,6 +55,10 @@ def _status(queue: LiveQueue, row: JobRow) -> JobStatus:
     if started_s is None and job is not None and job.first_start_s is not None:
         started_s = queue.unix_s(job.first_start_s)
     priority = row.priority if row.priority is not None else planned.spec.priority if planned is not None else 0
+    joules = run.energy.job(row.name)
+    energy_j, source = joules if joules is not None else (None, "")
+    rate = view.rate if view is not None and view.state == "running" else None
+    left = max(0, view.total - view.iterations) if view is not None and view.total is not None else None
     return JobStatus(
         name=row.name,
         state=state,
@@ -62,9 +70,14 @@ def _status(queue: LiveQueue, row: JobRow) -> JobStatus:
         priority=priority,
         waits_for=list(run.arrivals.gate.waits_for(row.name)),
         attempts=row.attempts or (job.attempt if job is not None else 0),
-        iterations=view.iterations + view.eval_iterations if view is not None else 0,
+        iterations=view.iterations or view.eval_iterations if view is not None else 0,
         of_iterations=view.total if view is not None else None,
-        iterations_per_s=view.rate if view is not None and view.state == "running" else None,
+        iterations_per_s=rate,
+        slowdown=view.slowdown if view is not None else None,
+        expected_end_unix_s=time.time() + left / rate if left is not None and rate else None,
+        energy_j=energy_j,
+        energy_source=source,
+        service=ServiceStatus(**asdict(view.service)) if view is not None and view.service is not None else None,
         lanes=list(view.lanes) if view is not None else [],
         devices=list(view.devices) if view is not None else [],
         trials=sweep.trials if sweep is not None else None,

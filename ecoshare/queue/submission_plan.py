@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -71,16 +72,36 @@ def free_names(names: Collection[str], taken: Collection[str], sweeps: Collectio
         sweeps: Names of the sweeps of the queue, from which the names of trials are made.
     """
     given: dict[str, str] = {}
-    used = set(taken)
+    used = set[str]()
+
+    def is_taken(name: str, number: int) -> bool:
+        free = _numbered(name, number)
+        return free in used or free in taken or sweep_of(free) in sweeps or (number > 1 and free in names)
+
     for name in names:
-        free, number = name, 1
-        while free in used or sweep_of(free) in sweeps or (number > 1 and free in names):
-            number += 1
-            suffix = f"-{number}"
-            free = f"{name[: MAX_NAME_LENGTH - LONGEST_NUMBER - len(suffix)]}{suffix}"
-        given[name] = free
-        used.add(free)
+        given[name] = _numbered(name, _free_number(partial(is_taken, name)))
+        used.add(given[name])
     return given
+
+
+def _numbered(name: str, number: int) -> str:
+    """Name with a number; number 1 is not written."""
+    suffix = f"-{number}"
+    return name if number == 1 else f"{name[: MAX_NAME_LENGTH - LONGEST_NUMBER - len(suffix)]}{suffix}"
+
+
+def _free_number(is_taken: Callable[[int], bool]) -> int:
+    """A free number from 1 on; the one before it is taken.
+
+    Bisection: a queue of months may have a hundred thousand jobs of one name, and each look is a query.
+    """
+    taken, free = 0, 1
+    while is_taken(free):
+        taken, free = free, 2 * free
+    while free - taken > 1:
+        middle = (taken + free) // 2
+        taken, free = (middle, free) if is_taken(middle) else (taken, middle)
+    return free
 
 
 def renamed(loaded: LoadedJobs, names: Mapping[str, str]) -> LoadedJobs:
@@ -88,7 +109,7 @@ def renamed(loaded: LoadedJobs, names: Mapping[str, str]) -> LoadedJobs:
 
     Args:
         loaded: Jobs of a file.
-        names: Names that the jobs get, by their names in the file. What they wait for is renamed, too.
+        names: Names that the jobs get, by their names in the file. The names in `after` change, too.
     """
 
     def renew(job: JobConfig) -> JobConfig:

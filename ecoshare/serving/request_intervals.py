@@ -11,7 +11,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ecoshare.common import documents
-from ecoshare.serving.request_record import COUNTS, DIGITS, LONGEST_US
+from ecoshare.serving.request_record import COUNTS, DIGITS, LATENCY_BOUNDS_S, LONGEST_US
+
+RECENT_S = 10.0
+"""Time (s) over which displays take the percentile of the last requests."""
 
 _LONGEST_LINE = 1 << 20
 """Longest line (bytes) that is read. A histogram of an interval takes some 10 kB at most."""
@@ -39,6 +42,9 @@ class RequestInterval:
             these, and of the squares of the logarithms. Records of earlier versions have none.
         woke: Number of requests that came to the idle service, and the sum of the times (s) until it asked for the
             turn.
+        buckets: Number of latencies by the place of their upper bound in `LATENCY_BOUNDS_S`. Records of earlier
+            versions have none.
+        latency_s: Sum (s) of the latencies; 0 in records of earlier versions.
     """
 
     from_s: float
@@ -54,6 +60,8 @@ class RequestInterval:
     latencies: str
     took: dict[int, tuple[float, float, float]] = field(default_factory=dict)
     woke: tuple[int, float] = (0, 0.0)
+    buckets: dict[int, int] = field(default_factory=dict)
+    latency_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,6 +272,8 @@ def interval(line: bytes) -> RequestInterval | None:
             latencies=str(found["latencies"]),
             took={int(size): _sums(*sums) for size, sums in found.get("took", {}).items()},
             woke=_woke(*found.get("woke", (0, 0.0))),
+            buckets={_bucket(place): _count(count) for place, count in found.get("buckets", {}).items()},
+            latency_s=_time(found.get("latency_s", 0.0)),
             **{name: _count(found[name]) for name in (*COUNTS, "longest_queue")},
         )
     except (ValueError, TypeError, KeyError, AttributeError):
@@ -284,6 +294,17 @@ def _sums(sum_s: object, logs: object, squares: object) -> tuple[float, float, f
 
 
 def _woke(count: object, sum_s: object) -> tuple[int, float]:
-    if not isinstance(sum_s, int | float) or not 0.0 <= sum_s < math.inf:
+    return _count(count), _time(sum_s)
+
+
+def _time(value: object) -> float:
+    if not isinstance(value, int | float) or not 0.0 <= value < math.inf:
         raise ValueError("it is no time")
-    return _count(count), float(sum_s)
+    return float(value)
+
+
+def _bucket(text: str) -> int:
+    place = int(text)
+    if not 0 <= place <= len(LATENCY_BOUNDS_S):
+        raise ValueError("there is no such bucket")
+    return place

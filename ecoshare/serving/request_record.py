@@ -5,11 +5,13 @@ The service's own process writes the file, since only it sees arrivals and answe
 ::
 
     {"from_s": 12.0, "at_s": 13.0, "arrived": 41, ..., "batches": {"1": 12, "4": 7}, "latencies": "HIST...",
-     "took": {"1": [0.024, -74.6, 464.3], ...}, "woke": [9, 0.004]}
+     "took": {"1": [0.024, -74.6, 464.3], ...}, "woke": [9, 0.004], "buckets": {"3": 31, ...}, "latency_s": 0.41}
 
 `took` has sums over the calls that answered, by number of requests: of their times (s), of the natural logarithms of
 these and of the squares of the logarithms. Mean and spread follow from them, over any intervals. `woke` has the number
-of requests that came to the idle service, and the sum of the times (s) until it asked for the turn.
+of requests that came to the idle service, and the sum of the times (s) until it asked for the turn. `buckets` has the
+number of latencies by the place of their upper bound in `LATENCY_BOUNDS_S`, and `latency_s` their sum: the controller
+adds them up each second, and to decode the histogram takes it a thousand times as long.
 
 Times count from the opening of the run, as in a job's trace. Nothing is written for a time in which nothing happened,
 and no timer ticks in it.
@@ -22,6 +24,7 @@ import math
 import os
 import threading
 import time
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -36,6 +39,9 @@ LONGEST_US = 3_600_000_000
 
 COUNTS = ("arrived", "answered", "failed", "refused", "cancelled", "late")
 """Names of the counts of an interval, which intervals of any length add up."""
+
+LATENCY_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+"""Upper bounds (s) of the buckets of latencies. A longer latency has the place after the last."""
 
 DIGITS = 3
 """Significant digits of a latency in a histogram."""
@@ -70,6 +76,8 @@ class RequestRecorder:
         self._batches: Counter[int] = Counter()
         self._took: dict[int, tuple[float, float, float]] = {}
         self._woke = 0, 0.0
+        self._buckets: Counter[int] = Counter()
+        self._latency_s = 0.0
         self._longest_queue = 0
         self._from_s = math.inf
         # Made now: the import takes some 10 ms, which the first request would wait for.
@@ -111,6 +119,8 @@ class RequestRecorder:
         with self._lock:
             self._count("answered")
             self._count("late", int(at_s > due_s))
+            self._buckets[bisect_left(LATENCY_BOUNDS_S, at_s - arrived_s)] += 1
+            self._latency_s += at_s - arrived_s
         if self._latencies is not None:
             latency_us = round((at_s - arrived_s) * 1e6)
             self._latencies.record_value(min(max(1, latency_us), LONGEST_US))
@@ -141,7 +151,10 @@ class RequestRecorder:
             line |= {name: self._counts[name] for name in COUNTS}
             line |= {"batches": dict(sorted(self._batches.items())), "longest_queue": self._longest_queue}
             line |= {"took": dict(sorted(self._took.items())), "woke": self._woke}
+            line |= {"buckets": dict(sorted(self._buckets.items())), "latency_s": self._latency_s}
             self._took, self._woke = {}, (0, 0.0)
+            self._buckets.clear()
+            self._latency_s = 0.0
             self._counts.clear()
             self._batches.clear()
             self._longest_queue = 0

@@ -1,4 +1,4 @@
-"""A queue: nothing acknowledged is lost whenever it is killed, and many clients neither wait nor slow the jobs.
+"""A queue: kills lose nothing that it acknowledged, many clients neither wait nor slow the jobs, and it does not grow.
 
 ::
 
@@ -6,9 +6,11 @@
               at last: each acknowledged job has completed, and none that had ended has begun again
     clients   a job trains; 50 clients submit, list and follow ──► times of their answers
                             the same seconds without clients   ──► slowdown of the job, as the median of pairs
+    growth    small jobs come and go for an hour ──► memory and open files at the end, against those after a tenth
+    month     100,000 small jobs ──► memory, open files, log, and the next start; only if it is named: `queue_month.py`
 
 The clients run in one process of their own. It shares the second processor with the controller of the queue, so the
-times contain what the clients take to ask. Both parts are real: processes, socket, database and log.
+times contain what the clients take to ask. All parts are real: processes, socket, database and log.
 """
 
 from __future__ import annotations
@@ -16,7 +18,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import os
 import random
 import subprocess
 import sys
@@ -26,7 +27,9 @@ from pathlib import Path
 
 from ecoshare.api.queue_client import Queue
 from ecoshare.errors import EcoshareError
-from scripts.bench.benchmarking import Figure, Options, median, percentile, run_benchmark, say
+from scripts.bench.benchmarking import Figure, Options, keep_to, median, percentile, run_benchmark, say
+from scripts.bench.queue_growth import growth
+from scripts.bench.queue_month import JOBS, QUICK_JOBS, month
 from scripts.fuzz.commands import nothing_left, token_of
 from scripts.fuzz.rounds import Lost
 from tests.queue.queues import served
@@ -39,7 +42,8 @@ LASTS_S = 2.5
 
 NAME = "test"
 LANES = ("--lanes", "2")
-PARTS = ("kills", "clients")
+PARTS = ("kills", "clients", "growth", "month")
+GROWTH_MINUTES, QUICK_GROWTH_S = 60.0, 10.0
 
 ONCE = "import sys, time\ntime.sleep(float(sys.argv[1]))\nprint('done')\n"
 TRAIN = """
@@ -60,10 +64,14 @@ class QueueOptions(Options):
     """Options of this benchmark.
 
     Attributes:
-        only: Part to measure; empty for all.
+        only: Part to measure; empty for all but `month`.
+        jobs: Number of jobs of `month`.
+        minutes: Length of `growth`.
     """
 
     only: str
+    jobs: int
+    minutes: float
 
 
 def kills(folder: Path, count: int) -> list[Figure]:
@@ -181,15 +189,16 @@ def measure(options: QueueOptions) -> list[Figure]:
     """All figures."""
     found: list[Figure] = []
     for part in PARTS:
-        if options.only not in ("", part):
+        if part != (options.only or part) or (part == "month" and not options.only):
             continue
         with tempfile.TemporaryDirectory(prefix=f"bench-queue-{part}-") as name:
-            for own in ("profiles", "state"):  # never those of the user
-                (place := Path(name, own)).mkdir()
-                os.environ[f"ECOSHARE_{own.upper()}"] = str(place)
-            os.environ["ECOSHARE_ASSUME_QUIET"] = "1"
-            if part == "kills":
+            keep_to(Path(name))
+            if part == "month":
+                found += month(Path(name), QUICK_JOBS if options.quick else options.jobs)
+            elif part == "kills":
                 found += kills(Path(name), QUICK_KILLS if options.quick else KILLS)
+            elif part == "growth":
+                found += growth(Path(name), NAME, QUICK_GROWTH_S if options.quick else 60.0 * options.minutes, LANES)
             else:
                 found += clients(Path(name), QUICK_PAIRS if options.quick else PAIRS)
     return found
@@ -197,6 +206,8 @@ def measure(options: QueueOptions) -> list[Figure]:
 
 def _options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", choices=PARTS, default="", help="measure this part alone")
+    parser.add_argument("--jobs", type=int, default=JOBS, help="jobs of `month`, a multiple of 1,000")
+    parser.add_argument("--minutes", type=float, default=GROWTH_MINUTES, help="length of `growth`")
 
 
 def main() -> None:

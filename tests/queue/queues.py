@@ -7,8 +7,12 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+
+import httpx
+import pytest
 
 from ecoshare.api.queue_client import Queue
 from ecoshare.core.events import RunOpened
@@ -27,6 +31,19 @@ while not os.path.exists(sys.argv[1]):
 print("went", flush=True)
 """
 """Script that waits until a file exists."""
+
+TRAINS = """
+import time, torch
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters())
+for _ in range(100000):
+    model(torch.ones(1, 4)).sum().backward()
+    optimizer.step()
+    until = time.process_time() + 0.005
+    while time.process_time() < until:
+        pass
+"""
+"""Script with 100,000 iterations of 5 ms of processor time."""
 
 
 @dataclass
@@ -55,6 +72,15 @@ class Served:
     def run(self) -> Path:
         """The run folder."""
         return self.home / "runs" / "latest"
+
+    @property
+    def bearer(self) -> dict[str, str]:
+        """Header of requests over TCP."""
+        return {"Authorization": f"Bearer {(self.home / 'token').read_text()}"}
+
+    def http(self) -> httpx.Client:
+        """Client over TCP, which sends no token by itself."""
+        return httpx.Client(base_url=(self.home / "address").read_text(), timeout=20.0)
 
     def ask(self, command: str, *words: str) -> subprocess.CompletedProcess[str]:
         """A finished command of the user."""
@@ -87,13 +113,26 @@ class Served:
 
 
 @contextlib.contextmanager
-def served(folder: Path, *options: str) -> Iterator[Served]:
-    """Context manager: a queue is up, and its process is gone at the end. `ECOSHARE_STATE` lies in the folder."""
+def served(folder: Path, *options: str, cold: bool = False, segment_bytes: int | None = None) -> Iterator[Served]:
+    """Context manager: a queue is up, and its process is gone at the end. `ECOSHARE_STATE` lies in the folder.
+
+    Args:
+        folder: Working folder of the user.
+        options: Options of `ecoshare up`.
+        cold: Whether the process loads only what a user's process loads.
+        segment_bytes: Size from which the log begins anew; None for the usual one.
+    """
     assert os.environ["ECOSHARE_STATE"] == str(folder / "state")
-    process = Started("up", "--name", "test", *UP, *options, cwd=folder)
+    words = ("up", "--name", "test", *UP, *options)
+    if segment_bytes is None:
+        process = Started(*words, cwd=folder, cold=cold)
+    else:
+        script = Path(__file__).with_name("short_segments.py")
+        environment = {**os.environ, "SEGMENT_BYTES": str(segment_bytes)}
+        process = Started(*words, cwd=folder, script=script, environment=environment)
     found = Served(folder, process)
     try:
-        wait_for(lambda: _answers() or process.poll() is not None, otherwise=lambda: process.stderr)
+        wait_for(lambda: answers() or process.poll() is not None, otherwise=lambda: process.stderr)
         assert process.poll() is None, process.stderr
         yield found
         assert "Traceback" not in process.stderr, process.stderr
@@ -104,7 +143,28 @@ def served(folder: Path, *options: str) -> Iterator[Served]:
             process.wait(60)
 
 
-def _answers() -> bool:
+@contextlib.contextmanager
+def served_alone(folder: Path, *options: str) -> Iterator[Served]:
+    """Context manager for the tests of a module: a queue is up, with its state in the folder.
+
+    Args:
+        folder: Working folder of its user.
+        options: Options of `ecoshare up`.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ECOSHARE_STATE", str(folder / "state"))
+        patch.delenv("ECOSHARE_QUEUE", raising=False)
+        with served(folder, *options) as found:
+            yield found
+
+
+def served_over_tcp(folder: Path) -> AbstractContextManager[Served]:
+    """Context manager: the same, with a queue that listens over TCP."""
+    return served_alone(folder, "--listen", "127.0.0.1:0")
+
+
+def answers() -> bool:
+    """Whether the queue answers, which it does some moments after its socket is there."""
     with contextlib.suppress(EcoshareError):
         return bool(Queue("test").status(0).name)
     return False

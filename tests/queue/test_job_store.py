@@ -27,6 +27,10 @@ def test_jobs_end_once_and_are_found(tmp_path: Path) -> None:
     assert [row.name for row in store.left()] == ["a", "s", "a-2"] and store.sweeps() == {"s"}
     store.end([JobEnd("a", "failed", 12.0, 11.0, 7, "exit code 7", 1), JobEnd("a-2", "completed", 13.0)])
     store.end([JobEnd("a", "completed", 14.0)])
+    store.end([], {"s": 11.5})
+    store.end([], {"s": 12.5})
+    (left,) = store.left()
+    assert left.started_unix_s == 11.5, "the first start counts"
     row = store.find("a")
     assert row is not None and (row.state, row.exit_code, row.ended_unix_s, row.attempts) == ("failed", 7, 12.0, 1)
     assert [each.name for each in store.left()] == ["s"] and store.count_ended() == 2
@@ -88,6 +92,24 @@ def test_names_are_free_in_the_queue_and_in_the_file() -> None:
     long = "x" * 100
     (given,) = free_names([long], {long}, ()).values()
     assert len(given) <= 100 and given != long
+
+
+class _Looked(set[str]):
+    """Names that count how often they are looked up."""
+
+    looks = 0
+
+    def __contains__(self, name: object) -> bool:
+        self.looks += 1
+        return super().__contains__(name)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7, 8, 9, 100_000])
+def test_a_name_that_is_taken_often_costs_few_looks(count: int) -> None:
+    taken = _Looked({"train", *(f"train-{number}" for number in range(2, count + 1))})
+    assert free_names(["train"], taken, ()) == {"train": f"train-{count + 1}"}
+    assert taken.looks < 40, "each look is a query, and other submissions wait meanwhile"
+    assert free_names(["train"], {"train", "train-3"}, ()) == {"train": "train-2"}
 
 
 def test_an_environment_is_compared_with_that_of_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import sqlite3
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 
 import pytest
 
 from ecoshare.errors import InvalidJobFile, UnfitEnvironment, UsageError
+from ecoshare.queue.queue_documents import DeviceStatus, JobStatus
 from ecoshare.record.reading import read
 from ecoshare.record.run_folder import RunFolder
-from tests.queue.queues import Served, check_replay, served
-from tests.warm import ecoshare
+from tests.queue.queues import TRAINS, WAITS, Served, check_replay, served_alone
+from tests.warm import ecoshare, wait_for
 
 EXITS = """
 import os, sys
@@ -38,11 +42,8 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     folder = tmp_path_factory.mktemp("queue")
     (folder / "exits.py").write_text(EXITS)
     (folder / "jobs.yaml").write_text(JOBS)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("ECOSHARE_STATE", str(folder / "state"))
-        patch.delenv("ECOSHARE_QUEUE", raising=False)
-        with served(folder) as found:
-            yield found
+    with served_alone(folder) as found:
+        yield found
 
 
 def test_a_script_has_the_folder_and_environment_of_its_submitter(up: Served, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,6 +57,19 @@ def test_a_script_has_the_folder_and_environment_of_its_submitter(up: Served, mo
     up.lines("submit", "exits.py", "--name", "listed", *listed, "--wait", "--", "0")
     assert up.lines("logs", "listed", "-n", "1") == [f"green {up.folder}"]
     assert "green" not in (up.run / "submitted.jsonl").read_text() + (up.run / "events.jsonl").read_text()
+
+
+def test_what_is_no_utf8_is_told_and_a_variable_stops_no_job(up: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLOUR", os.fsdecode(b"gr\xfcn"))
+    done = up.ask("submit", "exits.py", "--name", "latin", "--wait", "--", "0")
+    assert done.returncode == 0 and done.stdout == "latin\n"
+    assert "the jobs do not get COLOUR: the value is no UTF-8 text" in " ".join(done.stderr.split())
+    assert up.lines("logs", "latin") == [f"None {up.folder}"]
+    folder = up.folder / os.fsdecode(b"gr\xfcn")
+    folder.mkdir()
+    (folder / "exits.py").write_text(EXITS)
+    refused = ecoshare("submit", "--queue", "test", "exits.py", cwd=folder)
+    assert refused.returncode == 2 and "is no UTF-8 text, and a queue takes no other" in refused.stderr
 
 
 def test_jobs_of_a_file_wait_for_each_other_and_their_ends_are_told(up: Served) -> None:
@@ -99,6 +113,54 @@ def test_a_job_is_cancelled_held_and_released_and_another_may_wait_for_it(up: Se
     assert "after-it, unwanted have ended already" in up.ask("cancel", "after-it", "unwanted").stderr
 
 
+def test_a_cancelled_sweep_is_cancelled_whatever_its_trials_have_reached(up: Served) -> None:
+    (up.folder / "waits.py").write_text(WAITS)
+    (up.folder / "go-first").touch()
+    args = f'args: ["{up.folder}/go-{{x}}"], sweep: {{grid: {{x: [first, second]}}}}'
+    (up.folder / "half.yaml").write_text(
+        f"version: 1\njobs:\n  - {{name: half, script: waits.py, {args}}}\n"
+        "  - {name: behind-half, script: exits.py, args: [0], after: [half]}\n"
+    )
+    up.lines("submit", "half.yaml")
+    wait_for(lambda: up.queue.job("half").ended_trials == {"completed": 1}, otherwise=lambda: up.process.stderr)
+    up.begun("half.0001")
+    assert up.ask("cancel", "half", "--now").returncode == 0
+    half, behind = up.queue.wait("half", "behind-half")
+    assert (half.state, half.reason) == ("cancelled", "cancelled by the user")
+    assert (behind.state, behind.reason) == ("cancelled", "half was cancelled, and had to complete first")
+
+
+def test_a_wait_for_an_unknown_job_ends_at_once(up: Served) -> None:
+    go = up.waits("long")
+    assert "has no job 'lomg'" in up.ask("wait", "long", "lomg").stderr
+    assert up.queue.job("long").ended_unix_s is None
+    go.touch()
+    up.queue.wait("long")
+
+
+def test_status_tells_the_turn_the_joules_and_the_expected_end(up: Served) -> None:
+    (up.folder / "long.yaml").write_text("version: 1\njobs: [{name: trains, script: trains.py, iterations: 100000}]\n")
+    (up.folder / "trains.py").write_text(TRAINS)
+    up.lines("submit", "long.yaml")
+
+    seen: list[tuple[JobStatus, DeviceStatus]] = []
+
+    def is_shown() -> bool:
+        job, (device,) = up.queue.job("trains"), up.queue.status(0).devices
+        known = job.energy_j and job.expected_end_unix_s and device.energy_j and device.power_w
+        seen.append((job, device))
+        return bool(known) and device.lanes[0].holder == "trains"
+
+    wait_for(is_shown, otherwise=lambda: up.process.stderr)
+    job, device = seen[-1]
+    assert job.energy_source in ("attributed", "modelled") and device.energy_source in ("measured", "modelled")
+    assert job.energy_j is not None and device.energy_j is not None and 0 < job.energy_j <= device.energy_j
+    assert job.expected_end_unix_s is not None and job.expected_end_unix_s > time.time()
+    assert [lane.jobs for lane in device.lanes] == [["trains"]] and device.name == "cpu" and not device.failed
+    up.ask("cancel", "trains", "--now")
+    up.ask("wait", "trains")
+
+
 def test_output_is_followed_to_its_end(up: Served) -> None:
     go = up.waits("spoken")
     up.begun("spoken")
@@ -106,9 +168,11 @@ def test_output_is_followed_to_its_end(up: Served) -> None:
     assert next(told) == b"begun\n"
     go.touch()
     assert b"".join(told) == b"went\n"
+    up.queue.wait("spoken")  # or its end would be noted during the next test
 
 
-def test_mistakes_are_told_as_by_run_and_nothing_is_submitted(up: Served) -> None:
+def test_mistakes_are_told_as_by_run_and_nothing_is_submitted(up: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BYTES", os.fsdecode(b"\xff"))
     before = up.queue.status(0).more
     bad = up.folder / "bad.yaml"
     bad.write_text("version: 1\njobs:\n  - {name: a, script: nowhere.py, after: [coloured, b]}\n")
@@ -124,7 +188,13 @@ def test_mistakes_are_told_as_by_run_and_nothing_is_submitted(up: Served) -> Non
         (("submit", "jobs.yaml", "--priority", "3"), "is a job file, and takes no --priority"),
         (("submit", "exits.py", "--env-from", "some"), "--env-from some: expected none, listed or all"),
         (("cancel", "nothing"), "the queue 'test' has no job 'nothing'"),
-        (("logs", "sweep"), "sweep is a sweep: give the name of a trial"),
+        (("logs", "sweep"), "sweep is a sweep: give the name of a trial, such as sweep.0000"),
+        (("status", ""), "the queue 'test' has no job ''"),
+        (("hold", "coloured#1"), "the queue 'test' has no job 'coloured#1'"),
+        (("logs", "coloured/../plain"), "the queue 'test' has no job 'coloured/../plain'"),
+        (("wait", "a\nb"), "the queue 'test' has no job 'a\\nb'"),
+        (("cancel", os.fsdecode(b"\xff")), r"the queue 'test' has no job '\udcff'"),
+        (("submit", "exits.py", "--env-from", "listed", "--env", "BYTES"), "--env BYTES: the variable is no UTF-8"),
         (("hold", "sweep.0000"), "sweep.0000 is a trial"),
         (("priority", "coloured", "1"), "coloured has ended already"),
     ):
@@ -132,6 +202,24 @@ def test_mistakes_are_told_as_by_run_and_nothing_is_submitted(up: Served) -> Non
         assert done.returncode in (2, 3) and said in done.stderr, done.stderr
         assert len(done.stderr.splitlines()) <= 2
     assert up.queue.status(0).more == before
+
+
+def test_a_queue_on_its_socket_alone_has_no_page(up: Served) -> None:
+    done = up.ask("page")
+    assert done.returncode == 2 and "the queue 'test' has no page" in done.stderr
+    assert "`ecoshare up --listen 127.0.0.1:8265 --queue test` opens a queue with one" in done.stderr
+    assert not (up.home / "token").exists()
+
+
+def test_the_end_of_a_file_is_no_end_of_a_run_and_a_note_says_so(up: Served) -> None:
+    """Only the end of a run has the command of the top level, and a queue goes on."""
+    jobs = {"version": 1, "on_end": ["touch", "of-the-run"], "defaults": {"on_end": ["touch", "of-the-job"]}}
+    jobs |= {"jobs": [{"name": "told", "script": "exits.py", "args": [0]}]}
+    (up.folder / "on_end.yaml").write_text(json.dumps(jobs))
+    done = up.ask("submit", "on_end.yaml", "--wait")
+    assert done.returncode == 0 and "`on_end:` of the file does not run in a queue" in " ".join(done.stderr.split())
+    wait_for(lambda: list(up.folder.rglob("of-the-job")))
+    assert not list(up.folder.rglob("of-the-run"))
 
 
 def test_the_same_submission_twice_is_one(up: Served) -> None:
@@ -209,6 +297,30 @@ def test_hostile_requests_are_refused(up: Served) -> None:
         assert {"/api/v1/jobs", "/api/v1/jobs/{name}", "/api/v1/cancel", "/api/v1/end"} <= described["paths"].keys()
 
 
+def test_a_job_arrives_after_one_that_ends_while_it_is_submitted(up: Served) -> None:
+    script = up.folder / "exits.py"
+    (quick,) = up.queue.submit(script, ["0"], options={"name": "quick"}).jobs
+    behind: list[str] = []
+    until_s = time.monotonic() + 30.0
+    while up.queue.job(quick).ended_unix_s is None and time.monotonic() < until_s:  # the last ones come after its end
+        behind += up.queue.submit(script, ["0"], options={"after": [quick]}).jobs
+    assert {job.state for job in up.queue.wait(*behind)} == {"completed"}
+
+
+@pytest.mark.slow
+def test_a_store_that_another_process_locks_ends_no_queue(up: Served) -> None:
+    go = up.waits("copied")
+    up.begun("copied")
+    with contextlib.closing(sqlite3.connect(up.home / "queue.db", isolation_level=None)) as backup:
+        backup.execute("BEGIN IMMEDIATE")
+        go.touch()
+        for _ in range(2):  # each waits for the lock, after a note of the end that waits, too
+            with pytest.raises(UnfitEnvironment, match="database is locked"):
+                up.queue.submit(str(up.folder / "exits.py"), ["0"])
+        backup.execute("ROLLBACK")
+    assert up.queue.wait("copied")[0].state == "completed"
+
+
 def test_a_client_of_no_queue_says_so() -> None:
     from ecoshare.api.queue_client import Queue
 
@@ -222,6 +334,10 @@ def test_down_ends_it_at_last(up: Served) -> None:
     """The last test of the module: what has not ended waits for another `up`."""
     up.waits("left")
     up.begun("left")
+    for _ in range(2):
+        up.queue._ask("POST", "/end", {"how": "stop"})
+    assert up.queue.job("left").state == "stopping"
+    assert (up.run / "events.jsonl").read_text().count('"StopRequested"') == 1, "the second would kill the jobs"
     done = up.ask("down", "--now")
     assert done.returncode == 0 and done.stdout == "the queue 'test' is down\n"
     assert up.process.wait(20) == 0, up.process.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections import Counter
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from ecoshare.queue.job_store import JobStore
 from tests.queue.queues import WAITS, Served, check_replay, served
 from tests.warm import ecoshare, wait_for
 
@@ -27,6 +29,13 @@ def once(up: Served, name: str, *more: str) -> None:
     up.lines("submit", "once.py", "--name", name, *more, "--", str(up.folder / "told"), name)
 
 
+def noted_start(up: Served, name: str) -> float | None:
+    """Time of the first start of a job (s since 1970) that is on the disk; None if there is none yet."""
+    with contextlib.closing(JobStore(up.home / "queue.db")) as store:
+        row = store.find(name)
+    return row.started_unix_s if row is not None else None
+
+
 def test_a_killed_queue_goes_on(folder: Path) -> None:
     with served(folder) as up:
         once(up, "before")
@@ -43,6 +52,9 @@ def test_a_killed_queue_goes_on(folder: Path) -> None:
         up.lines("submit", "gone.yaml")
         (folder / "gone.py").unlink()
         up.lines("priority", "behind", "9")
+        wait_for(lambda: noted_start(up, "cut-off"))
+        started_s = noted_start(up, "cut-off")
+        assert started_s == pytest.approx(up.queue.job("cut-off").started_unix_s, abs=0.1)
         up.kill()
     assert "the queue 'test' is not up" in up.ask("status").stderr
     refused = ecoshare("up", "--name", "test", cwd=folder)
@@ -53,14 +65,17 @@ def test_a_killed_queue_goes_on(folder: Path) -> None:
         assert states["gone"].state == "failed" and "gone.py" in states["gone"].reason
         assert states["behind"].waits_for == ["cut-off"] and states["behind"].priority == 9
         wait_for(lambda: again.queue.job("cut-off").attempts == 2, otherwise=lambda: again.process.stderr)
+        assert again.queue.job("cut-off").started_unix_s == started_s, "the first start of all sessions"
         go.touch()
         assert [job.state for job in again.queue.wait("cut-off", "behind", "held")] == ["completed"] * 3
+        assert again.queue.job("cut-off").started_unix_s == started_s
         again.lines("down")
     assert Counter((folder / "told").read_text().split()) == {"before": 1, "behind": 1, "held": 1}
     check_replay(again.run)
     assert len(list((again.home / "runs").glob("[0-9]*"))) == 1, "it is one run"
 
 
+@pytest.mark.slow
 def test_a_drained_queue_lets_what_runs_end_and_the_rest_wait(folder: Path) -> None:
     (folder / "waits.py").write_text(WAITS)
     go = folder / "go"

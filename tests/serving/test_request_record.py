@@ -11,7 +11,7 @@ import pytest
 import ecoshare
 from ecoshare.serving import request_intervals
 from ecoshare.serving.request_intervals import RequestInterval, read, read_from, total
-from ecoshare.serving.request_record import RequestRecorder
+from ecoshare.serving.request_record import LATENCY_BOUNDS_S, RequestRecorder
 
 pytest.importorskip("hdrh", reason="hdrhistogram is not installed")
 
@@ -38,6 +38,27 @@ def test_percentiles_over_all_intervals_are_those_of_all_latencies(tmp_path: Pat
     assert totals.max_s == pytest.approx(latencies_s.max(), rel=1e-3)
     assert totals.late == int((latencies_s > 1.0).sum()) > 0
     assert (totals.arrived, totals.answered, totals.failed) == (20_011, 20_011, 0)
+
+
+def test_the_buckets_of_an_interval_count_its_latencies(tmp_path: Path) -> None:
+    recorder = RequestRecorder(tmp_path / "requests.jsonl")
+    record(recorder, np.array([0.0001, 0.001, 0.0011, 0.3, 99.0]))
+    record(recorder, np.array([0.02]))
+    first, second = read(tmp_path / "requests.jsonl")
+    assert first.buckets == {0: 2, 1: 1, LATENCY_BOUNDS_S.index(0.5): 1, len(LATENCY_BOUNDS_S): 1}
+    assert first.latency_s == pytest.approx(99.3022)
+    assert second.buckets == {LATENCY_BOUNDS_S.index(0.025): 1} and second.latency_s == pytest.approx(0.02)
+
+
+@pytest.mark.parametrize("wrong", [{"buckets": {"14": 1}}, {"buckets": {"-1": 1}}, {"latency_s": "x"}])
+def test_a_line_with_damaged_buckets_is_left_out(wrong: dict[str, object], tmp_path: Path) -> None:
+    path = tmp_path / "requests.jsonl"
+    record(RequestRecorder(path), np.array([0.01]))
+    line = json.loads(path.read_bytes())
+    earlier = {name: value for name, value in line.items() if name not in ("buckets", "latency_s")}
+    path.write_text("".join(json.dumps(each) + "\n" for each in (earlier, line | wrong)))
+    (found,) = read(path)
+    assert found.buckets == {}, "a record of an earlier version has none"
 
 
 def test_latencies_outside_of_the_range_are_its_ends(tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+"""Metrics for Prometheus: their names, types and meanings, and sets of samples."""

@@ -1,0 +1,102 @@
+"""Removes the data of jobs of a queue that ended long ago (`ecoshare up --keep 30d`).
+
+::
+
+    events-1.jsonl  events-2.jsonl ▏ events-3.jsonl  events.jsonl
+       last written before the limit ▏ stays, with all jobs that ended in it
+                                     ▏
+    jobs that ended by then: folders, rows of the store, lines of submitted.jsonl ──► then the segments themselves
+
+Jobs go with the segment of the log in which they ended, so that the rest of the log needs none of them. A removal
+that is cut off is finished by the next one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Collection
+from itertools import islice
+from pathlib import Path
+
+from ecoshare.errors import EcoshareError, UnfitEnvironment
+from ecoshare.jobs.sweep import sweep_of
+from ecoshare.queue.job_store import JobStore
+from ecoshare.record import event_log, run_removal, submitted_jobs
+from ecoshare.record.run_folder import RunFolder, unwritable
+
+MOST_REMOVED = 500
+"""Most jobs of a run in progress that one call removes, so that submissions need not wait for long."""
+
+
+def remove_old(run: RunFolder, store: JobStore, before_unix_s: float, awaited: Collection[str]) -> int:
+    """Remove the data of jobs that ended before a time. Other submissions must wait meanwhile.
+
+    Args:
+        run: The run that goes on. Earlier runs of the queue beside it are removed as a whole.
+        store: Jobs of the queue.
+        before_unix_s: Time (s since 1970) up to which they ended.
+        awaited: Names of jobs that stay, since jobs that are left name them.
+
+    Returns:
+        The number of jobs and sweeps that were removed. If it is `MOST_REMOVED` or more, others may be left.
+
+    Raises:
+        UnfitEnvironment: Files cannot be removed.
+    """
+    try:
+        removed = _old_segments(run, store, before_unix_s, awaited)
+        return removed + sum(
+            _old_run(RunFolder(path), store, before_unix_s, awaited)
+            for path in run.path.parent.iterdir()
+            if path.is_dir() and not path.is_symlink() and path.name != run.path.name
+        )
+    except OSError as error:
+        raise unwritable(run.path, error) from error
+
+
+def _old_segments(run: RunFolder, store: JobStore, before_unix_s: float, awaited: Collection[str]) -> int:
+    old: list[Path] = []
+    for each in event_log.segments(run.events):
+        if each.stat().st_mtime >= before_unix_s:
+            break
+        old.append(each)
+    removed = 0
+    if old:
+        removed = _remove_jobs(run, store, old[-1].stat().st_mtime, awaited)
+        if removed < MOST_REMOVED:
+            for each in old:
+                each.unlink()
+    return removed
+
+
+def _remove_jobs(run: RunFolder, store: JobStore, until_unix_s: float, awaited: Collection[str]) -> int:
+    ended = (row for row in store.ended_by(run.path.name, until_unix_s) if row.name not in awaited)
+    old = list(islice(ended, MOST_REMOVED))
+    for row in old:
+        trials = [each for each in run.jobs.glob(f"{row.name}.*") if row.is_sweep and sweep_of(each.name) == row.name]
+        for folder in (run.job(row.name), *trials):
+            with contextlib.suppress(FileNotFoundError):
+                shutil.rmtree(folder)
+    submitted_jobs.drop(run.submitted, {row.name for row in old})
+    store.remove([row.name for row in old])  # last: a removal that was cut off finds them again
+    return len(old)
+
+
+def _old_run(run: RunFolder, store: JobStore, before_unix_s: float, awaited: Collection[str]) -> int:
+    """Remove an earlier run of the queue if all of its jobs ended long ago."""
+    try:
+        last_s = run.events.stat().st_mtime
+    except OSError:  # no log: it is no run, or a damaged one
+        return 0
+    rows = store.of_run(run.path.name)
+    if last_s >= before_unix_s or any(row.state is None or row.name in awaited for row in rows):
+        return 0
+    try:
+        run_removal.remove(run.path)
+    except UnfitEnvironment:
+        raise
+    except EcoshareError:  # it is in progress, or is no run folder
+        return 0
+    store.remove([row.name for row in rows])
+    return len(rows)

@@ -1,0 +1,177 @@
+"""Counts over a session of a queue, which only grow: of ends, attempts, windows, searches and changes of settings.
+
+The core and the log have all of it as well, but no sums, and a sum over all jobs takes longer the more there were. The
+counts of one job stay until the job ends, since its attempts are counted together.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from ecoshare.core.commands import ApplySetting, AskSetting, Command, MeasureSetting, StartJob
+from ecoshare.core.events import (
+    Done,
+    Event,
+    JobArrived,
+    JobExited,
+    Parked,
+    Profiled,
+    Refused,
+    RunOpened,
+    SettingAdvised,
+    SettingMeasured,
+    TargetMissed,
+)
+from ecoshare.core.records import Job
+from ecoshare.core.scheduler import Scheduler
+from ecoshare.core.states import JobState
+from ecoshare.metrics.families import (
+    ATTEMPTS_ENDED,
+    JOBS_ENDED,
+    PARKS,
+    RESTARTS,
+    SEARCHES_BEGUN,
+    SEARCHES_ENDED,
+    SETTING_CHANGES,
+    SETTING_MEASUREMENTS,
+    WINDOWS,
+    MetricFamily,
+)
+from ecoshare.values.attempt import Outcome, Usage
+from ecoshare.values.measurement import MeasurementStatus
+
+
+@dataclass(slots=True)
+class WorkDone:
+    """Work of several attempts.
+
+    Attributes:
+        iterations: Number of training iterations.
+        eval_iterations: Number of inference iterations.
+        held_s: Time (s) with the turn.
+        waited_s: Time (s) of waiting for the turn.
+    """
+
+    iterations: int = 0
+    eval_iterations: int = 0
+    held_s: float = 0.0
+    waited_s: float = 0.0
+
+    def add(self, usage: Usage) -> None:
+        """Add what an attempt has done."""
+        self.iterations += usage.iterations
+        self.eval_iterations += usage.eval_iterations
+        self.held_s += usage.held_s
+        self.waited_s += usage.waited_s
+
+
+class QueueTotals:
+    """Counts of a queue.
+
+    Attributes:
+        counts: Number of things by metric and the values of its labels.
+        live: Jobs that have arrived and not ended, by name.
+        earlier: Work of the earlier attempts of each live job that has any.
+        missed_minutes: Minutes in which each live service missed its target.
+        ended_work: Work of all ended attempts, by device.
+        devices_of: Devices of the present or last attempt of each live job.
+    """
+
+    def __init__(self) -> None:
+        """Nothing has happened. Counts without a device begin at 0, so that Prometheus sees their first rise."""
+        self.counts: Counter[tuple[MetricFamily, tuple[str, ...]]] = Counter()
+        self.live: dict[str, Job] = {}
+        self.earlier: dict[str, WorkDone] = {}
+        self.missed_minutes: Counter[str] = Counter()
+        self.ended_work: dict[str, WorkDone] = {}
+        self.devices_of: dict[str, tuple[str, ...]] = {}
+        self._asked: dict[int, str] = {}  # devices by commands of settings that have no answer yet
+        for outcome in Outcome:
+            self._count(ATTEMPTS_ENDED, _label(outcome.value), by=0)
+            if not outcome.is_the_end:
+                self._count(RESTARTS, _label(outcome.value), by=0)
+        for kind in ("job", "sweep", "trial"):
+            for state in JobState:
+                if state.ended and (state is not JobState.PRUNED or kind == "trial"):
+                    self._count(JOBS_ENDED, kind, state.value, by=0)
+        for result in ("profiled", "failed"):
+            self._count(WINDOWS, result, by=0)
+        self._count(PARKS, by=0)
+
+    def expect_settings(self, device: str) -> None:
+        """Count from 0 what concerns the settings of a device."""
+        for result in ("applied", "refused"):
+            self._count(SETTING_CHANGES, device, result, by=0)
+        for status in MeasurementStatus:
+            self._count(SETTING_MEASUREMENTS, device, status.value, by=0)
+        for family in (SEARCHES_BEGUN, SEARCHES_ENDED):
+            self._count(family, device, by=0)
+
+    def look(self, event: Event, commands: Sequence[Command], core: Scheduler) -> None:
+        """Count what has happened with an event, and with the commands that followed."""
+        match event:
+            case RunOpened():
+                self.live = dict(core.jobs)  # a segment of the log makes them anew
+            case JobArrived():
+                self.live[event.job.name] = core.jobs[event.job.name]
+            case JobExited():
+                self._attempt_over(event, core.jobs[event.job])
+            case Parked():
+                self._count(PARKS)
+            case Profiled():
+                self._count(WINDOWS, "failed" if event.error else "profiled")
+            case TargetMissed():
+                self.missed_minutes[event.job] += 1
+            case Done() | Refused() | SettingAdvised() | SettingMeasured():
+                if (device := self._asked.pop(event.command, None)) is not None:
+                    self._answered(event, device)
+        for command in commands:
+            self._follow(command, core)
+        for job in core.ended:
+            if job.spec.sweep:
+                self._count(JOBS_ENDED, "trial", job.state.value)
+            for kept in (self.live, self.earlier, self.missed_minutes, self.devices_of):
+                kept.pop(job.spec.name, None)
+
+    def ended(self, states: Iterable[tuple[str, str]]) -> None:
+        """Count final ends of jobs and sweeps, each as its kind (`job`, `sweep`) and its state."""
+        for kind, state in states:
+            self._count(JOBS_ENDED, kind, state)
+
+    def _attempt_over(self, event: JobExited, job: Job) -> None:
+        outcome = _label(event.outcome.value)
+        self._count(ATTEMPTS_ENDED, outcome)
+        if not job.state.ended and job.state is not JobState.PAUSED:
+            self._count(RESTARTS, outcome)
+        self.earlier.setdefault(event.job, WorkDone()).add(event.usage)
+        for device in self.devices_of.get(event.job, ()):
+            self.ended_work.setdefault(device, WorkDone()).add(event.usage)
+
+    def _answered(self, event: Done | Refused | SettingAdvised | SettingMeasured, device: str) -> None:
+        match event:
+            case SettingAdvised() if event.over:
+                self._count(SEARCHES_ENDED, device)
+            case SettingMeasured():
+                self._count(SETTING_MEASUREMENTS, device, event.measurement.status.value)
+            case Done():
+                self._count(SETTING_CHANGES, device, "applied")
+            case Refused():
+                self._count(SETTING_CHANGES, device, "refused")
+
+    def _follow(self, command: Command, core: Scheduler) -> None:
+        match command:
+            case StartJob():
+                self.devices_of[command.job] = tuple(core.lanes[lane].device.name for lane in command.lanes)
+            case AskSetting() | ApplySetting() | MeasureSetting():
+                self._asked[command.id] = command.device
+                if isinstance(command, AskSetting) and command.measurement is None:
+                    self._count(SEARCHES_BEGUN, command.device)
+
+    def _count(self, family: MetricFamily, *labels: str, by: int = 1) -> None:
+        self.counts[family, labels] += by
+
+
+def _label(words: str) -> str:
+    return words.replace(" ", "_")

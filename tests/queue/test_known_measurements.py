@@ -1,0 +1,27 @@
+"""Measurements of earlier runs are told to the run of a queue once, and again after a submission that failed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from ecoshare.devices import registry
+from ecoshare.jobs.from_values import given_jobs
+from ecoshare.queue.known_measurements import KnownMeasurements
+from ecoshare.runtime import plan as planning
+from ecoshare.values.measurement import ColocationMeasurement
+
+
+def test_what_a_failed_submission_has_is_told_with_the_next_one(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("")
+    loaded = given_jobs([tmp_path / "a.py"], ())
+    seen = ColocationMeasurement(("a", "b"), (0.9, 0.8), None)
+    plan = replace(planning.make(loaded, (registry.find("cpu"),)), colocations=(seen,))
+    known = KnownMeasurements()
+    known.begin(replace(plan, colocations=()))
+    assert known.new_of(plan).colocations == (seen,)
+    assert known.new_of(plan).colocations == (seen,), "the first one was not kept"
+    known.add(plan)
+    assert known.new_of(plan).colocations == ()
+    known.begin(replace(plan, colocations=()))
+    assert known.new_of(plan).colocations == (seen,), "a segment knows what its opening has"

@@ -1,0 +1,1 @@
+"""`ecoshare top`."""
