@@ -1,0 +1,136 @@
+"""Rules of a live chain by their names, and the choice of one by a back test on the log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import inf
+
+from ecoshare.chains.back_test import AHEAD, MARGINS, back_test
+from ecoshare.chains.batch_job import BatchJob
+from ecoshare.chains.gradient_boosting import LEAST_SAMPLES, GradientBoosting
+from ecoshare.chains.provisioner import Provisioner
+from ecoshare.chains.simulated_chain import ChainSpec
+from ecoshare.chains.wait_predictor import AverageWait, PlannedWait, Reactive, WaitPredictor
+from ecoshare.chains.wait_samples import logged_samples
+from ecoshare.common.plural import counted
+from ecoshare.errors import UsageError
+from ecoshare.values.allocation_chain import Overlap
+
+REACTIVE, AVERAGE, PLANNED, BOOSTED, BACK_TESTED = "reactive", "average", "planned", "boosted", "back-tested"
+PREDICTORS = (REACTIVE, AVERAGE, PLANNED, BOOSTED, BACK_TESTED)
+"""Names of rules."""
+
+NEED_LOG = (BOOSTED, BACK_TESTED)
+"""Rules that are fitted to a log of `sacct`."""
+
+_SAMPLES = 3000
+"""Number of waits that a model is fitted to, about."""
+
+_CHAINS = 5
+"""Number of chains that try each rule."""
+
+_LIMITS = 4
+"""Length of their work, in limits of an allocation."""
+
+_SHORTEST_LOOK_S, _LONGEST_LOOK_S = 300.0, 7200.0
+
+
+@dataclass(frozen=True, slots=True)
+class ChainRule:
+    """Rule of a chain, as its record keeps it.
+
+    Attributes:
+        predictor: Name of the predictor, one of `PREDICTORS` but `BACK_TESTED`.
+        margin_s: Time (s) that is added to each predicted wait.
+        ahead: Largest number of successors that wait at once.
+    """
+
+    predictor: str
+    margin_s: float = 0.0
+    ahead: int = 1
+
+    def provisioner(self, past: Sequence[BatchJob], total: int, limit_s: float, at_s: float) -> Provisioner:
+        """The rule as one that decides.
+
+        Args:
+            past: Jobs of the log, in the order of submission.
+            total: Number of the resource that the partition has.
+            limit_s: Time limit (s) of an allocation. Looks are closer together if it is short.
+            at_s: Now (s).
+
+        Raises:
+            UnfitEnvironment: scikit-learn is not installed.
+            UsageError: The log has too few waits.
+        """
+        return Provisioner(
+            predictor(self.predictor, past, total, at_s),
+            self.margin_s,
+            least_s=min(_SHORTEST_LOOK_S, limit_s / 20.0),
+            most_s=min(_LONGEST_LOOK_S, limit_s / 4.0),
+            ahead=self.ahead,
+        )
+
+
+def predictor(name: str, past: Sequence[BatchJob], total: int, at_s: float) -> WaitPredictor:
+    """Predictor by its name; see `ChainRule.provisioner`.
+
+    Raises:
+        UnfitEnvironment: scikit-learn is not installed.
+        UsageError: The log has too few waits, or there is no predictor of this name.
+    """
+    if name == BOOSTED:
+        known = [job for job in past if job.gpus <= total]
+        return GradientBoosting(logged_samples(known, total, at_s, max(1, len(known) // _SAMPLES)))
+    simple: dict[str, WaitPredictor] = {REACTIVE: Reactive(), AVERAGE: AverageWait(), PLANNED: PlannedWait()}
+    if name not in simple:
+        raise UsageError(f"there is no predictor {name!r}", f"the predictors are {', '.join(PREDICTORS)}")
+    return simple[name]
+
+
+def why_not_tested(past: Sequence[BatchJob], limit_s: float) -> str:
+    """Reason why a log is too small for a back test; empty if it suffices."""
+    waits = sum(job.wait_s is not None for job in past)
+    if waits < LEAST_SAMPLES:
+        return f"`sacct` shows {counted(waits, 'wait')}, and {LEAST_SAMPLES} are needed"
+    if past[-1].submit_s - past[0].submit_s < 2 * _LIMITS * limit_s:
+        return f"the log of `sacct` is shorter than {2 * _LIMITS} limits of an allocation"
+    return ""
+
+
+def back_tested(
+    past: Sequence[BatchJob], total: int, count: int, limit_s: float, overlap: Overlap, at_s: float
+) -> ChainRule:
+    """Rule that would have been the cheapest for chains in the second half of the log.
+
+    Predictors know the first half alone meanwhile.
+
+    Args:
+        past: Jobs of the log, in the order of submission; `why_not_tested` has nothing against them.
+        total: Number of the resource that the partition has.
+        count: Number of it that an allocation has.
+        limit_s: Time limit (s) of an allocation.
+        overlap: Conduct of a successor that comes early.
+        at_s: Now (s).
+
+    Raises:
+        UnfitEnvironment: scikit-learn is not installed.
+        UsageError: The log has too few waits.
+    """
+    jobs = [job for job in past if job.gpus <= total]
+    first_s, last_s = jobs[0].submit_s, min(at_s, jobs[-1].submit_s)
+    half_s = (first_s + last_s) / 2.0
+    room_s = max(0.0, last_s - _LIMITS * limit_s - half_s)
+    chains = [
+        (half_s + room_s * place / _CHAINS, ChainSpec(count, limit_s, _LIMITS * limit_s, overlap))
+        for place in range(_CHAINS)
+    ]
+    known = [job for job in jobs if job.submit_s < half_s]
+    names = [PLANNED] + [BOOSTED] * (sum(job.wait_s is not None for job in known) >= LEAST_SAMPLES)
+    rules = [ChainRule(name, part * limit_s, ahead) for name, part, ahead in product(names, MARGINS, AHEAD)]
+    fitted = {name: predictor(name, known, total, half_s) for name in names}
+    least_s = max(_SHORTEST_LOOK_S, limit_s / 50.0)  # each look asks the model, which takes milliseconds
+    tried = [Provisioner(fitted[rule.predictor], rule.margin_s, least_s, ahead=rule.ahead) for rule in rules]
+    best = back_test(jobs, total, chains, tried, inf)[0]
+    return rules[tried.index(best.provisioner)]

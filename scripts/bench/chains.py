@@ -1,0 +1,282 @@
+"""Chains of allocations: interruption with predicted waits, beside reactive and average-based submission.
+
+Work of 2 to 7 days runs through allocations of at most 24 or 48 hours, on 1, 4 or 8 GPUs, in a simulated queue among
+the jobs of the Philly trace (chain_world.py). Each week asks for a chosen part of the GPUs. The last third of the weeks
+is held back: chains begin there, and each week's predictors are fitted to what was known at its begin.
+
+Ways to submit a successor:
+
+* `reactive`: when its predecessor ends.
+* `average`: the mean wait of the last 20 jobs at least as large before that.
+* `plan`: the wait if all jobs last until their limits, which is close to Slurm's own estimate.
+* `boosted`: a quantile of the wait by gradient boosting, fitted to the log of past jobs.
+* `back-tested`: `plan` or `boosted`, a margin, and one or three successors that wait at once: those that were cheapest
+  in a replay of the weeks before the held-back ones, with predictors of before.
+* `at once`: as soon as its predecessor works.
+
+All ways have the same chains in the same queue, and know of it what `squeue` and `sacct` would tell. `back-tested`
+replays the past in a queue that is first come, first served. The judge's queue gives large jobs a bonus. Both have EASY
+backfill. Joules are modelled: 60 W for each GPU of the allocation that idles in an overlap.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import product
+from math import inf
+from multiprocessing import get_context
+from pathlib import Path
+from random import Random
+
+from ecoshare.chains.back_test import AHEAD, MARGINS, back_test
+from ecoshare.chains.batch_job import BatchJob
+from ecoshare.chains.chain_result import ChainResult, ChainTotals
+from ecoshare.chains.gradient_boosting import QUANTILE, GradientBoosting
+from ecoshare.chains.provisioner import Provisioner
+from ecoshare.chains.queue_replay import QueueReplay, replayed
+from ecoshare.chains.queue_sight import QueueSight
+from ecoshare.chains.simulated_chain import ChainSpec, run_chain
+from ecoshare.chains.wait_predictor import AverageWait, PlannedWait, Reactive, WaitPredictor
+from ecoshare.chains.wait_samples import logged_samples
+from ecoshare.values.allocation_chain import Overlap
+from scripts.bench.benchmarking import DataOptions, Figure, add_data, run_benchmark, say
+from scripts.bench.chain_world import CLUSTERS, DAY_S, WEEK_S, World, read_clusters, world
+
+HOUR_S = 3600.0
+LOADS, LIMITS_H = (0.65, 0.85), (24, 48)
+QUICK_CLUSTERS, QUICK_LOADS, QUICK_LIMITS_H = ("103959",), (0.85,), (48,)
+SEED = 1
+"""Seed of the drawn limits and copies. The rules were made with another one, on training weeks."""
+
+SIZES, DAYS = (1, 4, 8), (2, 3, 4, 5, 6, 7)
+CHAINS, QUICK_CHAINS = 8, 4
+BACK_WEEKS, BACK_CHAINS = 3, 5
+"""Weeks before the held-back ones in which rules are tried, and the number of chains that try them."""
+
+LOGGED = 3000
+"""Number of samples to which the predictor of a week is fitted, about."""
+
+BEST, LEARNED = "back-tested", "boosted"
+WAYS = ("reactive", "average", "plan", LEARNED, BEST, "at once")
+
+
+class ChainOptions(DataOptions):
+    """Options of this benchmark.
+
+    Attributes:
+        workers: Number of processes.
+        quantile: Quantile of the wait that a successor is given.
+    """
+
+    workers: int
+    quantile: float
+
+
+@dataclass(frozen=True)
+class Case:
+    """One world and its number of chains."""
+
+    cluster: str
+    load: float
+    limit_h: int
+    chains: int
+    quantile: float
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Chain under one way.
+
+    Attributes:
+        case: World of the chain.
+        way: One of `WAYS`.
+        overlap: Conduct of a successor that comes early.
+        result: Result of the chain.
+    """
+
+    case: Case
+    way: str
+    overlap: Overlap
+    result: ChainResult
+
+
+@dataclass(frozen=True)
+class AtOnce:
+    """Predictor that expects an endless wait."""
+
+    def wait_s(self, sight: QueueSight, gpus: int, limit_s: float) -> float:
+        """Return infinity."""
+        return inf
+
+
+def measure(options: ChainOptions) -> list[Figure]:
+    """All figures."""
+    if options.data is None:
+        return [Figure("chains", None, "", note="give the folder of the traces with --data")]
+    quick = options.quick
+    worlds = product(
+        QUICK_CLUSTERS if quick else CLUSTERS,
+        QUICK_LOADS if quick else LOADS,
+        QUICK_LIMITS_H if quick else LIMITS_H,
+    )
+    chains = QUICK_CHAINS if quick else CHAINS
+    cases = [Case(cluster, load, limit_h, chains, options.quantile) for cluster, load, limit_h in worlds]
+    os.environ["OMP_NUM_THREADS"] = "1"  # scikit-learn's threads cost more than they bring for one row
+    judged: list[Judged] = []
+    with ProcessPoolExecutor(options.workers, get_context("spawn")) as pool:
+        for case, found in zip(cases, pool.map(partial(judge, options.data), cases), strict=True):
+            judged += found
+            say(f"{case.cluster}, load {case.load:g}, {case.limit_h} h: {line(found)}")
+    return figures(judged)
+
+
+def line(judged: Sequence[Judged]) -> str:
+    """Hours of interruption a chain and overlap of each way, for messages on progress."""
+    parts = []
+    for way, overlap in product(WAYS, Overlap):
+        totals = ChainTotals.of(select(judged, way, overlap))
+        hours = totals.interruption_s / totals.chains / HOUR_S
+        parts.append(f"{way} {overlap.value} {hours:.1f} h, {100 * totals.overlap_share:.0f} %")
+    return "; ".join(parts)
+
+
+def select(judged: Sequence[Judged], way: str, overlap: Overlap) -> list[ChainResult]:
+    """Results of one way."""
+    return [each.result for each in judged if each.way == way and each.overlap is overlap]
+
+
+def figures(judged: Sequence[Judged]) -> list[Figure]:
+    """Figures of each way over all worlds, then by load and by limit."""
+    groups = {"": list(judged)}
+    for case in dict.fromkeys(each.case for each in judged):
+        groups.setdefault(f", load {case.load:g}", []).extend(each for each in judged if each.case == case)
+        groups.setdefault(f", limit {case.limit_h} h", []).extend(each for each in judged if each.case == case)
+    return [
+        figure
+        for group, overlap, way in product(groups, (Overlap.TAKE_OVER, Overlap.IDLE), WAYS)
+        for figure in figures_of(groups[group], overlap, way, group)
+    ]
+
+
+def figures_of(judged: Sequence[Judged], overlap: Overlap, way: str, group: str) -> list[Figure]:
+    """Figures of one way in a group of worlds; the goals are those of the best way over all."""
+    reactive, totals = (ChainTotals.of(select(judged, each, overlap)) for each in ("reactive", way))
+    name, is_goal = f"{overlap.value}{group}: {way}", way == BEST and not group
+    ratio = totals.interruption_s / reactive.interruption_s if reactive.interruption_s else None
+    mean_h = totals.interruption_s / totals.chains / HOUR_S
+    note = f"{mean_h:.1f} h a chain, {totals.hand_overs} hand-overs of {totals.chains} chains"
+    found = [
+        Figure(f"{name}, interruption / reactive", ratio, "x", "<= 0.2" if is_goal else "", note),
+        Figure(f"{name}, overlap", 100.0 * totals.overlap_share, "%", "<= 10" if is_goal else ""),
+    ]
+    if group:
+        return found
+    avoided_h = (reactive.interruption_s - totals.interruption_s) / HOUR_S
+    return [
+        *found,
+        Figure(f"{name}, chains without interruption", 100.0 * totals.uninterrupted_share, "%"),
+        Figure(f"{name}, modelled overlap of a chain", totals.overlap_j / totals.chains / 1e6, "MJ"),
+        Figure(
+            f"{name}, modelled overlap for an hour less of interruption",
+            totals.overlap_j / avoided_h / 1e6 if avoided_h > 0.0 else None,
+            "MJ",
+        ),
+    ]
+
+
+def judge(data: Path, case: Case, training_only: bool = False) -> list[Judged]:
+    """Chains of a world under all ways.
+
+    Args:
+        data: Folder of the traces.
+        case: The world.
+        training_only: Whether the last two weeks of the training part take the place of the held-back ones, which are
+            not looked at then. This is for work on the rules.
+    """
+    here = world(case.cluster, read_clusters(data)[case.cluster], case.load, case.limit_h * HOUR_S, SEED)
+    held_back = here.first_held_back
+    last = len(here.weeks_s) - 1
+    if training_only:
+        last, held_back = held_back, held_back - 2
+    begin_s, end_s = here.weeks_s[held_back], here.weeks_s[last]
+    replay = QueueReplay(here.queue(), here.jobs)
+    log = replayed(here.jobs, here.queue())
+    best = best_rules(here, log, held_back, case.quantile)
+    found, fitted = [], dict[int, dict[str, WaitPredictor]]()
+    for start_s, chain in draw_chains(here, begin_s, end_s - WEEK_S, case.chains):
+        replay.advance(start_s)
+        week = max(place for place, week_s in enumerate(here.weeks_s) if week_s <= start_s)
+        if week not in fitted:
+            fitted[week] = predictors(here, log, week, case.quantile)
+        for overlap, way in product(Overlap, WAYS):
+            known = fitted[week]
+            if way == BEST:
+                chosen, part, ahead = best[overlap]
+                rule = Provisioner(known[chosen], part * here.limit_s, ahead=ahead)
+            else:
+                rule = Provisioner(known[way])
+            found.append(Judged(case, way, overlap, run_chain(replay.copy(), replace(chain, overlap=overlap), rule)))
+    return found
+
+
+def draw_chains(here: World, begin_s: float, end_s: float, count: int) -> list[tuple[float, ChainSpec]]:
+    """Chains that begin between two moments, in the order of time."""
+    random = Random(f"chains {here.name} {begin_s:.0f}")
+    starts_s = sorted(random.uniform(begin_s, end_s) for _ in range(count))
+    return [
+        (start_s, ChainSpec(min(random.choice(SIZES), here.gpus // 2), here.limit_s, random.choice(DAYS) * DAY_S))
+        for start_s in starts_s
+    ]
+
+
+def best_rules(
+    here: World, log: Sequence[BatchJob], week: int, quantile: float
+) -> dict[Overlap, tuple[str, float, int]]:
+    """Way, margin (part of the limit) and successors ahead that were cheapest before `week`, for each overlap."""
+    first, until_s = week - BACK_WEEKS, here.weeks_s[week]
+    known = predictors(here, log, first, quantile)
+    settings = list(product(("plan", LEARNED), MARGINS, AHEAD))
+    rules = [Provisioner(known[way], part * here.limit_s, ahead=ahead) for way, part, ahead in settings]
+    chains = draw_chains(here, here.weeks_s[first], until_s - WEEK_S, BACK_CHAINS)
+    best = {}
+    for overlap in Overlap:
+        these = [(at_s, replace(chain, overlap=overlap)) for at_s, chain in chains]
+        tried = back_test(here.jobs, here.gpus, these, rules, until_s)
+        best[overlap] = way, part, ahead = settings[rules.index(tried[0].provisioner)]
+        say(f"{here.name}, {overlap.value}: {way}, margin of {part:g} of the limit, {ahead} ahead")
+    return best
+
+
+def predictors(here: World, log: Sequence[BatchJob], week: int, quantile: float) -> dict[str, WaitPredictor]:
+    """Predictor of each way, with what was known at the begin of a week."""
+    until_s = here.weeks_s[week]
+    past = [job for job in log if job.submit_s < until_s]
+    logged = logged_samples(past, here.gpus, until_s, max(1, len(past) // LOGGED))
+    return {
+        "reactive": Reactive(),
+        "average": AverageWait(),
+        "plan": PlannedWait(),
+        LEARNED: GradientBoosting(logged, quantile),
+        "at once": AtOnce(),
+    }
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this benchmark."""
+    add_data(parser)
+    parser.add_argument("--workers", type=int, default=2, metavar="N", help="processes (default 2)")
+    parser.add_argument("--quantile", type=float, default=QUANTILE, metavar="Q", help="quantile of the wait")
+
+
+def main() -> None:
+    """Run it from the command line."""
+    run_benchmark("chains", __doc__, measure, ChainOptions, add_options)
+
+
+if __name__ == "__main__":
+    main()
