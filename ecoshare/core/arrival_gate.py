@@ -124,6 +124,11 @@ class ArrivalGate:
         self._waiting[name].held = False
         return self._looked_at(name)
 
+    @property
+    def held(self) -> int:
+        """Number of jobs that the user holds at the gate."""
+        return sum(each.held for each in self._waiting.values())
+
     def is_held(self, name: str) -> bool:
         """Whether a job is at the gate, and the user holds it there."""
         return name in self._waiting and self._waiting[name].held

@@ -2,9 +2,10 @@
 
 ::
 
-    event ──► core.handle ──► commands ──► noted (log, display) ──► handler.open_lane, start_job, ...
+    event ──► core.handle ──► commands ──► noted (log, display) ─┬► node.open_lane, start_job, apply_setting, ...
+                                                                 └► run.ask_sampler, wake_at, ...
 
-The live run, the simulator and the driver for tests differ in their handlers only.
+The live run, the simulator and the driver for tests differ only in what carries the commands out.
 """
 
 from __future__ import annotations
@@ -39,10 +40,10 @@ from ecoshare.core.events import Event
 from ecoshare.core.scheduler import Scheduler
 
 
-class CommandHandler(Protocol):
-    """Carries out the commands of the core, which `core/commands.py` describes. Answers go back as events.
+class NodeCommands(Protocol):
+    """Carries out the commands about lanes, processes and devices of a machine. Answers go back as events.
 
-    Each method gets the time (s) of the event that the command follows from.
+    `core/commands.py` describes the commands. Each method gets the time (s) of the event that the command follows from.
     """
 
     def open_lane(self, command: OpenLane, now_s: float) -> None:
@@ -81,10 +82,6 @@ class CommandHandler(Protocol):
         """End an attempt; the answer is its `JobExited`."""
         ...
 
-    def drop_job(self, command: DropJob, now_s: float) -> None:
-        """Forget a paused trial, which has ended; there is no answer."""
-        ...
-
     def profile_job(self, command: ProfileJob, now_s: float) -> None:
         """Measure a job in a window; the answer is `Profiled`."""
         ...
@@ -99,6 +96,14 @@ class CommandHandler(Protocol):
 
     def await_requests(self, command: AwaitRequests, now_s: float) -> None:
         """Wait until the services of a device have recovered; the answer is `Done` or `Refused`."""
+        ...
+
+
+class RunCommands(Protocol):
+    """Carries out the commands that concern no single machine. See `NodeCommands`."""
+
+    def drop_job(self, command: DropJob, now_s: float) -> None:
+        """Forget a paused trial, which has ended; there is no answer."""
         ...
 
     def ask_setting(self, command: AskSetting, now_s: float) -> None:
@@ -126,45 +131,57 @@ class CommandHandler(Protocol):
         ...
 
 
+def node_methods(node: NodeCommands) -> dict[type, Callable[..., None]]:
+    """Method of a node for each kind of command that concerns a machine."""
+    return {
+        OpenLane: node.open_lane,
+        StartJob: node.start_job,
+        SetCaching: node.set_caching,
+        LimitMemory: node.limit_memory,
+        ParkJob: node.park_job,
+        ResumeJob: node.resume_job,
+        MoveJob: node.move_job,
+        SetShares: node.set_shares,
+        KillJob: node.kill_job,
+        ProfileJob: node.profile_job,
+        ApplySetting: node.apply_setting,
+        MeasureSetting: node.measure_setting,
+        AwaitRequests: node.await_requests,
+    }
+
+
 class CoreDriver:
-    """Passes events to a core, and its commands to a handler.
+    """Passes events to a core, and its commands to what carries them out.
 
     Attributes:
         core: The core, which makes all decisions.
     """
 
     def __init__(
-        self, core: Scheduler, handler: CommandHandler, noted: Callable[[Event, list[Command]], None] | None = None
+        self,
+        core: Scheduler,
+        node: NodeCommands,
+        run: RunCommands,
+        noted: Callable[[Event, list[Command]], None] | None = None,
     ) -> None:
         """Drive a core.
 
         Args:
             core: A core without a run yet; the first event must be `RunOpened`.
-            handler: Carries out the commands.
+            node: Carries out the commands about lanes, processes and devices.
+            run: Carries out the others.
             noted: Gets each event with its commands before the first of them is carried out, such as a log.
         """
         self.core, self._noted = core, noted
         self._methods: dict[type, Callable[..., None]] = {
-            OpenLane: handler.open_lane,
-            StartJob: handler.start_job,
-            SetCaching: handler.set_caching,
-            LimitMemory: handler.limit_memory,
-            ParkJob: handler.park_job,
-            ResumeJob: handler.resume_job,
-            MoveJob: handler.move_job,
-            SetShares: handler.set_shares,
-            KillJob: handler.kill_job,
-            DropJob: handler.drop_job,
-            ProfileJob: handler.profile_job,
-            ApplySetting: handler.apply_setting,
-            MeasureSetting: handler.measure_setting,
-            AwaitRequests: handler.await_requests,
-            AskSetting: handler.ask_setting,
-            AskInterference: handler.ask_interference,
-            AskPower: handler.ask_power,
-            AskPlanner: handler.ask_planner,
-            AskSampler: handler.ask_sampler,
-            WakeAt: handler.wake_at,
+            **node_methods(node),
+            DropJob: run.drop_job,
+            AskSetting: run.ask_setting,
+            AskInterference: run.ask_interference,
+            AskPower: run.ask_power,
+            AskPlanner: run.ask_planner,
+            AskSampler: run.ask_sampler,
+            WakeAt: run.wake_at,
         }
 
     def tell(self, event: Event) -> list[Command]:

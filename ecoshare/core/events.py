@@ -14,6 +14,7 @@ from ecoshare.values.device import Device
 from ecoshare.values.job_spec import JobSpec
 from ecoshare.values.measurement import ColocationMeasurement, Measurement, PairSpeed
 from ecoshare.values.power_response import KnownResponse, PowerResponse
+from ecoshare.values.segment import Segment
 from ecoshare.values.setting import KnownSetting, Setting
 from ecoshare.values.sweep_spec import SweepSpec
 
@@ -79,6 +80,7 @@ class RunOpened:
         known_settings: Best settings of packings, from earlier runs.
         colocations: Co-location measurements of earlier runs, the oldest first.
         known_responses: Measurements of packings under power limits, from earlier runs with a power budget.
+        segment: Facts that this segment of the log takes over; None at the beginning of a session.
     """
 
     at_s: float
@@ -89,6 +91,13 @@ class RunOpened:
     known_settings: tuple[KnownSetting, ...] = ()
     colocations: tuple[ColocationMeasurement, ...] = ()
     known_responses: tuple[KnownResponse, ...] = ()
+    segment: Segment | None = None
+
+    @property
+    def lanes(self) -> dict[int, Device]:
+        """Device of each lane, by the number of the lane: they are numbered in the order of the devices."""
+        each_once = (device for device in self.devices for _ in range(self.config.lanes_per_device))
+        return dict(enumerate(each_once))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,8 @@ from ecoshare.core.records import Job, Lane
 from ecoshare.core.run_state import RunState
 from ecoshare.core.states import JobState
 
+CARRIED = "goes on from the segment before"
+
 
 class Places:
     """Places in all lanes, kept equal in the strategy, its index of lanes, the caches and the state of the run."""
@@ -43,10 +45,17 @@ class Places:
         self._state.starting[job.command] = job
         job.move(JobState.STARTING, at_s, "there is room")
         numbers = tuple(lane.number for lane in lanes)
-        fused = self._fit.fuses(job)
-        self._take(job, fused)
+        job.fused = self._fit.fuses(job)
+        self._take(job, job.fused)
         job.cap_bytes = self._fit.cap(job, lanes)
-        return StartJob(job.command, job.spec.name, job.attempt, numbers, job.cap_bytes, fused)
+        return StartJob(job.command, job.spec.name, job.attempt, numbers, job.cap_bytes, job.fused)
+
+    def keep(self, job: Job, lanes: tuple[Lane, ...], at_s: float) -> None:
+        """Give a waiting job the places in which it runs already, since the segment before."""
+        job.lanes = lanes
+        self._take(job, job.fused)
+        job.move(JobState.STARTING, at_s, CARRIED)
+        job.move(JobState.RUNNING, at_s, CARRIED)
 
     def leave(self, job: Job) -> None:
         """Free the places of a job, if it has any. The claims of the remaining jobs keep their order."""

@@ -16,10 +16,9 @@ may round a limit up. It then counts with the limit that it shows.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from math import inf
 
 from ecoshare.core.commands import ApplySetting, AskPower, Command, MeasureSetting
@@ -33,6 +32,7 @@ from ecoshare.core.events import (
     SettingAnswer,
     SettingMeasured,
 )
+from ecoshare.core.limited_device import LimitedDevice, PackingKind, setting_at
 from ecoshare.core.placement.colocation_estimates import IDLE_SHARE, ColocationForecast
 from ecoshare.core.policies.base import PackingPolicy
 from ecoshare.core.power_allocation import TOLERANCE_W, PoweredDevice, allocate, cost_at
@@ -45,11 +45,13 @@ from ecoshare.values.power_response import (
     MOST_MEASUREMENTS,
     NEAR,
     POWER_LIMIT,
+    KnownResponse,
     LimitMeasurement,
     PowerPoint,
     PowerResponse,
     not_kept,
 )
+from ecoshare.values.segment import Segment
 from ecoshare.values.setting import AS_FOUND, Setting
 
 GAIN = 0.01
@@ -60,93 +62,6 @@ MOST_TRIES = 8
 
 _UNKNOWN_EXPONENT = 0.5
 """Assumed exponent of the speed against the limit, before the adviser has answered for a packing."""
-
-
-_Kind = tuple[Packing, tuple[float, ...]]
-"""Packing, and the power limits (W) of its device."""
-
-
-@dataclass(slots=True)
-class _Powered:
-    """A device under the budget.
-
-    Attributes:
-        limits_w: Power limits (W) that it takes, ascending; the last is the one that it was found with.
-        in_force_w: Limit in force, as it was asked for.
-        wanted_w: Limit of the last `ApplySetting` command, in force or not.
-        goal_w: Limit that the device should have.
-        packing: Jobs that are at work.
-        turns: Those jobs by lane, as they were when the device was looked at: a job may have lost its place since.
-        command: Id of the `ApplySetting` or `MeasureSetting` command without an answer; None without one.
-        measures: Whether that command measures.
-        is_stuck: Whether the device has refused a limit. It then keeps the limit in force, or may have the refused one.
-        shown_w: Limit that the device showed after each limit that it was asked for, or the latter if it is larger.
-        rounds_up: Whether the device has shown a larger limit than the one that it was asked for.
-    """
-
-    name: str
-    limits_w: tuple[float, ...]
-    in_force_w: float
-    wanted_w: float
-    goal_w: float
-    packing: Packing = ()
-    turns: tuple[tuple[Job, ...], ...] = ()
-    command: int | None = None
-    measures: bool = False
-    is_stuck: bool = False
-    shown_w: dict[float, float] = field(default_factory=dict)
-    rounds_up: bool = False
-
-    @property
-    def jobs(self) -> tuple[Job, ...]:
-        """Jobs that are at work."""
-        return tuple(job for lane in self.turns for job in lane)
-
-    @property
-    def kind(self) -> _Kind:
-        """Kind of device and packing that has one response to limits."""
-        return self.packing, self.limits_w
-
-    @property
-    def setting(self) -> Setting:
-        """Setting in force."""
-        return _setting(self, self.in_force_w)
-
-    @property
-    def is_fixed(self) -> bool:
-        """Whether the limit in force must stay: a measurement is under way, or the device refuses limits."""
-        return self.measures or self.is_stuck
-
-    @property
-    def counts_w(self) -> float:
-        """Power (W) with which the device counts: the largest limit that may be in force."""
-        return max(self.takes_w(self.in_force_w), self.takes_w(self.wanted_w))
-
-    def takes_w(self, limit_w: float) -> float:
-        """Power (W) that one of its limits takes from the budget: the limit as the device shows it.
-
-        A device that has rounded one limit up may round others up, too. A limit that was not tried counts as the next
-        one. The least limit does not: it is never raised to, so it may be tried.
-        """
-        if not self.rounds_up or limit_w in self.shown_w or limit_w == self.limits_w[0]:
-            return self.shown_w.get(limit_w, limit_w)
-        return self.limits_w[min(bisect_right(self.limits_w, limit_w), len(self.limits_w) - 1)]
-
-    def asks_w(self, takes_w: float) -> float:
-        """Limit (W) to ask for, if so much of the budget is meant for the device: the largest that takes no more."""
-        return max((each for each in self.limits_w if self.takes_w(each) <= takes_w), default=takes_w)
-
-    def has_shown(self, limit_w: float | None) -> bool:
-        """Note the limit (W) that the device shows after a command; None for the one that it was asked for.
-
-        Returns:
-            Whether a limit takes more of the budget than was known.
-        """
-        asked_w, before_w = self.in_force_w, self.takes_w(self.in_force_w)
-        self.shown_w[asked_w] = max(asked_w, limit_w or 0.0)
-        more = self.shown_w[asked_w] > before_w
-        self.rounds_up = self.rounds_up or self.shown_w[asked_w] > asked_w
-        return more
 
 
 class PowerBudget:
@@ -186,15 +101,45 @@ class PowerBudget:
         self._present, self._next_id, self._bear = present, next_id, bear
         self.short_w: dict[str, float] = {}
         self._devices = {
-            each.name: _Powered(each.name, limits, limits[-1], limits[-1], limits[-1])
+            each.name: LimitedDevice(each.name, limits, limits[-1], limits[-1], limits[-1])
             for each in opened.devices
             if (limits := each.power_limits_w)
         }
-        self._responses: dict[_Kind, PowerResponse] = {}
+        self._responses: dict[PackingKind, PowerResponse] = {}
         self._measured = {each.packing: list(each.measurements) for each in opened.known_responses}
         self._tries: Counter[Packing] = Counter()
-        self._asked: dict[int, tuple[str, _Kind]] = {}  # device that asks, and what about
+        self._asked: dict[int, tuple[str, PackingKind]] = {}  # device that asks, and what about
         self._is_stale = True
+        self._look_at_sum()
+
+    @property
+    def in_force(self) -> dict[str, Setting]:
+        """Setting of each device that has not the limit that it was found with, while no command is on the way."""
+        return {name: device.setting for name, device in self._devices.items() if device.setting != AS_FOUND}
+
+    @property
+    def shown_w(self) -> tuple[tuple[str, float, float], ...]:
+        """Limits (W) that devices were asked for and show, as (device, asked, shown)."""
+        return tuple(
+            (name, asked_w, shown_w)
+            for name, device in self._devices.items()
+            for asked_w, shown_w in sorted(device.shown_w.items())
+        )
+
+    @property
+    def responses(self) -> Iterable[KnownResponse]:
+        """Measurements of packings under power limits, from earlier runs and this one."""
+        return (KnownResponse(packing, tuple(found)) for packing, found in self._measured.items())
+
+    def go_on(self, segment: Segment) -> None:
+        """Take over the limits in force, and those that devices have shown."""
+        for name, asked_w, shown_w in segment.limits_w:
+            device = self._devices[name]
+            device.shown_w[asked_w] = shown_w
+            device.rounds_up |= shown_w > asked_w
+        for name, setting in segment.settings:
+            device = self._devices[name]
+            device.in_force_w = device.wanted_w = device.goal_w = float(dict(setting)[POWER_LIMIT])
         self._look_at_sum()
 
     def knows(self, event: ClassesKnown) -> None:
@@ -360,7 +305,7 @@ class PowerBudget:
         fits = (each for each in (tuned, bearable) if sum(one.response[0].limit_w for one in each) <= self._most_w)
         return next(fits, at_any)
 
-    def _borne(self, device: _Powered, powered: PoweredDevice) -> PoweredDevice:
+    def _borne(self, device: LimitedDevice, powered: PoweredDevice) -> PoweredDevice:
         """The device without limits under which a job breaks its slowdown limit. The largest limit is always left."""
         if all(job.spec.slowdown_limit is None for job in device.jobs):
             return powered
@@ -368,7 +313,7 @@ class PowerBudget:
         kept = tuple(point for point in response if self._bear(device.jobs, 1.0 / point.speed))
         return replace(powered, response=kept or response[-1:])
 
-    def _powered(self, device: _Powered) -> PoweredDevice:
+    def _powered(self, device: LimitedDevice) -> PoweredDevice:
         """The device as the allocation sees it. A device that measures or is stuck keeps its limit."""
         response = self._response(device)
         full_w = response[-1].power_w
@@ -395,11 +340,11 @@ class PowerBudget:
             return 1.0 / worth
         return self._policy.spent(ColocationForecast((speeds,), (0.0,), power_w)) / worth
 
-    def _apply(self, device: _Powered) -> ApplySetting:
+    def _apply(self, device: LimitedDevice) -> ApplySetting:
         device.wanted_w, device.command = device.goal_w, self._next_id()
-        return ApplySetting(device.command, device.name, _setting(device, device.goal_w))
+        return ApplySetting(device.command, device.name, setting_at(device, device.goal_w))
 
-    def _give_up(self, device: _Powered, error: str) -> None:
+    def _give_up(self, device: LimitedDevice, error: str) -> None:
         """Let no job start if the least limits, with that of a device that refuses another one, exceed the budget."""
         every = self._devices.values()
         least_w = [each.takes_w(each.in_force_w if each.is_stuck else each.limits_w[0]) for each in every]
@@ -412,14 +357,14 @@ class PowerBudget:
 
     # Responses
 
-    def _response(self, device: _Powered) -> PowerResponse:
+    def _response(self, device: LimitedDevice) -> PowerResponse:
         known = self._responses.get(device.kind)
         if known is not None:
             return known
         most_w = device.limits_w[-1]
         return tuple(PowerPoint(each, (each / most_w) ** _UNKNOWN_EXPONENT, each) for each in device.limits_w)
 
-    def _learn(self, device: _Powered, ready: bool) -> list[Command]:
+    def _learn(self, device: LimitedDevice, ready: bool) -> list[Command]:
         """Question about an unknown packing, and measurement of a packing that will last under a new limit."""
         commands: list[Command] = []
         if device.kind not in self._responses:
@@ -431,7 +376,7 @@ class PowerBudget:
             commands.append(MeasureSetting(device.command, device.name, jobs, device.setting))
         return commands
 
-    def _is_new(self, device: _Powered) -> bool:
+    def _is_new(self, device: LimitedDevice) -> bool:
         """Whether a measurement of the packing of a device under its limit would teach something."""
         known = self._measured.get(device.packing, [])
         if len(known) >= MOST_MEASUREMENTS or self._tries[device.packing] >= MOST_TRIES:
@@ -442,14 +387,14 @@ class PowerBudget:
             return False
         return all(abs(each.limit_w / device.takes_w(device.in_force_w) - 1.0) > NEAR for each in known)
 
-    def _ask(self, device: _Powered) -> list[Command]:
+    def _ask(self, device: LimitedDevice) -> list[Command]:
         if any(kind == device.kind for _, kind in self._asked.values()):
             return []  # the answer to an earlier question comes first
         command = self._next_id()
         self._asked[command] = device.name, device.kind
         return [AskPower(command, device.name, device.packing, device.limits_w, tuple(self._known(device)))]
 
-    def _known(self, device: _Powered) -> list[LimitMeasurement]:
+    def _known(self, device: LimitedDevice) -> list[LimitMeasurement]:
         """Measurements of a packing, with that of its class alone from an earlier run, under the limit as found."""
         packing = device.packing
         solos = [job.spec.solo for job in device.jobs if packing == ((job.spec.job_class,),)]
@@ -460,7 +405,7 @@ class PowerBudget:
         ]
         return [*earlier, *self._measured.get(packing, [])]
 
-    def _told(self, device: _Powered, found: Measurement, packing: Packing) -> list[Command]:
+    def _told(self, device: LimitedDevice, found: Measurement, packing: Packing) -> list[Command]:
         """Note a measurement, and ask what follows from it."""
         if found.status is not MeasurementStatus.MEASURED or not found.power_w:
             return []
@@ -476,10 +421,6 @@ class PowerBudget:
         limit_w = device.takes_w(device.in_force_w)
         self._measured.setdefault(packing, []).append(LimitMeasurement(limit_w, found.power_w, means))
         return self._ask(device)
-
-
-def _setting(device: _Powered, limit_w: float) -> Setting:
-    return AS_FOUND if limit_w == device.limits_w[-1] else ((POWER_LIMIT, limit_w),)
 
 
 def _from(response: PowerResponse, least_speed: float) -> PowerResponse:

@@ -30,6 +30,7 @@ class Job:
         parked_in: Lane in which the job was parked, and will be resumed; None if it is not parked.
         demand: Memory demand that the job is granted.
         cap_bytes: Memory limit of the present or last attempt.
+        fused: Whether the present or last attempt shares a process with other jobs.
         whole_device: Whether the job ran out of memory and now gets all memory of its device.
         least_bytes: Lower bound of the memory that the job is granted, from what it was seen to take.
         again: Whether a new attempt follows the end of this one, which the core asked for (a suspect neighbour, say).
@@ -71,6 +72,7 @@ class Job:
     parked_in: Lane | None = None
     demand: MemoryDemand = field(default_factory=lambda: MemoryDemand(0))
     cap_bytes: int = 0
+    fused: bool = False
     whole_device: bool = False
     least_bytes: int = 0
     again: bool = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from ecoshare.core.records import Job, Lane
 from ecoshare.values.job_spec import JobSpec
@@ -43,6 +43,16 @@ class RunState:
     work_over: bool = False
     over_budget: bool = False
     refusal: str = ""
+
+    def clear(self) -> None:
+        """Forget everything. The dictionaries stay the same objects, which others hold."""
+        new = RunState()
+        for each in fields(self):
+            kept = getattr(self, each.name)
+            if isinstance(kept, dict):
+                kept.clear()
+            else:
+                setattr(self, each.name, getattr(new, each.name))
 
     def arrived(self, job: JobSpec) -> None:
         """Count a job that has arrived."""

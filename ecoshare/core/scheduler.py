@@ -28,11 +28,13 @@ event costs a scan of all jobs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import partial
 from itertools import count
+from typing import Any
 
-from ecoshare.core.commands import Command, DropJob, KillJob, OpenLane, ProfileJob
+from ecoshare.core.command_ids import CommandIds
+from ecoshare.core.commands import Command, DropJob, KillJob, ProfileJob
 from ecoshare.core.device_failures import DeviceFailures
 from ecoshare.core.events import (
     CancelRequested,
@@ -63,6 +65,7 @@ from ecoshare.core.events import (
     WorkOver,
 )
 from ecoshare.core.job_ends import JobEnds
+from ecoshare.core.lane_opening import LaneOpening
 from ecoshare.core.open_services import OpenServices
 from ecoshare.core.parking import Parking
 from ecoshare.core.placement.caching import Caching
@@ -74,13 +77,15 @@ from ecoshare.core.profiling_windows import Profiling
 from ecoshare.core.records import Job, Lane
 from ecoshare.core.run_state import RunState
 from ecoshare.core.scheduler_view import SchedulerView
+from ecoshare.core.segments import Segments
 from ecoshare.core.setting_review import SettingReview
 from ecoshare.core.states import JobState, LaneState
 from ecoshare.core.stops import Stops
 from ecoshare.core.sweeps import Sweeps
 from ecoshare.core.user_requests import UserRequests
+from ecoshare.core.window_choice import WindowChoice
 from ecoshare.values.attempt import Outcome
-from ecoshare.values.device import Device
+from ecoshare.values.segment import Segment
 
 
 class Scheduler:
@@ -94,10 +99,14 @@ class Scheduler:
     def __init__(self) -> None:
         """Scheduler without a run. The first event must be `RunOpened`."""
         self._state = RunState()
-        self.jobs = self._state.jobs
-        self.lanes: dict[int, Lane] = {}
+        self.jobs, self.lanes = self._state.jobs, dict[int, Lane]()
         self._opening, self._starting = self._state.opening, self._state.starting
-        self._next_id = partial(next, count(1))  # id of the next command
+        self._begin_anew(0)
+
+    def _begin_anew(self, commands: int) -> None:
+        """Forget everything, as a new scheduler. Ids of commands go on from this one."""
+        self._state.clear()
+        self._next_id = CommandIds(commands)
         self._arrivals = count()
         self._sweeps = Sweeps(self._next_id)
 
@@ -158,13 +167,27 @@ class Scheduler:
         Raises:
             IllegalMove: The event cannot follow the earlier events; the driver or the core has a defect.
         """
-        if not isinstance(event, RunOpened):
+        if isinstance(event, RunOpened):
+            self._begin_anew(event.segment.commands if event.segment is not None else 0)
+        else:
             self._ends.ended = []
+            self._segments.unanswered.heard(event)
         commands = self._follow(event)
         if not self._state.stopping:
             commands += self._decided(event.at_s)
             commands += self._sweeps.draw()
-        return [*self._caching.changed(), *commands]
+        commands = [*self._caching.changed(), *commands]
+        self._segments.unanswered.gave(commands)
+        return commands
+
+    @property
+    def segment(self) -> Segment | None:
+        """Facts that another segment of the log would take over now; None if the moment is not calm."""
+        return self._segments.present(self._next_id.last)
+
+    def known(self, classes: Collection[str]) -> dict[str, Any]:
+        """Fields of a `RunOpened` that continues the log, with what is known of packings of these classes."""
+        return self._segments.known(classes)
 
     def _follow(self, event: Event) -> list[Command]:
         if isinstance(event, RunOpened):
@@ -244,19 +267,26 @@ class Scheduler:
         self._requests = UserRequests(
             self._placement, self._sweeps, self._stops, self._ends, self._ranks, self._state, self._next_id
         )
-        places = [device for device in event.devices for _ in range(event.config.lanes_per_device)]
-        return [*map(self._open_lane, places), *self._review.begin()]
+        self._windows = WindowChoice(self._profiling, self._placement, self._state)
+        self._segments = Segments(
+            self._placement, self._places, self._caching, self._settings, self._requests, self._sweeps, self._state
+        )
+        opening = LaneOpening(event, self._placement, self._state, self._next_id)
+        if event.segment is None:
+            return [*opening.open_all(), *self._review.begin()]
+        opening.keep_all()
+        return self._go_on(event.segment, event.at_s)
+
+    def _go_on(self, segment: Segment, at_s: float) -> list[Command]:
+        running = self._segments.go_on(segment, partial(next, self._arrivals), at_s)
+        commands = [*self._ranks.changed(self.lanes.values()), *self._review.begin()]
+        for job in running:
+            commands += self._carry_out(self._placement.started(job, at_s), at_s)
+        return [*commands, *self._fill(at_s), *self._look_at_settings()]
 
     def _is_held(self, device: str) -> bool:
         """Whether a window or a measurement is under way on the device. No job may come, go or move meanwhile."""
         return self._profiling.occupies(self._lane_index.devices[device][0]) or self._settings.is_measuring(device)
-
-    def _open_lane(self, device: Device) -> OpenLane:
-        places = self._placement.policy.places or self._config.places_per_lane
-        lane = Lane(len(self.lanes), device, places, command=self._next_id())
-        self._opening[lane.command] = lane
-        self._lane_index.add(lane)
-        return OpenLane(lane.command, lane.number, device.name, device.memory_bytes)
 
     def _arrive(self, event: JobArrived) -> list[Command]:
         before = event.job.earlier_attempts
@@ -356,22 +386,11 @@ class Scheduler:
             commands += self._fill(event.at_s)
         at_default = all(self._settings.at_default(lane) for lane in job.lanes)
         commands += self._carry_out(self._placement.progressed(job, at_default, event.at_s), event.at_s)
-        if at_default and self._may_profile(job, event.at_s):
+        if at_default and self._windows.may_open(job, event.at_s):
             command = self._next_id()
             self._profiling.begin(command, job)
             return [*commands, ProfileJob(command, job.spec.name, job.attempt)]
         return commands + self._look_at_settings(job.device_names)
-
-    def _may_profile(self, job: Job, at_s: float) -> bool:
-        if self._state.stopping or not self._profiling.wants(job, at_s) or not self._placement.may_profile(job):
-            return False
-        devices = set(job.device_names)
-        beside = [
-            each for device in devices for lane in self._lane_index.devices[device] for each in lane.jobs.values()
-        ]
-        if any(each.state in (JobState.PARKING, JobState.RESUMING) or each.spec.service is not None for each in beside):
-            return False
-        return not any(self._profiling.comes_up(each, at_s) for each in beside if each.lanes != job.lanes)
 
     def _reported(self, event: Reported) -> list[Command]:
         """A trial has reported a value: it goes on, ends early, or pauses at a rung."""

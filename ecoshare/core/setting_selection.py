@@ -45,6 +45,7 @@ from ecoshare.core.records import Job, Lane
 from ecoshare.core.states import JobState
 from ecoshare.values.measurement import Measurement, MeasurementStatus
 from ecoshare.values.packing import Packing
+from ecoshare.values.segment import Segment
 from ecoshare.values.setting import AS_FOUND, KnownSetting, Setting
 
 RECOVERY_S = 90.0
@@ -146,6 +147,16 @@ class SettingSelector:
         self._observe, self._observed = observe, set[Packing]()
         self._devices: dict[str, _Device] = {}
         self._commands: dict[int, _Device] = {}
+
+    @property
+    def in_force(self) -> dict[str, Setting]:
+        """Setting of each device that is not at its default setting, by its name, while no command is on the way."""
+        return {name: device.setting for name, device in self._devices.items() if device.setting != AS_FOUND}
+
+    def go_on(self, segment: Segment) -> None:
+        """Take over the settings in force."""
+        for name, setting in segment.settings:
+            self._devices[name] = _Device(name, setting=setting, wanted=setting)
 
     def knows(self, event: ClassesKnown) -> None:
         """Learn the best settings of packings of classes that are new in this run."""

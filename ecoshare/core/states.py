@@ -96,6 +96,9 @@ JOB_MOVES: dict[JobState, frozenset[JobState]] = {
     JobState.PRUNED: frozenset(),
 }
 
+FINAL_STATES = frozenset(state.value for state in JobState if state.ended)
+"""Values of the final states of a job."""
+
 LANE_MOVES: dict[LaneState, frozenset[LaneState]] = {
     LaneState.OPENING: frozenset({LaneState.OPEN, LaneState.CLOSED}),
     LaneState.OPEN: frozenset({LaneState.CLOSED}),

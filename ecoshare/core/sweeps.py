@@ -75,6 +75,11 @@ class Sweeps:
         """Whether there is a sweep of this name."""
         return name in self._sweeps
 
+    @property
+    def are_over(self) -> bool:
+        """Whether no sweep has a trial any more, and none is to come."""
+        return all(map(self.is_over, self._sweeps))
+
     def is_over(self, name: str) -> bool:
         """Whether a sweep has no trial any more, and none is to come."""
         sweep = self._sweeps[name]

@@ -87,8 +87,12 @@ class UserRequests:
     def _hold(self, job: Job, at_s: float) -> None:
         if job.state is JobState.QUEUED and not self._state.draining:
             self._placement.withdraws(job)
-            job.move(JobState.HELD, at_s, "held by the user")
-            self._state.held[job.spec.name] = job
+            self.keep_held(job, at_s)
+
+    def keep_held(self, job: Job, at_s: float) -> None:
+        """Hold a job that the user has held since the segment before."""
+        job.move(JobState.HELD, at_s, "held by the user")
+        self._state.held[job.spec.name] = job
 
     def _release(self, job: Job, at_s: float) -> None:
         if job.state is JobState.HELD:

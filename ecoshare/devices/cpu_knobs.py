@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
 from ecoshare.devices.kernel_files import kernel_files
-from ecoshare.devices.knob import Access, Cause, Clocks, DeviceKnob, KnobFault, KnobSpec, Reading
+from ecoshare.devices.knob import Access, Cause, Clocks, ClocksMhz, DeviceKnob, KnobFault, KnobSpec, Reading
 
 CPU_FREQUENCY, CPU_POWER_LIMIT = "cpu_frequency", "cpu_power_limit"
 NAMES = (CPU_FREQUENCY, CPU_POWER_LIMIT)
@@ -70,6 +70,7 @@ class CpuKnobs:
         sysfs = kernel_files() if sysfs is None else sysfs
         self.missing: dict[str, str] = {}
         self.knobs: tuple[DeviceKnob, ...] = ()
+        self.clocks_mhz: ClocksMhz = {}
         paths: list[Path] = []
         finders: dict[str, Callable[[Path], _FileKnob]] = {CPU_FREQUENCY: _frequency, CPU_POWER_LIMIT: _power}
         for name, find in finders.items():
@@ -94,10 +95,6 @@ class CpuKnobs:
 
     def close(self) -> None:
         """Do nothing: no file is held open."""
-
-    def allows(self, setting: Mapping[str, float | str]) -> bool:
-        """True: every combination can be set."""
-        return True
 
     def clocks(self) -> Clocks | None:
         """None: present clocks differ from core to core, and say little about a cap."""

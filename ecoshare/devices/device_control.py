@@ -26,7 +26,7 @@ from functools import partial
 from ecoshare.devices import journal
 from ecoshare.devices import restore as restoring
 from ecoshare.devices.journal import Journal, UntrustedJournal
-from ecoshare.devices.knob import Access, Cause, Clocks, DeviceKnob, KnobFault, Knobs, KnobSpec, Reading
+from ecoshare.devices.knob import Access, Cause, Clocks, ClocksMhz, DeviceKnob, KnobFault, Knobs, KnobSpec, Reading
 from ecoshare.devices.registry import open_knobs
 from ecoshare.devices.restore import KnobOutcome, Restored
 from ecoshare.devices.state_folder import STATE_HINT, DeviceLock, StateFolder, holder
@@ -159,16 +159,17 @@ class DeviceControl:
     @property
     def specs(self) -> tuple[KnobSpec, ...]:
         """Specs of the knobs that can still be set."""
-        return tuple(held.knob.spec for held in self._held.values())
+        return tuple(held.knob.spec for held in list(self._held.values()))  # a thread may drop a knob meanwhile
 
     @property
     def default(self) -> dict[str, Value]:
         """Setting with which the device was found."""
         return {spec.name: spec.default for spec in self.specs}
 
-    def allows(self, setting: Setting) -> bool:
-        """Whether the device supports this combination of values."""
-        return self._knobs.allows(setting)
+    @property
+    def clocks_mhz(self) -> ClocksMhz:
+        """See `ClocksMhz`."""
+        return self._knobs.clocks_mhz
 
     def readings(self) -> dict[str, Value]:
         """Present value of each knob, as the mean over its places. Knobs that cannot be read are left out."""

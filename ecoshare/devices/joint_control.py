@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ecoshare.devices.device_control import Applied, DeviceControl, Setting, Value
-from ecoshare.devices.knob import Access, Clocks, KnobFault, KnobSpec
+from ecoshare.devices.knob import Access, Clocks, ClocksMhz, KnobFault, KnobSpec
 from ecoshare.devices.restore import Restored
 
 
@@ -48,9 +48,10 @@ class JointControl:
         """Setting with which both devices were found."""
         return {**self._gpu.default, **self._beside.default}
 
-    def allows(self, setting: Setting) -> bool:
-        """Whether both devices support this combination of values."""
-        return self._gpu.allows(setting) and self._beside.allows(setting)
+    @property
+    def clocks_mhz(self) -> ClocksMhz:
+        """See `ClocksMhz`."""
+        return self._gpu.clocks_mhz
 
     def readings(self) -> dict[str, Value]:
         """Present value of each knob; see `DeviceControl.readings`."""

@@ -22,6 +22,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
+GPU_CLOCK, MEMORY_CLOCK = "gpu_clock", "memory_clock"
+
 UNLOCKED = "unlocked"
 """Special value of a clock that ecoshare does not lock."""
 
@@ -30,6 +32,9 @@ NOTHING = "none"
 
 _EQUAL = 1e-6
 """Relative difference of readings that float rounding explains."""
+
+ClocksMhz = dict[float, tuple[float, ...]]
+"""GPU clocks (MHz) of a device at each of its memory clocks (MHz); empty if all values of its knobs go together."""
 
 Reading = tuple[float, ...]
 """Values of a knob in its unit, one for each place; the numbers of the choices in force for a categorical knob."""
@@ -216,8 +221,9 @@ class Knobs(Protocol):
         """Knobs that the device lacks, each with the reason."""
         ...
 
-    def allows(self, setting: Mapping[str, float | str]) -> bool:
-        """Whether the device supports this combination of values."""
+    @property
+    def clocks_mhz(self) -> ClocksMhz:
+        """See `ClocksMhz`."""
         ...
 
     def clocks(self) -> Clocks | None:

@@ -7,20 +7,31 @@ unlocked (`looks_unlocked`), and restores it with a reset.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ecoshare.devices.knob import UNLOCKED, Access, Cause, Clocks, DeviceKnob, KnobFault, KnobSpec, Reading
+from ecoshare.devices.knob import (
+    GPU_CLOCK,
+    MEMORY_CLOCK,
+    UNLOCKED,
+    Access,
+    Cause,
+    Clocks,
+    ClocksMhz,
+    DeviceKnob,
+    KnobFault,
+    KnobSpec,
+    Reading,
+)
 from ecoshare.devices.nvml_handle import handle_of
 from ecoshare.devices.power_profiles import POWER_PROFILE, PowerProfile
 from ecoshare.devices.zeus_knobs import ZeusPowerLimit, cause_of, reported
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.values.power_response import POWER_LIMIT
 
-GPU_CLOCK, MEMORY_CLOCK = "gpu_clock", "memory_clock"
 NAMES = (GPU_CLOCK, MEMORY_CLOCK, POWER_LIMIT, POWER_PROFILE)
 
 _VOLTA, _AMPERE = 5, 7  # nvmlDeviceArchitecture: the first with locks of GPU clocks, and of memory clocks
@@ -39,8 +50,8 @@ _THROTTLES = {
 """Bits of `nvmlDeviceGetCurrentClocksEventReasons` for causes that keep a clock below the requested one."""
 
 _REMEDIES = {
-    Cause.NO_PERMISSION: "it takes CAP_SYS_ADMIN on the machine, which root of a container lacks; or run zeusd with a "
-    "socket that your group may write, and set ZEUSD_SOCK_PATH",
+    Cause.NO_PERMISSION: "it takes CAP_SYS_ADMIN on the machine, which root of a container lacks without `--cap-add "
+    "SYS_ADMIN`; or run zeusd with a socket that your group may write, and set ZEUSD_SOCK_PATH",
     Cause.UNREACHABLE: "see whether zeusd runs; `ecoshare restore` puts back what was set through it",
     Cause.LOST: "see `nvidia-smi` and `dmesg`; a GPU that fell off the bus needs a restart of the machine",
 }
@@ -99,14 +110,6 @@ class GpuKnobs:
             temperature_c=self._told(lambda: float(self._gpu.get_gpu_temperature())),
             power_profiles=self._told(self._profile.enforced) if self._profile is not None else None,
         )
-
-    def allows(self, setting: Mapping[str, float | str]) -> bool:
-        """Whether the GPU has the GPU clock of a setting at the memory clock of that setting."""
-        clock, memory = setting.get(GPU_CLOCK, UNLOCKED), setting.get(MEMORY_CLOCK, UNLOCKED)
-        if clock == UNLOCKED:
-            return True
-        memory_mhz = max(self.clocks_mhz) if memory == UNLOCKED else float(memory)
-        return float(clock) in self.clocks_mhz[memory_mhz]
 
     def looks_unlocked(self, knob: str) -> bool:
         """Whether a clock was seen at its maximum under load; False if there is merely no sign of a lock.
@@ -199,7 +202,7 @@ class GpuKnobs:
             return self._gpu.set_gpu_locked_clocks, self._gpu.reset_gpu_locked_clocks
         return self._gpu.set_memory_locked_clocks, self._gpu.reset_memory_locked_clocks
 
-    def _supported_clocks(self) -> dict[float, tuple[float, ...]]:
+    def _supported_clocks(self) -> ClocksMhz:
         """Supported GPU clocks (MHz), ascending, by memory clock (MHz)."""
         with typed():
             memory = self._told(self._gpu.get_supported_memory_clocks) or []

@@ -10,7 +10,9 @@ GPUs: the idle power that the driver showed when the run began, and the board's 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from ecoshare.common.plural import counted
 
@@ -41,6 +43,11 @@ class PowerModel:
     def active_j(self, busy_s: float) -> float:
         """Joules that work adds to idle power; `busy_s` is in core-seconds, or in seconds of a GPU held."""
         return busy_s * (self.busy_w - self.idle_w) / self.full_load
+
+
+def as_json(models: Mapping[str, PowerModel | None]) -> dict[str, dict[str, Any] | None]:
+    """Power models by the names of their devices, as JSON has them."""
+    return {name: asdict(model) if model is not None else None for name, model in models.items()}
 
 
 def processors(cores: int) -> PowerModel:

@@ -15,6 +15,7 @@ from dataclasses import replace
 from ecoshare.common.plural import counted
 from ecoshare.devices import vendors
 from ecoshare.devices.knob import Knobs
+from ecoshare.devices.power_model import PowerModel
 from ecoshare.devices.vendor import OpenDevice, Vendor
 from ecoshare.errors import UnfitEnvironment, UsageError, did_you_mean
 from ecoshare.values.device import PROCESSORS, DeviceInfo
@@ -64,6 +65,15 @@ def open_device(device: DeviceInfo) -> OpenDevice:
         UnfitEnvironment: The device is not there, or does not answer.
     """
     return vendor(device.vendor).open(device)
+
+
+def power_models(devices: Sequence[DeviceInfo]) -> dict[str, PowerModel | None]:
+    """Power model of each device of this machine, by its name; None for none.
+
+    Raises:
+        UnfitEnvironment: A device is not there, or does not answer.
+    """
+    return {each.name: vendor(each.vendor).power_model(each) for each in devices}
 
 
 def open_knobs(name: str, key: str) -> Knobs:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from ecoshare.lane.gang_table import GangTable
 from ecoshare.lane.messages import Ended, LaunchAttempt
+from ecoshare.lane.ranks import number_of
+from ecoshare.values.attempt import Outcome
 
 if TYPE_CHECKING:
     from ecoshare.lane.attempt_process import AttemptProcess
 
 _OF_RANK = "rank "
-_ASKED = ("stopped", "pruned")
-"""Outcomes of a rank that was asked to end."""
 
 
 @dataclass(slots=True)
@@ -57,7 +57,9 @@ class Gang:
         if not self.running:
             self.table.close()
         self.ended[rank.launch.rank] = ended
-        is_failure = ended.outcome not in ("completed", *_ASKED)  # ranks that were asked to end have a grace each
+        outcome = Outcome(ended.outcome)
+        # Ranks that were asked to end have a grace each.
+        is_failure = outcome is not Outcome.COMPLETED and not outcome.was_asked_for
         if is_failure and self.culprit is None and not self.is_given_up:
             self.culprit = rank.launch.rank
             self._kill_all()
@@ -72,10 +74,11 @@ class Gang:
 
         If none did, the attempt was stopped if any rank was.
         """
-        stopped = [rank for rank, each in self.ended.items() if each.outcome in _ASKED]
+        stopped = [rank for rank, each in self.ended.items() if Outcome(each.outcome).was_asked_for]
         rank = self.culprit if self.culprit is not None else min(stopped, default=0)
         told = self.ended[rank]
-        reason = f"{_OF_RANK}{rank}: {told.reason}" if self.culprit is not None and told.reason else told.reason
+        is_of_rank = self.culprit is not None and told.reason
+        reason = f"{_OF_RANK}{number_of(self.launch, rank)}: {told.reason}" if is_of_rank else told.reason
         usages = [each.usage for each in self.ended.values()]
         usage = {
             **self.ended[0].usage,

@@ -44,6 +44,8 @@ class LaunchAttempt:
         rank_processors: Numbers of the processors of each rank; empty for all that the server may use.
         gang_table: Path of the table of the gang; empty without ranks.
         gang_lanes: Path of the table of the lane and slot there of each rank.
+        gang_part: Fields of the part of a gang over several nodes that these ranks are, see
+            `values.gang_part.GangPart`; None for a whole gang.
         service: Fields of the service that the job is, see `values.service.service_as_dict`; None for any other job.
         requests_path: Path of the record of the requests of this attempt; empty if the job is no service.
         batches_path: Path for the times of answers by batch size, if the run is for a profile; otherwise empty.
@@ -78,6 +80,7 @@ class LaunchAttempt:
     rank_processors: Sequence[Sequence[int]] = ()
     gang_table: str = ""
     gang_lanes: Sequence[tuple[str, int]] = ()
+    gang_part: dict[str, Any] | None = None
     service: dict[str, Any] | None = None
     requests_path: str = ""
     batches_path: str = ""

@@ -266,7 +266,11 @@ class HookedJob:
 
     def _spans_processes(self) -> bool:
         """Whether other processes work on the device with this one, so that the job must keep its turn."""
-        return self._launch.ranks > 1 or spans_processes() or (self._kept is not None and self._kept.is_asked)
+        return (
+            ranks.is_one_of_several(self._launch)
+            or spans_processes()
+            or (self._kept is not None and self._kept.is_asked)
+        )
 
     def _use_turn(self, use: Callable[[], None]) -> None:
         if self._kept is None:

@@ -60,6 +60,7 @@ _TICK_S = 0.25
 def main(args: list[str]) -> None:
     """Serve the controller with process id `args[1]` over the socket `args[0]`; in a forked child, run its job."""
     processes.die_with_parent(int(args[1]))  # while the server loads, it cannot hear that the controller is gone
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # Slurm sends it to every process of a job: the run ends its own
     supervisor = JobSupervisor(socket.socket(fileno=int(args[0])))
     supervisor.warm_up()
     processes.outlive_parent()
@@ -366,6 +367,7 @@ class JobSupervisor:
     def _become_other(self) -> None:
         """Drop the supervisor's descriptors in a forked child, and make the child a session of its own."""
         os.setsid()
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         handles = [key.fd for key in self._selector.get_map().values()]
         self._selector.close()
         for handle in handles:  # the controller's channel, pidfds, and channels to fused lanes
@@ -393,14 +395,15 @@ class JobSupervisor:
         """Free the slots of an attempt that is over, record its end, and tell the controller."""
         attempt.free()
         self.attempts.remove(attempt)
-        folder = attempt.launch.folder
+        launch = attempt.launch
         if attempt.gang is not None:
             whole = attempt.gang.rank_ended(attempt, ended)
             if whole is None:
                 return
-            ended, folder = whole, attempt.gang.launch.folder
-        with contextlib.suppress(OSError):  # if the controller cannot write it into its log either, the run ends
-            exit_records.write(Path(folder), ended)
+            ended, launch = whole, attempt.gang.launch
+        if ranks.has_first(launch):
+            with contextlib.suppress(OSError):  # if the controller cannot write it into its log either, the run ends
+                exit_records.write(Path(launch.folder), ended)
         self._send(ended)
 
     def _abandoned(self) -> bool:

@@ -27,8 +27,11 @@ NO_GOAL = 0
 UNREACHABLE = 1
 """Goal of a job that was asked to move and cannot: the job stays."""
 
-MAGIC = 0x45434F3B
+MAGIC = 0x45434F3C
 """First word of a table. It changes with the layout."""
+
+WAIT_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0)
+"""Upper bounds (s) of the buckets of waits for the turn. A longer wait has the bucket after the last."""
 
 KEPT = (
     "pid",
@@ -96,7 +99,11 @@ class ParkRequest(IntEnum):
 
 
 class Header(ctypes.Structure):
-    """State of the lane as a whole. Times are seconds of CLOCK_MONOTONIC, which all processes share."""
+    """State of the lane as a whole. Times are seconds of CLOCK_MONOTONIC, which all processes share.
+
+    The waits for the turn (`waits`, in buckets, and `waited_s`, their sum) are those of all jobs that were ever in the
+    lane, so that they never decrease. A slot is erased at the end of its job.
+    """
 
     _fields_ = (
         ("magic", ctypes.c_uint32),
@@ -120,6 +127,8 @@ class Header(ctypes.Structure):
         ("refill_s", ctypes.c_double),
         ("empty_s", ctypes.c_double),
         ("handovers", ctypes.c_uint64),
+        ("waits", ctypes.c_uint64 * (len(WAIT_BOUNDS_S) + 1)),
+        ("waited_s", ctypes.c_double),
     )
 
 

@@ -415,6 +415,7 @@ class LaneTurn:
 
     def _begin(self, now_s: float) -> None:
         slot = self._slot
+        self._table.note_wait(self._waited_before_s + now_s - slot.since_s)
         self._waited_before_s = 0.0
         slot.handovers += 1
         slot.back = 0

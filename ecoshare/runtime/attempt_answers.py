@@ -9,22 +9,19 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
 from ecoshare.core.events import Done, Event, JobExited, Refused
-from ecoshare.errors import UsageError
 from ecoshare.lane.messages import Ended, Launched, Message, NotLaunched, NotMoved, Ready
-from ecoshare.record.run_documents import read_records
+from ecoshare.record.run_documents import recorded_end
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.runtime.attempts import Attempts
 from ecoshare.runtime.cache_release import CacheRelease
 from ecoshare.runtime.children_watch import ChildrenWatch
 from ecoshare.runtime.device_watch import DeviceWatch
 from ecoshare.runtime.live_parking import LiveParking
-from ecoshare.runtime.live_sweeps import Sweeping
 from ecoshare.values.attempt import Outcome
 
 
@@ -39,7 +36,7 @@ class AttemptAnswers:
         children: Child processes of the jobs.
         watch: Watch over failing devices.
         parking: Parked jobs.
-        sweeping: Sweeps of the run.
+        over: Called with the name and the number of an attempt that has ended.
         tell: Reports an event to the core.
     """
 
@@ -49,7 +46,7 @@ class AttemptAnswers:
     children: ChildrenWatch
     watch: DeviceWatch
     parking: LiveParking
-    sweeping: Sweeping
+    over: Callable[[str, int], None]
     tell: Callable[[Callable[..., Event]], None]
 
     def hear(self, message: Message) -> None:
@@ -70,15 +67,13 @@ class AttemptAnswers:
     def lost(self) -> None:
         """End all attempts in progress after the death of their server: as their records say, else as lost."""
         for own in list(self.attempts.live.values()):
-            name, recorded = own.job.spec.name, list[Ended]()
-            with contextlib.suppress(UsageError):  # a damaged record does not show that the attempt ended
-                ended = read_records(self.folder.job(name))
-                recorded = [each for each in ended if each.attempt == own.attempt]
+            name = own.job.spec.name
+            recorded = recorded_end(self.folder.job(name), own.attempt) if own.job.has_first_rank else None
             was_held = self.caches.give_up(name) is not None
             self.attempts.free(own)
             outcome = Outcome.MOVED_OUT if was_held else Outcome.LOST  # a start that was held has killed no process
             lost = Ended(name, own.attempt, outcome.value, None, "its supervisor died with it")
-            self.end(recorded[0] if recorded else lost)
+            self.end(recorded or lost)
 
     def end(self, ended: Ended) -> None:
         """Tell the core of the end of an attempt, unless it was told already."""
@@ -88,7 +83,7 @@ class AttemptAnswers:
         usage = self.attempts.end(ended)
         if usage is None:
             return
-        self.sweeping.listen(ended.job, ended.attempt, over=True)
+        self.over(ended.job, ended.attempt)
         outcome, reason = self.watch.verdict(own, *self.parking.verdict(ended))
         self.tell(
             partial(

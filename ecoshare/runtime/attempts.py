@@ -28,7 +28,7 @@ from ecoshare.record import samples
 from ecoshare.record.samples import AttemptProgress
 from ecoshare.runtime.lane_moves import Moving
 from ecoshare.runtime.memory_watch import Footprints
-from ecoshare.runtime.planned_job import PlannedJob
+from ecoshare.runtime.node_job import NodeJob
 from ecoshare.values.attempt import Usage
 from ecoshare.values.device import DeviceInfo
 
@@ -59,9 +59,10 @@ class LiveAttempt:
         keeps_lane: Reason, in words, why the attempt keeps its lane to its end; empty if it does not, as far as known.
         spent_s: Processor time (s) in each of its lanes that was last read.
         measured_s: Time (s) in the run of the last look at its memory.
+        command: Id of the command that started it.
     """
 
-    job: PlannedJob
+    job: NodeJob
     attempt: int
     places: tuple[tuple[int, int], ...]
     owner: int
@@ -71,6 +72,7 @@ class LiveAttempt:
     keeps_lane: str = ""
     spent_s: dict[int, float] = field(default_factory=dict)
     measured_s: float = 0.0
+    command: int = 0
 
     @property
     def key(self) -> str:
@@ -99,7 +101,7 @@ class Attempts:
     def __init__(
         self,
         shared: Path,
-        startable: Callable[[int], int],
+        places: int,
         send: Callable[[MoveAttempt], None],
         tell: Callable[[Callable[..., Event]], None],
     ) -> None:
@@ -107,16 +109,15 @@ class Attempts:
 
         Args:
             shared: Private folder in memory, for the tables.
-            startable: Number of further jobs that the core may start in a lane.
+            places: Most jobs that the core lets into a lane.
             send: Sends a message to the supervisor.
             tell: Reports an event to the core.
         """
         self.live: dict[str, LiveAttempt] = {}
         self.tables: dict[int, LaneTable] = {}
-        self.moving = Moving(self.tables, self.live, startable, send, tell)
+        self.moving = Moving(self.tables, self.live, places, send, tell)
         self._shared = shared
         self._device_of: dict[int, str] = {}
-        self._commands: dict[int, str] = {}
         self._ended: dict[str, dict[str, AttemptProgress]] = defaultdict(dict)
         self._footprints = Footprints()
 
@@ -144,7 +145,8 @@ class Attempts:
         except OSError as error:
             raise UnfitEnvironment(
                 f"cannot write the table of a lane in {self._shared}: {error.strerror or error}",
-                f"make room in {self._shared.parent}, or lift the limit on the size of files (`ulimit -f`)",
+                f"make room in {self._shared.parent} (docker: --shm-size), "
+                "or lift the limit on the size of files (`ulimit -f`)",
             ) from error
         table.tell_of_hung(tell_of_hung)
         self.tables[command.lane], self._device_of[command.lane] = table, command.device
@@ -169,34 +171,42 @@ class Attempts:
 
     # Attempts
 
-    def gang_table(self, command: int, ranks: int) -> str:
-        """Path of a new table for the gang that a command starts.
+    def gang_table(self, command: int, job: NodeJob) -> str:
+        """Path of a new table for the ranks that a command starts. A part of a gang never hands over.
 
         Raises:
             UnfitEnvironment: The table cannot be written.
         """
-        path = self._shared / f"gang{command}"
+        path = self._gang_path(command)
         try:
-            GangTable.create(path, ranks).close()
+            table = GangTable.create(path, job.ranks)
+            if job.part is not None:
+                table.keep()
+            table.close()
         except OSError as error:
             raise UnfitEnvironment(f"cannot write {path}: {error.strerror or error}") from error
         return str(path)
 
-    def start(self, command: StartJob, job: PlannedJob) -> LiveAttempt:
+    def _gang_path(self, command: int) -> Path:
+        return self._shared / f"gang{command}"
+
+    def start(self, command: StartJob, job: NodeJob) -> LiveAttempt:
         """Prepare a slot in each lane of the command for an attempt."""
         # One order for all gangs: each takes the turn of its lanes in this order, so that no two wait for each other.
         places = tuple((lane, self.moving.free_slots(lane)[0]) for lane in sorted(command.lanes))
         for lane, slot in places:
             self.tables[lane].seat(slot, command.id)
-        own = self.live[command.job] = LiveAttempt(job, command.attempt, places, command.id)
+        own = self.live[command.job] = LiveAttempt(job, command.attempt, places, command.id, command=command.id)
         if len(places) > 1 and not job.ranks:
             own.keeps_lane = f"one process uses {counted(len(places), 'device')}"
-        self._commands[command.id] = command.job
+        if job.part is not None:
+            own.keeps_lane = f"its ranks run on {counted(job.part.nodes, 'node')}"
         return own
 
     def give_up(self, command: int) -> None:
         """Free the slots of an attempt that was not launched, by the ID of its command."""
-        name = self._commands.pop(command)
+        name = next(name for name, own in self.live.items() if own.command == command)
+        self._gang_path(command).unlink(missing_ok=True)
         self.free(self.live.pop(name))
         self.moving.ended(name)
 
@@ -211,6 +221,8 @@ class Attempts:
         if own is None or own.attempt != ended.attempt:
             return None
         del self.live[ended.job]
+        if own.job.ranks:
+            self._gang_path(own.command).unlink(missing_ok=True)
         usage = Usage(**ended.usage) if ended.usage else own.seen
         # The kernel's peak is that of one process, and the job may have several.
         peak_bytes = max(usage.peak_bytes, self._footprints.largest_seen_bytes(own.key))
@@ -327,7 +339,7 @@ class Attempts:
 
 def _progress(own: LiveAttempt, lane: int, usage: Usage, memory_bytes: int | None) -> AttemptProgress:
     """Progress of an attempt in one lane, with the processor time of `usage`. Iterations count in the first lane."""
-    is_first = lane == own.places[0][0]
+    is_first = lane == own.places[0][0] and own.job.has_first_rank
     return AttemptProgress(
         lane,
         usage.held_s,

@@ -10,10 +10,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
 from ecoshare.lane import kept_lane
 from ecoshare.lane.messages import KeepLane
+from ecoshare.record import samples
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.runtime.attempts import Attempts, LiveAttempt
 from ecoshare.values.device import DeviceInfo
@@ -34,6 +35,10 @@ class ChildrenWatch:
         """
         self._folder, self._attempts, self._send = folder, attempts, send
         self._asked: set[str] = set()
+
+    def keep_only(self, names: Collection[str]) -> None:
+        """Forget the attempts of all other jobs."""
+        self._asked = {key for key in self._asked if samples.job_of(key) in names}
 
     def read_note(self, own: LiveAttempt) -> None:
         """Note whether an attempt keeps its lane."""

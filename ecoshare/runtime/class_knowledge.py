@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from ecoshare.profiling.profile import Profile
+from ecoshare.record.energy_account import EnergyRate
+from ecoshare.record.energy_rate import energy_rate
+from ecoshare.runtime.planned_job import PlannedJob
 from ecoshare.values.class_profile import CONTEXT_BYTES, MemoryDemand, Solo
 
 
@@ -18,11 +21,25 @@ def demand(known: Profile) -> MemoryDemand | None:
     return MemoryDemand(memory.persistent_bytes + unseen_bytes, memory.ephemeral_bytes)
 
 
-def context_bytes(known: Profile | None) -> int:
-    """Device memory (bytes) of a process of the class outside its allocator, on a GPU; an assumption if unknown."""
-    if known is None or known.memory.context_bytes is None:
-        return CONTEXT_BYTES
-    return known.memory.context_bytes
+def contexts(on_processors: bool, made: Mapping[str, Profile], known: Mapping[str, Profile]) -> Callable[[str], int]:
+    """Lookup of the memory (bytes) of a process outside its allocator, by its class; an assumption if it is unknown.
+
+    It is 0 on processors, where nothing but the whole memory of a process is limited.
+
+    Args:
+        on_processors: Whether jobs run on the processors.
+        made: Profiles that the run has made, by class.
+        known: Profiles of earlier runs, by class.
+    """
+
+    def context_bytes(job_class: str) -> int:
+        if on_processors:
+            return 0
+        profile = made.get(job_class) or known.get(job_class)
+        measured = profile.memory.context_bytes if profile is not None else None
+        return CONTEXT_BYTES if measured is None else measured
+
+    return context_bytes
 
 
 def solo(known: Profile, batch_sizes: Sequence[int] = ()) -> Solo:
@@ -50,3 +67,22 @@ def _longest_s(known: Profile, batch_sizes: Sequence[int]) -> float | None:
         return None
     iterations_s = [each.p95_s for each in (known.train, known.eval) if each is not None]
     return max(iterations_s, default=None) or known.longest_answer_s(batch_sizes)
+
+
+def energy_rates(
+    jobs: Mapping[str, PlannedJob], made: Mapping[str, Profile], known: Mapping[str, Profile]
+) -> Callable[[str], EnergyRate | None]:
+    """Lookup of the joules of an iteration of a job's class alone, by the name of the job; None if they are unknown.
+
+    Args:
+        jobs: Jobs of the run.
+        made: Profiles that the run has made, by class.
+        known: Profiles of earlier runs, by class.
+    """
+
+    def rate(name: str) -> EnergyRate | None:
+        job = jobs.get(name)
+        profile = (made.get(job.spec.job_class) or known.get(job.spec.job_class)) if job is not None else None
+        return energy_rate(profile) if profile is not None else None
+
+    return rate

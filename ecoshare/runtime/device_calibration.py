@@ -26,6 +26,7 @@ from typing import Any
 
 from ecoshare.common import environment
 from ecoshare.common.batch_means import relative_error
+from ecoshare.common.printable import last_line
 from ecoshare.common.utc_text import utc_text
 from ecoshare.devices import registry
 from ecoshare.devices.processor_load import LoadWatch
@@ -147,8 +148,8 @@ class _LoadProcess:
         assert self._process.stdout is not None
         if line := self._process.stdout.readline():
             return json.loads(line)
-        words = self._errors.read_text(errors="replace").strip().splitlines()
-        raise UnfitEnvironment(f"{self._device.name}: the load failed: {words[-1] if words else 'its process ended'}")
+        words = last_line(self._errors.read_text(errors="replace")) or "its process ended"
+        raise UnfitEnvironment(f"{self._device.name}: the load failed: {words}")
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from functools import partial
 
 from ecoshare.devices import driver_answers, journal
 from ecoshare.devices.device_control import DeviceControl
+from ecoshare.devices.device_knobs import DeviceKnobs
 from ecoshare.devices.driver_answers import NoAnswer, in_time
 from ecoshare.devices.joint_control import JointControl
 from ecoshare.devices.journal import UntrustedJournal
@@ -70,6 +71,12 @@ class AppliedSettings:
         self._mutex, self._is_restored = threading.Lock(), False
         self.notes: list[str] = list(control.notes)
         self.unrestored: list[Restored] = []
+
+    @property
+    def knobs(self) -> DeviceKnobs:
+        """Knobs that can still be set."""
+        control = self.control
+        return DeviceKnobs(control.specs, control.clocks_mhz, self.processors is not None, self.apart)
 
     @property
     def apart_for_a_run(self) -> bool:

@@ -6,7 +6,6 @@
     ApplySetting   ──► AppliedSettings     knobs, under a journal      ──► Done | Refused
     MeasureSetting ──► SettingMeasurement  all its jobs at a setting   ──► SettingMeasured
     AwaitRequests  ──► LiveQueues       the services recover        ──► Done | Refused
-    AskSetting     ──► adviser             the next setting            ──► SettingAdvised
 
 Each command is a task beside the driver's loop. A window or a measurement keeps the jobs of this device in their lanes;
 jobs of other devices go on. The core gets an answer even if a measurement fails.
@@ -19,9 +18,9 @@ import contextlib
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ecoshare.core.commands import ApplySetting, AskSetting, AwaitRequests, MeasureSetting, ProfileJob
+from ecoshare.core.commands import ApplySetting, AwaitRequests, MeasureSetting, ProfileJob
 from ecoshare.core.events import Done, Event, Profiled, Refused, SettingMeasured, StopRequested
 from ecoshare.devices.knob import Clocks
 from ecoshare.devices.power_model import PowerModel
@@ -43,10 +42,7 @@ from ecoshare.runtime.setting_measurement import LanePosition, MeasurementVoid, 
 from ecoshare.values.attempt import Usage
 from ecoshare.values.device import DeviceInfo
 from ecoshare.values.measurement import Measurement, MeasurementStatus
-from ecoshare.values.setting import BATCH
-
-if TYPE_CHECKING:
-    from ecoshare.advisers.setting_adviser import TunerAdviser
+from ecoshare.values.setting import AS_FOUND, BATCH, Setting
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +53,12 @@ class ClaimedDevice:
         device: The device.
         power: Power model, used without a meter; None without a model.
         settings: Settings of the claimed device; None if nothing may be set.
-        adviser: Adviser that searches settings; None without a search.
         known_idle_w: Power (W) of the idle device that a meter, given by name, showed in an earlier run.
     """
 
     device: DeviceInfo
     power: PowerModel | None = None
     settings: AppliedSettings | None = None
-    adviser: TunerAdviser | None = None
     known_idle_w: Callable[[str], float | None] = lambda _meter: None
 
 
@@ -83,9 +77,9 @@ class LiveRun:
         ready: Start message of the warm server; None before it has loaded torch.
         tell: Reports an event to the core.
         begin: Begins work beside the driver's loop; the end of the run cancels it.
+        most_s: Most time (s) that an iteration of each job of a measurement may take; see `RunSearches.most_s`.
         missed_share: Part of the requests of a service of the last minute that missed its target, by the name of the
             service.
-        stops_after_search: Whether the run is for one search only, and stops after it.
     """
 
     folder: RunFolder
@@ -98,8 +92,8 @@ class LiveRun:
     ready: Callable[[], Ready | None]
     tell: Callable[[Callable[..., Event]], None]
     begin: Callable[[Coroutine[Any, Any, None]], None]
+    most_s: Callable[[MeasureSetting], Mapping[str, float] | None]
     missed_share: Callable[[str], float]
-    stops_after_search: bool = False
 
 
 class DeviceSession:
@@ -109,6 +103,7 @@ class DeviceSession:
         device: The device.
         sampler: Sampler of its meter.
         settings: Settings of the claimed device; None if nothing may be set.
+        setting: Setting in force, with the knobs of services.
         windows: Number of open windows. The job of an open window may have ended, with its profile still to be stored.
     """
 
@@ -122,8 +117,9 @@ class DeviceSession:
             partial(run.attempts.progress_on, claimed.device),
             claimed.known_idle_w,
         )
+        self.setting: Setting = AS_FOUND
         self.windows = 0
-        self._run, self._adviser = run, claimed.adviser
+        self._run = run
         self._bystanders = Bystanders(run.token, self.sampler.processes)
 
     def profile(self, command: ProfileJob) -> None:
@@ -141,10 +137,6 @@ class DeviceSession:
     def await_requests(self, command: AwaitRequests) -> None:
         """Wait until the services of the device have recovered."""
         self._run.begin(self._await_requests(command))
-
-    def ask(self, command: AskSetting) -> None:
-        """Ask the adviser for the next setting of a search."""
-        self._run.begin(self._ask(command))
 
     def restore(self) -> None:
         """Restore all knobs."""
@@ -224,6 +216,7 @@ class DeviceSession:
         if error:
             self._run.tell(partial(Refused, command=command.id, error=error))
         else:
+            self.setting = command.setting
             self._run.attempts.limit_batches(self.device, int(dict(command.setting).get(BATCH, 0)))
             limit_w = await self.settings.other_limit_w(setting)
             self._run.tell(partial(Done, command=command.id, limit_w=limit_w))
@@ -252,7 +245,8 @@ class DeviceSession:
             for job, each in own.items()
             for lane, slot in each.places[:1]
         }
-        queues = LiveQueues(attempts, command.jobs)
+        queues, most_s = LiveQueues(attempts, command.jobs), self._run.most_s(command)
+        is_search = most_s is not None
         measurement = SettingMeasurement(
             command=command,
             places=places,
@@ -268,9 +262,9 @@ class DeviceSession:
             targets_s=queues.targets_s,
             clocks=self._clocks,
             readings=self._readings,
-            most_s=self._most_s(command),
-            for_joules=self._adviser is not None,
-            processors=self.settings.processors if self.settings is not None and self._adviser is not None else None,
+            most_s=most_s or {},
+            for_joules=is_search,
+            processors=self.settings.processors if self.settings is not None and is_search else None,
         )
         found = await measurement.measure()
         if self.settings is not None and not command.setting:
@@ -293,14 +287,3 @@ class DeviceSession:
 
     async def _readings(self) -> Mapping[str, float | str]:
         return await self.settings.readings() if self.settings is not None else {}
-
-    def _most_s(self, command: MeasureSetting) -> Mapping[str, float]:
-        """Longest time (s) of an iteration that the limit of each job allows; empty for the default setting."""
-        return {} if self._adviser is None or not command.setting else self._adviser.most_s(command.jobs)
-
-    async def _ask(self, command: AskSetting) -> None:
-        assert self._adviser is not None, "the core asks only where a search was asked for"
-        advice = await asyncio.to_thread(self._adviser.answer, command)
-        self._run.tell(advice.told(command.id))
-        if advice.over and self._run.stops_after_search:
-            self._run.tell(partial(StopRequested, at_once=False))

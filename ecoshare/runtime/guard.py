@@ -6,6 +6,8 @@
         ends well: "done"        exits
         dies:      end of file   ends every process of the run, restores the settings of its devices,
                                  removes its shared memory
+        hangs:     silence       the same, after it has killed the controller. Only agents of a run on several
+                                 machines have such a lease: the run begins their jobs elsewhere
 
 Only the controller holds the other end of the pipe, so the kernel itself reports its death. The controller
 (`runtime/guard_client.py`) starts a new guard when this one dies. So the clean-up fails only if both die at once; the
@@ -16,13 +18,17 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import os
+import select
 import shutil
 import signal
 import sys
 
 from ecoshare.runtime import reaping
 
-DONE = b"done"
+DONE, BEAT = b"done", b"."
+"""Words of the controller: it has ended well, and it goes on."""
+
 _LOCK_S = 5.0
 """Longest time (s) to wait for the device's lock.
 
@@ -34,15 +40,17 @@ def main(args: list[str]) -> None:
     """Wait for the end of the controller that started this process, and clean up unless it ended well.
 
     Args:
-        args: Token of the run, its shared-memory folder, and the vendor and key of each device that it may set.
+        args: Token of the run, its shared-memory folder, the time (s) of silence after which the controller counts as
+            hung (0: never), and the vendor and key of each device that it may set.
     """
-    token, shared, *words = args
+    controller = os.getppid()
+    token, shared, lease_s, *words = args
     devices = list(zip(words[::2], words[1::2], strict=True))
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     for vendor, _ in devices:
         _be_ready(vendor)
-    if sys.stdin.buffer.read() == DONE:
+    if _ends_well(controller, float(lease_s)):
         return
     try:
         reaping.end_all(token)
@@ -50,6 +58,18 @@ def main(args: list[str]) -> None:
         for _, device in devices:  # after the jobs: the limits that were found may exceed the power budget
             _put_back(device)
     shutil.rmtree(shared, ignore_errors=True)
+
+
+def _ends_well(controller: int, lease_s: float) -> bool:
+    """Wait for the end of the controller. Return whether it has ended well. The lease begins with its first beat."""
+    said = b""
+    while True:
+        while lease_s and said and not select.select([sys.stdin.fileno()], [], [], lease_s)[0]:
+            os.kill(controller, signal.SIGKILL)  # it is there: the kernel would tell of its end
+        data = os.read(sys.stdin.fileno(), 1024)
+        if not data:
+            return said == DONE
+        said = (said + data)[-len(DONE) :]
 
 
 def _be_ready(vendor: str) -> None:

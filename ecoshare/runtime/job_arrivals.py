@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 
-from ecoshare.core.arrival_gate import COMPLETED, ArrivalGate, Eligible, Verdict
+from ecoshare.core.arrival_gate import ArrivalGate, Eligible, Verdict
 from ecoshare.core.events import CancelRequested, DrainRequested, Event, JobArrived, SweepOpened
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.states import JobState
@@ -84,7 +84,7 @@ class Arrivals:
         coming: list[tuple[str, PlannedJob, Callable[..., Event]]] = [
             (sweep.name, sweep.template, partial(SweepOpened, sweep=sweep.spec)) for sweep in plan.sweeps
         ]
-        coming += [(job.spec.name, job, partial(JobArrived, job=job.spec)) for job in plan.jobs]
+        coming += [(job.spec.name, job, partial(self._job_arrived, job.spec.name)) for job in plan.jobs]
         for name, job, make in coming:  # sweeps first: the jobs include their earlier trials
             self._coming[name] = make
             wait_s = from_s + job.arrival_s - self._now_s()
@@ -93,6 +93,16 @@ class Arrivals:
             self._follow(verdicts)
             if early and name in self.gate:
                 asyncio.get_running_loop().call_later(wait_s, self._passed, name)
+
+    @property
+    def names_to_come(self) -> Collection[str]:
+        """Names of the jobs and sweeps that were submitted and have not arrived."""
+        return self._coming.keys()
+
+    def keep_only(self, names: Collection[str]) -> None:
+        """Forget the sweeps that are over, and the jobs that were cancelled before they arrived."""
+        self.sweeps = {name: sweep for name, sweep in self.sweeps.items() if name in names}
+        self.never.clear()
 
     def release(self, name: str) -> None:
         """Hold a job or sweep at the gate no more."""
@@ -106,6 +116,8 @@ class Arrivals:
         if isinstance(event, DrainRequested):
             self.is_open = False
             self._coming.clear()
+        if isinstance(event, CancelRequested) and event.job in self.sweeps:
+            self._sweeping.cancelled.add(event.job)
         if core.stopping or core.draining:
             return  # a resumed run decides anew
         ended = [(job.spec.name, job.state.value) for job in core.ended]
@@ -113,20 +125,27 @@ class Arrivals:
             self.never[event.job] = event.reason
             ended.append((event.job, JobState.CANCELLED.value))
         over = [name for name in self.gate.awaited if name in self.sweeps and name not in self._coming]
-        ended += [(name, self._state(name)) for name in over if core.is_sweep_over(name)]
+        ended += [(name, self._sweep_state(name)) for name in over if core.is_sweep_over(name)]
         for name, state in ended:
             self._follow(self.gate.ended(name, state))
 
-    def _state(self, sweep: str) -> str:
-        """Final state of a sweep: it has completed if one of its trials has."""
-        return COMPLETED if self._sweeping.ended_in[sweep][JobState.COMPLETED] else "has no trial that completed"
+    def _sweep_state(self, name: str) -> str:
+        state = self._sweeping.final_state(name)
+        return "has no trial that completed" if state is JobState.FAILED else state.value
 
     def _follow(self, verdicts: Iterable[Verdict]) -> None:
         for verdict in verdicts:
             if isinstance(verdict, Eligible):
                 self._tell(partial(self._arrived, verdict.name))
             else:
-                self._tell(partial(CancelRequested, job=verdict.name, reason=verdict.reason))
+                self._tell(partial(self._cancelled, verdict.name, verdict.reason))
+
+    def _job_arrived(self, name: str, at_s: float) -> JobArrived:
+        return JobArrived(at_s, self._jobs[name].spec)
+
+    def _cancelled(self, name: str, reason: str, at_s: float) -> Event | None:
+        # The user may have cancelled the job meanwhile, together with the one that it waited for.
+        return CancelRequested(at_s, job=name, reason=reason) if name in self._coming else None
 
     def _arrived(self, name: str, at_s: float) -> Event | None:
         make = self._coming.pop(name, None)

@@ -15,16 +15,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from ecoshare.core.commands import MoveJob
 from ecoshare.core.events import Done, Event, Refused
 from ecoshare.lane.lane_table import LaneTable
 from ecoshare.lane.messages import MoveAttempt
-from ecoshare.lane.table_layout import SLOTS, UNREACHABLE, SlotState
+from ecoshare.lane.table_layout import SLOTS, UNREACHABLE, ParkRequest, SlotState
 
 _LOOK_S = 0.02
 
@@ -52,7 +52,7 @@ class Moving:
     Attributes:
         tables: Table of each lane.
         attempts: Attempts in progress, by job.
-        startable: Number of further jobs that the core may start in a lane.
+        places: Most jobs that the core lets into a lane.
         send: Sends a message to the supervisor.
         tell: Reports an event to the core.
         pending: Moves without an answer, by job.
@@ -60,7 +60,7 @@ class Moving:
 
     tables: Mapping[int, LaneTable]
     attempts: Mapping[str, Movable]
-    startable: Callable[[int], int]
+    places: int
     send: Callable[[MoveAttempt], None]
     tell: Callable[[Callable[..., Event]], None]
     pending: dict[str, MoveAttempt] = field(default_factory=dict)
@@ -72,7 +72,17 @@ class Moving:
         slots = self.tables[lane].slots
         return [slot for slot in range(SLOTS) if slots[slot].seat == SlotState.EMPTY and (lane, slot) not in taken]
 
-    def start(self, command: MoveJob, tasks: asyncio.TaskGroup) -> None:
+    def has_spare_slot(self, lane: int) -> bool:
+        """Whether a lane has a free slot beyond those of the jobs that the core may still start there.
+
+        A parked job keeps its slot, and another one may have its place.
+        """
+        slots = self.tables[lane].slots
+        seated = [slot for attempt in self.attempts.values() for number, slot in attempt.places if number == lane]
+        at_work = [slot for slot in seated if slots[slot].parked == ParkRequest.NOTHING]
+        return len(self.free_slots(lane)) > max(0, self.places - len(at_work))
+
+    def start(self, command: MoveJob, begin: Callable[[Coroutine[Any, Any, None]], object]) -> None:
         """Start the move of a command. The answer to the core comes later, unless the move is refused at once."""
         attempt = self.attempts.get(command.job)
         if attempt is None or attempt.attempt != command.attempt:
@@ -86,7 +96,7 @@ class Moving:
         move = MoveAttempt(command.id, command.job, command.attempt, command.lane, slot)
         self.pending[command.job] = move
         self.send(move)
-        tasks.create_task(self._watch(move))
+        begin(self._watch(move))
 
     def _why_not(self, command: MoveJob, attempt: Movable) -> str:
         if len(attempt.places) != 1:
@@ -97,7 +107,7 @@ class Moving:
             return "the job is on its way already"
         if command.lane not in self.tables or attempt.places[0][0] == command.lane:
             return "there is no other lane of this number"
-        if len(self.free_slots(command.lane)) <= max(0, self.startable(command.lane)):
+        if not self.has_spare_slot(command.lane):
             return "the lane has no slot left"
         return ""
 

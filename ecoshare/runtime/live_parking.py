@@ -60,7 +60,6 @@ class LiveParking:
         attempts: Attempts in progress.
         sessions: Session of each device.
         transfers: Transfer of memory on each device; no entry if no job is parked there.
-        startable: Number of further jobs that the core may start in a lane.
         is_releasing: Whether caches of a device are being emptied, so that no job may take memory there yet.
         send: Sends a message to the supervisor.
         tell: Reports an event to the core.
@@ -70,7 +69,6 @@ class LiveParking:
     attempts: Attempts
     sessions: Mapping[str, DeviceSession]
     transfers: Mapping[str, MemoryTransfer]
-    startable: Callable[[int], int]
     is_releasing: Callable[[str], bool]
     send: Callable[[StopAttempt], None]
     tell: Callable[[Callable[..., Event]], None]
@@ -115,7 +113,7 @@ class LiveParking:
         if own.keeps_lane:
             raise _RunsOn(f"the job keeps its lane: {own.keeps_lane}")
         lane, _ = own.places[0]
-        if len(self.attempts.moving.free_slots(lane)) <= self.startable(lane):
+        if not self.attempts.moving.has_spare_slot(lane):
             raise _RunsOn("the lane has no slot left for another job")
 
     async def _at_rest(self, command: ParkJob, own: LiveAttempt) -> float:

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from ecoshare.core.commands import AskInterference, AskPlanner, AskPower
-from ecoshare.core.events import Event, InterferencePredicted, Planned, PowerPredicted
+from ecoshare.core.commands import AskInterference, AskPlanner, AskPower, AskSetting
+from ecoshare.core.events import Event, InterferencePredicted, Planned, PowerPredicted, StopRequested
 from ecoshare.core.placement.colocation_estimates import BESIDE
 from ecoshare.runtime.profiler import Profiler
+from ecoshare.runtime.run_searches import RunSearches
 
 BOTH_BUSY = 0.35
 """Expected relative speed of a job beside another one if both keep all processors busy.
@@ -27,29 +28,42 @@ ON_PROCESSORS = 0.4
 
 @dataclass(slots=True)
 class LiveQuestions:
-    """Asks the advisers that no device owns.
+    """Asks the advisers of a run.
 
     Attributes:
+        searches: Searches for settings.
+        stops_after_search: Whether the run is for one search only, and stops after it.
         profiler: Stores the co-location measurements that a question brings.
         on_processors: Whether the jobs run on the processors.
         tell: Reports an event to the core.
         begin: Begins work beside the driver's loop; the end of the run cancels it.
     """
 
+    searches: RunSearches
+    stops_after_search: bool
     profiler: Profiler
     on_processors: bool
     tell: Callable[[Callable[..., Event]], None]
     begin: Callable[[Coroutine[Any, Any, None]], None]
 
-    def ask(self, command: AskInterference | AskPlanner | AskPower) -> None:
+    def ask(self, command: AskSetting | AskInterference | AskPlanner | AskPower) -> None:
         """Ask the adviser that a command names."""
         match command:
+            case AskSetting():
+                self.begin(self._search(command))
             case AskInterference():
                 self.begin(self._predict(command))
             case AskPlanner():
                 self.begin(self._plan(command))
             case AskPower():
                 self.begin(self._respond(command))
+
+    async def _search(self, command: AskSetting) -> None:
+        """Ask for the next setting of a search."""
+        advice = await asyncio.to_thread(self.searches.answer, command)
+        self.tell(advice.told(command.id))
+        if advice.over and self.stops_after_search:
+            self.tell(partial(StopRequested, at_once=False))
 
     async def _respond(self, command: AskPower) -> None:
         """Ask for the response of a packing to power limits."""

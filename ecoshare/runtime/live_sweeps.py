@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -60,6 +60,7 @@ class Sweeping:
         best: Best completed trial and its last value, by sweep.
         errors: First error of the sampler, by sweep. The sweep draws no more trials then.
         ended_in: Number of trials that ended in each state, by sweep.
+        cancelled: Sweeps that the user has cancelled.
     """
 
     folder: RunFolder
@@ -68,6 +69,7 @@ class Sweeping:
     best: dict[str, tuple[str, float]] = field(default_factory=dict)
     errors: dict[str, str] = field(default_factory=dict)
     ended_in: dict[str, Counter[JobState]] = field(default_factory=lambda: defaultdict(Counter))
+    cancelled: set[str] = field(default_factory=set)
     _sweeps: dict[str, PlannedSweep] = field(default_factory=dict)
     _samplers: dict[str, TrialSampler] = field(default_factory=dict)
     _trials: dict[str, _Trial] = field(default_factory=dict)
@@ -83,6 +85,19 @@ class Sweeping:
         self._samplers[sweep.name] = sweep.sampler(self.folder.path)
         for trial in sweep.ended:
             self._over(sweep.name, trial.name, trial.state, trial.value)
+
+    def final_state(self, name: str) -> JobState:
+        """State of a sweep that is over: cancelled if the user asked for that, completed if one of its trials is."""
+        if name in self.cancelled:
+            return JobState.CANCELLED
+        return JobState.COMPLETED if self.ended_in[name][JobState.COMPLETED] else JobState.FAILED
+
+    def keep_only(self, names: Collection[str]) -> None:
+        """Forget the sweeps that are over."""
+        self.cancelled.intersection_update(names)
+        for kept in (self.best, self.errors, self.ended_in, self._sweeps, self._samplers):
+            for name in kept.keys() - names:
+                del kept[name]
 
     @property
     def live(self) -> list[str]:

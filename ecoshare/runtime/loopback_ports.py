@@ -1,4 +1,4 @@
-"""Ports on the loopback address at which the ranks of attempts meet. No port is given out twice in a run."""
+"""Ports on the loopback address at which the ranks of attempts meet. None is given out twice in a while."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from collections import deque
 
 _MOST_BOUND = 64
 """Most ports that stay bound. A rank 0 that listens at an earlier one has it by itself."""
+
+_MOST_GIVEN = 4096
+"""Ports after which earlier ones may be given again: their ranks have met long ago."""
 
 
 class LoopbackPorts:
@@ -35,6 +38,8 @@ class LoopbackPorts:
             self._bound.append(bound)
             if len(self._bound) > _MOST_BOUND:
                 self._bound.popleft().close()
+            if len(self._given) > _MOST_GIVEN:
+                self._given.clear()
             if port not in self._given:
                 self._given.add(port)
                 return port

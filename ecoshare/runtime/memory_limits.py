@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -11,10 +11,7 @@ from typing import Any
 from ecoshare.core.commands import LimitMemory
 from ecoshare.core.events import Done, Event, Refused
 from ecoshare.lane.table_layout import BoundaryRequest
-from ecoshare.profiling.profile import Profile
-from ecoshare.runtime import class_knowledge
 from ecoshare.runtime.attempts import Attempts
-from ecoshare.runtime.plan import Plan
 
 _LOOK_S = 0.02
 
@@ -24,27 +21,16 @@ class MemoryLimits:
     """Carries out `LimitMemory` commands.
 
     Attributes:
-        plan: Plan of the run.
-        made: Profiles that the run has made, by class.
+        context_bytes: Returns the memory (bytes) outside the allocator of a process of a job class.
         attempts: Attempts in progress.
         tell: Reports an event to the core.
         begin: Begins a task that ends with the run.
     """
 
-    plan: Plan
-    made: Mapping[str, Profile]
+    context_bytes: Callable[[str], int]
     attempts: Attempts
     tell: Callable[[Callable[..., Event]], None]
     begin: Callable[[Coroutine[Any, Any, None]], None]
-
-    def context_bytes(self, job_class: str) -> int:
-        """Memory (bytes) of a job's process outside its allocator, by the newest profile of its class.
-
-        It is 0 on processors, where nothing but the whole memory of a process is limited.
-        """
-        if self.plan.on_processors:
-            return 0
-        return class_knowledge.context_bytes(self.made.get(job_class) or self.plan.known.get(job_class))
 
     def limit_memory(self, command: LimitMemory) -> None:
         """Start to lower the limit of a job. The answer to the core comes when the job has answered."""

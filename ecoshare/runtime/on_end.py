@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
@@ -63,6 +63,10 @@ class OnEnd:
         if name not in self._told:
             self._told.add(name)
             self._begin(name, state.value)
+
+    def keep_only(self, names: Collection[str]) -> None:
+        """Forget the ends of all other jobs."""
+        self._told.intersection_update(names)
 
     async def finish(self, jobs: Mapping[str, Job]) -> None:
         """Wait for the commands in progress, and kill those that take too long.

@@ -8,19 +8,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
+from ecoshare.core.commands import Command
 from ecoshare.core.events import ClassesKnown, Event
 from ecoshare.core.scheduler import Scheduler
+from ecoshare.record.live_energy import LiveEnergy
 from ecoshare.record.run_folder import RunFolder
+from ecoshare.runtime.device_views import DeviceViews
 from ecoshare.runtime.job_arrivals import Arrivals
 from ecoshare.runtime.live_sweeps import Sweeping
 from ecoshare.runtime.plan import Plan
 from ecoshare.runtime.planned_job import PlannedJob
 from ecoshare.runtime.view_builder import Viewing
+from ecoshare.serving.request_counts import RequestCounts
 
 
 class JobSource(Protocol):
@@ -42,8 +46,13 @@ class JobSource(Protocol):
         """
         ...
 
-    def look(self, event: Event, core: Scheduler) -> None:
-        """Take note of an event. The core has handled it already."""
+    def look(self, event: Event, commands: Sequence[Command], core: Scheduler) -> None:
+        """Take note of an event, and of the commands that followed. The core has handled it already."""
+        ...
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the source needs nothing more of jobs that have ended, so that the run may forget them."""
         ...
 
 
@@ -61,6 +70,9 @@ class OpenRun:
         tell: Reports an event to the core. A function that gives None when its turn comes reports nothing.
         now_s: Returns the time (s) since the run was opened.
         viewing: Present state of each job and sweep.
+        devices: Present state of each device.
+        energy: Joules so far.
+        requests: Returns the sums over the requests of a service.
         is_warm: Returns whether torch is loaded.
         ask_to_stop: Stops the run: at the next boundaries of the jobs at the first call, at once at the second.
     """
@@ -74,6 +86,9 @@ class OpenRun:
     tell: Callable[[Callable[..., Event | None]], None]
     now_s: Callable[[], float]
     viewing: Viewing
+    devices: DeviceViews
+    energy: LiveEnergy
+    requests: Callable[[str], RequestCounts]
     is_warm: Callable[[], bool]
     ask_to_stop: Callable[[], None]
 

@@ -17,14 +17,18 @@ from ecoshare.jobs.quantities import format_size
 from ecoshare.jobs.schema import JobConfig
 from ecoshare.lane.table_layout import SLOTS
 from ecoshare.policy_names import LANES_TO_PACK, check_objective, check_policy, packs, places_of, policy_options
-from ecoshare.profiling.colocation_store import ColocationStore
 from ecoshare.profiling.iteration_store import LearnedIterations
 from ecoshare.profiling.profile import Profile
-from ecoshare.profiling.profile_difference import why_new
 from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.profiling.tuning_store import TuningStore
-from ecoshare.record.setting_history import values_words
-from ecoshare.runtime import planned_launchers, planned_parking, planned_services, planned_speeds, planned_sweeps
+from ecoshare.runtime import (
+    planned_knowledge,
+    planned_launchers,
+    planned_parking,
+    planned_services,
+    planned_speeds,
+    planned_sweeps,
+)
 from ecoshare.runtime.class_knowledge import demand, solo
 from ecoshare.runtime.iteration_learning import learned
 from ecoshare.runtime.job_class import JobClass, JobClasses
@@ -39,15 +43,13 @@ from ecoshare.values.job_spec import JobSpec
 from ecoshare.values.joules import MEASURED
 from ecoshare.values.measurement import ColocationMeasurement
 from ecoshare.values.power_response import KnownResponse
-from ecoshare.values.setting import KnownSetting, setting_of
+from ecoshare.values.setting import KnownSetting
 
 MOST_TRIALS = 12
 """Most settings that one search measures during a run."""
 
 LEAST_BYTES = 256 << 20
 """Least memory (bytes) that a job needs: torch alone."""
-
-_MOST_REASONS = 3
 
 PLACES = 4
 """Default number of jobs in a lane. On a GPU, each job gets an equal share of the memory until it has a profile."""
@@ -139,7 +141,7 @@ class Plan:
             "devices": tuple(
                 Device(
                     each.name,
-                    "local",
+                    each.node,
                     each.memory_bytes,
                     self.speeds.get(each.name, ()),
                     each.cores if each.on_processors else 0,
@@ -291,13 +293,20 @@ def make(
     classes = JobClasses(device.described)
     planned = [(job, classes.of(planned_sweeps.classified(job))) for job in loaded.jobs]
     names = {job_class.name: job_class for _, job_class in planned}
-    shown = _shown(planned)
-    known = _known(names, shown, store, notes)
+    shown = planned_knowledge.shown_jobs(planned)
+    known = planned_knowledge.profiles(names, shown, store, notes)
     lengths = learned(planned, store, notes) if learn else {}
     speeds = planned_speeds.known_speeds(devices, names, store, notes)
     measured_at = {name: planned_speeds.speed_where_measured(each, devices, speeds) for name, each in known.items()}
     both = [
-        _plan(job, job_class, known.get(job_class.name), lengths.get(job.name), measured_at.get(job_class.name, 1.0))
+        _plan(
+            job,
+            job_class,
+            known.get(job_class.name),
+            lengths.get(job.name),
+            measured_at.get(job_class.name, 1.0),
+            spans=job.nodes > 1 and len({each.node for each in devices}) > 1,
+        )
         for job, job_class in planned
     ]
     if not device.on_processors:
@@ -316,6 +325,9 @@ def make(
         raise UsageError(f"{swept[0].name} is a sweep: one of its trials can be tuned, as a job of its own")
     for job in both:
         check_job(budget, loaded, job.spec)
+        if job.source.nodes > 1 and job.source.launch is not Launch.RANKS:
+            words = "only the ranks of `launch: ranks` can run on several machines"
+            raise mistake_of(loaded, job.spec.name, "nodes", words, "give `launch: ranks`")
         if job.spec.gpus > len(devices):
             raise mistake_of(
                 loaded,
@@ -356,10 +368,10 @@ def make(
         control=control,
         goal=goal if only_tune or (packs(policy) and store is not None and sets_any_knob) else None,
         only_tune=only_tune,
-        known_settings=_tuned({*names, *beside}, device, objective, lanes, shown, store, notes)
+        known_settings=planned_knowledge.settings({*names, *beside}, device, objective, lanes, shown, store, notes)
         if sets_any_knob and not only_tune
         else (),
-        colocations=_seen({*names, *beside}, store, notes) if packs(policy) else (),
+        colocations=planned_knowledge.colocations({*names, *beside}, store, notes) if packs(policy) else (),
         notes=tuple(notes),
         jobs=jobs,
         sweeps=swept,
@@ -382,78 +394,20 @@ def _too_much(memory_bytes: int | None, devices: Sequence[DeviceInfo]) -> list[s
     return [f"{format_size(memory_bytes)} is more than {where} has: {format_size(smallest.memory_bytes)}"]
 
 
-def _shown(planned: Sequence[tuple[JobConfig, JobClass]]) -> dict[str, str]:
-    """Names of the jobs of each class, for the user: the name of a class is meant for files only."""
-    jobs: dict[str, list[str]] = {}
-    for job, job_class in planned:
-        jobs.setdefault(job_class.name, []).append(job.name)
-    return {name: listed(names) for name, names in jobs.items()}
-
-
-def _known(
-    classes: dict[str, JobClass], shown: dict[str, str], store: ProfileStore | None, notes: list[str]
-) -> dict[str, Profile]:
-    """Stored profiles, by class. If a class has none but its script has one, a note gives the difference."""
-    if store is None:
-        return {}
-    known = {name: profile for name in classes if (profile := store.find(name)) is not None}
-    reasons = [
-        f"no profile yet for {shown[name]}: {why_new(each.origin, nearest)}"
-        for name, each in classes.items()
-        if name not in known and (nearest := store.nearest(each.origin)) is not None
-    ]
-    notes += store.notes + reasons[:_MOST_REASONS]
-    if (more := len(reasons) - _MOST_REASONS) > 0:
-        others = counted(more, "more class", "more classes")
-        notes.append(f"{others} of known scripts without a profile")
-    return known
-
-
-def _seen(classes: set[str], store: ProfileStore | None, notes: list[str]) -> tuple[ColocationMeasurement, ...]:
-    """Co-location measurements of these classes in earlier runs."""
-    if store is None:
-        return ()
-    kept = ColocationStore(store.folder)
-    found = kept.of(classes)
-    notes += kept.notes
-    return tuple(ColocationMeasurement(each.classes, each.speeds, each.power_w) for each in found)
-
-
-def _tuned(
-    classes: set[str],
-    device: DeviceInfo,
-    objective: str,
-    lanes: int,
-    shown: dict[str, str],
-    store: ProfileStore | None,
-    notes: list[str],
-) -> tuple[KnownSetting, ...]:
-    """Settings that earlier searches have found for packings of these classes."""
-    if store is None:
-        return ()
-    kept = TuningStore(store.folder)
-    found = kept.of(classes, device.described, objective)
-    notes += kept.notes
-    settings = [
-        KnownSetting(
-            each.packing,
-            setting_of(each.best or {}, each.default),
-            each.slower,
-        )
-        for each in found
-        if len(each.packing) <= lanes
-    ]
-    for each in [each for each in settings if each.setting][:_MOST_REASONS]:
-        values = values_words(dict(each.setting))
-        jobs = " | ".join(" + ".join(shown[name] for name in lane) for lane in each.packing)
-        notes.append(f"while just {jobs} run, clocks and power are set: {values} (`--control off` sets nothing)")
-    return tuple(settings)
-
-
 def _plan(
-    job: JobConfig, job_class: JobClass, profile: Profile | None, length: LearnedIterations | None, speed: float
+    job: JobConfig,
+    job_class: JobClass,
+    profile: Profile | None,
+    length: LearnedIterations | None,
+    speed: float,
+    spans: bool,
 ) -> PlannedJob:
-    """Job of the plan. Times are those of a typical device; `speed` is that of the device of the profile."""
+    """Job of the plan. Times are those of a typical device.
+
+    Args:
+        speed: Speed of the device of the profile.
+        spans: Whether the devices of the job may lie on several nodes of the run.
+    """
     iterations = job.iterations if length is None else length.iterations
     service = job.service.spec if job.service is not None else None
     sizes = service.batch_sizes if service is not None else ()
@@ -470,7 +424,8 @@ def _plan(
         solo=solo(profile, sizes).on_typical_device(speed) if profile is not None else Solo(job_class.origin.script),
         slowdown_limit=job.slowdown_limit,
         movable=job.preemptible and job.sweep is None,
-        takes_turns=job.gpus > 1 and job.launch is Launch.RANKS,
+        nodes=job.nodes,
+        takes_turns=job.gpus > 1 and job.launch is Launch.RANKS and not spans,
         fused=job.isolation == "lane"
         and job.gpus == 1
         and job.launch is job.python is None

@@ -1,24 +1,20 @@
-"""A job of the job file, with its description for the core and its launch message."""
+"""A job of the job file, with its description for the core and for the node that starts it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ecoshare.core.commands import StartJob
 from ecoshare.jobs.fields import Launch
 from ecoshare.jobs.metric import Metric
 from ecoshare.jobs.schema import JobConfig
-from ecoshare.lane.files import of_attempt
 from ecoshare.lane.launchers import launcher_of
-from ecoshare.lane.messages import LaunchAttempt
 from ecoshare.profiling.iteration_store import LearnedIterations
 from ecoshare.runtime.job_class import JobClass
-from ecoshare.values.device import DeviceInfo
+from ecoshare.runtime.node_job import NodeJob
 from ecoshare.values.job_spec import JobSpec
-from ecoshare.values.service import BATCHES, REQUESTS, service_as_dict
+from ecoshare.values.service import service_as_dict
 
 _TORCHRUN = "torch.distributed.run"
 """Module of torchrun."""
@@ -69,88 +65,27 @@ class PlannedJob:
         program = (script,) if script is not None else ("-m", str(job.module))
         return None, _TORCHRUN, ("--standalone", f"--nproc-per-node={self.spec.gpus}", *program, *job.args)
 
-    def launch(
-        self,
-        command: StartJob,
-        tables: list[tuple[str, int]],
-        folder: Path,
-        devices: Sequence[DeviceInfo],
-        environment: dict[str, str | None],
-        opened_s: float,
-        process_bytes: int,
-        context_bytes: int,
-        master_port: int = 0,
-        gang_table: str = "",
-        measures_answers: bool = False,
-    ) -> LaunchAttempt:
-        """Message that starts an attempt.
-
-        Args:
-            command: Command of the core to start the attempt.
-            tables: Path of the table of each lane that the job uses, and the slot that it gets there.
-            folder: Folder of the job.
-            devices: The devices that the job uses.
-            environment: Changes to the environment of jobs on these devices; None takes a variable out.
-            opened_s: Monotonic time (s) at which the run was opened.
-            process_bytes: Most memory (bytes) of a process that several jobs of the lane share.
-            context_bytes: Memory (bytes) of the job's process outside its allocator.
-            master_port: Port for the rendezvous of ranks; 0 without ranks.
-            gang_table: Path of the table of the gang; empty without ranks.
-            measures_answers: Whether a program that calls `ecoshare.serve` measures its answers instead of serving.
-        """
-        job = self.source
-        script, module, args = self._program()
-        # The limit counts for each process, and one process of several partitions has memory on all of them.
-        is_wide = devices[0].on_processors and not self.ranks
-        again = command.attempt > 1
-        return LaunchAttempt(
-            command=command.id,
-            job=job.name,
-            attempt=command.attempt,
-            tables=tables,
+    def for_node(self) -> NodeJob:
+        """The job as a node starts it."""
+        job, (script, module, args) = self.source, self._program()
+        return NodeJob(
+            spec=self.spec,
+            job_class=self.job_class,
+            ranks=self.ranks,
+            launcher=self.launcher,
             script=script,
             module=module,
-            args=[*args, *(job.resume_args if again else [])],
+            args=args,
+            resume_args=tuple(job.resume_args),
             cwd=str(job.cwd),
-            env={
-                **self.inherited,
-                **environment,
-                **job.env,
-                "ECOSHARE_ATTEMPT": str(command.attempt),
-                "ECOSHARE_JOB": job.name,
-            },
+            env=dict(job.env),
+            inherited=dict(self.inherited),
             python=str(job.python) if job.python is not None else None,
-            fresh=job.isolation == "fresh",
-            device=devices[0].kind,
-            cap_bytes=command.cap_bytes * (len(devices) if is_wide else 1),
+            is_fresh=job.isolation == "fresh",
             timeout_s=job.timeout_s,
             startup_timeout_s=job.startup_timeout_s,
-            folder=str(folder),
-            opened_s=opened_s,
-            called=job.name if self.called else None,
-            fused=command.fused,
-            process_bytes=process_bytes,
-            context_bytes=context_bytes,
-            launcher=self.launcher,
-            processors=[number for each in devices for number in each.processors],
-            ranks=self.ranks,
-            master_port=master_port,
-            gang_table=gang_table,
-            rank_processors=[each.processors for each in devices] if self.ranks and devices[0].processors else [],
-            service=self._service(folder),
-            requests_path=str(of_attempt(folder.absolute(), REQUESTS, command.attempt)) if self.spec.service else "",
-            batches_path=str(of_attempt(folder.absolute(), BATCHES, command.attempt)) if measures_answers else "",
+            is_called=self.called,
         )
-
-    def _service(self, folder: Path) -> dict[str, Any] | None:
-        """Fields of the service that the job is, with the whole path of its arrivals; None for any other job."""
-        service = self.spec.service
-        if service is None:
-            return None
-        if service.requests is not None and service.requests.arrivals:
-            whole = replace(service.requests, arrivals=str(folder.absolute() / service.requests.arrivals))
-            service = replace(service, requests=whole)
-        return service_as_dict(service)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON, with the names of environment variables but not their values."""
@@ -168,6 +103,7 @@ class PlannedJob:
             "iterations": self.spec.iterations,
             "iterations_learned": asdict(self.learned) if self.learned is not None else None,
             "gpus": job.gpus,
+            "nodes": job.nodes,
             "launch": job.launch,
             "slowdown_limit": job.slowdown_limit,
             "isolation": job.isolation,

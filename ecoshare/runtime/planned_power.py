@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ecoshare.common.plural import counted
 from ecoshare.core.placement.power_room import adds_alone_w
 from ecoshare.core.power_allocation import TOLERANCE_W
 from ecoshare.devices.knob import KnobSpec
-from ecoshare.devices.registry import open_knobs, vendor
+from ecoshare.devices.power_model import PowerModel
+from ecoshare.devices.registry import open_knobs
 from ecoshare.devices.state_folder import key
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.jobs.load import LoadedJobs, mistake_of
@@ -20,6 +21,9 @@ from ecoshare.values.device import DeviceInfo
 from ecoshare.values.goal import TUNING_LIMIT
 from ecoshare.values.job_spec import JobSpec
 from ecoshare.values.power_response import BY_LIMITS, BY_PLACEMENT, POWER_LIMIT
+
+if TYPE_CHECKING:
+    from ecoshare.runtime.held_machines import PlannedMachines
 
 OPTION = "--power-budget"
 BY_OPTION = "--power-budget-by"
@@ -65,14 +69,14 @@ NO_BUDGET = PlannedBudget(0.0)
 
 
 def planned_budget(
-    watts: float, by: str, devices: Sequence[DeviceInfo], may_set: bool, tuning_limit: float = TUNING_LIMIT
+    watts: float, by: str, machines: PlannedMachines, may_set: bool, tuning_limit: float = TUNING_LIMIT
 ) -> PlannedBudget:
-    """Power budget of a run on these devices. Nothing is set or claimed yet.
+    """Power budget of a run on these machines. Nothing is set or claimed yet.
 
     Args:
         watts: The budget (W).
         by: `limits` or `placement`.
-        devices: Devices of the run.
+        machines: Machines of the run.
         may_set: Whether the run may set power limits.
         tuning_limit: See `PlannedBudget`.
 
@@ -84,13 +88,12 @@ def planned_budget(
     if by not in (BY_LIMITS, BY_PLACEMENT):
         raise UsageError(f"{BY_OPTION} {by}: expected {BY_LIMITS} or {BY_PLACEMENT}")
     if by == BY_PLACEMENT:
-        draws_w = {each.name: _draws_w(each) for each in devices}
+        draws_w = {name: _draws_w(name, model) for name, model in machines.power_models(machines.devices).items()}
         _enough(watts, [idle_w for idle_w, _ in draws_w.values()], "the idle devices draw")
         return PlannedBudget(watts, True, tuning_limit, draws_w=draws_w)
     if not may_set:
         raise UsageError(f"{OPTION} sets power limits, and --control off sets nothing", _SETS_NOTHING)
-    limits_w = {each.name: device_limits_w(each) for each in devices}
-    return with_limits(PlannedBudget(watts, tuning_limit=tuning_limit), limits_w)
+    return with_limits(PlannedBudget(watts, tuning_limit=tuning_limit), machines.power_limits_w())
 
 
 def check_job(budget: PlannedBudget, loaded: LoadedJobs, job: JobSpec) -> None:
@@ -156,13 +159,12 @@ def device_limits_w(device: DeviceInfo) -> tuple[float, ...]:
         knobs.close()
 
 
-def _draws_w(device: DeviceInfo) -> tuple[float, float]:
-    """Power (W) of a device at rest, and the most that it can draw.
+def _draws_w(name: str, model: PowerModel | None) -> tuple[float, float]:
+    """Power (W) of a device with this name and power model at rest, and the most that it can draw.
 
     Raises:
         UnfitEnvironment: They are not known.
     """
-    model = vendor(device.vendor).power_model(device)
     if model is None:
-        raise UnfitEnvironment(f"{OPTION}: the driver does not tell the power of {device.name}")
+        raise UnfitEnvironment(f"{OPTION}: the driver does not tell the power of {name}")
     return model.idle_w, model.busy_w

@@ -19,6 +19,7 @@ from ecoshare.record.run_view import ProgressDisplay
 from ecoshare.runtime import plan as planning
 from ecoshare.runtime import run_opening, shared_folder
 from ecoshare.runtime.device_claim import leftovers
+from ecoshare.runtime.held_machines import ThisMachine
 from ecoshare.runtime.profiling_window import ENDED_IN_WINDOW, Limits
 from ecoshare.runtime.signals import StopSignals
 from ecoshare.runtime.waiting_watch import WAITS_S
@@ -81,7 +82,7 @@ def profile_script(
     plan = plan.without_profiles()
     limits = STEADY if iterations is None else Limits(iterations=iterations)
     result = run_opening.start(
-        plan, loaded.text, runs, progress, limits, only_profile=True, occupancy=occupancy, signals=signals
+        plan, loaded.text, runs, progress, limits, only_profile=True, machines=ThisMachine(occupancy), signals=signals
     )
     made = result.made.get(plan.jobs[0].spec.job_class)
     if made is None:

@@ -20,7 +20,7 @@ from ecoshare.record.run_folder import RunFolder
 from ecoshare.record.samples import attempt_key, of_device
 from ecoshare.runtime.answer_profile import batch_answers
 from ecoshare.runtime.meter_sampler import MeterSampler
-from ecoshare.runtime.planned_job import PlannedJob
+from ecoshare.runtime.node_job import NodeJob
 from ecoshare.runtime.profile_making import MeterFacts, profile
 from ecoshare.runtime.profiling_window import Limits, WindowResult
 from ecoshare.serving import batch_measurement
@@ -55,7 +55,7 @@ class Profiler:
     def keep(
         self,
         device: DeviceInfo,
-        job: PlannedJob,
+        job: NodeJob,
         attempt: int,
         measured: WindowResult,
         ready: Ready | None,
@@ -116,7 +116,7 @@ class Profiler:
         """Times that a service has measured by batch size; empty for any other job."""
         return batch_measurement.read(of_attempt(self.folder.job(job), BATCHES, attempt))
 
-    def _batches(self, device: DeviceInfo, job: PlannedJob, attempt: int) -> tuple[BatchAnswers, ...]:
+    def _batches(self, device: DeviceInfo, job: NodeJob, attempt: int) -> tuple[BatchAnswers, ...]:
         """Answers that the job has measured; empty if it has measured none.
 
         Raises:
@@ -126,8 +126,13 @@ class Profiler:
             return ()
         return batch_answers(measured, of_device(samples.read(self.folder.samples), device.name))
 
-    def doubt(self, jobs: Iterable[JobSummary]) -> None:
-        """Mark the stored profiles that jobs of the summary were faster than. The next run measures them again."""
+    def doubt(self, jobs: Iterable[JobSummary]) -> bool:
+        """Mark the stored profiles that jobs of the summary were faster than. The next run measures them again.
+
+        Returns:
+            Whether any profile was marked.
+        """
+        is_any = False
         for job in jobs:
             found = self.store.find(job.job_class) if job.profile_doubt else None
             if found is None or found.doubt:
@@ -139,7 +144,9 @@ class Profiler:
                 self.store.save(doubted)
             except UnfitEnvironment:
                 continue  # `keep` reports a store that cannot be written
+            is_any = True
             self.notes.append(f"{job.name} {job.profile_doubt}: it is measured again in the next run")
+        return is_any
 
     def keep_seen(self, seen: Iterable[ColocationMeasurement]) -> None:
         """Store co-location measurements for later runs, each of them once."""

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
 from ecoshare.core.events import Event, IterationsDone
-from ecoshare.core.records import Job
-from ecoshare.core.states import JobState
 from ecoshare.runtime.attempts import Attempts, LiveAttempt
 from ecoshare.runtime.spread_looks import spread
 
@@ -24,14 +22,12 @@ class ProgressReports:
     """Reports of a run.
 
     Attributes:
-        jobs: Jobs as the core knows them, by name.
         attempts: Attempts in progress.
         watches_memory: Whether the memory of jobs is watched, as on processors.
         now_s: Time (s) since the run was opened.
         tell: Reports an event to the core.
     """
 
-    jobs: Mapping[str, Job]
     attempts: Attempts
     watches_memory: bool
     now_s: Callable[[], float]
@@ -40,7 +36,7 @@ class ProgressReports:
     async def keep(self) -> None:
         """Report until cancelled."""
         async for name, own in spread(self.attempts.live.items, _PROGRESS_S):
-            if self.attempts.live.get(name) is not own or self.jobs[name].state is not JobState.RUNNING:
+            if self.attempts.live.get(name) is not own:
                 continue
             now_s = self.now_s()
             usage = replace(self.attempts.usage(name), peak_bytes=self._peak_bytes(name, own, now_s))

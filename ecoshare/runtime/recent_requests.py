@@ -7,10 +7,7 @@ from collections import deque
 from collections.abc import Iterable
 
 from ecoshare.record.run_view import ServiceView
-from ecoshare.serving.request_intervals import RequestInterval, percentiles_s
-
-SPAN_S = 10.0
-"""Time (s) over which the percentile is taken."""
+from ecoshare.serving.request_intervals import RECENT_S, RequestInterval, percentiles_s
 
 _REFRESH_S = 5.0
 """Least time (s) between two percentiles: one takes some milliseconds, and a run may have many services."""
@@ -41,7 +38,7 @@ class RecentRequests:
             target_s: Target (s) of the 99th percentile of latencies.
             now_s: Time (s) since the run was opened.
         """
-        while self._recent and self._recent[0].at_s < now_s - SPAN_S:
+        while self._recent and self._recent[0].at_s < now_s - RECENT_S:
             self._recent.popleft()
         if now_s - self._known_s >= _REFRESH_S:
             self._known_s = now_s

@@ -98,8 +98,9 @@ def _ended(trial: PlannedJob, history: RunHistory, folder: RunFolder) -> tuple[J
 def _ends(job: JobHistory, folder: RunFolder) -> dict[int, Outcome]:
     """Outcomes of the attempts of a job, from the log and the exit records: either may lack an end."""
     logged = {attempt: event.outcome for attempt, event in job.exits.items()}
+    records = [end for end in read_records(folder.job(job.name)) if end.attempt > job.unknown_attempts]
     # The log knows more than a record: whether a device of the attempt had failed, say.
-    return {**{end.attempt: Outcome(end.outcome) for end in read_records(folder.job(job.name))}, **logged}
+    return {**{end.attempt: Outcome(end.outcome) for end in records}, **logged}
 
 
 def _final(job: PlannedJob, history: RunHistory, folder: RunFolder) -> JobState:
@@ -119,14 +120,19 @@ def _again(job: PlannedJob, history: RunHistory, folder: RunFolder, largest_byte
     An attempt that ran out of memory counts as a failure only if it was allowed all the memory that there is.
     """
     told = history.of(job.spec.name)
-    ends, caps = _ends(told, folder), {attempt: command.cap_bytes for attempt, command in told.starts.items()}
+    ends, carried = _ends(told, folder), told.carried
+    caps = {attempt: command.cap_bytes for attempt, command in told.starts.items()}
+    if carried is not None:  # the log begins with a segment in which the job goes on
+        caps.setdefault(carried.attempt, carried.cap_bytes)
     outcomes = Counter(ends.values())
     short = [attempt for attempt, outcome in ends.items() if outcome is Outcome.OUT_OF_MEMORY]
     whole = sum(caps.get(attempt, 0) >= largest_bytes for attempt in short)
     failures = outcomes[Outcome.FAILED] + outcomes[Outcome.CRASHED] + outcomes[Outcome.TIMED_OUT] + whole
+    failures += carried.failures if carried is not None else 0
     if outcomes[Outcome.COMPLETED] or outcomes[Outcome.PRUNED] or failures > job.spec.retries or told.cancelled:
         return None
     attempts = max([0, *caps, *ends])
-    before = EarlierAttempts(attempts, failures, out_of_memory=bool(short))
+    was_short = bool(short) or (carried is not None and carried.whole_device)
+    before = EarlierAttempts(attempts, failures, out_of_memory=was_short)
     priority = told.spec.priority if told.spec is not None else job.spec.priority
     return replace(job, spec=replace(job.spec, earlier_attempts=before, priority=priority))

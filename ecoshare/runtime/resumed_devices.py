@@ -11,7 +11,15 @@ from ecoshare.common.plural import counted
 from ecoshare.devices import registry
 from ecoshare.devices.choice import find_all
 from ecoshare.errors import UnfitEnvironment, UsageError
-from ecoshare.values.device import DeviceInfo
+from ecoshare.values.device import LOCAL, PROCESSORS, DeviceInfo
+
+
+def names_again(before: Sequence[dict[str, Any]]) -> str | None:
+    """Names of the devices of each machine of an earlier session, if that had several; None for all GPUs of each."""
+    if before[0]["kind"] != PROCESSORS:
+        return None
+    parts = sum(each.get("node") == before[0].get("node") for each in before)
+    return f"{PROCESSORS}/{parts}" if parts > 1 else PROCESSORS
 
 
 def found_again(run: Path, before: Sequence[dict[str, Any]], failed: Container[str] = ()) -> tuple[DeviceInfo, ...]:
@@ -26,6 +34,10 @@ def found_again(run: Path, before: Sequence[dict[str, Any]], failed: Container[s
         UsageError: A device is another one now.
         UnfitEnvironment: A device is gone.
     """
+    if any(each.get("node", LOCAL) != LOCAL for each in before):
+        raise UsageError(
+            f"{run} ran on several machines", "give `--on ray` again, with the address of the cluster, or `--on slurm`"
+        )
     if any(each["name"] in failed for each in before):
         return _without_lost(run, before, failed)
     parts = sum(bool(each.get("processors")) for each in before)

@@ -1,153 +1,85 @@
-"""Claims of the devices that a run may set, and the searches for settings on them.
+"""Requests of a run to set its devices, and the plan and the searches that the reports of its nodes allow.
 
 A run sets all of its devices or none: the settings that it finds on one hold on the others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from ecoshare.devices.cpu_knobs import CPU_FREQUENCY
-from ecoshare.devices.meter_check import check_meter
-from ecoshare.devices.restore import Restored
-from ecoshare.errors import UnfitEnvironment
+from ecoshare.devices.device_knobs import DeviceKnobs
 from ecoshare.profiling.tuning_store import TuningStore
-from ecoshare.runtime.device_claim import AppliedSettings, claim, leftovers, leftovers_beside
+from ecoshare.runtime.node_claims import ClaimReport, ClaimRequest, NodeClaims
 from ecoshare.runtime.plan import Plan
-from ecoshare.runtime.planned_job import PlannedJob
-from ecoshare.runtime.planned_power import device_limits_w, limits_of, with_limits
-from ecoshare.runtime.profiler import Profiler
+from ecoshare.runtime.planned_power import with_limits
+from ecoshare.runtime.run_searches import RunSearches
 from ecoshare.runtime.setting_searches import Searching
-from ecoshare.runtime.told_once import is_news
-from ecoshare.values.power_response import POWER_LIMIT
-
-if TYPE_CHECKING:
-    from ecoshare.advisers.setting_adviser import TunerAdviser
 
 
 @dataclass(frozen=True, slots=True)
-class RunClaims:
-    """Claimed devices of a run.
+class OneSearch:
+    """A run for one search on one device, which is claimed already.
 
     Attributes:
-        settings: Settings of each claimed device, by its name; empty if nothing may be set.
-        searches: Searches on each device, by its name; empty without any.
+        claims: Claim of the device.
+        searches: The search.
     """
 
-    settings: Mapping[str, AppliedSettings] = field(default_factory=dict)
-    searches: Mapping[str, Searching] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, searching: Searching) -> RunClaims:
-        """The claim of a run for one search."""
-        name = searching.device.name
-        return cls({name: searching.settings}, {name: searching})
-
-    @property
-    def keys(self) -> list[tuple[str, str]]:
-        """Vendor and key of each claimed device, for the guard."""
-        return [key for each in self.settings.values() for key in each.control.claimed]
-
-    @property
-    def unrestored(self) -> tuple[Restored, ...]:
-        """Knobs that could not be restored."""
-        return tuple(left for each in self.settings.values() for left in each.unrestored)
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Notes for the user about the devices and the searches, each once."""
-        settings = [note for each in self.settings.values() for note in each.notes]
-        searches = [note for each in self.searches.values() for note in each.notes]
-        return tuple(dict.fromkeys((*settings, *searches)))
-
-    def adviser(self, device: str, profiler: Profiler, jobs: Mapping[str, PlannedJob]) -> TunerAdviser | None:
-        """Adviser that searches settings on a device; None without a search. See `Searching.adviser`."""
-        searching = self.searches.get(device)
-        return searching.adviser(profiler, jobs) if searching is not None else None
-
-    def restore(self) -> None:
-        """Restore all knobs of all devices."""
-        for each in self.settings.values():
-            each.restore()
+    claims: NodeClaims
+    searches: RunSearches
 
 
-def as_found(plan: Plan, notes: list[str]) -> Plan:
-    """Plan for the devices as they are. Profiles are not stored if a device has settings of another run."""
-    for device in plan.devices:
-        for look in (leftovers, leftovers_beside):
-            words, is_so = look(device, plan.control)
-            notes += [line for line in words if line not in notes]
-            plan = plan if is_so else replace(plan, profiles=None)
-    return plan
-
-
-def claimed(plan: Plan, notes: list[str]) -> tuple[Plan, RunClaims]:
-    """Claim the devices if they may be set, and prepare searches if joules are measured. Notes say why not, once.
-
-    Raises:
-        UnfitEnvironment: The plan has a power budget that sets limits, and they cannot be set or exceed it.
-    """
-    if plan.budget.sets_limits:
-        return _limited(plan)
-    plan = _measurable(plan, notes)
-    if plan.goal is None and not any(each.setting for each in plan.known_settings):
-        return plan, RunClaims()
-    settings: dict[str, AppliedSettings] = {}
-    try:
-        searches = plan.goal is not None and plan.profiles is not None
-        known = any(CPU_FREQUENCY in dict(each.setting) for each in plan.known_settings)
+def claim_request(plan: Plan) -> ClaimRequest:
+    """Request of a plan to its nodes."""
+    searches = plan.goal is not None and plan.profiles is not None
+    knows_frequency = any(CPU_FREQUENCY in dict(each.setting) for each in plan.known_settings)
+    return ClaimRequest(
+        may_set=plan.control,
+        searches=searches,
+        sets_known=any(each.setting for each in plan.known_settings),
         # The processors beside several GPUs serve all of them, so their frequency is the knob of none.
-        beside = (searches or known) and len(plan.devices) == 1
-        for device in plan.devices:
-            settings[device.name] = claim(device, exact=plan.goal is not None, with_processors=beside)
-    except UnfitEnvironment as error:
-        RunClaims(settings).restore()
-        notes.append(f"clocks and power stay as they are: {error}" + (f" ({error.hint})" if error.hint else ""))
-        return replace(plan, known_settings=(), goal=None), RunClaims()
-    except BaseException:
-        RunClaims(settings).restore()
-        raise
-    notes += [f"{CPU_FREQUENCY} stays as it is: {each.apart}" for each in settings.values() if each.apart_for_a_run]
-    if plan.goal is None or plan.profiles is None:
-        return replace(plan, goal=None), RunClaims(settings)
-    store = TuningStore(plan.profiles)
-    return plan, RunClaims(
-        settings,
-        {
-            device.name: Searching(settings[device.name], device, plan, plan.goal, store, keep=True)
-            for device in plan.devices
-        },
+        with_processors=(searches or knows_frequency) and len(plan.devices) == 1,
+        limits_power=plan.budget.sets_limits,
     )
 
 
-def _limited(plan: Plan) -> tuple[Plan, RunClaims]:
-    """Claim the power limit of each device, for a power budget. Limits that a dead run left are restored first."""
-    settings: dict[str, AppliedSettings] = {}
-    try:
-        for device in plan.devices:
-            settings[device.name] = claim(device, exact=True, only=(POWER_LIMIT,), keeps=True, or_fixed=True)
-        # A device at its least limit has nothing to set.
-        limits_w = {
-            device.name: limits_of(settings[device.name].control.specs) or device_limits_w(device)
-            for device in plan.devices
+def settled(
+    plan: Plan,
+    reports: Sequence[ClaimReport],
+    knobs: Callable[[str], DeviceKnobs],
+    notes: list[str],
+) -> tuple[Plan, RunSearches]:
+    """Plan and searches that the reports of the nodes allow.
+
+    Args:
+        plan: The plan.
+        reports: Report of each node.
+        knobs: Returns the knobs of a claimed device that can still be set, by its name.
+        notes: Gets notes for the user, each once.
+
+    Raises:
+        UnfitEnvironment: The least power limits exceed the budget.
+    """
+    for report in reports:
+        notes += [note for note in report.notes if note not in notes]
+    if not all(report.is_as_found for report in reports):
+        plan = replace(plan, profiles=None)  # times at the settings of another run are not kept
+    if plan.budget.sets_limits:
+        limits_w: Mapping[str, tuple[float, ...]] = {
+            name: each for report in reports for name, each in report.limits_w.items()
         }
-        return replace(plan, budget=with_limits(plan.budget, limits_w)), RunClaims(settings)
-    except BaseException:
-        RunClaims(settings).restore()
-        raise
+        return replace(plan, budget=with_limits(plan.budget, limits_w)), RunSearches()
+    refusals = [report.refusal for report in reports if report.refusal]
+    if refusals:
+        notes.append(f"clocks and power stay as they are: {refusals[0]}")
+        plan = replace(plan, known_settings=())
+    if plan.goal is None or plan.profiles is None or refusals or not all(report.is_measured for report in reports):
+        return replace(plan, goal=None), RunSearches()
+    goal, store = plan.goal, TuningStore(plan.profiles)
 
+    def searching(name: str) -> Searching:
+        return Searching(lambda: knobs(name), plan.device(name), plan, goal, store, keep=True)
 
-def _measurable(plan: Plan, notes: list[str]) -> Plan:
-    """The plan, without its search if the joules of a device are not measured."""
-    for device in plan.devices if plan.goal is not None else ():
-        try:
-            check_meter(device)
-        except UnfitEnvironment as error:
-            reason = f"no setting is searched: {error}"
-            if is_news(f"search on {device.uuid or device.name}", reason):
-                hint = f"{error.hint}; " if error.hint and "doctor" not in error.hint else ""
-                notes.append(f"{reason} ({hint}told once: `ecoshare doctor` tells it again)")
-            return replace(plan, goal=None)
-    return plan
+    return plan, RunSearches({device.name: searching(device.name) for device in plan.devices})

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
+from ecoshare.errors import UnfitEnvironment
 from ecoshare.runtime.signals import StopSignals
 from ecoshare.runtime.warm_server import LaneServer, Spawned
 
@@ -34,6 +35,25 @@ class RunHost(Protocol):
     def over(self) -> None:
         """Called when the run is over, before its result is written."""
         ...
+
+
+class ControllerHost:
+    """Host of a run in the process that asks for it. The lanes are on other machines, and have servers of their own."""
+
+    def __init__(self, signals: StopSignals) -> None:
+        self._signals = signals
+
+    def heard(self, asked_to_stop: Callable[[], None]) -> AbstractContextManager[None]:
+        """See `RunHost`."""
+        return self._signals.heard(asked_to_stop)
+
+    async def server(self, token: str, log: Path) -> LaneServer:
+        """See `RunHost`: there is none."""
+        raise UnfitEnvironment("this run has no lanes on this machine")
+
+    def over(self) -> None:
+        """See `RunHost`."""
+        self._signals.over()
 
 
 class LocalHost:

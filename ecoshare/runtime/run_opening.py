@@ -11,15 +11,15 @@ import platform
 import secrets
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import ecoshare
-from ecoshare.devices import registry
-from ecoshare.devices.occupancy import DeviceAdmission, Occupancy, occupied
+from ecoshare.devices import power_model
+from ecoshare.devices.occupancy import DeviceAdmission
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.jobs.load import LoadedJobs, load
 from ecoshare.jobs.mask import MASK, masked
@@ -32,14 +32,15 @@ from ecoshare.record.run_folder import RunFolder, unwritable, write_json, write_
 from ecoshare.runtime import plan as planning
 from ecoshare.runtime import reaping
 from ecoshare.runtime.calibration_learning import teach_speeds
+from ecoshare.runtime.held_machines import HeldMachines, HoldMachines, ThisMachine, this_machine
 from ecoshare.runtime.iteration_learning import teach
 from ecoshare.runtime.limit_learning import teach_limits
 from ecoshare.runtime.plan import Plan
 from ecoshare.runtime.planned_parking import left_for_jobs
 from ecoshare.runtime.planned_power import NO_BUDGET, planned_budget
 from ecoshare.runtime.planned_services import write_arrivals
-from ecoshare.runtime.resumed_devices import found_again
-from ecoshare.runtime.run_host import LocalHost, RunHost
+from ecoshare.runtime.resumed_devices import found_again, names_again
+from ecoshare.runtime.run_host import RunHost
 from ecoshare.runtime.signals import CommandSignals, StopSignals
 
 if TYPE_CHECKING:
@@ -48,8 +49,10 @@ if TYPE_CHECKING:
     from ecoshare.runtime.open_run import JobSource
     from ecoshare.runtime.profiling_window import Limits
     from ecoshare.runtime.run_lifecycle import FinishedRun
-    from ecoshare.runtime.setting_searches import Searching
     from ecoshare.values.device import DeviceInfo
+
+HERE_ALONE: HoldMachines = partial(this_machine, admission=DeviceAdmission.REFUSE, say=lambda _words: None)
+"""Holds devices of this machine that no other run uses."""
 
 
 def start(
@@ -59,9 +62,8 @@ def start(
     progress: ProgressDisplay,
     limits: Limits | None = None,
     only_profile: bool = False,
-    searching: Searching | None = None,
+    machines: HeldMachines | None = None,
     host: RunHost | None = None,
-    occupancy: Occupancy | None = None,
     signals: StopSignals | None = None,
     source: JobSource | None = None,
 ) -> FinishedRun:
@@ -74,10 +76,9 @@ def start(
         progress: Display that gets the progress of the run.
         limits: Limits on the length of profiling windows; None for the default.
         only_profile: Whether the run stops when a window is over.
-        searching: Search for the best setting of the packing, if the run is for that search only; otherwise None.
-        host: The process that this runs in; None for a `LocalHost`.
-        occupancy: Use of the devices. It gets the name of the run.
-        signals: Signals of a `LocalHost`; None for those of a command.
+        machines: The machines of the run; None for this machine, if no other run can use its devices.
+        host: The process that this runs in; None for that of the machines.
+        signals: Signals of this process; None for those of a command.
         source: Source of more jobs, if the run stays open; otherwise None.
 
     Raises:
@@ -85,13 +86,17 @@ def start(
     """
     _check_machine()
     folder = RunFolder.create(runs, plan.job_file.stem)
-    if occupancy is not None:
-        occupancy.tell(folder.path)
+    machines = machines or ThisMachine()
+    machines.tell(folder.path)
     events = _open_log(folder)
     assert events is not None, "a folder just made has no other writer"
-    environment = _describe(plan)
+    environment = _describe(plan, machines)
     write_json(folder.environment, environment)
-    with contextlib.closing(events), _served(host, environment["token"], folder, signals) as host:
+    with contextlib.ExitStack() as undo:
+        undo.callback(events.close)
+        if host is None:
+            own = machines.host(environment["token"], folder.supervisor_log, signals or CommandSignals())
+            host = undo.enter_context(own)
         write_text(folder.job_file, masked(job_text))
         write_json(folder.plan, plan.as_dict())
         _keep_profiles(plan, folder)
@@ -100,9 +105,9 @@ def start(
         from ecoshare.runtime.run_lifecycle import conduct
 
         finished = conduct(
-            plan, folder, events, environment, progress, host, limits, only_profile, searching, source=source
+            plan, folder, events, environment, progress, host, machines, limits, only_profile, source=source
         )
-        return _taught(plan, finished, occupancy)
+        return _taught(plan, finished, machines)
 
 
 def resume(
@@ -110,8 +115,7 @@ def resume(
     progress: ProgressDisplay,
     control: bool = True,
     search: bool = True,
-    admission: DeviceAdmission = DeviceAdmission.REFUSE,
-    say: Callable[[str], None] = lambda _words: None,
+    hold: HoldMachines = HERE_ALONE,
     signals: StopSignals | None = None,
 ) -> FinishedRun:
     """Run the rest of an interrupted run: every job without a recorded end.
@@ -121,8 +125,7 @@ def resume(
         progress: Display that gets the progress of the run.
         control: Whether clocks and power may be set, if the interrupted run was allowed to.
         search: Whether settings may be searched, if the interrupted run was allowed to.
-        admission: Reaction to another run that uses a device.
-        say: Shows a note to the user.
+        hold: Holds the machines of the run.
         signals: Signals of the process; None for those of a command.
 
     Raises:
@@ -141,13 +144,14 @@ def resume(
 
     history = RunHistory(event_log.read(folder.events))
     find = partial(found_again, run, before["devices"], history.failures)
-    with contextlib.closing(events), occupied(find, admission, say) as occupancy:
-        occupancy.tell(folder.path)
+    with contextlib.closing(events), hold(find, names_again(before["devices"])) as machines:
+        machines.tell(folder.path)
+        _check_models(run, before["devices"], machines.devices)
         host_bytes = before.get("host_bytes", 0)
         budget = before.get("power_budget")
         plan = planning.make(
             loaded,
-            occupancy.devices,
+            machines.devices,
             control=control and before.get("control", False),
             objective=before["objective"],
             policy=before["policy"],
@@ -156,34 +160,32 @@ def resume(
             places=before["places_per_lane"],
             memory_bytes=min(
                 max(each["memory_bytes"] for each in before["devices"]),
-                max(each.memory_bytes for each in left_for_jobs(host_bytes, occupancy.devices, None)),
+                max(each.memory_bytes for each in left_for_jobs(host_bytes, machines.devices, None)),
             ),
             store=ProfileStore(Path(before["profiles"])) if before["profiles"] is not None else None,
             goal=run_documents.goal_of(before) if search else None,
             host_bytes=host_bytes,
-            budget=planned_budget(devices=occupancy.devices, may_set=control, **budget) if budget else NO_BUDGET,
+            budget=planned_budget(machines=machines, may_set=control, **budget) if budget else NO_BUDGET,
         )
-        return _go_on(plan, before["devices"], folder, history, events, progress, signals, occupancy)
+        return _go_on(plan, before["devices"], folder, history, events, progress, signals, machines)
 
 
 def reopen(
     folder: RunFolder,
-    planned: Callable[[tuple[DeviceInfo, ...]], Plan],
+    planned: Callable[[HeldMachines], Plan],
     progress: ProgressDisplay,
     source: JobSource,
-    admission: DeviceAdmission = DeviceAdmission.REFUSE,
-    say: Callable[[str], None] = lambda _words: None,
+    hold: HoldMachines = HERE_ALONE,
     signals: StopSignals | None = None,
 ) -> FinishedRun:
     """Go on with a run of a queue.
 
     Args:
         folder: The run folder.
-        planned: Function that plans the jobs of the queue that have not ended on devices.
+        planned: Function that plans the jobs of the queue that have not ended on machines.
         progress: Display that gets the progress of the run.
         source: Source of more jobs.
-        admission: Reaction to another run that uses a device.
-        say: Shows a note to the user.
+        hold: Holds the machines of the run.
         signals: Signals of the process; None for those of a command.
 
     Raises:
@@ -192,18 +194,30 @@ def reopen(
     """
     _check_machine()
     folder.check_own()
-    before = run_documents.read_plan(folder.plan)
+    before = run_documents.read_plan(folder.plan, with_submitted=False)  # only its devices are needed
     events = _open_log(folder)
     if events is None:
         raise UsageError(f"{folder.path} is still going on", "stop it first, with Ctrl-C where it runs")
     from ecoshare.record.run_history import RunHistory
 
-    history = RunHistory(event_log.read(folder.events))
+    history = RunHistory(event_log.read(folder.events, last=True))  # jobs that ended earlier are in the store
     find = partial(found_again, folder.path, before["devices"], history.failures)
-    with contextlib.closing(events), occupied(find, admission, say) as occupancy:
-        occupancy.tell(folder.path)
-        plan = planned(occupancy.devices)
-        return _go_on(plan, before["devices"], folder, history, events, progress, signals, occupancy, source)
+    with contextlib.closing(events), hold(find, names_again(before["devices"])) as machines:
+        machines.tell(folder.path)
+        _check_models(folder.path, before["devices"], machines.devices)
+        plan = planned(machines)
+        return _go_on(plan, before["devices"], folder, history, events, progress, signals, machines, source)
+
+
+def _check_models(run: Path, before: Sequence[dict[str, Any]], devices: Sequence[DeviceInfo]) -> None:
+    """Check that devices are of the model of those that a run had, since profiles and iteration counts hold for it.
+
+    Raises:
+        UsageError: They are of another model.
+    """
+    had = before[0]["model"]
+    if (other := next((each for each in devices if each.model != had), None)) is not None:
+        raise UsageError(f"{run} ran on {had}, and {other.name} is {other.model}", "start it again")
 
 
 def _resumable(run: Path, folder: RunFolder) -> tuple[dict[str, Any], LoadedJobs]:
@@ -244,7 +258,7 @@ def _go_on(
     events: event_log.EventLog,
     progress: ProgressDisplay,
     signals: StopSignals | None,
-    occupancy: Occupancy,
+    machines: HeldMachines,
     source: JobSource | None = None,
 ) -> FinishedRun:
     """End the processes that the dead session has left, and run the jobs without a recorded end.
@@ -257,6 +271,7 @@ def _go_on(
         events: Event log of the run.
         progress: Display that gets the progress of the run.
         signals: See `resume`.
+        machines: The machines of the run.
         source: Source of more jobs, if the run stays open; otherwise None.
     """
     from ecoshare.runtime.resume import leftover, reached_s
@@ -270,52 +285,37 @@ def _go_on(
         source.resumed(left)
     elif not left.everything:
         events.close()  # before the log is read: an open log means a run in progress
-        return _taught(plan, conclude(folder, ran=False), occupancy)
+        return _taught(plan, conclude(folder, ran=False), machines)
     # Scripts may have been changed or measured since then. The jobs that are left run as they are now.
     now = {each.name: each.as_dict() for each in plan.devices}
     described = plan if source is None else replace(plan, jobs=(), sweeps=())  # the others are in `submitted.jsonl`
-    write_json(folder.plan, {**described.as_dict(), "devices": [now.get(each["name"], each) for each in devices]})
+    known = {each["name"]: each for each in devices} | now
+    write_json(folder.plan, {**described.as_dict(), "devices": list(known.values())})
     _keep_profiles(plan, folder)
     write_arrivals(left.jobs, folder)  # the first session may have died before it wrote them
     # A new token: the guard of the dead session may still clean up, and must not find the processes of this session.
     environment["token"] = secrets.token_hex(8)
-    with _served(None, environment["token"], folder, signals) as host:
+    with machines.host(environment["token"], folder.supervisor_log, signals or CommandSignals()) as host:
         reached = reached_s(folder, history)
-        finished = conduct(left, folder, events, environment, progress, host, reached_s=reached, source=source)
-        return _taught(plan, finished, occupancy)
+        finished = conduct(
+            left, folder, events, environment, progress, host, machines, reached_s=reached, source=source
+        )
+        return _taught(plan, finished, machines)
 
 
-@contextlib.contextmanager
-def _served(host: RunHost | None, token: str, folder: RunFolder, signals: StopSignals | None) -> Iterator[RunHost]:
-    """Host of a run: the given one, or a `LocalHost`. In the latter case, the server starts to load now."""
-    if host is not None:
-        yield host
-        return
-    signals = signals or CommandSignals()
-    with contextlib.ExitStack() as undo:
-        # An exception in a signal handler, between the start of the server and the callback, would leave it running.
-        with signals.delayed():
-            try:
-                own = LocalHost(token, folder.supervisor_log, signals)
-            except OSError as error:
-                raise unwritable(folder.path, error) from error
-            undo.callback(own.close)
-        yield own
-
-
-def _taught(plan: Plan, finished: FinishedRun, occupancy: Occupancy | None) -> FinishedRun:
+def _taught(plan: Plan, finished: FinishedRun, machines: HeldMachines) -> FinishedRun:
     """The run, after later plans can learn from it: iteration counts, times on each device, times under power limits.
 
     Args:
         plan: The plan of the whole run: jobs that completed in an earlier session count, too.
         finished: The run.
-        occupancy: Use of the devices; None if it is unknown. Times beside another run are not kept.
+        machines: The machines of the run. Times beside another run are not kept.
     """
     if plan.profiles is None:
         return finished
     folder, data, store = finished.folder, finished.data, ProfileStore(plan.profiles)
     notes = teach((*plan.jobs, *finished.submitted), data.history.jobs, folder.path.name, store)
-    if finished.as_found and not (occupancy is not None and occupancy.is_shared):
+    if finished.as_found and not machines.is_shared:
         notes += teach_speeds(plan.devices, folder, data, finished.made, CalibrationStore(store.folder))
         if plan.budget.sets_limits:
             notes += teach_limits(plan.devices, data.history, TuningStore(store.folder))
@@ -336,9 +336,8 @@ def _check_machine() -> None:
         )
 
 
-def _describe(plan: Plan) -> dict[str, Any]:
+def _describe(plan: Plan, machines: HeldMachines) -> dict[str, Any]:
     """Facts about the machine that matter to the run. The entry `token` marks the processes of the run."""
-    powers = {each.name: registry.vendor(each.vendor).power_model(each) for each in plan.devices}
     return {
         "schema_version": 1,
         "ecoshare": ecoshare.__version__,
@@ -347,7 +346,7 @@ def _describe(plan: Plan) -> dict[str, Any]:
         "opened_unix_s": time.time(),
         "token": secrets.token_hex(8),
         "devices": [each.as_dict() for each in plan.devices],
-        "power_models": {name: asdict(power) if power is not None else None for name, power in powers.items()},
+        "power_models": power_model.as_json(machines.power_models(plan.devices)),
     }
 
 

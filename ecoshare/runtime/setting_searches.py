@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from ecoshare.common.plural import counted
 from ecoshare.common.utc_text import utc_text
 from ecoshare.devices.cpu_knobs import CPU_FREQUENCY
+from ecoshare.devices.device_knobs import DeviceKnobs
 from ecoshare.devices.knob import KnobSpec
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.profiling.calibration_store import CalibrationStore
@@ -21,7 +22,6 @@ from ecoshare.profiling.tuning_store import (
     TuningResult,
     TuningStore,
 )
-from ecoshare.runtime.device_claim import AppliedSettings
 from ecoshare.runtime.plan import Plan
 from ecoshare.runtime.planned_job import PlannedJob
 from ecoshare.runtime.planned_speeds import relative_to
@@ -59,43 +59,44 @@ class Searching:
     """Searches for settings on one device of a run.
 
     Attributes:
-        settings: Settings of the claimed device.
         device: The device.
+        with_processors: Whether the joules of the processors beside the device count, too.
         notes: Notes for the user, one line each.
     """
 
     def __init__(
         self,
-        settings: AppliedSettings,
+        knobs: Callable[[], DeviceKnobs],
         device: DeviceInfo,
         plan: Plan,
         goal: Goal,
         kept: TuningStore,
-        knobs: tuple[str, ...] | None = None,
+        names: tuple[str, ...] | None = None,
         show: Show | None = None,
         keep: bool = False,
     ) -> None:
         """Prepare the searches of a plan.
 
         Args:
-            settings: Settings of the claimed device.
+            knobs: Returns the knobs of the claimed device that can still be set.
             device: The device.
             plan: Plan of the run.
             goal: Goal of the searches.
             kept: Store of earlier results.
-            knobs: Names of the knobs that may be set; None for all knobs of the device.
+            names: Names of the knobs that may be set; None for all knobs of the device.
             show: Display of the searches; None to show nothing.
             keep: Whether `kept` also stores the result of every search that comes to its end.
 
         Raises:
-            UsageError: A knob does not exist. The device is restored then.
+            UsageError: A knob does not exist.
         """
-        self.settings, self.device, self._plan, self._goal, self._kept = settings, device, plan, goal, kept
+        self.device, self._left, self._plan, self._goal, self._kept = device, knobs, plan, goal, kept
         self.notes: list[str] = []
         self._show, self._keeps = show, keep
-        self._specs = _chosen(settings, knobs)
-        if settings.processors is not None and all(spec.name != CPU_FREQUENCY for spec in self._specs):
-            settings.processors = None  # without their knob, their joules are no part of the objective
+        found = knobs()
+        self._specs = _chosen(found, names)
+        # Without their knob, the joules of the processors are no part of the objective.
+        self.with_processors = found.with_processors and any(spec.name == CPU_FREQUENCY for spec in self._specs)
         self._jobs: Mapping[str, PlannedJob] = {}
         self._records: dict[Packing, list[MeasurementRecord]] = {}
         self._adviser: TunerAdviser | None = None
@@ -113,7 +114,7 @@ class Searching:
         from ecoshare.advisers.setting_adviser import TunerAdviser
 
         def left() -> list[KnobSpec]:
-            names = {spec.name for spec in self.settings.control.specs}
+            names = {spec.name for spec in self._left().specs}
             return [spec for spec in self._specs if spec.name in names]
 
         def space() -> Space | None:
@@ -122,7 +123,7 @@ class Searching:
                 knob_of(spec.name, spec.values, spec.special, beside=on_gpu and spec.name == CPU_FREQUENCY)
                 for spec in left()
             ]
-            return space_of(knobs, self.settings.control.allows) if knobs else None
+            return space_of(knobs, self._left().allows) if knobs else None
 
         def default() -> dict[str, float | str]:
             return {spec.name: spec.default for spec in left()}
@@ -256,7 +257,7 @@ class Searching:
             _earlier(
                 self._kept.on(self.device.described),
                 names,
-                self.settings.processors is not None,
+                self.with_processors,
                 relative_to(self.device, CalibrationStore(self._kept.folder.parent)),
             ),
             self._goal.seed,
@@ -338,17 +339,15 @@ def _earlier(
     return [Earlier(name, own, in_company.get(name, ())) for name, own in measurements.items()]
 
 
-def _chosen(settings: AppliedSettings, names: tuple[str, ...] | None) -> list[KnobSpec]:
-    specs = list(settings.control.specs)
-    offered = {spec.name for spec in specs}
+def _chosen(knobs: DeviceKnobs, names: tuple[str, ...] | None) -> list[KnobSpec]:
+    offered = {spec.name for spec in knobs.specs}
     if names is not None and (wrong := [name for name in names if name not in offered]):
-        settings.restore()
-        if wrong[0] == CPU_FREQUENCY and settings.apart:
-            raise UsageError(f"--knobs {wrong[0]}: {settings.apart}", "see `ecoshare devices`")
+        if wrong[0] == CPU_FREQUENCY and knobs.apart:
+            raise UsageError(f"--knobs {wrong[0]}: {knobs.apart}", "see `ecoshare devices`")
         raise UsageError(
             f"--knobs {wrong[0]}: this device offers {', '.join(sorted(offered))}", "see `ecoshare devices`"
         )
-    return [spec for spec in specs if names is None or spec.name in names]
+    return [spec for spec in knobs.specs if names is None or spec.name in names]
 
 
 def _range(spec: KnobSpec) -> KnobRange:

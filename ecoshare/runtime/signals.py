@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -10,6 +11,11 @@ from typing import Protocol
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that ask for the end of a run."""
+
+_ONE_REQUEST_S = 10.0
+"""Time (s) within which SIGTERM, sent twice, is one request. Slurm sends it to a script that passes it on, and to the
+process behind the script, too. Ctrl-C comes from a user: the second one means now.
+"""
 
 
 class StopSignals(Protocol):
@@ -57,8 +63,15 @@ class CommandSignals:
         loop = asyncio.get_running_loop()
         handlers = {number: signal.getsignal(number) for number in ENDING}
         heard = {number: handler for number, handler in handlers.items() if handler is not signal.SIG_IGN}
+        asked_s: dict[int, float] = {}
+
+        def hear(number: int) -> None:
+            before_s, asked_s[number] = asked_s.get(number, -math.inf), loop.time()
+            if number == signal.SIGINT or loop.time() - before_s > _ONE_REQUEST_S:
+                asked_to_stop()
+
         for number in heard:
-            loop.add_signal_handler(number, asked_to_stop)
+            loop.add_signal_handler(number, hear, number)
         try:
             yield
         finally:

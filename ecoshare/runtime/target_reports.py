@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -10,12 +10,10 @@ from pathlib import Path
 from ecoshare.core.events import Event, TargetMissed
 from ecoshare.core.missed_targets import TargetWatch
 from ecoshare.lane.files import of_attempt
-from ecoshare.record.run_view import ServiceView
 from ecoshare.runtime.attempts import Attempts, LiveAttempt
-from ecoshare.runtime.recent_requests import RecentRequests
 from ecoshare.runtime.spread_looks import spread
-from ecoshare.serving.request_intervals import against_target, read_from
-from ecoshare.values.service import REQUESTS, ServiceSpec
+from ecoshare.serving.request_intervals import RequestInterval, against_target, read_from
+from ecoshare.values.service import REQUESTS
 
 _LOOK_S = 1.0
 """Time (s) between two looks at the record of a service, which writes once a second."""
@@ -31,7 +29,6 @@ class _Watched:
 
     attempt: int
     watch: TargetWatch
-    recent: RecentRequests = field(default_factory=RecentRequests)
     known_bytes: int = 0
 
 
@@ -44,12 +41,14 @@ class TargetReports:
         folder_of: Folder of a job, by its name.
         now_s: Time (s) since the run was opened.
         tell: Reports an event to the core.
+        hear: Gets the intervals that a service has recorded, with its name and the number of its attempt.
     """
 
     attempts: Attempts
     folder_of: Callable[[str], Path]
     now_s: Callable[[], float]
     tell: Callable[[Callable[..., Event]], None]
+    hear: Callable[[str, int, Sequence[RequestInterval]], None]
     _watched: dict[str, _Watched] = field(default_factory=dict)
 
     async def keep(self) -> None:
@@ -57,6 +56,11 @@ class TargetReports:
         async for name, own in spread(self._services, _LOOK_S):
             if self.attempts.live.get(name) is own:
                 self._look_at(name, own.attempt)
+
+    def keep_only(self, names: Collection[str]) -> None:
+        """Forget all other services."""
+        for name in self._watched.keys() - names:
+            del self._watched[name]
 
     def look(self) -> None:
         """Read what the services have recorded since the last look, and report the targets that were missed."""
@@ -71,18 +75,18 @@ class TargetReports:
         watched = self._watched.get(name)
         return watched.watch.missed_share if watched is not None else 0.0
 
-    def view(self, name: str, service: ServiceSpec) -> ServiceView:
-        """Requests of the last attempt of a service, as far as they were read."""
-        watched = self._watched.get(name)
-        recent = watched.recent if watched is not None else RecentRequests()
-        return recent.view(service.p99_s, self.now_s())
-
     def _look_at(self, name: str, attempt: int) -> None:
         watched = self._watched.get(name)
         if watched is None or watched.attempt != attempt:
+            if watched is not None:
+                self._read(name, watched)  # the last lines of the earlier attempt
             watched = self._watched[name] = _Watched(attempt, TargetWatch(self.now_s()))
-        path = of_attempt(self.folder_of(name), REQUESTS, attempt)
-        found, watched.known_bytes = read_from(path, watched.known_bytes)
-        watched.recent.add(found)
+        found = self._read(name, watched)
         if (missed := watched.watch.saw(self.now_s(), *against_target(found))) is not None:
             self.tell(partial(TargetMissed, job=name, requests=missed.requests, missed=missed.missed))
+
+    def _read(self, name: str, watched: _Watched) -> list[RequestInterval]:
+        path = of_attempt(self.folder_of(name), REQUESTS, watched.attempt)
+        found, watched.known_bytes = read_from(path, watched.known_bytes)
+        self.hear(name, watched.attempt, found)
+        return found

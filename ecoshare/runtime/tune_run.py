@@ -20,7 +20,11 @@ from ecoshare.record.run_view import ProgressDisplay
 from ecoshare.runtime import plan as planning
 from ecoshare.runtime import run_opening, shared_folder
 from ecoshare.runtime.device_claim import claim, not_restored
+from ecoshare.runtime.held_machines import ThisMachine
+from ecoshare.runtime.node_claims import NodeClaims
 from ecoshare.runtime.profile_run import one_job
+from ecoshare.runtime.run_claims import OneSearch
+from ecoshare.runtime.run_searches import RunSearches
 from ecoshare.runtime.setting_searches import Searching, Show
 from ecoshare.runtime.signals import StopSignals
 from ecoshare.runtime.waiting_watch import WAITS_S
@@ -116,10 +120,17 @@ def tune(
     if settings.apart and asked.knobs is None:
         say(f"{CPU_FREQUENCY} is not searched: {settings.apart}")
     kept = TuningStore(store.folder)
-    search = Searching(settings, asked.device, plan, asked.goal, kept, asked.knobs, show)
-    result = run_opening.start(
-        plan, loaded.text, runs, progress, searching=search, occupancy=asked.occupancy, signals=signals
-    )
+    try:
+        search = Searching(lambda: settings.knobs, asked.device, plan, asked.goal, kept, asked.knobs, show)
+    except UsageError:
+        settings.restore()
+        raise
+    if not search.with_processors:
+        settings.processors = None
+    name = asked.device.name
+    one_search = OneSearch(NodeClaims({name: settings}), RunSearches({name: search}))
+    machines = ThisMachine(asked.occupancy, one_search)
+    result = run_opening.start(plan, loaded.text, runs, progress, machines=machines, signals=signals)
     own = search.first
     if result.unrestored:
         raise not_restored(result.unrestored)

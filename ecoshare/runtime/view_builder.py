@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.states import JobState, Step
-from ecoshare.lane.lane_table import LaneTable
 from ecoshare.record.job_summary import slowdown
-from ecoshare.record.run_view import JobView, RunView, ServiceView, SweepView
+from ecoshare.record.run_view import JobView, RunView, SweepView
 from ecoshare.runtime.job_arrivals import Arrivals
-from ecoshare.runtime.lane_moves import Movable
 from ecoshare.runtime.live_sweeps import Sweeping
+from ecoshare.runtime.node_readings import NodeReadings
 from ecoshare.runtime.plan import Plan
 from ecoshare.runtime.planned_job import PlannedJob
 from ecoshare.runtime.planned_sweeps import PlannedSweep
+from ecoshare.runtime.service_views import ServiceViews
 from ecoshare.values.attempt import Usage
-from ecoshare.values.service import ServiceSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,21 +26,17 @@ class Viewing:
     Attributes:
         plan: Plan of the run.
         core: Scheduler of the run.
-        seated: Attempts in progress, by job.
-        tables: Table of each lane.
+        node: Readings of the machine of the run.
         sweeping: Sweeps of the run.
-        usage: Returns the usage so far of a job in progress.
-        service: Returns the requests of a service.
+        services: Requests of the services.
         arrivals: Arrivals of the jobs.
     """
 
     plan: Plan
     core: Scheduler
-    seated: Mapping[str, Movable]
-    tables: Mapping[int, LaneTable]
+    node: NodeReadings
     sweeping: Sweeping
-    usage: Callable[[str], Usage]
-    service: Callable[[str, ServiceSpec], ServiceView]
+    services: ServiceViews
     arrivals: Arrivals
     _unplaced: dict[str, tuple[Step | None, Usage, JobView]] = field(default_factory=dict)
 
@@ -53,7 +48,8 @@ class Viewing:
             warm: Whether the warm server has loaded torch.
         """
         jobs = self.sweeping.jobs
-        own = {job.spec.name: job for job in self.plan.jobs}  # trials of earlier sessions that run again among them
+        # Trials of earlier sessions that run again are among them. Those that have ended may be forgotten.
+        own = {job.spec.name: job for job in self.plan.jobs if job.spec.name in jobs}
         own |= {name: job for name, job in jobs.items() if not job.spec.sweep}
         trials = (jobs[name] for name in self.sweeping.live if name not in own)
         return RunView(
@@ -63,6 +59,11 @@ class Viewing:
             stopping=self.core.stopping,
             warm=warm,
         )
+
+    def keep_only(self, names: Collection[str]) -> None:
+        """Forget the views of all other jobs."""
+        for name in self._unplaced.keys() - names:
+            del self._unplaced[name]
 
     def job(self, name: str) -> JobView | None:
         """State of one job; None if there is none of this name."""
@@ -87,7 +88,7 @@ class Viewing:
         """View of a job of the file. Without a place, a job changes with a move only: its last view holds."""
         name = planned.spec.name
         job = self.core.jobs.get(name)
-        if job is None or name in self.seated:
+        if job is None or name in self.node.in_progress:
             return self._view(planned)
         step, usage = job.history[-1] if job.history else None, job.usage
         known = self._unplaced.get(name)
@@ -114,20 +115,16 @@ class Viewing:
                 is_learned=is_learned,
                 waits_for=self.arrivals.gate.waits_for(name),
             )
-        process, service = self.seated.get(name), planned.spec.service
-        usage, holding = job.usage, False
-        if process is not None and process.places:
-            usage = self.usage(name)
-            lane, slot = process.places[0]
-            holding = self.tables[lane].header.holder == slot
+        reading = self.node.attempt(name) if name in self.node.in_progress else None
+        service, usage = planned.spec.service, job.usage if reading is None else reading.usage
         done, total = usage.done, planned.spec.iterations
         if is_learned and total is not None and usage.iterations > total:
             total = None
         return JobView(
             name=name,
             state=job.state.value,
-            lanes=tuple(lane.number for lane in job.lanes) if process is not None else (),
-            holding=holding,
+            lanes=tuple(lane.number for lane in job.lanes) if reading is not None else (),
+            holding=reading is not None and reading.holding,
             iterations=usage.iterations,
             eval_iterations=usage.eval_iterations,
             total=total,
@@ -135,6 +132,6 @@ class Viewing:
             slowdown=slowdown(usage, self.plan.lanes) if service is None else None,
             reason=job.history[-1].cause if job.state is JobState.FAILED else "",
             is_learned=is_learned,
-            devices=job.device_names if process is not None and len(self.plan.devices) > 1 else (),
-            service=self.service(name, service) if service is not None else None,
+            devices=job.device_names if reading is not None and len(self.plan.devices) > 1 else (),
+            service=self.services.view(name, service) if service is not None else None,
         )

@@ -37,6 +37,11 @@ class Outcome(Enum):
         """Whether the job is over with it as it should: it completed, or its sweep pruned it."""
         return self in (Outcome.COMPLETED, Outcome.PRUNED)
 
+    @property
+    def was_asked_for(self) -> bool:
+        """Whether ecoshare asked the job to end."""
+        return self in (Outcome.STOPPED, Outcome.PRUNED)
+
 
 @dataclass(frozen=True, slots=True)
 class Usage:

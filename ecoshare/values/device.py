@@ -14,6 +14,12 @@ Speeds = tuple[tuple[str, float], ...]
 SPEED_COLUMNS = ("device", "class", "speed")
 """Columns of a file with such speeds, for `ecoshare simulate --calibration`."""
 
+LOCAL = "local"
+"""Name of the machine of a run that has one only."""
+
+NODE_TIMEOUT_S = 15.0
+"""Default time (s) without a message of a node after which it counts as lost."""
+
 _NOT_IN_JSON = ("total_bytes", "free_bytes", "unfit")
 """Fields that describe one moment, or hold only before a run begins."""
 
@@ -39,6 +45,7 @@ class DeviceInfo:
         unfit: Reason why the device cannot be shared, in words; empty if it can.
         processors: Numbers of the processors of a partition; empty for a GPU, and for all processors of this process.
         links: Nearness (`values/nearness.py`) of other devices of the run, as (name, nearness) pairs.
+        node: Name of the machine that has it, if the run has several; `local` otherwise.
     """
 
     name: str
@@ -56,6 +63,7 @@ class DeviceInfo:
     unfit: str = ""
     processors: tuple[int, ...] = ()
     links: tuple[tuple[str, int], ...] = ()
+    node: str = LOCAL
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""

@@ -93,3 +93,15 @@ def test_a_held_job_arrives_once_it_is_released_and_waits_for_nothing() -> None:
     gate.submit("d", after=["c"])
     gate.hold("d")
     assert gate.release("d") == [] and gate.ended("c", COMPLETED) == [Eligible("d")]
+
+
+def test_held_jobs_are_counted_while_they_are_at_the_gate() -> None:
+    gate = ArrivalGate()
+    gate.submit("a", early=True)
+    gate.submit("b", early=True, held=True)
+    assert gate.held == 1
+    gate.hold("a")
+    assert gate.held == 2
+    gate.release("b")
+    gate.ended("a", "cancelled")
+    assert gate.held == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -180,38 +181,43 @@ def can_complete(spec: JobSpec, script: ScriptedJob) -> bool:
     return good and spec.gpus == 1 and (spec.memory is None or spec.memory.peak_bytes <= 8 * GIB)
 
 
-@given(
+def _config(lanes: int, places: int, preempt: bool, **options: Any) -> Config:
+    """Configuration of a run. Jobs are preempted in a single place."""
+    lanes, places = (1, 1) if preempt else (lanes, places)
+    return Config(lanes_per_device=lanes, places_per_lane=places, preempt=preempt, **options)
+
+
+CONFIGS = st.builds(
+    _config,
     policy=st.sampled_from(own_names()),
-    jobs=JOBS,
-    movable=st.booleans(),
     lanes=st.integers(1, 3),
     places=st.integers(1, 4),
     profile=st.booleans(),
     search=st.booleans(),
     preempt=st.booleans(),
     host_bytes=st.sampled_from([0, 64 * GIB]),
+)
+"""Random configurations of a run."""
+
+
+@given(
+    config=CONFIGS,
+    jobs=JOBS,
+    movable=st.booleans(),
     nodes=st.lists(st.sampled_from("xy"), min_size=2, max_size=4),
     failures=st.lists(st.tuples(st.floats(0, 15), st.integers(0, 3)), min_size=1, max_size=4),
     stop_s=st.none() | st.floats(0, 20),
 )
 def test_whatever_fails_every_job_ends_and_none_is_on_a_failed_device(
-    policy: str,
+    config: Config,
     jobs: list[tuple[JobSpec, ScriptedJob]],
     movable: bool,
-    lanes: int,
-    places: int,
-    profile: bool,
-    search: bool,
-    preempt: bool,
-    host_bytes: int,
     nodes: list[str],
     failures: list[tuple[float, int]],
     stop_s: float | None,
 ) -> None:
-    named = named_jobs(jobs, movable, profile)
+    named = named_jobs(jobs, movable, config.profile)
     devices = tuple(Device(f"d{number}", node, 8 * GIB) for number, node in enumerate(nodes))
-    lanes, places = (1, 1) if preempt else (lanes, places)
-    config = Config(policy, lanes, places, profile=profile, search=search, preempt=preempt, host_bytes=host_bytes)
     failing = tuple((at_s, f"d{number % len(devices)}") for at_s, number in failures)
     driver = VirtualDriver(config, devices, named, stop_s, failing, advises=advice).run()
     assert all(state.ended for state in driver.states().values()), driver.states()

@@ -40,6 +40,7 @@ ALLOWED = {
         "ecoshare.serving",
         "pydantic",
     },
+    "metrics": {"ecoshare.metrics", "ecoshare.serving", "prometheus_client"},
     "simulation": {
         *COMMON,
         "ecoshare.simulation",
@@ -54,6 +55,15 @@ ALLOWED = {
         "numpy",
         "pydantic",
     },
+    "chains": {
+        *COMMON,
+        "ecoshare.chains",
+        "ecoshare.advisers.delimited",
+        "ecoshare.simulation.traces",
+        "numpy",
+        "sklearn",
+        "threadpoolctl",
+    },
     "testing": {
         *COMMON,
         "ecoshare.testing",
@@ -62,6 +72,27 @@ ALLOWED = {
         "ecoshare.simulation",
         "hypothesis",
         "pytest",
+    },
+    "cluster": {
+        *COMMON,
+        "ecoshare",
+        "pydantic",
+        "ray",
+    },
+    "top": {
+        *COMMON,
+        "ecoshare.top",
+        "ecoshare.core",
+        "ecoshare.jobs",
+        "ecoshare.lane",
+        "ecoshare.queue",
+        "ecoshare.record",
+        "ecoshare.reporting",
+        "ecoshare.serving",
+        "numpy",
+        "pydantic",
+        "rich",
+        "textual",
     },
     "integrations": {"ecoshare", "lightning", "optuna", "ray", "torch", "transformers", "rich", "yaml"},
 }
@@ -103,6 +134,19 @@ def test_the_run_and_its_reports_know_each_other_by_the_record_alone(layer: str,
     """A report of a run must not depend on how the run was driven, nor a run on how it is shown."""
     for path in files(f"ecoshare/{layer}"):
         used = {name for name in imports(path) if name.startswith(f"ecoshare.{forbidden}")}
+        assert not used, f"{path.relative_to(ROOT)} imports {used}"
+
+
+@pytest.mark.parametrize("layer", ["api", "cli", "integrations", "queue", "reporting", "simulation"])
+def test_a_node_elsewhere_needs_the_run_alone(layer: str) -> None:
+    for path in files("ecoshare/cluster"):
+        used = {name for name in imports(path) if name.startswith(f"ecoshare.{layer}")}
+        assert not used, f"{path.relative_to(ROOT)} imports {used}"
+
+
+def test_a_run_on_one_machine_needs_no_cluster() -> None:
+    for path in files("ecoshare/runtime"):
+        used = {name for name in imports(path) if name.startswith("ecoshare.cluster")}
         assert not used, f"{path.relative_to(ROOT)} imports {used}"
 
 
@@ -150,6 +194,7 @@ def test_a_command_declares_builds_a_request_and_prints(command: str) -> None:
         "ecoshare.policy_names",  # parses `--option`
         "ecoshare.runtime.signals",
         "ecoshare.simulation.costs",
+        "ecoshare.values.device",
         "ecoshare.values.goal",
     }
     path = ROOT / "ecoshare" / "cli" / f"{command}.py"
@@ -183,6 +228,13 @@ def test_the_command_line_starts_without_torch() -> None:
         check=True,
     ).stdout
     assert seen == "False\n"
+
+
+def test_only_the_view_of_the_terminal_loads_textual() -> None:
+    outside = [path for path in files("ecoshare") if not path.is_relative_to(ROOT / "ecoshare/top")]
+    assert [path for path in outside if any(name.partition(".")[0] == "textual" for name in imports(path))] == []
+    program = "import ecoshare.cli, ecoshare.cli.app, sys; print('textual' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, check=True).stdout == b"False\n"
 
 
 def test_only_the_advisers_know_the_tuner() -> None:

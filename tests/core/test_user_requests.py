@@ -31,7 +31,7 @@ from ecoshare.values.class_profile import MemoryDemand
 from ecoshare.values.device import Device
 from ecoshare.values.job_spec import JobSpec
 from ecoshare.values.sweep_spec import StoppingSpec, SweepSpec
-from tests.core.test_device_failures import ALONE, RULES, advice, can_complete, named_jobs
+from tests.core.test_device_failures import ALONE, CONFIGS, RULES, advice, can_complete, named_jobs
 from tests.core.test_scheduler import GIB, JOBS, drive, job, starts
 from tests.core.test_sweeps import World
 
@@ -175,37 +175,23 @@ def _request(kind: str, name: str, priority: int) -> Callable[..., Event]:
 
 
 @given(
-    policy=st.sampled_from(own_names()),
+    config=CONFIGS,
     jobs=JOBS,
     movable=st.booleans(),
-    lanes=st.integers(1, 3),
-    places=st.integers(1, 4),
-    profile=st.booleans(),
-    search=st.booleans(),
-    preempt=st.booleans(),
-    host_bytes=st.sampled_from([0, 64 * GIB]),
     asked=st.lists(REQUESTS, min_size=1, max_size=12),
     failure_s=st.none() | st.floats(0, 15),
     drain_s=st.none() | st.floats(0, 20),
 )
 def test_whatever_the_user_asks_for_every_job_ends(
-    policy: str,
+    config: Config,
     jobs: list[tuple[JobSpec, ScriptedJob]],
     movable: bool,
-    lanes: int,
-    places: int,
-    profile: bool,
-    search: bool,
-    preempt: bool,
-    host_bytes: int,
     asked: list[tuple[float, str, int, int]],
     failure_s: float | None,
     drain_s: float | None,
 ) -> None:
     """All jobs are released in the end. Those that nothing was asked for complete if they can."""
-    named = named_jobs(jobs, movable, profile)
-    lanes, places = (1, 1) if preempt else (lanes, places)
-    config = Config(policy, lanes, places, profile=profile, search=search, preempt=preempt, host_bytes=host_bytes)
+    named = named_jobs(jobs, movable, config.profile)
     requests = [(at_s, _request(kind, f"j{number}", priority)) for at_s, kind, number, priority in asked]
     requests += [(30.0, partial(ReleaseRequested, job=name)) for name in named]
     if drain_s is not None:

@@ -11,8 +11,9 @@ import pytest
 
 from ecoshare.devices import journal
 from ecoshare.devices.device_control import DeviceControl
-from ecoshare.devices.knob import UNLOCKED, Cause, KnobFault, Reading
-from ecoshare.devices.nvidia_knobs import GPU_CLOCK, MEMORY_CLOCK, GpuKnobs
+from ecoshare.devices.device_knobs import DeviceKnobs
+from ecoshare.devices.knob import GPU_CLOCK, MEMORY_CLOCK, UNLOCKED, Cause, KnobFault, Reading
+from ecoshare.devices.nvidia_knobs import GpuKnobs
 from ecoshare.devices.restore import Foreign, KnobOutcome, mend
 from ecoshare.devices.state_folder import StateFolder
 from ecoshare.errors import UnfitEnvironment
@@ -387,9 +388,10 @@ def test_a_difference_of_one_watt_is_one(driver: FakeDriver, state: StateFolder)
 def test_gpu_clocks_belong_to_their_memory_clock(driver: FakeDriver, state: StateFolder) -> None:
     control = claim(driver, state, index=1)
     assert control.default[MEMORY_CLOCK] == UNLOCKED
-    assert control.allows({GPU_CLOCK: 2055.0, MEMORY_CLOCK: UNLOCKED})
-    assert not control.allows({GPU_CLOCK: 2055.0, MEMORY_CLOCK: 5001.0})
-    assert control.allows({GPU_CLOCK: UNLOCKED, MEMORY_CLOCK: 5001.0})
+    knobs = DeviceKnobs(control.specs, control.clocks_mhz)
+    assert knobs.allows({GPU_CLOCK: 2055.0, MEMORY_CLOCK: UNLOCKED})
+    assert not knobs.allows({GPU_CLOCK: 2055.0, MEMORY_CLOCK: 5001.0})
+    assert knobs.allows({GPU_CLOCK: UNLOCKED, MEMORY_CLOCK: 5001.0})
     assert not control.apply({GPU_CLOCK: 1200.0, MEMORY_CLOCK: 5001.0}).refused
     settings = driver.gpu(1).settings()
     assert settings.memory_clocks_mhz == (5001, 5001) and settings.gpu_clocks_mhz == (210, 1200)

@@ -12,9 +12,9 @@ from rich.console import Console
 
 from ecoshare.devices import journal, knob_survey
 from ecoshare.devices.device_control import DeviceControl
-from ecoshare.devices.knob import UNLOCKED, Cause, Reading
+from ecoshare.devices.knob import GPU_CLOCK, UNLOCKED, Cause, Reading
 from ecoshare.devices.knob_survey import FoundDevice
-from ecoshare.devices.nvidia_knobs import GPU_CLOCK, GpuKnobs
+from ecoshare.devices.nvidia_knobs import GpuKnobs
 from ecoshare.devices.power_profiles import _NAMES, POWER_PROFILE
 from ecoshare.devices.restore import Foreign, KnobOutcome, Restored, mend
 from ecoshare.devices.state_folder import StateFolder

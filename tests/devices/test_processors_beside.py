@@ -14,7 +14,7 @@ import pytest
 from ecoshare.devices import knob_survey, registry
 from ecoshare.devices.cpu_knobs import CPU_FREQUENCY
 from ecoshare.devices.device_control import DeviceControl
-from ecoshare.devices.nvidia_knobs import GPU_CLOCK
+from ecoshare.devices.knob import GPU_CLOCK
 from ecoshare.devices.processors_beside import claim_processors, frequency_knob
 from ecoshare.devices.restore import KnobOutcome, mend
 from ecoshare.devices.state_folder import StateFolder, key

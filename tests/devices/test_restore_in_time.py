@@ -24,7 +24,7 @@ from ecoshare.devices.state_folder import StateFolder, in_use
 from ecoshare.errors import NotRestored, UnfitEnvironment
 from ecoshare.runtime import guard
 from ecoshare.runtime.device_claim import AppliedSettings, claim, leftovers, not_restored
-from ecoshare.runtime.run_claims import RunClaims
+from ecoshare.runtime.node_claims import NodeClaims
 from ecoshare.values.power_response import POWER_LIMIT
 from tests.devices.claims import FOUND_W, limited
 from tests.driver import FakeDriver, Fault
@@ -84,7 +84,7 @@ def left_by_a_dead_run() -> None:
 def test_the_end_of_a_run_goes_on_with_the_other_device_and_tells_of_the_first(found: FakeDriver) -> None:
     first, second = claimed()
     found.gpu(0).fault(Fault.HANGS)
-    claims = RunClaims({"cuda:0": first, "cuda:1": second})
+    claims = NodeClaims({"cuda:0": first, "cuda:1": second})
     began_s = time.monotonic()
     claims.restore()
     assert time.monotonic() - began_s < 2.0

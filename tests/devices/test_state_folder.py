@@ -82,7 +82,6 @@ def put(kind: str, path: Path) -> None:
             path.symlink_to("fifo")
 
 
-@pytest.mark.timeout(20)
 @pytest.mark.parametrize("kind", ["fifo", "folder", "link", "link to a fifo"])
 def test_a_file_of_another_user_is_no_lock_and_blocks_no_run(tmp_path: Path, kind: str) -> None:
     """Else any local user could hang the runs of all users with a FIFO."""
@@ -115,7 +114,7 @@ def test_a_run_says_what_is_in_its_way_or_goes_on(tmp_path: Path, monkeypatch: p
     ("line", "said"),
     [
         (["-c", "import time; time.sleep(60)"], "(python -c ...)"),
-        (boot.command("ecoshare.runtime.guard", "token", "/nowhere", "")[1:], "(ecoshare.runtime.guard)"),
+        (boot.command("ecoshare.runtime.guard", "token", "/nowhere", "0")[1:], "(ecoshare.runtime.guard)"),
     ],
 )
 def test_the_holder_of_a_lock_is_named_without_its_program(line: list[str], said: str) -> None:

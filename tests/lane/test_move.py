@@ -55,9 +55,7 @@ class Lanes:
 
     def __post_init__(self) -> None:
         self.tables |= {lane: LaneTable.create(lane_path(self.folder, lane)) for lane in range(2)}
-        self.moving = Moving(
-            self.tables, self.known, lambda _: 0, self._send, lambda make: self.told.append(make(at_s=0.0))
-        )
+        self.moving = Moving(self.tables, self.known, 0, self._send, lambda make: self.told.append(make(at_s=0.0)))
 
     def _send(self, move: MoveAttempt) -> None:
         if move.job in self.attempts:  # else it has been reaped
@@ -88,7 +86,7 @@ class Lanes:
     def move(self, name: str, lane: int, tasks: asyncio.TaskGroup) -> int:
         """Ask a job to move to another lane; returns the id of the command."""
         command = MoveJob(next(self.ids), name, 1, lane)
-        self.moving.start(command, tasks)
+        self.moving.start(command, tasks.create_task)
         return command.id
 
     def has_moved(self, command: int) -> bool:
@@ -496,16 +494,16 @@ def test_what_cannot_be_is_refused(lanes: Lanes) -> None:
     lanes.start("here", 0, train(each_s=1.0))
 
     async def scene(tasks: asyncio.TaskGroup) -> None:
-        lanes.moving.start(MoveJob(100, "gone", 1, 1), tasks)
-        lanes.moving.start(MoveJob(101, "here", 2, 1), tasks)
-        lanes.moving.start(MoveJob(102, "here", 1, 0), tasks)
-        lanes.moving.start(MoveJob(103, "here", 1, 2), tasks)
+        lanes.moving.start(MoveJob(100, "gone", 1, 1), tasks.create_task)
+        lanes.moving.start(MoveJob(101, "here", 2, 1), tasks.create_task)
+        lanes.moving.start(MoveJob(102, "here", 1, 0), tasks.create_task)
+        lanes.moving.start(MoveJob(103, "here", 1, 2), tasks.create_task)
         for slot in range(64):
             lanes.tables[1].seat(slot)
-        lanes.moving.start(MoveJob(104, "here", 1, 1), tasks)
+        lanes.moving.start(MoveJob(104, "here", 1, 1), tasks.create_task)
         lanes.tables[1].free(5)
-        lanes.moving.start(MoveJob(105, "here", 1, 1), tasks)
-        lanes.moving.start(MoveJob(106, "here", 1, 1), tasks)
+        lanes.moving.start(MoveJob(105, "here", 1, 1), tasks.create_task)
+        lanes.moving.start(MoveJob(106, "here", 1, 1), tasks.create_task)
         assert [(type(event), getattr(event, "command", None)) for event in lanes.told] == [
             (Refused, command) for command in (102, 103, 104, 106)
         ], "the ends of those that have ended answer for them"
@@ -522,8 +520,8 @@ def test_slots_that_the_core_may_fill_are_left_to_it(lanes: Lanes) -> None:
     async def scene(tasks: asyncio.TaskGroup) -> None:
         for slot in range(63):
             lanes.tables[1].seat(slot)
-        lanes.moving.startable = lambda _: 1
-        lanes.moving.start(MoveJob(100, "here", 1, 1), tasks)
+        lanes.moving.places = 1
+        lanes.moving.start(MoveJob(100, "here", 1, 1), tasks.create_task)
         assert isinstance(lanes.told[0], Refused)
 
     moves(scene)

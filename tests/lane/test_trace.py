@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import itertools
 import os
+import struct
+import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from ecoshare.lane.trace import Kind, Mark, Tracer, read
+from ecoshare.lane.trace import Kind, Mark, Tracer, columns, read
 from tests.runtime.running import run, slow_steps
 
 
@@ -23,6 +27,20 @@ def test_what_is_marked_is_read_back_and_a_cut_mark_is_left_out(tmp_path: Path) 
     os.truncate(path, path.stat().st_size - 1)
     assert read(path) == marks[:-1]
     assert read(tmp_path / "none") == []
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 5), st.floats(0.0, 9.0) | st.floats()), max_size=20).map(sorted) | st.binary(),
+    st.binary(max_size=8),
+)
+def test_columns_are_the_marks_also_of_a_damaged_trace(content: list[tuple[int, float]] | bytes, rest: bytes) -> None:
+    whole = content if isinstance(content, bytes) else b"".join(struct.pack("<Bd", *mark) for mark in content)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "trace.bin"
+        path.write_bytes(whole + rest)
+        kinds, times_s = columns(path)
+        assert list(zip(kinds, times_s, strict=True)) == read(path)
+        assert len(columns(path.with_name("none"))[0]) == 0
 
 
 def test_a_trace_that_cannot_be_written_stops_no_job(tmp_path: Path) -> None:

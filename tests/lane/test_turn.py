@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from ecoshare.lane.lane_table import LaneTable
-from ecoshare.lane.table_layout import ANY_SLOT, NO_RANK, NO_SLOT, BoundaryRequest, Slot, SlotState
+from ecoshare.lane.table_layout import ANY_SLOT, NO_RANK, NO_SLOT, WAIT_BOUNDS_S, BoundaryRequest, Slot, SlotState
 from ecoshare.lane.turn import LaneTurn
 from tests.lane.forked import ForkedJobs, succeed
 from tests.warm import wait_for
@@ -85,6 +85,19 @@ def test_turns_alternate_while_others_wait(table: LaneTable, fork: Fork) -> None
 def test_without_competition_nothing_is_handed_over(table: LaneTable, fork: Fork) -> None:
     succeed(fork(0, iterate(500)))
     assert table.slots[0].handovers == 1
+
+
+def test_each_turn_has_its_wait_in_a_bucket_and_the_ends_of_jobs_take_none_away(table: LaneTable, fork: Fork) -> None:
+    """If it failed, the histogram of waits would lose what an ended job had waited."""
+    succeed(fork(0, iterate(30, each_s=0.003)), fork(1, iterate(30, each_s=0.003)))
+    counted, waited_s = sum(table.slots[slot].handovers for slot in (0, 1)), table.header.waited_s
+    assert sum(table.header.waits) == counted > 20
+    assert waited_s == pytest.approx(sum(table.slots[slot].waited_s for slot in (0, 1)))
+    below = [0.0, *WAIT_BOUNDS_S]
+    assert sum(count * bound for count, bound in zip(table.header.waits, below, strict=True)) <= waited_s
+    assert sum(table.header.waits[2:]) > 10, "waits of 3 ms and more"
+    table.free(0)
+    assert sum(table.header.waits) == counted
 
 
 def hold_until_killed(turn: LaneTurn, table: LaneTable) -> None:

@@ -7,6 +7,8 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from ecoshare.core.events import CancelRequested, JobArrived
 from ecoshare.record import event_log
 from tests.runtime.running import check, job_file, resume, run, start
@@ -50,6 +52,7 @@ def test_jobs_arrive_after_what_they_wait_for_or_never(tmp_path: Path) -> None:
     assert order[0] == "prepare" and order.index("best") > max(order.index(name) for name in order if "sweep." in name)
 
 
+@pytest.mark.slow
 def test_a_resumed_run_knows_what_ended_before_and_cancels_nothing_that_was_stopped(tmp_path: Path) -> None:
     (tmp_path / "exits.py").write_text(EXITS)
     wait = f"import os, time\nwhile not os.path.exists({str(tmp_path / 'go')!r}):\n    time.sleep(0.05)\n"
@@ -58,7 +61,7 @@ def test_a_resumed_run_knows_what_ended_before_and_cancels_nothing_that_was_stop
         tmp_path,
         ends("a"),
         ends("bad", 1),
-        {"name": "long", "script": "waits.py"},
+        {"name": "long", "script": "waits.py", "after_any": ["bad"]},  # it keeps the turn
         ends("b", after=["a", "long"]),
         ends("c", after=["bad"]),
         ends("d", after=["bad"], after_any=["long"]),

@@ -15,6 +15,7 @@ from ecoshare.devices.knob import Reading
 from ecoshare.devices.zeus_knobs import ZeusPowerLimit
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.runtime.device_claim import AppliedSettings, claim
+from ecoshare.runtime.held_machines import FoundDevices
 from ecoshare.runtime.planned_power import planned_budget
 from ecoshare.values.power_response import POWER_LIMIT
 from tests.devices.claims import FOUND_W, limited
@@ -72,6 +73,6 @@ def test_a_gpu_that_is_found_at_its_least_limit_takes_part_in_a_budget_with_that
 ) -> None:
     with found_at(LEAST_W, tmp_path, monkeypatch):
         gpu = registry.visible_gpus()[0]
-        assert planned_budget(LEAST_W, "limits", [gpu], may_set=True).limits_w == {gpu.name: (LEAST_W,)}
+        assert planned_budget(LEAST_W, "limits", FoundDevices((gpu,)), may_set=True).limits_w == {gpu.name: (LEAST_W,)}
         with claimed_limit(), pytest.raises(UnfitEnvironment, match="is being set by"), claimed_limit():
             pass

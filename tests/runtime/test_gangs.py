@@ -208,6 +208,10 @@ def test_torchrun_itself_has_all_devices_of_its_job(tmp_path: Path) -> None:
     ("keys", "said"),
     [
         ({"gpus": 0.5}, "jobs[0].gpus: expected whole devices, got '0.5'; jobs take turns on a device"),
+        (
+            {"nodes": 2, "launch": "torchrun"},
+            "jobs[0].nodes: only the ranks of `launch: ranks` can run on several machines",
+        ),
         ({"gpus": 3}, "jobs[0].gpus: the job needs 3 devices, and the run has 2"),
         ({"launch": "mpirun"}, "jobs[0].launch: expected 'ranks' or 'torchrun', got 'mpirun'"),
     ],

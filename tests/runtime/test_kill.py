@@ -185,7 +185,6 @@ def test_a_signal_before_the_first_job_ends_the_server(tmp_path: Path, number: s
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(60)
 def test_ctrl_c_twice_ends_a_run_without_answers_of_server_and_guard(tmp_path: Path) -> None:
     """Before, no number of Ctrl-C ended a run in which both were stopped (SIGSTOP)."""
     process = start(tmp_path)

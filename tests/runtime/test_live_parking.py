@@ -42,10 +42,10 @@ class Live:
 
     def __init__(self, folder: Path) -> None:
         self.told: list[Event] = []
-        self.attempts = Attempts(folder, lambda lane: 1, self._send, self._tell)
+        self.attempts = Attempts(folder, 2, self._send, self._tell)
         for number in range(2):
             self.attempts.open_lane(OpenLane(number + 1, number, "cpu", GIB), lambda pid: None)
-        job = cast(Any, SimpleNamespace(spec=SimpleNamespace(name="a")))
+        job = cast(Any, SimpleNamespace(spec=SimpleNamespace(name="a"), ranks=(), part=None, has_first_rank=True))
         own = self.attempts.start(StartJob(10, "a", 1, (0,), GIB, False), job)
         self._jobs = ForkedJobs()
         self.pid = self._jobs.start(partial(_iterate, lane_path(folder, 0), own.places[0][1]))
@@ -72,7 +72,6 @@ class Live:
                     attempts=self.attempts,
                     sessions=cast(Any, {"cpu": SimpleNamespace(sampler=sampler)}),
                     transfers={"cpu": NoMemoryTransfer()},
-                    startable=lambda lane: 1,
                     is_releasing=lambda device: False,
                     send=self._send,
                     tell=self._tell,
@@ -107,7 +106,7 @@ def test_a_job_that_is_about_to_move_is_parked_where_it_arrives(live: Live) -> N
 
     async def run() -> None:
         async with live.parking() as (parking, tasks):
-            live.attempts.moving.start(MoveJob(11, "a", 1, 1), tasks)
+            live.attempts.moving.start(MoveJob(11, "a", 1, 1), tasks.create_task)
             parking.park(ParkJob(12, "a", 1))
         async with live.parking() as (parking, _):
             parking.resume(ResumeJob(13, "a", 1, 1))

@@ -94,7 +94,7 @@ def test_kill_9_in_a_search_puts_everything_back_and_resume_goes_on(machine: Mac
     process.communicate()
     assert not some(machine.entries(), JobExited)
     resumed = machine.start("run", "--resume", "ecoshare-runs/latest", "--no-report", "--json")
-    wait_for(lambda: len(some(machine.entries(), StartJob)) == 4 or resumed.poll() is not None, 60)
+    wait_for(lambda: len(some(machine.entries(), StartJob)) == 4 or resumed.poll() is not None)
     until.touch()
     done = resumed.done()
     assert done.returncode == 0, done.stderr

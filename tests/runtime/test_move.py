@@ -7,11 +7,11 @@ import os
 import random
 import signal
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -23,13 +23,16 @@ from ecoshare.devices import registry
 from ecoshare.jobs.load import load
 from ecoshare.lane.table_layout import SlotState
 from ecoshare.profiling.profile_store import ProfileStore
-from ecoshare.record import event_log
+from ecoshare.record import event_log, run_documents
 from ecoshare.record.log_entry import LogEntry
 from ecoshare.reporting.progress import Silent
 from ecoshare.runtime import plan as planning
 from ecoshare.runtime import reaping, run_host, run_lifecycle, run_opening
-from ecoshare.runtime.driver import Driver, RunParts
+from ecoshare.runtime.driver import Driver
+from ecoshare.runtime.lane_moves import Moving
+from ecoshare.runtime.node import Node
 from ecoshare.runtime.run_lifecycle import FinishedRun
+from ecoshare.runtime.run_parts import RunParts
 from ecoshare.values.attempt import Usage
 from tests.runtime.running import SCRIPTS, alone, job_file, slow_steps
 from tests.warm import spawned
@@ -43,11 +46,10 @@ EVERY_S = 0.03
 class Moves(Scheduler):
     """Core with added moves: every running job moves to the other lane again and again."""
 
-    def __init__(self, also: Callable[[Driver, float], None] | None = None) -> None:
+    def __init__(self, also: Callable[[Node, float], None] | None = None) -> None:
         """Make a core without moves yet; `also` is called at each look."""
         super().__init__()
-        self.driver: Driver
-        self.token = ""
+        self.node: Node
         self.asked: dict[int, str] = {}
         self.arrived: Counter[str] = Counter()
         self.refused: list[str] = []
@@ -70,7 +72,7 @@ class Moves(Scheduler):
             return [*commands, self._wake(event.at_s)] if self._last == OWN else commands
         self._look()
         if self._also is not None:
-            self._also(self.driver, event.at_s)
+            self._also(self.node, event.at_s)
         return [*self._moves(), self._wake(event.at_s)] if self.live_jobs else []
 
     def _id(self) -> int:
@@ -82,7 +84,7 @@ class Moves(Scheduler):
 
     def _moves(self) -> list[Command]:
         commands: list[Command] = []
-        for name, process in self.driver.attempts.live.items():
+        for name, process in self.node.attempts.live.items():
             may_move = self.jobs[name].state is JobState.RUNNING and name not in self.asked.values()
             if may_move and self._dice.random() < 0.7:
                 command = MoveJob(self._id(), name, process.attempt, 1 - process.places[0][0])
@@ -92,8 +94,8 @@ class Moves(Scheduler):
 
     def _look(self) -> None:
         """Check that the reported progress of a job only grows."""
-        for name, process in self.driver.attempts.live.items():
-            usage, key = self.driver.attempts.usage(name), (name, process.attempt)
+        for name, process in self.node.attempts.live.items():
+            usage, key = self.node.attempts.usage(name), (name, process.attempt)
             for what, before in asdict(self.seen.get(key, Usage())).items():
                 if isinstance(before, int | float) and what != "longest_iteration_s":  # the longest of late decays
                     assert getattr(usage, what) >= before, (name, what, before, usage)
@@ -133,17 +135,17 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..
         plan = planning.make(loaded, (registry.find("cpu"),), policy="fair", lanes=2, places=4, store=store)
 
         def make(parts: RunParts) -> Driver:
-            core.driver = Driver(parts, core)
-            core.token = parts.token
-            return core.driver
+            driver = Driver(parts, core)
+            core.node = cast(Node, driver.node)
+            return driver
 
         monkeypatch.setattr(run_lifecycle, "Driver", make)
         monkeypatch.setattr(run_host, "Spawned", spawned)
         result = run_opening.start(plan, loaded.text, tmp_path / "ecoshare-runs", Silent())
-        tables = core.driver.attempts.tables.values()
+        tables = core.node.attempts.tables.values()
         left = [sum(slot.seat != SlotState.EMPTY for slot in table.slots) for table in tables]
-        assert not reaping.members(core.token)
-        assert not core.driver.attempts.moving.pending
+        assert not reaping.members(run_documents.read_environment(result.folder.environment)["token"])
+        assert not core.node.attempts.moving.pending
         return Moved(core, result, list(event_log.read(result.folder.events)), left)
 
     yield start
@@ -194,15 +196,14 @@ def test_jobs_killed_on_their_way_leave_the_others_going(run: Callable[..., Move
     """After SIGKILL of the moving job at any moment, it is tried again, and every slot is free at the end."""
     dice, killed = random.Random(3), set[int]()
 
-    def kill(driver: Driver, _at_s: float) -> None:
-        process = driver.attempts.live.get("dies")
+    def kill(node: Node, _at_s: float) -> None:
+        process = node.attempts.live.get("dies")
         if process is None or dice.random() < 0.8 or len(killed) >= 6 or process.attempt in killed:
             return  # the end of one that was killed may not have been told yet
         lane, slot = process.places[0]
-        if (
-            0 < driver.attempts.tables[lane].slots[slot].iterations < 150
-        ):  # later it might have ended before it is killed
-            os.kill(driver.attempts.tables[lane].slots[slot].pid, signal.SIGKILL)
+        shown = node.attempts.tables[lane].slots[slot]
+        if 0 < shown.iterations < 150:  # later it might have ended before it is killed
+            os.kill(shown.pid, signal.SIGKILL)
             killed.add(process.attempt)
 
     core = Moves(kill)
@@ -217,9 +218,9 @@ def test_jobs_killed_on_their_way_leave_the_others_going(run: Callable[..., Move
 def test_a_supervisor_killed_on_their_way_is_replaced(run: Callable[..., Moved]) -> None:
     killed: list[int] = []
 
-    def kill(driver: Driver, _at_s: float) -> None:
+    def kill(node: Node, _at_s: float) -> None:
         if not killed and sum(core.arrived.values()) > 4:
-            killed.append(driver.supervisor.pid)
+            killed.append(node.supervisor.pid)
             asyncio.get_running_loop().call_soon(
                 os.kill, killed[0], signal.SIGKILL
             )  # when the next moves are under way
@@ -237,7 +238,7 @@ def test_a_supervisor_killed_on_their_way_is_replaced(run: Callable[..., Moved])
 def test_a_stop_ends_jobs_wherever_they_are(run: Callable[..., Moved]) -> None:
     stopped: list[bool] = []
 
-    def stop(_driver: Driver, _at_s: float) -> None:
+    def stop(_node: Node, _at_s: float) -> None:
         if not stopped and sum(core.arrived.values()) > 6:
             stopped.append(True)
             asyncio.get_running_loop().call_soon(os.kill, os.getpid(), signal.SIGTERM)  # while the next move
@@ -253,8 +254,36 @@ def test_a_stop_ends_jobs_wherever_they_are(run: Callable[..., Moved]) -> None:
     assert moved.slots == [0, 0]
 
 
+@pytest.fixture
+def pinned_places(monkeypatch: pytest.MonkeyPatch) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """Places of the jobs, with the command of the last move, at the beginning and the end of each window."""
+    pin, unpin = Moving.pin, Moving.unpin
+    seen: list[tuple[dict[str, Any], dict[str, Any]]] = []
+    began: dict[str, Any] = {}
+
+    def places(moving: Moving) -> dict[str, Any]:
+        for job in list(moving.pending):
+            moving.follow(job)
+        return {job: (attempt.places, attempt.owner) for job, attempt in moving.attempts.items()}
+
+    def pin_and_look(moving: Moving, lanes: Sequence[int]) -> None:
+        pin(moving, lanes)
+        began.update(places(moving))
+
+    def look_and_unpin(moving: Moving, lanes: Sequence[int]) -> None:
+        seen.append((dict(began), places(moving)))
+        began.clear()
+        unpin(moving, lanes)
+
+    monkeypatch.setattr(Moving, "pin", pin_and_look)
+    monkeypatch.setattr(Moving, "unpin", look_and_unpin)
+    return seen
+
+
 @pytest.mark.slow
-def test_no_job_moves_during_a_window(run: Callable[..., Moved], tmp_path: Path) -> None:
+def test_no_job_moves_during_a_window(
+    run: Callable[..., Moved], pinned_places: list[tuple[dict[str, Any], dict[str, Any]]], tmp_path: Path
+) -> None:
     core = Moves()
     moved = run(core, *(slow_steps(f"j{number}", 1200, 5) for number in range(2)), profiles=tmp_path / "profiles")
     began = [n for n, entry in enumerate(moved.entries) if isinstance(entry, ProfileJob)]
@@ -265,11 +294,12 @@ def test_no_job_moves_during_a_window(run: Callable[..., Moved], tmp_path: Path)
     for first, last in zip(began, ended, strict=True):
         end = moved.entries[last]
         assert isinstance(end, Profiled) and not end.error
-        window = moved.entries[first:last]
-        settled = [n for n, entry in enumerate(window) if isinstance(entry, Done) and entry.command in asked]
-        assert all(n < 6 for n in settled), "a job has moved in the middle of a window"
         wanted = [id for id, n in asked.items() if n < last and answered.get(id, last) > first]
         assert wanted, "no move was wanted"
+    assert len(pinned_places) == len(began)
+    for before, after in pinned_places:
+        stayed = {job: before[job] for job in after}  # a job may end in the window of another one
+        assert stayed == after and after, "a job has moved in the middle of a window"
     assert any(isinstance(entry, Done) and entry.command in asked for entry in moved.entries[ended[-1] :])
     starts = sum(isinstance(entry, StartJob) for entry in moved.entries)
     assert starts == 2 and moved.slots == [0, 0]

@@ -25,7 +25,7 @@ def run_gated(folder: Path, script: str, shown: str, **keys: object) -> str:
     process = start(job_file(folder, {"name": "prints", "script": "prints.py", "args": [str(gate)], **keys}))
     log = folder / "ecoshare-runs/latest/jobs/prints/stdout.log"
     try:
-        wait_for(lambda: log.exists() and log.read_text() == shown, 60.0)
+        wait_for(lambda: log.exists() and log.read_text() == shown)
     finally:
         gate.touch()
     assert process.wait(timeout=60) == 0

@@ -171,7 +171,7 @@ class TestOnGpus:
         if kills_guard:
             done = ecoshare("restore", environment=four.environment)
             assert done.returncode == 0, done.stderr
-        wait_for(lambda: four.limits_w() == [FOUND_W] * GPUS, 30)
+        wait_for(lambda: four.limits_w() == [FOUND_W] * GPUS)
         under_way = list(within(four.sums_w(), four.sums_w()[0][1]))
         assert under_way and max(under_way) <= BUDGET_W
 

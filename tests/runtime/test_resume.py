@@ -118,7 +118,6 @@ def _attempts(caps: tuple[int | None, ...], largest: int) -> Iterator[dict[str, 
             yield {"event": "JobExited", "at_s": 100.0 + number, **own, **end}
 
 
-@pytest.mark.timeout(60)
 def test_time_goes_on_where_the_clock_was_set_back(tmp_path: Path) -> None:
     """Before, the run waited silently until the clock had reached the old time."""
     done = run(tmp_path, slow_steps("a", 2, 1), slow_steps("b", 2, 1, arrival="0.5 s"))

@@ -115,7 +115,7 @@ def test_a_server_that_knows_nothing_of_ecoshare_answers_beside_training(tmp_pat
             return False
         return True
 
-    wait_for(ask, within_s=60)
+    wait_for(ask)
     threads = [threading.Thread(target=lambda: [ask() for _ in range(20)]) for _ in range(3)]
     for each in threads:
         each.start()

@@ -90,7 +90,7 @@ def test_arrivals_are_written_once_and_named_to_the_job(tmp_path: Path) -> None:
     assert path.read_text() == "0.000000\n0.100000\n", "a resumed run has the arrivals of its first session"
     assert job.spec.service == ServiceSpec(0.05, (1, 4), requests=RequestSource(arrivals=ARRIVALS))
     assert service_of(plan.as_dict()["jobs"][0]["service"]) == job.spec.service
-    given = job._service(folder.job("serves"))
+    given = job.for_node()._service(folder.job("serves"))
     assert given is not None and service_of(given).requests == RequestSource(arrivals=str(path))
 
 
@@ -99,7 +99,7 @@ def test_a_service_finds_its_files_from_its_own_working_folder(tmp_path: Path, m
     monkeypatch.chdir(tmp_path)
     [job] = planned(tmp_path, requests={"trace": "day.csv"}).jobs
     start = StartJob(1, "serves", 1, (0,), 1 << 30)
-    launch = job.launch(start, [], Path("runs", "serves"), [DEVICE], {}, 0.0, 1 << 30, 0)
+    launch = job.for_node().launch(start, [], Path("runs", "serves"), [DEVICE], {}, 0.0, 1 << 30, 0)
     assert launch.service is not None
     assert launch.requests_path == str(tmp_path / "runs" / "serves" / "requests.jsonl")
     assert launch.service["requests"]["arrivals"] == str(tmp_path / "runs" / "serves" / ARRIVALS)

@@ -112,7 +112,8 @@ def test_a_server_sleeps_whenever_training_has_the_turn(tmp_path: Path) -> None:
         # Until it listens, the server loads its model without the turn.
         assert at_s < sleeps[0][0] or any(from_s <= at_s <= to_s for from_s, to_s in sleeps), at_s
     told = done.job("llm")["service"]
-    assert told["answered"] in (len(whole), len(whole) + 1) and told["failed"] == told["refused"] == 0
+    assert abs(told["answered"] - len(whole)) <= 1, "the end of the run may come between an answer and its count"
+    assert told["failed"] == told["refused"] == 0
     assert told["p50_s"] > 0.09 and told["batches"] == {"1": told["arrived"]}
 
 

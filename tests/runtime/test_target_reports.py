@@ -12,8 +12,9 @@ import pytest
 from ecoshare.core.events import Event, TargetMissed
 from ecoshare.lane.files import of_attempt
 from ecoshare.runtime.attempts import Attempts
+from ecoshare.runtime.service_views import ServiceViews
 from ecoshare.runtime.target_reports import TargetReports
-from ecoshare.serving.request_record import RequestRecorder
+from ecoshare.serving.request_record import LATENCY_BOUNDS_S, RequestRecorder
 from ecoshare.values.job_spec import JobSpec
 from ecoshare.values.service import REQUESTS, ServiceSpec
 
@@ -25,8 +26,11 @@ class Watched:
         self.folder, self.now_s, self.told = folder, 0.0, list[Event]()
         jobs = {"s": JobSpec("s", "c", service=ServiceSpec(0.05)), "a": JobSpec("a", "c")}
         self.live = {name: SimpleNamespace(job=SimpleNamespace(spec=spec), attempt=1) for name, spec in jobs.items()}
+        self.views = ServiceViews(lambda: self.now_s)
         attempts = cast(Attempts, SimpleNamespace(live=self.live))
-        self.reports = TargetReports(attempts, lambda name: folder / name, lambda: self.now_s, self._tell)
+        self.reports = TargetReports(
+            attempts, lambda name: folder / name, lambda: self.now_s, self._tell, self.views.hear
+        )
         (folder / "s").mkdir()
 
     def _tell(self, make: Callable[..., Event]) -> None:
@@ -59,6 +63,24 @@ def test_late_refused_and_failed_requests_count(late: int, refused: int, failed:
     found = [(each.at_s, each.job) for each in cast(list[Any], watched.told)]
     assert found == [(at_s, "s") for at_s in seconds]
     assert cast(TargetMissed, watched.told[1]) == TargetMissed(121.0, "s", requests, missed)
+
+
+def test_counts_are_those_of_all_attempts_with_their_last_lines(tmp_path: Path) -> None:
+    watched = Watched(tmp_path)
+    watched.second(20, late=2, refused=1)
+    record = RequestRecorder(of_attempt(tmp_path / "s", REQUESTS, 1))
+    record.arrived(3)
+    record.failed(1)
+    record.called(4)
+    record.write()  # after the last look at this attempt
+    watched.live["s"].attempt = 2
+    watched.second(5)
+    counts = watched.views.counts("s")
+    assert counts.results == {"in_time": 23, "late": 2, "failed": 1, "refused": 1, "cancelled": 0}
+    assert counts.latency_s == pytest.approx(23 * 0.01 + 2 * 0.1)
+    place = LATENCY_BOUNDS_S.index(0.01), LATENCY_BOUNDS_S.index(0.1)
+    assert [counts.latencies[each] for each in place] == [23, 2] and sum(counts.latencies) == 25
+    assert counts.batches == {4: 1} and counts.longest_queue == 3
 
 
 def test_another_attempt_begins_anew(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any, cast
 from ecoshare.core.events import Config
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.runtime.job_arrivals import Arrivals
+from ecoshare.runtime.service_views import ServiceViews
 from ecoshare.runtime.view_builder import Viewing
 from ecoshare.testing.virtual_driver import ScriptedJob, VirtualDriver
 from ecoshare.values.attempt import Outcome
@@ -21,10 +22,9 @@ def viewing(core: Scheduler, names: list[str]) -> Viewing:
     """Viewing of a run of which no job has a process: so every job keeps its view."""
     jobs = [SimpleNamespace(spec=JobSpec(name, "class"), learned=None) for name in names]
     plan = SimpleNamespace(jobs=jobs, sweeps=(), lanes=1, devices=("cpu",))
-    nothing = cast(Any, SimpleNamespace(jobs={}, live=set()))
-    no_service, arrivals = cast(Any, None), Arrivals({}, nothing, lambda: 0.0, lambda make: None)
-    usage = lambda _name: core.jobs[names[0]].usage  # noqa: E731
-    return Viewing(cast(Any, plan), core, {}, {}, nothing, usage, no_service, arrivals)
+    nothing = cast(Any, SimpleNamespace(jobs={job.spec.name: job for job in jobs}, live=set()))
+    no_services, arrivals = ServiceViews(lambda: 0.0), Arrivals({}, nothing, lambda: 0.0, lambda make: None)
+    return Viewing(cast(Any, plan), core, cast(Any, SimpleNamespace(in_progress=())), nothing, no_services, arrivals)
 
 
 def test_a_kept_view_is_always_that_of_now() -> None:

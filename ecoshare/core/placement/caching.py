@@ -27,6 +27,15 @@ class Caching:
         self._emptied: set[str] = set()
         self._changed: dict[str, None] = {}
 
+    @property
+    def emptied(self) -> tuple[str, ...]:
+        """Names of the devices where waiting jobs empty their caches, sorted."""
+        return tuple(sorted(self._emptied))
+
+    def go_on(self, emptied: Iterable[str]) -> None:
+        """Take over the devices where waiting jobs empty their caches."""
+        self._emptied.update(emptied)
+
     def look(self, lanes: Iterable[Lane]) -> None:
         """Note that jobs have come to these lanes or have left them."""
         self._changed.update({lane.device.name: None for lane in lanes})

@@ -274,12 +274,10 @@ class MemoryFit:
         """Reason in words why the job could not start even if no other job ran; None if it could."""
         in_node, devices, largest_bytes = self._lane_index.limits()
         gpus, nodes = job.spec.gpus, job.spec.nodes
-        if nodes is None:
-            if gpus > devices:
-                return f"needs {counted(gpus, 'device')}, and {devices} can be had"
-        elif gpus > in_node * nodes:
-            where = "one node" if nodes == 1 else f"{nodes} nodes"
-            return f"needs {counted(gpus, 'device')} of {where}, and {in_node * nodes} can be had"
+        most = devices if nodes is None else min(in_node * nodes, devices)
+        if gpus > most:
+            of_nodes = "" if nodes is None else " of one node" if nodes == 1 else f" of {nodes} nodes"
+            return f"needs {counted(gpus, 'device')}{of_nodes}, and {most} can be had"
         if job.spec.memory is not None and job.spec.memory.peak_bytes > largest_bytes:
             return f"needs {job.spec.memory.peak_bytes} bytes, and the largest device has {largest_bytes}"
         return (self._power and self._power.never(job)) or too_slow(job.spec) or None

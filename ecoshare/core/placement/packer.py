@@ -114,6 +114,11 @@ class Packer:
         self._first: dict[str, Job] = {}  # first job of the group, by device
         self._now_s = 0.0
 
+    @property
+    def seen(self) -> Sequence[ColocationMeasurement]:
+        """Co-locations that were measured, the oldest first."""
+        return self._seen
+
     # Jobs that exist
 
     def arrived(self, job: Job) -> None:

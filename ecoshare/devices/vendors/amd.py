@@ -22,7 +22,7 @@ from typing import Any
 from ecoshare.devices import power_model
 from ecoshare.devices.context_sharing import ContextSharing
 from ecoshare.devices.counter_meter import CounterMeter
-from ecoshare.devices.knob import Access, Cause, Clocks, DeviceKnob, KnobFault
+from ecoshare.devices.knob import GPU_CLOCK, MEMORY_CLOCK, Access, Cause, Clocks, ClocksMhz, DeviceKnob, KnobFault
 from ecoshare.devices.memory_transfer import MemoryTransfer
 from ecoshare.devices.meter import MeterFault
 from ecoshare.devices.power_model import PowerModel
@@ -150,7 +150,8 @@ class AmdKnobs:
         gpu = self._device._gpu
         gpu._disable_sys_admin_warning = True  # ecoshare says so itself, once
         self.access = Access(True, "as root") if has_sys_admin() else Access(False, "needs root", _NO_PERMISSION)
-        self.missing: dict[str, str] = {"gpu_clock": _NO_LOCKS, "memory_clock": _NO_LOCKS}
+        self.missing: dict[str, str] = {GPU_CLOCK: _NO_LOCKS, MEMORY_CLOCK: _NO_LOCKS}
+        self.clocks_mhz: ClocksMhz = {}
         self.knobs: tuple[DeviceKnob, ...] = ()
         try:
             self.knobs = (ZeusPowerLimit(gpu, _typed),)
@@ -162,10 +163,6 @@ class AmdKnobs:
     def close(self) -> None:
         """Release the GPU."""
         self._device.close()
-
-    def allows(self, setting: Mapping[str, float | str]) -> bool:
-        """True: there is one knob."""
-        return True
 
     def clocks(self) -> Clocks:
         """Present clocks, without the reasons that keep them low."""

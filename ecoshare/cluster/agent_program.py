@@ -1,0 +1,142 @@
+"""The program `ecoshare agent`: the server of the lanes loads torch while the agent itself is loaded."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import signal
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ecoshare.cluster.line_writer import LineWriter
+from ecoshare.record.run_folder import RunFolder
+from ecoshare.runtime import shared_folder
+from ecoshare.runtime.run_host import LocalHost
+from ecoshare.runtime.signals import ENDING, CommandSignals
+
+if TYPE_CHECKING:
+    from ecoshare.cluster.node_agent import Agent
+    from ecoshare.devices.occupancy import DeviceAdmission, Occupancy
+    from ecoshare.devices.power_model import PowerModel
+
+
+@dataclass(frozen=True, slots=True)
+class BegunAgent:
+    """Parts of an agent that exist before it knows its run.
+
+    Attributes:
+        name: Name of the node in the run.
+        token: Token that marks the processes of the run on this node.
+        shared: Private folder in memory, for lane tables and sockets.
+        log: File for the stderr of the servers of the lanes, in that folder.
+        host: Provides these servers. The first one loads torch already.
+        shares_processors: Whether the engine gives the processors to other work, too.
+    """
+
+    name: str
+    token: str
+    shared: Path
+    log: Path
+    host: LocalHost
+    shares_processors: bool
+
+
+class Pipes:
+    """Lines from stdin and to stdout. Neither a run that does not read nor one that does not write blocks the agent."""
+
+    def __init__(self) -> None:
+        """Take both. What else this program prints goes to stderr."""
+        out = os.fdopen(os.dup(sys.stdout.fileno()), "wb", buffering=0)
+        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+        self._writer = LineWriter(lambda lines: out.write(b"".join(lines)))
+
+    def send(self, line: bytes) -> None:
+        """Send a line."""
+        self._writer.put(line)
+
+    def read(self, hear: Callable[[bytes | None], None]) -> None:
+        """Pass each line on in the running loop, and None at the end."""
+        loop = asyncio.get_running_loop()
+
+        def read() -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                for line in sys.stdin.buffer:
+                    loop.call_soon_threadsafe(hear, line)
+                loop.call_soon_threadsafe(hear, None)
+
+        threading.Thread(target=read, name="ecoshare-agent-in", daemon=True).start()
+
+    def close(self, within_s: float = 5.0) -> None:
+        """Send what is left."""
+        self._writer.close()
+        self._writer.join(within_s)
+
+
+def run_agent(
+    name: str, device: str | None, count: int | None, admission: DeviceAdmission, shares_processors: bool
+) -> int:
+    """Be the agent of a node. Return the exit code.
+
+    Args:
+        name: Name of the node in its run.
+        device: Names of the devices; see `find_all`.
+        count: Number of devices; see `find_all`.
+        admission: Reaction to a run that uses a device.
+        shares_processors: Whether the engine gives the processors to other work, too.
+    """
+    for number in ENDING:  # it is the run that stops the jobs
+        signal.signal(number, signal.SIG_IGN)
+    pipes = Pipes()
+    token = secrets.token_hex(8)
+    with shared_folder.made(token) as shared:
+        log = RunFolder(shared).supervisor_log
+        begun = BegunAgent(name, token, shared, log, LocalHost(token, log, CommandSignals()), shares_processors)
+        try:
+            is_well = _served(begun, pipes, device, count, admission)
+        finally:
+            begun.host.close()
+    pipes.close()
+    return 0 if is_well else 1
+
+
+def _served(begun: BegunAgent, pipes: Pipes, device: str | None, count: int | None, admission: DeviceAdmission) -> bool:
+    """Serve a run to its end. Return False if that has failed, and the run was told why."""
+    import ecoshare
+    from ecoshare.cluster.agent_messages import PROTOCOL, AgentFailed, AgentMessage, NodeFound, encoded
+    from ecoshare.cluster.node_agent import Agent, RunGone
+    from ecoshare.common.first_error import first_error
+    from ecoshare.devices.choice import find_all
+    from ecoshare.devices.occupancy import occupied
+    from ecoshare.devices.registry import power_models
+    from ecoshare.errors import EcoshareError, UsageError
+
+    def send(message: AgentMessage) -> None:
+        pipes.send(encoded(message))
+
+    failure: AgentFailed | None = None
+    try:
+        with occupied(partial(find_all, device, count), admission, lambda _words: None) as occupancy:
+            models = power_models(occupancy.devices)
+            send(NodeFound(PROTOCOL, ecoshare.__version__, begun.token, occupancy.devices, models, occupancy.is_shared))
+            asyncio.run(_serve(Agent(begun, send), pipes, occupancy, models))
+    except* RunGone as gone:
+        failure = AgentFailed(str(first_error(gone)))
+    except* EcoshareError as errors:
+        failure = AgentFailed(str(error := first_error(errors)), error.hint, isinstance(error, UsageError))
+    except* OSError as errors:
+        failure = AgentFailed(f"{(error := first_error(errors)).filename or 'the node'}: {error.strerror or error}")
+    if failure is not None:
+        send(failure)
+    return failure is None
+
+
+async def _serve(agent: Agent, pipes: Pipes, occupancy: Occupancy, models: Mapping[str, PowerModel | None]) -> None:
+    pipes.read(agent.hear)
+    await agent.serve(occupancy, models)

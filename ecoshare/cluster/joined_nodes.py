@@ -1,0 +1,162 @@
+"""Several nodes as one: each command goes to the node of its device, its lane or its job."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Coroutine, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from ecoshare.cluster.remote_gang import RemoteGang
+from ecoshare.cluster.remote_node import NodeSetup, RemoteNode
+from ecoshare.core.commands import (
+    ApplySetting,
+    AwaitRequests,
+    KillJob,
+    LimitMemory,
+    MeasureSetting,
+    MoveJob,
+    OpenLane,
+    ParkJob,
+    ProfileJob,
+    ResumeJob,
+    SetCaching,
+    SetShares,
+    StartJob,
+)
+from ecoshare.devices.knob import KnobSpec
+from ecoshare.lane.messages import Ready
+from ecoshare.record.run_folder import RunFolder
+from ecoshare.record.sample_file import SampleFile
+from ecoshare.runtime.node_readings import AttemptReading, DeviceReading
+from ecoshare.runtime.run_node import NodeRun
+from ecoshare.values.attempt import Usage
+
+
+class JoinedNodes:
+    """All nodes of a run; see `RunNode`."""
+
+    def __init__(self, setups: Sequence[NodeSetup], folder: RunFolder, run: NodeRun) -> None:
+        """Nodes that have been opened.
+
+        Args:
+            setups: Facts about each node.
+            folder: The run folder.
+            run: The run.
+        """
+        self._samples = SampleFile(folder.samples, *run.hear_samples)
+        self._run = run
+        self._owners: dict[str, RemoteNode | RemoteGang] = {}  # of each job in progress
+        self._nodes = [RemoteNode(setup, run, self._samples.write, self._owners) for setup in setups]
+        self._of_device = {
+            device: node for node, setup in zip(self._nodes, setups, strict=True) for device in setup.devices
+        }
+        self._of_lane: dict[int, RemoteNode] = {}
+        self.knobs: Mapping[str, Sequence[KnobSpec]] = {
+            device: setup.knobs[device].specs for setup in setups for device in setup.devices if device in setup.knobs
+        }
+
+    # Life
+
+    @property
+    def ready(self) -> Ready | None:
+        """See `RunNode`: that of the first node which has one."""
+        return next((node.ready for node in self._nodes if node.ready is not None), None)
+
+    @property
+    def is_measuring(self) -> bool:
+        """See `RunNode`."""
+        return any(node.is_measuring for node in self._nodes)
+
+    waited = False
+    """See `RunNode`. Runs that only measure need one machine."""
+
+    async def open(self) -> None:
+        """See `RunNode`. The agents have opened their nodes already."""
+
+    def works(self) -> Iterator[Coroutine[Any, Any, None]]:
+        """See `RunNode`."""
+        return (node.keep() for node in self._nodes)
+
+    async def first_samples(self) -> None:
+        """See `RunNode`."""
+        await asyncio.gather(*(node.first_samples() for node in self._nodes))
+
+    def keep_only(self, names: Collection[str]) -> None:
+        """See `RunNode`."""
+        for node in self._nodes:
+            node.keep_only(names)
+
+    def end_silent_server(self) -> None:
+        """See `RunNode`."""
+        for node in self._nodes:
+            node.end_silent_server()
+
+    async def finish(self) -> None:
+        """See `RunNode`."""
+        await asyncio.gather(*(node.finish() for node in self._nodes))
+
+    async def close(self) -> None:
+        """See `RunNode`."""
+        await asyncio.gather(*(node.close() for node in self._nodes))
+        self._samples.close()
+
+    # Readings
+
+    @property
+    def in_progress(self) -> Collection[str]:
+        """See `NodeReadings`."""
+        return self._owners.keys()
+
+    def attempt(self, name: str) -> AttemptReading:
+        """See `NodeReadings`."""
+        return self._owners[name].attempt(name) or AttemptReading(Usage(), (), ())
+
+    def device(self, name: str) -> DeviceReading:
+        """See `NodeReadings`."""
+        return self._of_device[name].device(name)
+
+    # Commands
+
+    def open_lane(self, command: OpenLane, now_s: float) -> None:
+        """See `NodeCommands`."""
+        self._of_lane[command.lane] = self._of_device[command.device]
+        self._on_device(command, now_s)
+
+    def start_job(self, command: StartJob, now_s: float) -> None:
+        """See `NodeCommands`."""
+        parts: dict[RemoteNode, list[int]] = {}
+        for lane in sorted(command.lanes):
+            parts.setdefault(self._of_lane[lane], []).append(lane)
+        if len(parts) == 1:
+            next(iter(parts)).carry_out(command)
+            return
+        lanes = [(node, tuple(own)) for node, own in parts.items()]
+        gang = RemoteGang(command, lanes, self._run, partial(self._owners.__delitem__, command.job))
+        self._owners[command.job] = gang
+        gang.begin()
+
+    def _on_device(
+        self,
+        command: OpenLane | SetCaching | ApplySetting | MeasureSetting | AwaitRequests,
+        now_s: float,
+    ) -> None:
+        """See `NodeCommands`."""
+        self._of_device[command.device].carry_out(command)
+
+    set_caching = apply_setting = measure_setting = await_requests = _on_device
+
+    def set_shares(self, command: SetShares, now_s: float) -> None:
+        """See `NodeCommands`."""
+        self._of_lane[command.lane].carry_out(command)
+
+    def _of_attempt(self, command: LimitMemory | ParkJob | ResumeJob | MoveJob | KillJob, now_s: float) -> None:
+        """See `NodeCommands`."""
+        if (node := self._owners.get(command.job)) is not None:  # else its end is on the way to the core
+            node.carry_out(command)
+
+    limit_memory = park_job = resume_job = move_job = kill_job = _of_attempt
+
+    def profile_job(self, command: ProfileJob, now_s: float) -> None:
+        """See `NodeCommands`. If the attempt has ended meanwhile, any node tells so."""
+        self._owners.get(command.job, self._nodes[0]).carry_out(command)

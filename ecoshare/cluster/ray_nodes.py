@@ -1,0 +1,134 @@
+"""Nodes of a Ray cluster for a run: which there are, and an agent on each."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import socket
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+
+from ecoshare.cluster.node_cluster import NodeCluster, held
+from ecoshare.cluster.nodes_request import NodesRequest
+from ecoshare.common.plural import counted
+from ecoshare.common.printable import legible
+from ecoshare.errors import UnfitEnvironment, UsageError
+from ecoshare.values.device import PROCESSORS
+
+_ANSWERS_WITHIN_S = 5.0
+"""Time (s) within which the machine of a cluster takes a connection."""
+
+
+@contextlib.contextmanager
+def on_ray(request: NodesRequest, address: str | None) -> Iterator[NodeCluster]:
+    """Context manager: hold nodes of a Ray cluster for a run.
+
+    Args:
+        request: The nodes.
+        address: Address of the cluster, or `auto`; None for one of this machine alone, which ends with the run.
+
+    Raises:
+        UsageError: The address has another form, or a device does not exist there.
+        UnfitEnvironment: Ray is not installed, the cluster does not answer, or it has too few nodes or GPUs.
+    """
+    with _connected(address):
+        import ray
+
+        from ecoshare.cluster.ray_link import ray_agent
+
+        starts, nodes = {}, _chosen(ray.nodes(), request)
+        for name, node in nodes.items():
+            gpus = _gpus(node, request)
+            devices = gpus if gpus and request.device is None else None
+            options = [*request.agent_options(devices), "--shares-processors"]
+            starts[name] = partial(ray_agent, name, node["NodeID"], gpus, options, os.environ)
+        addresses = {name: node["NodeManagerAddress"] for name, node in nodes.items()}
+        with held(starts, addresses, request.timeout_s) as cluster:
+            yield cluster
+
+
+def _gpus(node: Mapping[str, Any], request: NodesRequest) -> int:
+    """Number of GPUs that the agent of a node asks for."""
+    if request.device is not None and request.device.partition("/")[0] == PROCESSORS:
+        return 0
+    return request.gpus_per_node or int(node["Resources"].get("GPU", 0))
+
+
+def _chosen(nodes: list[dict[str, Any]], request: NodesRequest) -> dict[str, dict[str, Any]]:
+    """The nodes of a run, by their names in it."""
+    alive = [node for node in nodes if node["Alive"]]
+    wanted = request.gpus_per_node or 0
+    fit = [node for node in alive if node["Resources"].get("GPU", 0) >= wanted]
+    if wanted and not fit:
+        raise UnfitEnvironment(f"no node of the Ray cluster has {counted(wanted, 'GPU')}")
+    if request.nodes is not None and len(fit) < request.nodes:
+        raise UnfitEnvironment(f"--nodes {request.nodes}: the Ray cluster has {counted(len(fit), 'node')} for the run")
+    chosen = sorted(fit, key=lambda node: (node["NodeName"], node["NodeID"]))[: request.nodes]
+    hosts, names = (Counter(node[key] for node in chosen) for key in ("NodeManagerHostname", "NodeName"))
+    found = {}
+    for node in chosen:
+        host, name = node["NodeManagerHostname"], node["NodeName"]
+        shown = host if hosts[host] == 1 else name if names[name] == 1 else f"{name}-{node['NodeID'][:6]}"
+        found[re.sub(r"[^A-Za-z0-9._-]+", "-", shown)] = node
+    return found
+
+
+@contextlib.contextmanager
+def _connected(address: str | None) -> Iterator[None]:
+    """Context manager: this process is connected to a Ray cluster."""
+    try:
+        import ray
+    except ModuleNotFoundError as error:
+        raise UnfitEnvironment(f"Ray is not installed ({error})", "pip install 'ecoshare[ray]'") from None
+    except KeyError as error:  # docs/decisions/0020
+        raise UnfitEnvironment(
+            f"this version of Ray does not load beside amdsmi ({error} is missing)", "pip install 'ray[tune]<2.56'"
+        ) from None
+    if ray.is_initialized():
+        yield
+        return
+    with warnings.catch_warnings(action="ignore", category=FutureWarning):  # of its later versions
+        try:
+            _connect(address)
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            shown = f" at {address}" if address is not None else ""
+            raise UnfitEnvironment(f"no Ray cluster answers{shown}: {_first_line(error)}") from error
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _connect(address: str | None) -> None:
+    """Connect this process to a Ray cluster, or start one on this machine.
+
+    Raises:
+        UsageError: The address has another form.
+        ConnectionError: There is no cluster there.
+        RuntimeError: It has another version of Ray or of Python.
+        ValueError: The address is none.
+    """
+    import ray
+
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    if address is None:
+        ray.init(address="local", include_dashboard=False, **quiet)
+        return
+    if address != "auto":
+        host, colon, port = address.rpartition(":")
+        if not (host and colon and port.isdecimal()) or "/" in host:
+            raise UsageError(f"--address {address}: expected HOST:PORT or auto")
+        try:  # Ray itself tries for minutes
+            socket.create_connection((host, int(port)), _ANSWERS_WITHIN_S).close()
+        except (OSError, OverflowError) as error:
+            raise ConnectionError(error) from None
+    ray.init(address=address, **quiet)
+
+
+def _first_line(error: Exception) -> str:
+    return (legible(str(error)).splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,396 @@
+"""A node on another machine, as its run sees it: commands go to its agent, and its events come back.
+
+A node is lost when its agent has ended, or when nothing was heard of it for some time. Its devices fail then. Its
+attempts count as ended only when the lease of the agent is over, since they may go on until then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from ecoshare.cluster.agent_line import AgentLine
+from ecoshare.cluster.agent_messages import (
+    AgentFailed,
+    AgentMessage,
+    AskPort,
+    AttemptOver,
+    CloseNode,
+    EndSilentServer,
+    FinishNode,
+    FirstSamples,
+    JobForNode,
+    KeepOnly,
+    KnobsLeft,
+    MostTimes,
+    NodeClosed,
+    NodeFinished,
+    NodeReport,
+    PortTaken,
+    ProfileMade,
+    RunBeat,
+    SampleLines,
+    ServerReady,
+    ServiceRequests,
+)
+from ecoshare.cluster.remote_gang import RemoteGang
+from ecoshare.core.commands import Command, MeasureSetting, ProfileJob, StartJob
+from ecoshare.core.events import DeviceFailed, Event, JobExited, Profiled, Refused
+from ecoshare.devices.device_knobs import DeviceKnobs
+from ecoshare.devices.restore import Restored
+from ecoshare.lane.messages import Ended, Ready
+from ecoshare.profiling.profile import Profile
+from ecoshare.record.samples import Line
+from ecoshare.runtime.node_job import NodeJob
+from ecoshare.runtime.node_readings import AttemptReading, DeviceReading
+from ecoshare.runtime.run_node import NodeRun
+from ecoshare.values.attempt import Outcome, Usage
+from ecoshare.values.gang_part import GangPart
+
+BEAT_S = 1.0
+"""Time (s) between two beats of the run."""
+
+LEASE_S = 15.0
+"""Default time (s) without a message of the run after which an agent ends all that it has started."""
+
+_ENDS_WITHIN_S = 5.0
+"""Time (s) that an agent takes to end all that it has started, once its lease is over."""
+
+_METER_WITHIN_S = 6.0
+_FINISHES_WITHIN_S = 20.0
+_CLOSES_WITHIN_S = 60.0
+"""Longest times (s) for the first sample, for the last one, and to end all and put the devices back."""
+
+
+@dataclass(slots=True)
+class RemoteClaims:
+    """Claimed devices of all nodes; see `HeldClaims`."""
+
+    unrestored: list[Restored] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSetup:
+    """Facts about a remote node.
+
+    Attributes:
+        line: The way to its agent.
+        address: Address of the node for the other ones.
+        devices: Names of its devices in the run.
+        job: Returns a job that a command starts, by its name.
+        context_bytes: Returns the memory (bytes) outside the allocator of a process of a job class.
+        most_s: Returns the most times of a measurement; see `RunSearches.most_s`.
+        knobs: Knobs of each claimed device that can still be set, by its name in the run.
+        claims: Gets what becomes of the claimed devices.
+        made: Profiles that the run has made, by class; new ones are added.
+        notes: Notes for the user; new ones are added.
+        timeout_s: Time (s) without a message of the agent after which the node counts as lost.
+        lease_s: Time (s) without a message of the run after which the agent ends all that it has started.
+        recorded_end: Returns the exit record of an attempt of a job; None without one.
+    """
+
+    line: AgentLine
+    address: str
+    devices: Sequence[str]
+    job: Callable[[str], NodeJob]
+    context_bytes: Callable[[str], int]
+    most_s: Callable[[MeasureSetting], dict[str, float] | None]
+    knobs: MutableMapping[str, DeviceKnobs]
+    claims: RemoteClaims
+    made: MutableMapping[str, Profile]
+    notes: list[str]
+    timeout_s: float
+    lease_s: float
+    recorded_end: Callable[[str, int], Ended | None]
+
+
+@dataclass(slots=True)
+class _Live:
+    """Attempt that the agent was asked to start, and that has no reported end; `gang` has more ranks elsewhere."""
+
+    attempt: int
+    command: int
+    gang: RemoteGang | None = None
+    reading: AttemptReading | None = None
+
+
+class RemoteNode:
+    """A node on another machine.
+
+    Attributes:
+        lost: Reason why the node is lost, one line; empty while it is not.
+        ready: Start message of the server of its lanes; None before it has loaded torch.
+        live: Attempts in progress, by job.
+    """
+
+    def __init__(
+        self,
+        setup: NodeSetup,
+        run: NodeRun,
+        hear_sample: Callable[[Line], None],
+        owners: MutableMapping[str, RemoteNode | RemoteGang],
+    ) -> None:
+        """A node that has been opened.
+
+        Args:
+            setup: Facts about the node.
+            run: The run.
+            hear_sample: Gets each line of the samples.
+            owners: Node or gang of each job in progress, of all nodes. Jobs of this one are added and taken out.
+        """
+        self._owners = owners
+        self._setup, self._run, self._hear_sample = setup, run, hear_sample
+        self.lost = ""
+        self.ready: Ready | None = None
+        self.live: dict[str, _Live] = {}
+        self._devices: Mapping[str, DeviceReading] = {}
+        self._profiling: set[int] = set()
+        self._asks_port: dict[int, RemoteGang] = {}  # by the ID of the command that starts the gang
+        self._heard_s = self._sent_s = time.monotonic()
+        self._is_heard = self._is_closing = False
+        self._sampled, self._finished, self._closed = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    # Life
+
+    async def keep(self) -> None:
+        """Hear the agent, and send it a beat now and then, until the node is lost. A silent node becomes lost."""
+        self._heard_s, self._is_heard = time.monotonic(), True
+        self._setup.line.hear(self._hear, self._lose)
+        while not self.lost:
+            silent_s = time.monotonic() - self._heard_s
+            if silent_s > self._setup.timeout_s:
+                self._lose(f"nothing was heard of it for {silent_s:.0f} s")
+                return
+            self._send(RunBeat(self._run.stopping(), self._run.live_jobs()))
+            await asyncio.sleep(BEAT_S)
+
+    async def first_samples(self) -> None:
+        """See `RunNode`."""
+        await _within(self._sampled, _METER_WITHIN_S)
+
+    async def finish(self) -> None:
+        """See `RunNode`."""
+        self._is_closing = True
+        self._send(FinishNode())
+        await _within(self._finished, _FINISHES_WITHIN_S)
+
+    async def close(self) -> None:
+        """See `RunNode`."""
+        self._is_closing = True
+        self._send(CloseNode())
+        if self._is_heard and not self.lost:
+            await _within(self._closed, _CLOSES_WITHIN_S)
+        await asyncio.to_thread(self._setup.line.close)
+
+    def end_silent_server(self) -> None:
+        """See `RunNode`."""
+        self._send(EndSilentServer())
+
+    def keep_only(self, names: Collection[str]) -> None:
+        """See `RunNode`."""
+        self._send(KeepOnly(tuple(sorted(names))))
+
+    # Readings
+
+    @property
+    def is_measuring(self) -> bool:
+        """See `RunNode`."""
+        return bool(self._profiling)
+
+    def attempt(self, name: str) -> AttemptReading | None:
+        """Last reading of a job in progress; None before the first, and after its end."""
+        return self.live[name].reading if name in self.live else None
+
+    def device(self, name: str) -> DeviceReading:
+        """Last reading of a device."""
+        found = self._devices.get(name, DeviceReading((), "", {}))
+        return replace(found, failed=self._why_lost()) if self.lost else found
+
+    # Commands
+
+    @property
+    def name(self) -> str:
+        """Name of the node in the run."""
+        return self._setup.line.name
+
+    @property
+    def address(self) -> str:
+        """Address of the node for the other ones."""
+        return self._setup.address
+
+    def ask_port(self, command: int, gang: RemoteGang) -> None:
+        """See `GangNode`."""
+        if self.lost:
+            gang.head_lost(self._why_lost())
+            return
+        self._asks_port[command] = gang
+        self._send(AskPort(command))
+
+    def carry_out(self, command: Command) -> None:
+        """Pass a command on to the agent."""
+        match command:
+            case StartJob(job=job):
+                self._owners[job] = self
+                self.start(command)
+                return
+            case ProfileJob(id):
+                self._profiling.add(id)
+            case MeasureSetting():
+                self._send(MostTimes(command.id, self._setup.most_s(command)))
+        self._send(command)
+
+    def start(self, command: StartJob, part: GangPart | None = None, gang: RemoteGang | None = None) -> None:
+        """Start a job, or the ranks of a gang that run here; see `GangNode`."""
+        self.live[command.job] = _Live(command.attempt, command.id, gang)
+        if self.lost:  # the core does not know it yet, and the job was never started
+            self._end_lost(command.job)
+            return
+        job = self._setup.job(command.job)
+        if part is not None:
+            job = replace(job, ranks=len(command.lanes), part=part)
+        self._send(JobForNode(job, self._setup.context_bytes(job.spec.job_class)))
+        self._send(command)
+
+    def _send(self, message: AgentMessage) -> None:
+        if not self.lost:
+            self._setup.line.send(message)
+            self._sent_s = time.monotonic()
+
+    # Messages
+
+    def _hear(self, message: AgentMessage) -> None:
+        if self.lost:
+            return
+        self._heard_s = time.monotonic()
+        match message:
+            case NodeReport():
+                self._look(message)
+            case ServerReady(ready):
+                self.ready = ready
+            case SampleLines(lines):
+                for line in lines:
+                    self._hear_sample(line)
+            case FirstSamples():
+                self._sampled.set()
+            case ServiceRequests(service, attempt, found):
+                self._run.hear_requests(service, attempt, found)
+            case PortTaken(command, port):
+                self._asks_port.pop(command).port_taken(port)
+            case AttemptOver(job, attempt):
+                if self._has_first_rank(job):
+                    self._run.attempt_over(job, attempt)
+            case ProfileMade(profile):
+                self._setup.made[profile.job_class] = profile
+            case NodeFinished():
+                self._finished.set()
+            case KnobsLeft(device, knobs):
+                self._setup.knobs[device] = knobs
+            case NodeClosed(unrestored, notes):
+                self._setup.claims.unrestored.extend(unrestored)
+                self._setup.claims.notes.extend(notes)
+                self._closed.set()
+            case AgentFailed(error):
+                self._lose(error)
+            case _ if isinstance(message, Event):
+                self._tell(message)
+            case _:
+                self._lose(f"its agent sends {type(message).__name__}")
+
+    def _look(self, report: NodeReport) -> None:
+        self._devices = report.devices
+        for name, reading in report.attempts.items():
+            if name in self.live:
+                self.live[name].reading = reading
+        self._setup.notes.extend(note for note in report.notes if note not in self._setup.notes)
+
+    def _tell(self, event: Event) -> None:
+        gang = self._gang_of(event)
+        match event:
+            case JobExited(job=job):
+                self._forget(job)
+            case Refused(command=command):
+                if (asked := self._asks_port.pop(command, None)) is not None:
+                    asked.has_no_port(event.error)
+                    return
+                for job in [name for name, own in self.live.items() if own.command == command]:
+                    self._forget(job)
+            case Profiled(command=command):
+                self._profiling.discard(command)
+        if gang is not None:
+            gang.told(self, event)
+        else:
+            self._run.tell(lambda at_s: replace(event, at_s=at_s))
+
+    def _gang_of(self, event: Event) -> RemoteGang | None:
+        """Gang that an event is about: by its job, or by the command that it answers."""
+        own = self.live.get(getattr(event, "job", ""))
+        if own is not None:
+            return own.gang
+        command = getattr(event, "command", None)
+        gangs = {id(each.gang): each.gang for each in self.live.values() if each.gang is not None}
+        return next((gang for gang in gangs.values() if gang.has_asked(command)), None)
+
+    def _has_first_rank(self, job: str) -> bool:
+        """Whether a job runs here alone, or a gang has its rank 0 here."""
+        own = self.live.get(job)
+        return own is None or own.gang is None or own.gang.is_head(self)
+
+    def _forget(self, job: str) -> None:
+        own = self.live.pop(job, None)
+        if own is not None and own.gang is None:
+            del self._owners[job]
+
+    # Loss
+
+    def _why_lost(self) -> str:
+        return f"the node {self._setup.line.name} is lost: {self.lost}"
+
+    def _lose(self, reason: str) -> None:
+        """Take note that the node is lost."""
+        if self.lost:
+            return
+        self.lost = reason
+        for waited in (self._sampled, self._finished, self._closed):
+            waited.set()
+        self._profiling.clear()
+        for gang in self._asks_port.values():
+            gang.head_lost(self._why_lost())
+        self._asks_port.clear()
+        if not self._is_closing:
+            if any(device in self._setup.knobs for device in self._setup.devices):
+                words = "its guard puts clocks and power back; `ecoshare restore` there tells whether any are left"
+                self._setup.notes.append(f"the node {self.name} was lost: {words}")
+            for device in self._setup.devices:
+                self._run.tell(partial(DeviceFailed, device=device, reason=self._why_lost()))
+            self._run.begin(self._outlive())
+
+    async def _outlive(self) -> None:
+        """Wait until the jobs of the lost node have surely ended, and tell their ends: as their records say, if any."""
+        over_s = self._sent_s + self._setup.lease_s + _ENDS_WITHIN_S
+        await asyncio.sleep(max(0.0, over_s - time.monotonic()))
+        for name in list(self.live):
+            self._end_lost(name)
+
+    def _end_lost(self, name: str) -> None:
+        """Tell the end of an attempt that does not run on the lost node any more."""
+        own, recorded = self.live[name], None
+        if self._has_first_rank(name):
+            self._run.attempt_over(name, own.attempt)
+            recorded = self._setup.recorded_end(name, own.attempt)
+        if recorded is not None and (outcome := Outcome(recorded.outcome)).is_the_end:  # it ended unheard
+            code, reason, usage = recorded.exit_code, recorded.reason, Usage(**recorded.usage)
+        else:
+            outcome, code, reason = Outcome.DEVICE_FAILED, None, self._why_lost()
+            usage = own.reading.usage if own.reading is not None else Usage()
+        self._tell(JobExited(0.0, name, own.attempt, outcome, code, reason, usage))
+
+
+async def _within(event: asyncio.Event, most_s: float) -> None:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(most_s):
+            await event.wait()

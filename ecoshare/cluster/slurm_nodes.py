@@ -1,0 +1,71 @@
+"""Nodes of a Slurm allocation for a run: a step of Slurm starts an agent on each, and carries its lines.
+
+::
+
+    run, in the allocation ──► srun ──► slurmstepd on the node ──► agent
+                               pipes    Slurm
+
+Nothing else is started. A step takes some tenths of a second, and a line some tenths of a millisecond. When `srun` or
+the run dies, Slurm ends the step, and the guard of the node ends all that the agent has started.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping
+from functools import partial
+
+from ecoshare.cluster.node_cluster import NodeCluster, held
+from ecoshare.cluster.nodes_request import NodesRequest
+from ecoshare.cluster.process_link import ProcessLink, agent_command
+from ecoshare.cluster.slurm_command import asked
+from ecoshare.common.plural import counted
+from ecoshare.errors import UnfitEnvironment
+
+
+@contextlib.contextmanager
+def on_slurm(request: NodesRequest) -> Iterator[NodeCluster]:
+    """Context manager: hold nodes of the Slurm allocation that this process runs in.
+
+    Raises:
+        UnfitEnvironment: This process is in no allocation, or the allocation has too few nodes.
+        UsageError: A device does not exist there.
+    """
+    job = os.environ.get("SLURM_JOB_ID")
+    if job is None:
+        raise UnfitEnvironment(
+            "--on slurm runs in an allocation, and this process is in none",
+            "`ecoshare slurm submit` asks for one; or run it under `salloc` or `sbatch`",
+        )
+    names = allocated_nodes(os.environ)
+    if request.nodes is not None and len(names) < request.nodes:
+        raise UnfitEnvironment(f"--nodes {request.nodes}: the allocation has {counted(len(names), 'node')}")
+    options = request.agent_options(request.gpus_per_node)
+    starts = {
+        name: partial(ProcessLink, [*step(job, name), *agent_command(name, options)]) for name in names[: request.nodes]
+    }
+    with held(starts, {name: name for name in starts}, request.timeout_s) as cluster:
+        yield cluster
+
+
+def step(job: str, node: str) -> list[str]:
+    """Beginning of a command line that runs one program on a node of an allocation, beside its other steps.
+
+    Args:
+        job: ID of the Slurm job.
+        node: Name of the node.
+    """
+    return ["srun", f"--jobid={job}", "--overlap", "--nodes=1", "--ntasks=1", f"--nodelist={node}", "--unbuffered"]
+
+
+def allocated_nodes(environment: Mapping[str, str]) -> list[str]:
+    """Names of the nodes of an allocation, by its variables.
+
+    Raises:
+        UnfitEnvironment: Slurm does not tell them.
+    """
+    said = asked(["scontrol", "show", "hostnames", environment.get("SLURM_JOB_NODELIST", "")])
+    if not (names := said.split()):
+        raise UnfitEnvironment("Slurm names no node of the allocation", "see `scontrol show job $SLURM_JOB_ID`")
+    return names

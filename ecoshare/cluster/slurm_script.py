@@ -1,0 +1,171 @@
+"""The batch script that runs a job file in an allocation of Slurm, and goes on with its run after a requeue.
+
+::
+
+    sbatch ──► allocation ──► ecoshare run jobs.yaml --on slurm
+                  limit - grace: SIGTERM to the run alone ──► jobs stop, settings are put back
+                  requeue, preemption                     ──► ecoshare run --resume RUN --on slurm
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ecoshare.cluster.nodes_request import check_counts
+from ecoshare.errors import UsageError
+from ecoshare.jobs.quantities import parse_duration_s
+
+STOP_S = 120.0
+"""Default time (s) before the limit at which jobs are asked to stop. Slurm's check of it is up to a minute late."""
+
+_LEAST_STOP_S = 60.0
+
+_KEPT = {"--share-device": False, "--no-report": False, "--json": False, "--node-timeout": True, "--control": True}
+"""Options of `ecoshare run` that go with `--resume`, and whether each has a value."""
+
+
+@dataclass(frozen=True, slots=True)
+class AllocationRequest:
+    """Allocation of Slurm, and what runs in it.
+
+    Attributes:
+        jobs: Job file.
+        nodes: Number of nodes.
+        gpus_per_node: Number of GPUs of each node; None if the jobs run on processors.
+        time_s: Time limit (s); None for that of the partition.
+        partition: Partition; None for the default of the cluster.
+        stop_s: Time (s) before the limit at which jobs are asked to stop.
+        name: Name of the Slurm job.
+        runs: Folder that gets the run folder, on a file system that all nodes share.
+        folder: Working folder.
+        options: Further options of `ecoshare run`.
+        sbatch: Further options of `sbatch`, such as `--account=lab`.
+    """
+
+    jobs: Path
+    nodes: int = 1
+    gpus_per_node: int | None = None
+    time_s: float | None = None
+    partition: str | None = None
+    stop_s: float = STOP_S
+    name: str = "ecoshare"
+    runs: Path = Path("ecoshare-runs")
+    folder: Path = Path()
+    options: Sequence[str] = ()
+    sbatch: Sequence[str] = ()
+
+
+def check(request: AllocationRequest, least_stop_s: float = _LEAST_STOP_S) -> None:
+    """Check an allocation that a user asks for.
+
+    Args:
+        request: The allocation.
+        least_stop_s: Shortest time (s) before the limit at which the jobs may be asked to stop.
+
+    Raises:
+        UsageError: A number is out of its range, or the limit leaves no time for the jobs.
+    """
+    check_counts(request.nodes, request.gpus_per_node)
+    if request.stop_s < least_stop_s:
+        why = "since Slurm looks once a minute" if least_stop_s == _LEAST_STOP_S else "the time that jobs get to stop"
+        raise UsageError(f"--stop-before {request.stop_s:g}s: expected {least_stop_s:g}s or more, {why}")
+    if request.time_s is not None and request.time_s <= request.stop_s:
+        raise UsageError(
+            f"--time {request.time_s:g}s leaves no time for the jobs, which stop {request.stop_s:g} s before it",
+            "give more time, or another --stop-before",
+        )
+
+
+def script(request: AllocationRequest) -> str:
+    """Text of the batch script.
+
+    Args:
+        request: The allocation, checked.
+    """
+    python, jobs, runs = map(shlex.quote, (sys.executable, str(request.jobs.absolute()), str(request.runs.absolute())))
+    options = shlex.join(run_options(request))
+    return f"""\
+{heading(request, f"--signal=B:TERM@{request.stop_s:.0f}")}\
+# A requeued job goes on with its run. The signal before the limit comes to this process, which becomes ecoshare.
+runs={runs}/slurm-$SLURM_JOB_ID
+if [ -e "$runs/latest/plan.json" ]; then
+    exec {python} -m ecoshare run --resume "$runs/latest" {shlex.join(resume_options(request))}
+fi
+exec {python} -m ecoshare run {jobs} --runs "$runs" {options}
+"""
+
+
+def heading(request: AllocationRequest, *more: str) -> str:
+    """First lines of a batch script, up to the options of `sbatch`, with `more` of them."""
+    directives = [
+        f"--job-name={request.name}",
+        f"--nodes={request.nodes}",
+        "--ntasks-per-node=1",
+        *([f"--gres=gpu:{request.gpus_per_node}"] if request.gpus_per_node is not None else []),
+        *([f"--time={slurm_time(request.time_s)}"] if request.time_s is not None else []),
+        *([f"--partition={request.partition}"] if request.partition is not None else []),
+        *more,
+        "--requeue",
+        "--open-mode=append",
+        f"--output={_quoted(str(request.runs.absolute()).replace('%', '%%') + '/slurm-%j.out')}",
+        f"--chdir={_quoted(str(request.folder.absolute()))}",
+        *request.sbatch,
+    ]
+    return "#!/bin/bash\n" + "".join(f"#SBATCH {each}\n" for each in directives)
+
+
+def run_options(request: AllocationRequest) -> list[str]:
+    """Options of `ecoshare run` in the allocation."""
+    device = ["--device", "cpu"] if request.gpus_per_node is None and "--device" not in request.options else []
+    return ["--on", "slurm", *device, *request.options]
+
+
+def resume_options(request: AllocationRequest) -> list[str]:
+    """Options of `ecoshare run --resume` in the allocation."""
+    return ["--on", "slurm", *_kept(request.options)]
+
+
+def _kept(options: Sequence[str]) -> list[str]:
+    """Options of a run that go with `--resume`, too; the others come from the run."""
+    found, words = list[str](), iter(options)
+    for word in words:
+        if word.partition("=")[0] in _KEPT:
+            found.append(word)
+            if "=" not in word and _KEPT[word]:
+                found.append(next(words, ""))
+    return found
+
+
+def _quoted(path: str) -> str:
+    """A path as `#SBATCH` reads it. Slurm takes no variables there, but cuts at blanks."""
+    if not any(letter in path for letter in " \t\"'\\"):
+        return path
+    escaped = path.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def slurm_time(time_s: float) -> str:
+    """A time as Slurm reads it: `D-HH:MM:SS`, in whole minutes, since Slurm counts in these."""
+    minutes = max(1, int(time_s // 60))
+    return f"{minutes // 1440}-{minutes // 60 % 24:02d}:{minutes % 60:02d}:00"
+
+
+def parse_time_s(text: str) -> float:
+    """Time (s) of a limit: `4h`, `90min`, or as Slurm writes it, `4:00:00` and `1-12:00:00`.
+
+    Raises:
+        ValueError: The text is neither.
+    """
+    if ":" not in text:
+        return parse_duration_s(text)
+    days, dash, clock = text.rpartition("-")
+    parts = clock.split(":")
+    if not (days.isdecimal() if dash else not days) or len(parts) > 3 or not all(part.isdecimal() for part in parts):
+        raise ValueError("expected a time such as 4h or 4:00:00")
+    numbers, missing = [int(part) for part in parts], [0] * (3 - len(parts))
+    hours, minutes, seconds = numbers + missing if dash else missing + numbers
+    return int(days or 0) * 86_400.0 + hours * 3_600.0 + minutes * 60.0 + seconds

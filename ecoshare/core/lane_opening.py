@@ -1,0 +1,51 @@
+"""Lanes of a run: opened at its beginning, or taken over from the segment of the log before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ecoshare.core.commands import OpenLane
+from ecoshare.core.events import RunOpened
+from ecoshare.core.placement.strategy import PlacementStrategy
+from ecoshare.core.places import CARRIED
+from ecoshare.core.records import Lane
+from ecoshare.core.run_state import RunState
+from ecoshare.core.states import LaneState
+
+
+class LaneOpening:
+    """Makes the lanes of all devices, numbered in the order of the devices."""
+
+    def __init__(
+        self, opened: RunOpened, placement: PlacementStrategy, state: RunState, next_id: Callable[[], int]
+    ) -> None:
+        """No lane is made yet.
+
+        Args:
+            opened: Opening of the run or segment.
+            placement: Placement strategy of the run.
+            state: State of the run.
+            next_id: Function that returns the id of the next command.
+        """
+        self._opened, self._placement, self._state, self._next_id = opened, placement, state, next_id
+
+    def open_all(self) -> list[OpenLane]:
+        """Commands that open the lanes."""
+        return [self._open(lane) for lane in self._made(self._next_id)]
+
+    def keep_all(self) -> None:
+        """Take over lanes that are open."""
+        for lane in self._made(lambda: 0):
+            self._placement.lane_index.add(lane)
+            lane.move(LaneState.OPEN, self._opened.at_s, CARRIED)
+            self._placement.lane_index.opened(lane)
+
+    def _open(self, lane: Lane) -> OpenLane:
+        self._state.opening[lane.command] = lane
+        self._placement.lane_index.add(lane)
+        return OpenLane(lane.command, lane.number, lane.device.name, lane.device.memory_bytes)
+
+    def _made(self, command: Callable[[], int]) -> list[Lane]:
+        config = self._opened.config
+        places = self._placement.policy.places or config.places_per_lane
+        return [Lane(number, device, places, command=command()) for number, device in self._opened.lanes.items()]

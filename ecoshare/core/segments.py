@@ -1,0 +1,169 @@
+"""Segments: a fresh scheduler takes over the jobs of a run that stays open, at a calm moment.
+
+::
+
+    core.segment  ──► Segment, or None while a command has no answer, a job starts, stops or is parked, a sweep is open
+    RunOpened(segment) ──► lanes OPEN as they are ──► jobs RUNNING where they run ──► waiting jobs in the queue
+
+Times that the policy goes by, such as arrivals and attained service, go on. Rounds, groups and levels are decided anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import fields
+from operator import attrgetter
+from typing import Any, TypeVar
+
+from ecoshare.core.commands import Command, DropJob, KillJob, ProfileJob, SetShares, WakeAt
+from ecoshare.core.events import Event, JobArrived, JobExited
+from ecoshare.core.placement.caching import Caching
+from ecoshare.core.placement.strategy import PlacementStrategy
+from ecoshare.core.places import Places
+from ecoshare.core.power_budget import PowerBudget
+from ecoshare.core.records import Job
+from ecoshare.core.run_state import RunState
+from ecoshare.core.setting_selection import SettingSelector
+from ecoshare.core.states import JobState, LaneState
+from ecoshare.core.sweeps import Sweeps
+from ecoshare.core.user_requests import UserRequests
+from ecoshare.values.power_response import KnownResponse
+from ecoshare.values.segment import CarriedJob, Segment
+from ecoshare.values.setting import KnownSetting
+
+_Packed = TypeVar("_Packed", KnownSetting, KnownResponse)
+
+_CALM = (JobState.QUEUED, JobState.HELD, JobState.RUNNING)
+_NO_ANSWER = (DropJob, KillJob, SetShares, WakeAt)
+"""Commands that a segment need not wait for. A job that is killed stops, and so the moment is not calm anyway."""
+
+_OWN = {"lanes", "held"}
+_KEPT = tuple(each.name for each in fields(CarriedJob) if each.name not in _OWN)
+
+
+class Unanswered:
+    """Commands that the driver has not answered."""
+
+    def __init__(self) -> None:
+        """No command was given."""
+        self._commands: dict[int, Command] = {}
+
+    def __bool__(self) -> bool:
+        """Whether any command has no answer."""
+        return bool(self._commands)
+
+    def heard(self, event: Event) -> None:
+        """Note the answer that an event is, if it is one."""
+        if isinstance(event, JobArrived):
+            self._commands.pop(event.answers, None)
+        elif isinstance(event, JobExited):  # about an attempt that has ended, only a window is still answered
+            about = [number for number, each in self._commands.items() if getattr(each, "job", None) == event.job]
+            for number in about:
+                if not isinstance(self._commands[number], ProfileJob):
+                    del self._commands[number]
+        else:
+            self._commands.pop(getattr(event, "command", 0), None)
+
+    def gave(self, commands: Sequence[Command]) -> None:
+        """Note commands that were given."""
+        self._commands.update({each.id: each for each in commands if not isinstance(each, _NO_ANSWER)})
+
+
+class Segments:
+    """Facts that a run takes over from one segment of its log to the next.
+
+    Attributes:
+        unanswered: Commands without an answer.
+    """
+
+    def __init__(
+        self,
+        placement: PlacementStrategy,
+        places: Places,
+        caching: Caching,
+        settings: SettingSelector | PowerBudget,
+        requests: UserRequests,
+        sweeps: Sweeps,
+        state: RunState,
+    ) -> None:
+        """Segment that has just begun."""
+        self._placement, self._places, self._caching, self._settings = placement, places, caching, settings
+        self._requests, self._sweeps, self._state = requests, sweeps, state
+        self.unanswered = Unanswered()
+
+    def present(self, commands: int) -> Segment | None:
+        """Facts that another segment would take over now; None if the moment is not calm, or a lane has failed.
+
+        Args:
+            commands: Id of the last command.
+        """
+        if self.unanswered or self._state.is_ending or self._state.draining or not self._sweeps.are_over:
+            return None
+        if any(lane.state is not LaneState.OPEN for lane in self._placement.lane_index.lanes.values()):
+            return None
+        jobs = [job for job in self._state.jobs.values() if not job.state.ended]
+        if not all(job.state in _CALM for job in jobs):
+            return None
+        settings = self._settings
+        return Segment(
+            jobs=tuple(map(_carried, sorted(jobs, key=attrgetter("number")))),
+            settings=tuple(sorted(settings.in_force.items())),
+            limits_w=settings.shown_w if isinstance(settings, PowerBudget) else (),
+            emptied=self._caching.emptied,
+            commands=commands,
+        )
+
+    def known(self, classes: Collection[str]) -> dict[str, Any]:
+        """Fields of the next `RunOpened` with what is known of packings of these classes, from this run and earlier."""
+        settings, groups = self._settings, self._placement.groups
+        return {
+            "known_settings": _about(classes, settings.known.values()) if isinstance(settings, SettingSelector) else (),
+            "known_responses": _about(classes, settings.responses) if isinstance(settings, PowerBudget) else (),
+            "colocations": tuple(each for each in groups.seen if all(name in classes for name in each.classes))
+            if groups
+            else (),
+        }
+
+    def go_on(self, segment: Segment, next_number: Callable[[], int], at_s: float) -> list[Job]:
+        """Take over jobs, settings and caches. The lanes are open by now.
+
+        Args:
+            segment: Facts that are taken over.
+            next_number: Returns the number of the next job in the order of arrival.
+            at_s: Present time (s).
+
+        Returns:
+            The jobs that run.
+        """
+        self._caching.go_on(segment.emptied)
+        self._settings.go_on(segment)
+        running = []
+        for each in segment.jobs:
+            job = _revived(each, next_number())
+            self._state.jobs[each.spec.name] = job
+            self._state.arrived(each.spec)
+            self._placement.arrived(job)
+            if each.held:
+                self._requests.keep_held(job, at_s)
+                continue
+            self._placement.waits(job, at_s)
+            if each.lanes:
+                lanes = self._placement.lane_index.lanes
+                self._places.keep(job, tuple(lanes[number] for number in each.lanes), at_s)
+                running.append(job)
+        return running
+
+
+def _about(classes: Collection[str], found: Iterable[_Packed]) -> tuple[_Packed, ...]:
+    """Those of which the packing has classes of these alone."""
+    return tuple(each for each in found if all(name in classes for lane in each.packing for name in lane))
+
+
+def _carried(job: Job) -> CarriedJob:
+    kept = {name: getattr(job, name) for name in _KEPT}
+    return CarriedJob(**kept, lanes=tuple(lane.number for lane in job.lanes), held=job.state is JobState.HELD)
+
+
+def _revived(carried: CarriedJob, number: int) -> Job:
+    """Record of a job from the segment before, which waits for a place."""
+    return Job(number=number, **{name: getattr(carried, name) for name in _KEPT})

@@ -1,0 +1,133 @@
+"""Turnover of the log of a run that stays open: a new segment begins, and what has ended is forgotten.
+
+::
+
+    log is long, nothing is on its way ──► RunOpened(segment) ──► core begins anew, log goes on in a new file
+                                                             ──► each part keeps what it has of jobs that go on
+    jobs that ended ──► their iterations are learned from the old file, beside the run
+
+Jobs, their processes and the tables of their lanes do not notice. See `values/segment.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol
+
+from ecoshare.core.events import RunOpened
+from ecoshare.core.scheduler import Scheduler
+from ecoshare.errors import EcoshareError
+from ecoshare.profiling.profile_store import ProfileStore
+from ecoshare.record import event_log
+from ecoshare.record.event_log import EventLog
+from ecoshare.record.run_history import RunHistory
+from ecoshare.runtime.class_knowledge import demand, solo
+from ecoshare.runtime.iteration_learning import teach
+from ecoshare.runtime.job_arrivals import Arrivals
+from ecoshare.runtime.plan import Plan
+from ecoshare.runtime.planned_job import PlannedJob
+from ecoshare.runtime.profiler import Profiler
+from ecoshare.values.job_spec import JobSpec
+
+DAY_S = 86_400.0
+"""Age (s) of a segment from which the next calm moment begins another one, if a job has ended in it."""
+
+SEGMENT_BYTES = 2 << 20
+"""Size (bytes) of a segment from which the next calm moment begins another one: some hundred jobs."""
+
+
+class Keeper(Protocol):
+    """Part of a run that knows single jobs."""
+
+    def keep_only(self, names: Collection[str]) -> None:
+        """Forget all jobs and sweeps but these, which have not ended."""
+        ...
+
+
+class LogTurnover:
+    """Begins segments of the log.
+
+    Attributes:
+        count: Number of segments that were begun.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        log: EventLog,
+        core: Scheduler,
+        jobs: dict[str, PlannedJob],
+        arrivals: Arrivals,
+        profiler: Profiler,
+        keepers: Sequence[Keeper | None],
+    ) -> None:
+        """Nothing is begun yet.
+
+        Args:
+            plan: Plan of the run.
+            log: Event log of the run.
+            core: Scheduler of the run.
+            jobs: Jobs of the run, by name. Those that have ended are taken out.
+            arrivals: Arrivals of jobs.
+            profiler: Profiles that the run has made.
+            keepers: Parts that forget jobs that have ended, as far as the run has them.
+        """
+        self.count, self._began_s = 0, 0.0
+        self._plan, self._log, self._core, self._jobs = plan, log, core, jobs
+        self._arrivals, self._profiler = arrivals, profiler
+        self._keepers = [each for each in keepers if each is not None]
+
+    def opening(self, at_s: float) -> RunOpened | None:
+        """Event that begins a segment now; None if the log is short, or if the moment is not calm."""
+        is_old = at_s - self._began_s >= DAY_S and self._core.live_jobs < len(self._core.jobs)
+        is_due = is_old or self._log.grown_bytes >= SEGMENT_BYTES
+        if not is_due or (segment := self._core.segment) is None:
+            return None
+        self._began_s = at_s
+        coming = self._arrivals.names_to_come
+        for name in self._jobs.keys() & coming:
+            self._jobs[name] = replace(self._jobs[name], spec=self._measured(self._jobs[name].spec))
+        carried = tuple(replace(each, spec=self._measured(each.spec)) for each in segment.jobs)
+        classes = {each.spec.job_class for each in carried}
+        classes.update(job.spec.job_class for name, job in self._jobs.items() if name in coming)
+        opening = {**self._plan.opening(), **self._core.known(classes)}
+        return RunOpened(at_s=at_s, **opening, segment=replace(segment, jobs=carried))
+
+    def _measured(self, spec: JobSpec) -> JobSpec:
+        """Description of a job, with what this run has measured of its class."""
+        made = self._profiler.made.get(spec.job_class)
+        if made is None or spec.profiled:
+            return spec
+        sizes = spec.service.batch_sizes if spec.service is not None else ()
+        device = next(each for each in self._plan.devices if each.name == made.machine.device)
+        speed = dict(self._plan.speeds.get(device.name, ())).get(spec.job_class, 1.0)
+        alone = solo(made, sizes).on_typical_device(speed)
+        return replace(spec, memory=demand(made), solo=alone, profiled=made.is_whole)
+
+    def begun(self) -> list[PlannedJob]:
+        """Forget the jobs that have ended, after the core has begun the segment; return them."""
+        self.count += 1
+        left = {*self._core.jobs, *self._arrivals.names_to_come}
+        ended = [job for name, job in self._jobs.items() if name not in left]
+        for job in ended:
+            del self._jobs[job.spec.name]
+        for each in self._keepers:
+            each.keep_only(left)
+        return ended
+
+    async def learn(self, ended: Sequence[PlannedJob]) -> None:
+        """Keep the iterations of jobs that have ended for later plans, as the end of a run does."""
+        if self._plan.profiles is None or (before := self._log.before) is None:
+            return
+        self._profiler.notes += await asyncio.to_thread(_taught, ended, before, ProfileStore(self._plan.profiles))
+
+
+def _taught(ended: Sequence[PlannedJob], segment: Path, store: ProfileStore) -> list[str]:
+    try:
+        history = RunHistory(event_log.read(segment, last=True))
+    except EcoshareError as error:
+        return [f"the iterations of completed jobs are not kept: {error}"]
+    return teach(ended, history.jobs, segment.parent.name, store)

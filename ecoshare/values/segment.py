@@ -1,0 +1,76 @@
+"""Segment of the log of a run that stays open: where it begins anew while jobs go on.
+
+::
+
+    events-1.jsonl   RunOpened ─── jobs come, run and end ─── calm ▏
+    events.jsonl                                                   ▏ RunOpened(segment) ─── the same jobs go on
+
+A log would grow for ever, and so would the scheduler, which keeps each job. So a fresh scheduler takes over at a calm
+moment. It knows what a `Segment` says, and nothing of the jobs that have ended.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ecoshare.values.attempt import Usage
+from ecoshare.values.class_profile import MemoryDemand
+from ecoshare.values.job_spec import JobSpec
+from ecoshare.values.setting import Setting
+
+
+@dataclass(frozen=True, slots=True)
+class CarriedJob:
+    """A job that goes on in another segment. Fields have the meaning of those of `core.records.Job`.
+
+    Attributes:
+        spec: Description of the job, with what has been measured of its class since it came.
+        lanes: Numbers of the lanes in which it runs; empty if it waits or is held.
+        held: Whether the user holds it.
+        fused: Whether its attempt shares a process with other jobs.
+    """
+
+    spec: JobSpec
+    arrival_s: float
+    lanes: tuple[int, ...] = ()
+    held: bool = False
+    fused: bool = False
+    attempt: int = 0
+    demand: MemoryDemand = field(default_factory=lambda: MemoryDemand(0))
+    cap_bytes: int = 0
+    whole_device: bool = False
+    least_bytes: int = 0
+    failures: int = 0
+    false_starts: int = 0
+    losses: int = 0
+    deaths: int = 0
+    passed: int = 0
+    usage: Usage = field(default_factory=Usage)
+    earlier_s: float = 0.0
+    earlier_iterations: int = 0
+    first_start_s: float | None = None
+    told_s: float = 0.0
+    measured_longest_s: float | None = None
+    boundary_s: float | None = None
+    level: int = 0
+    level_s: float = 0.0
+    forgiven_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Facts that a segment takes over from the one before.
+
+    Attributes:
+        jobs: Jobs that have not ended, in the order of their arrival.
+        settings: Setting in force on each device that is not at its default setting, by the name of the device.
+        limits_w: Power limits (W) that devices were asked for and show, as (device, asked, shown).
+        emptied: Names of the devices where waiting jobs empty their caches.
+        commands: Id of the last command before. Ids go on from there: slots of lanes are marked with them.
+    """
+
+    jobs: tuple[CarriedJob, ...] = ()
+    settings: tuple[tuple[str, Setting], ...] = ()
+    limits_w: tuple[tuple[str, float, float], ...] = ()
+    emptied: tuple[str, ...] = ()
+    commands: int = 0

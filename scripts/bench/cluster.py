@@ -1,0 +1,165 @@
+"""Runs on several nodes: how fast a decision reaches another machine, and how soon the first job runs.
+
+::
+
+    start   two agents over pipes, many short jobs: StartJob in the log ──► Done (the process exists)
+            against the same jobs on two partitions of one machine
+    first   `ecoshare run --on ray`: the command ──► first process of a job
+            against the same by hand: ray.init, one actor, torch loaded in a process of it
+    scale   64 nodes of light agents and 2,000 jobs: cost of the run's process (scripts/bench/cluster_scale.py)
+    kills   SIGKILL of raylets, actors, agents and the run on a real Ray of three nodes
+            (scripts/bench/cluster_kills.py)
+
+All nodes are this machine, so the network has no part in it. `--quick` leaves the kills out, since jobs of a lost node
+wait 20 s; `--quick --only kills` kills each process once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from ecoshare.core.commands import StartJob
+from ecoshare.core.events import Done, RunOpened
+from ecoshare.record import event_log
+from scripts.bench.benchmarking import ROOT, Figure, Options, keep_to, run_benchmark, say
+from scripts.bench.cluster_kills import KILLS, kills
+from scripts.bench.cluster_kills import QUICK as QUICK_KILLS
+from scripts.bench.cluster_scale import QUICK_SIZE, SIZE, scale
+from tests.cluster.agents import run_on
+
+PARTS = ("start", "first", "scale", "kills")
+JOBS, QUICK_JOBS = 200, 20
+RUNS = 5
+
+_BY_HAND = """
+import subprocess, sys, time
+import ray
+ray.init(address="local", log_to_driver=False, include_dashboard=False)
+@ray.remote(num_cpus=0)
+class Actor:
+    def load(self):
+        subprocess.run([sys.executable, "-c", "import torch"], check=True)
+ray.get(Actor.remote().load.remote())
+print(time.time(), flush=True)
+"""
+
+
+class ClusterOptions(Options):
+    """Options of the benchmark.
+
+    Attributes:
+        only: The part to measure; empty for all.
+        kills: Number of kills of each process; 0 for the default.
+        seed: Number of the first round of kills.
+        clusters: Number of clusters beside each other for the kills.
+        minutes: Time (min) after which no round of kills begins.
+    """
+
+    only: str
+    kills: int
+    seed: int
+    clusters: int
+    minutes: float
+
+
+def start(folder: Path, count: int) -> list[Figure]:
+    """Time from the decision to start a job to its process, on agents and on one machine."""
+    (folder / "short.py").write_text("")
+    jobs = [{"name": f"j{number}", "script": str(folder / "short.py")} for number in range(count)]
+    away_s = _starts(run_on(folder, jobs).folder.events)
+    words = ["run", "jobs.yaml", "--device", "cpu/2", "--policy", "fair", "--no-profiles", "--no-report"]
+    subprocess.run([sys.executable, "-m", "ecoshare", *words], cwd=folder, capture_output=True, check=True)
+    here_s = _starts(folder / "ecoshare-runs" / "latest" / "events.jsonl")
+    note = f"medians of {len(away_s)} starts; the tenth of them that waited longest, for torch, is left out"
+    return [
+        Figure("decision to process on another node, median", statistics.median(away_s) * 1e3, "ms", "<= 20", note),
+        Figure("decision to process on one machine, median", statistics.median(here_s) * 1e3, "ms"),
+        Figure("on another node / on one machine", statistics.median(away_s) / statistics.median(here_s), ""),
+    ]
+
+
+def _starts(log: Path) -> list[float]:
+    """Times (s) of the starts of a run, without the longest tenth."""
+    times_s, started = list[float](), dict[int, float]()
+    for event, commands, _ in event_log.steps(event_log.read(log)):
+        if isinstance(event, Done) and event.command in started:
+            times_s.append(event.at_s - started.pop(event.command))
+        started |= {each.id: event.at_s for each in commands if isinstance(each, StartJob)}
+    return sorted(times_s)[: -len(times_s) // 10]
+
+
+def first(folder: Path, count: int) -> list[Figure]:
+    """Time from the command to the first process of a job on Ray, against the same by hand."""
+    (folder / "short.py").write_text("")
+    (folder / "jobs.yaml").write_text(json.dumps({"version": 1, "jobs": [{"name": "a", "script": "short.py"}]}))
+    ratios, ours_s, hands_s = list[float](), list[float](), list[float]()
+    for number in range(count):
+        hands_s.append(_by_hand())
+        ours_s.append(_first(folder))
+        ratios.append(ours_s[-1] / hands_s[-1])
+        say(f"{number + 1} of {count}: {ours_s[-1]:.1f} s, by hand {hands_s[-1]:.1f} s")
+    note = f"medians {statistics.median(ours_s):.1f} s and {statistics.median(hands_s):.1f} s of {count} pairs"
+    return [Figure("command to first job on Ray / the same by hand", statistics.median(ratios), "", "<= 1.5", note)]
+
+
+def _by_hand() -> float:
+    began_s = time.time()
+    done = subprocess.run([sys.executable, "-c", _BY_HAND], capture_output=True, text=True, check=True)
+    return float(done.stdout.split()[-1]) - began_s
+
+
+def _first(folder: Path) -> float:
+    began_s = time.time()
+    words = ["run", "jobs.yaml", "--on", "ray", "--device", "cpu", "--no-profiles", "--no-report"]
+    subprocess.run([sys.executable, "-m", "ecoshare", *words], cwd=folder, capture_output=True, check=True)
+    run = folder / "ecoshare-runs" / "latest"
+    opened_unix_s = json.loads((run / "environment.json").read_text())["opened_unix_s"]
+    entries = list(event_log.read(run / "events.jsonl"))
+    assert isinstance(entries[0], RunOpened)
+    [begun] = [each.id for each in entries if isinstance(each, StartJob)]
+    at_s = next(each.at_s for each in entries if isinstance(each, Done) and each.command == begun)
+    return float(opened_unix_s + at_s - began_s)
+
+
+def measure(options: ClusterOptions) -> list[Figure]:
+    """All figures."""
+    found: list[Figure] = []
+    os.environ["PYTHONPATH"] = str(ROOT)
+    for part in PARTS:
+        if part != (options.only or part) or (part == "kills" and options.quick and not options.only):
+            continue
+        with tempfile.TemporaryDirectory(prefix=f"bench-cluster-{part}-") as name:
+            keep_to(Path(name))
+            match part:
+                case "start":
+                    found += start(Path(name), QUICK_JOBS if options.quick else JOBS)
+                case "first":
+                    found += first(Path(name), 1 if options.quick else RUNS)
+                case "scale":
+                    found += scale(Path(name), *(QUICK_SIZE if options.quick else SIZE))
+                case "kills":
+                    count = options.kills or (QUICK_KILLS if options.quick else KILLS)
+                    found += kills(Path(name), count, options.seed, options.clusters, 60.0 * options.minutes)
+    return found
+
+
+def _options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--only", choices=PARTS, default="", help="measure this part alone")
+    parser.add_argument("--kills", type=int, default=0, help=f"number of kills of each process [{KILLS}]")
+    parser.add_argument("--seed", type=int, default=0, help="number of the first round of kills [0]")
+    parser.add_argument("--clusters", type=int, default=1, help="clusters beside each other for the kills [1]")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="no round of kills begins later [no limit]")
+
+
+def main() -> None:
+    """Run it from the command line."""
+    run_benchmark("cluster", __doc__, measure, ClusterOptions, _options)

@@ -1,0 +1,261 @@
+"""Light stand-ins for agents of nodes, many in one process: they speak the protocol, and their jobs are a clock.
+
+A light agent has one GPU that does not exist. It answers each message at once, as `cluster/node_agent.py` does: it
+opens lanes and starts jobs. It reports their progress once a second, the state of the node twice a second, and a sample
+once a second, keeps its lease, and writes the exit record of each job. Jobs of a lane share its time in equal parts.
+The first argument of a job is the number of its iterations, of a tenth of a second each.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from queue import Empty, SimpleQueue
+
+import ecoshare
+from ecoshare.cluster.agent_messages import (
+    PATIENT,
+    PROTOCOL,
+    AgentFailed,
+    AgentMessage,
+    AttemptOver,
+    CloseNode,
+    FinishNode,
+    FirstSamples,
+    JobForNode,
+    KeepOnly,
+    NodeClosed,
+    NodeFinished,
+    NodeFound,
+    NodeOpened,
+    NodeReport,
+    OpenNode,
+    RunBeat,
+    SampleLines,
+    ServerReady,
+    decoded,
+    encoded,
+)
+from ecoshare.cluster.line_batch import batch
+from ecoshare.core.commands import KillJob, OpenLane, SetCaching, SetShares, StartJob
+from ecoshare.core.events import Done, IterationsDone, JobExited
+from ecoshare.devices.power_model import PowerModel
+from ecoshare.lane import exit_records
+from ecoshare.lane.messages import Ended, Ready
+from ecoshare.lane.table_layout import WAIT_BOUNDS_S
+from ecoshare.record.run_folder import RunFolder
+from ecoshare.record.samples import AttemptProgress, Sample, Session, attempt_key
+from ecoshare.runtime.node_claims import ClaimReport
+from ecoshare.runtime.node_readings import AttemptReading, DeviceReading, LaneReading
+from ecoshare.values.attempt import Outcome, Usage
+from ecoshare.values.device import DeviceInfo
+
+ITERATION_S = 0.1
+"""Time (s) of the turn that an iteration of a job takes."""
+
+IDLE_W, BUSY_W = 100.0, 500.0
+_MODEL = PowerModel(IDLE_W, BUSY_W, 1.0, "a GPU that does not exist")
+_TICK_S, _REPORT_S, _PROGRESS_S, _SAMPLE_S = 0.05, 0.5, 1.0, 1.0
+
+
+@dataclass
+class _Attempt:
+    """Attempt of a job in progress.
+
+    Attributes:
+        iterations: Number of iterations until its end.
+        told_s: Time (s) of the last report of its progress.
+    """
+
+    job: str
+    number: int
+    lane: int
+    iterations: int
+    told_s: float
+    held_s: float = 0.0
+    span_s: float = 0.0
+
+    @property
+    def usage(self) -> Usage:
+        """Usage so far."""
+        done = min(self.iterations, int(self.held_s / ITERATION_S))
+        return Usage(done, 0, self.held_s, self.span_s - self.held_s, self.span_s, self.held_s)
+
+
+@dataclass
+class LightAgent:
+    """Light agent of one node.
+
+    Attributes:
+        name: Name of the node.
+        put: Sends a line to the run.
+        is_over: Whether the agent has ended.
+    """
+
+    name: str
+    put: Callable[[bytes], object]
+    is_over: bool = False
+    _jobs: dict[str, int] = field(default_factory=dict)  # iterations of each job
+    _lanes: list[int] = field(default_factory=list)
+    _attempts: dict[str, _Attempt] = field(default_factory=dict)
+    _opening: OpenNode | None = None
+    _device: str = ""
+    _began_s: float = 0.0
+    _now_s: float = 0.0
+    _heard_s: float = 0.0
+    _energy_j: float = 0.0
+    _due: dict[str, float] = field(default_factory=lambda: {"report": 0.0, "sample": 0.0})
+
+    def begin(self) -> None:
+        """Tell the run what the node has."""
+        device = DeviceInfo(
+            "cuda:0", "cuda", "nvidia", "light", f"GPU-{self.name}", 80 << 30, 8, 500.0, total_bytes=80 << 30
+        )
+        self._send(
+            NodeFound(PROTOCOL, ecoshare.__version__, f"light-{self.name}", (device,), {"cuda:0": _MODEL}, False)
+        )
+
+    def _send(self, message: AgentMessage) -> None:
+        self.put(encoded(message))
+
+    def hear(self, line: bytes) -> None:
+        """Take a line of the run."""
+        self._heard_s = self._now_s = time.monotonic()
+        match message := decoded(line):
+            case OpenNode(names=[device]):
+                self._opening, self._device, self._began_s = message, device, self._now_s
+                self._send(NodeOpened(is_shared=True, evidence=None, report=ClaimReport()))
+                self._send(ServerReady(Ready(0, "light", 1, 0.0)))
+                about = "a GPU that does not exist"
+                session = Session(0.0, device, "light", "measured", "gpu", about, 0.1, IDLE_W)
+                self._send(SampleLines((session,)))
+                self._send(FirstSamples())
+            case JobForNode(job):
+                self._jobs[job.spec.name] = int(job.args[0])
+            case OpenLane(id, lane):
+                self._lanes.append(lane)
+                self._send(Done(0.0, id))
+            case StartJob(id, job, attempt, lanes):
+                self._attempts[job] = _Attempt(job, attempt, lanes[0], self._jobs[job], self._now_s)
+                self._send(Done(0.0, id))
+            case KillJob(job=job) if job in self._attempts:
+                self._end(self._attempts[job], Outcome.STOPPED)
+            case SetCaching(id):
+                self._send(Done(0.0, id))
+            case KeepOnly(names):
+                self._jobs = {name: self._jobs[name] for name in names if name in self._jobs}
+            case FinishNode():
+                self._send(self._report())
+                self._send(NodeFinished())
+            case CloseNode():
+                self._send(NodeClosed(unrestored=(), notes=()))
+                self.is_over = True
+            case SetShares() | RunBeat() | KillJob():
+                pass
+            case _:
+                self._fail(f"a light agent does nothing with {type(message).__name__}")
+
+    def tick(self) -> None:
+        """Let time go on until now."""
+        now_s = time.monotonic()
+        past_s, self._now_s = now_s - self._now_s, now_s
+        if self._opening is None or self.is_over:
+            return
+        if now_s - self._heard_s > self._opening.lease_s:
+            self._fail(f"nothing was heard of the run for {self._opening.lease_s:g} s")
+            return
+        self._energy_j += past_s * (BUSY_W if self._attempts else IDLE_W)
+        for own in list(self._attempts.values()):
+            own.span_s += past_s
+            own.held_s += past_s / sum(other.lane == own.lane for other in self._attempts.values())
+            if own.usage.iterations >= own.iterations:
+                self._end(own, Outcome.COMPLETED)
+            elif now_s - own.told_s >= _PROGRESS_S:
+                own.told_s = now_s
+                self._send(IterationsDone(0.0, own.job, own.usage))
+        if now_s >= self._due["report"]:
+            self._due["report"] = now_s + _REPORT_S
+            self._send(self._report())
+        if now_s >= self._due["sample"]:
+            self._due["sample"] = now_s + _SAMPLE_S
+            self._send(SampleLines((self._sample(),)))
+
+    def _end(self, own: _Attempt, outcome: Outcome) -> None:
+        """End an attempt: its exit record is written before the run is told."""
+        assert self._opening is not None
+        del self._attempts[own.job]
+        code = 0 if outcome is Outcome.COMPLETED else None
+        folder = RunFolder(Path(self._opening.run)).job(own.job)
+        exit_records.write(folder, Ended(own.job, own.number, outcome.value, code, "", asdict(own.usage)))
+        self._send(AttemptOver(own.job, own.number))
+        self._send(JobExited(0.0, own.job, own.number, outcome, code, "", own.usage))
+
+    def _report(self) -> NodeReport:
+        holders = {own.lane: own.job for own in reversed(self._attempts.values())}
+        attempts = {
+            own.job: AttemptReading(own.usage, (own.lane,), (own.lane,) if holders[own.lane] == own.job else ())
+            for own in self._attempts.values()
+        }
+        lanes = {lane: LaneReading(holders.get(lane, ""), (0,) * (len(WAIT_BOUNDS_S) + 1), 0.0) for lane in self._lanes}
+        return NodeReport(attempts, {self._device: DeviceReading((), "", lanes)}, ())
+
+    def _sample(self) -> Sample:
+        assert self._opening is not None
+        jobs = {
+            attempt_key(own.job, own.number): AttemptProgress(own.lane, own.held_s, own.usage.iterations, 0, own.held_s)
+            for own in self._attempts.values()
+        }
+        power_w = BUSY_W if jobs else IDLE_W
+        at_s = self._opening.now_s + self._now_s - self._began_s
+        return Sample(at_s, self._energy_j, "", power_w, 1980.0, 2619.0, 60.0, 1.0, 0.5, 8 << 30, jobs, self._device)
+
+    def _fail(self, error: str) -> None:
+        self._send(AgentFailed(error))
+        self.is_over = True
+
+
+class LightAgents:
+    """Light agents of several nodes, with the methods of `cluster/ray_link.py:AgentActor` for each by its name.
+
+    One thread does all their work.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        """Begin to serve runs.
+
+        Args:
+            names: Names of the nodes.
+        """
+        self._out: dict[str, SimpleQueue[bytes | str]] = {name: SimpleQueue() for name in names}
+        self._agents = {name: LightAgent(name, self._out[name].put) for name in names}
+        self._inbox: SimpleQueue[tuple[str, bytes]] = SimpleQueue()
+        for agent in self._agents.values():
+            agent.begin()
+        threading.Thread(target=self._serve, name="light-agents", daemon=True).start()
+
+    def receive(self, name: str) -> list[bytes | str]:
+        """See `AgentActor`."""
+        return batch(self._out[name], PATIENT)
+
+    def send(self, name: str, lines: Sequence[bytes]) -> None:
+        """Pass lines on to an agent."""
+        for line in lines:
+            self._inbox.put((name, line))
+
+    def end(self, name: str) -> None:
+        """End an agent."""
+        self._out[name].put("its agent has ended")
+
+    def _serve(self) -> None:
+        due_s = time.monotonic()
+        while True:
+            try:
+                name, line = self._inbox.get(timeout=max(0.0, due_s - time.monotonic()))
+                self._agents[name].hear(line)
+            except Empty:
+                due_s = time.monotonic() + _TICK_S
+                for agent in self._agents.values():
+                    agent.tick()

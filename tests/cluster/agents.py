@@ -1,0 +1,129 @@
+"""Runs on machines that are agents of this one: each has the processors, and a state folder of its own."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from ecoshare.cluster.node_cluster import held
+from ecoshare.cluster.node_link import NodeLink
+from ecoshare.cluster.process_link import ProcessLink, agent_command
+from ecoshare.jobs.load import load
+from ecoshare.record import run_documents
+from ecoshare.record.run_folder import RunFolder
+from ecoshare.reporting.progress import Silent
+from ecoshare.runtime import plan as planning
+from ecoshare.runtime import reaping, run_opening
+from ecoshare.runtime.planned_power import NO_BUDGET, planned_budget
+from ecoshare.runtime.run_lifecycle import FinishedRun
+from ecoshare.runtime.signals import CommandSignals
+from ecoshare.values.power_response import BY_LIMITS
+from tests.runtime.running import SCRIPTS, alone, job_file, slow_steps
+from tests.warm import wait_for
+
+LEASE_S = 5.0
+
+
+def agent(
+    folder: Path,
+    name: str,
+    started: dict[str, ProcessLink],
+    device: str = "cpu",
+    variables: Mapping[str, str] = MappingProxyType({}),
+) -> ProcessLink:
+    """Start an agent, and put its link into `started`.
+
+    Args:
+        folder: Folder that gets the state of the agent.
+        name: Name of the node.
+        started: Links of the agents.
+        device: Device of the node.
+        variables: Further variables of its environment.
+    """
+    environment = {**os.environ, **variables, "ECOSHARE_STATE": str(folder / f"state-{name}")}
+    started[name] = ProcessLink(agent_command(name, ["--device", device]), environment)
+    return started[name]
+
+
+def run_on(
+    folder: Path,
+    jobs: Sequence[dict[str, Any]],
+    names: Sequence[str] = ("n0", "n1"),
+    begun: Callable[[dict[str, ProcessLink]], None] = lambda _started: None,
+    policy: str = "fair",
+    device: str = "cpu",
+    variables: Callable[[str], Mapping[str, str]] = lambda _name: {},
+    budget_w: float = 0.0,
+    **options: Any,
+) -> FinishedRun:
+    """Run jobs on agents.
+
+    Args:
+        folder: Folder of the run and of the states of the agents.
+        jobs: The jobs.
+        names: Names of the nodes.
+        begun: Called with the links of the agents before the run begins.
+        policy: Name of the policy.
+        device: Device of each node.
+        variables: Returns further variables of the environment of an agent, by the name of its node.
+        budget_w: Power budget (W), kept by limits; 0 for none.
+        options: Options of the plan.
+    """
+    loaded, started = load(job_file(folder, *jobs)), dict[str, ProcessLink]()
+    starts: dict[str, Callable[[], NodeLink]] = {
+        name: partial(agent, folder, name, started, device, variables(name)) for name in names
+    }
+    addresses = dict.fromkeys(starts, "127.0.0.1")
+    with held(starts, addresses, timeout_s=LEASE_S, lease_s=LEASE_S) as cluster:
+        budget = planned_budget(budget_w, BY_LIMITS, cluster, may_set=True) if budget_w else NO_BUDGET
+        plan = planning.make(loaded, cluster.devices, policy=policy, budget=budget, **options)
+        begun(started)
+        return run_opening.start(
+            plan, loaded.text, folder / "runs", Silent(), machines=cluster, signals=CommandSignals()
+        )
+
+
+def states(done: FinishedRun) -> dict[str, tuple[str, int]]:
+    """State and number of iterations of each job."""
+    return {job.name: (job.state, job.iterations) for job in done.data.summary.jobs}
+
+
+def strikes(
+    blow: Callable[[ProcessLink], None], name: str, folder: Path, events: int = 4
+) -> Callable[[dict[str, ProcessLink]], None]:
+    """Function that strikes the agent of a node in a thread, once the jobs have told their progress some times."""
+
+    def begun(started: dict[str, ProcessLink]) -> None:
+        threading.Thread(target=strike, args=(started[name],), daemon=True).start()
+
+    def strike(link: ProcessLink) -> None:
+        log = folder / "runs" / "latest" / "events.jsonl"
+        wait_for(lambda: log.exists() and log.read_bytes().count(b'"IterationsDone"') >= events)
+        blow(link)
+
+    return begun
+
+
+def members(run: Path) -> list[int]:
+    """Processes of the nodes of a run that are left, by its run folder."""
+    nodes = run_documents.read_environment(RunFolder(run).environment)["nodes"]
+    assert nodes, "the run names its nodes"
+    return [process for node in nodes.values() for process in reaping.members(node["token"])]
+
+
+def check_alike(run: Path, names: Sequence[str], steps: int, ms: int) -> None:
+    """Check that jobs of `slow_steps.py` have printed the same bits in a run, by its folder, as alone."""
+    code, stdout = alone(SCRIPTS / "slow_steps.py", ("--steps", str(steps), "--ms", str(ms)), run)
+    assert code == 0
+    for name in names:
+        assert (RunFolder(run).job(name) / "stdout.log").read_bytes() == stdout, name
+
+
+if __name__ == "__main__":  # a run that a test kills
+    run_on(Path(sys.argv[1]), [slow_steps("a", 100_000, 5)], ["n0"])

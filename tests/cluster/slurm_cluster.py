@@ -1,0 +1,90 @@
+"""A real Slurm of several nodes on this machine: its daemons listen on loopback, and end with the context."""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.warm import wait_for
+
+_CONF = """\
+ClusterName=eco
+SlurmctldHost={host}(127.0.0.1)
+SlurmUser={user}
+SlurmdUser={user}
+AuthType=auth/none
+CredType=cred/none
+AuthInfo=cred_expire=5
+SlurmctldPort={port}
+CommunicationParameters=NoInAddrAny,NoCtldInAddrAny
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd.%n.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/slurmd.%n.log
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool-%n
+ReturnToService=2
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+JobAcctGatherType=jobacct_gather/none
+MpiDefault=none
+SwitchType=switch/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+SchedulerType=sched/backfill
+SchedulerParameters=bf_interval=1,sched_interval=1,batch_sched_delay=0,sched_min_interval=0
+SlurmdTimeout=10
+KillWait=20
+JobRequeue=1
+AccountingStorageType=accounting_storage/none
+SlurmdParameters=config_overrides
+"""
+
+
+def is_installed() -> bool:
+    """Whether the daemons of Slurm are there."""
+    return all(shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin") for name in ("slurmctld", "slurmd", "srun"))
+
+
+@contextlib.contextmanager
+def slurm(nodes: int) -> Iterator[Path]:
+    """Context manager: path of the configuration of a cluster of so many nodes, all idle."""
+    with tempfile.TemporaryDirectory(prefix="slurm-", dir="/tmp", ignore_cleanup_errors=True) as name:
+        folder, host = Path(name), socket.gethostname().partition(".")[0]
+        (folder / "state").mkdir()
+        with contextlib.ExitStack() as held:
+            ports = [held.enter_context(socket.socket()) for _ in range(nodes + 1)]
+            for each in ports:
+                each.bind(("127.0.0.1", 0))
+            port, *others = (each.getsockname()[1] for each in ports)
+        lines = _CONF.format(host=host, user=getpass.getuser(), port=port, folder=folder)
+        for number, other in enumerate(others, start=1):
+            lines += f"NodeName=n{number} NodeHostname={host} NodeAddr=127.0.0.1 Port={other} CPUs=8 RealMemory=4000\n"
+        lines += "PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP\n"
+        conf = folder / "slurm.conf"
+        conf.write_text(lines)
+        environment = {**os.environ, "SLURM_CONF": str(conf), "PATH": f"{os.environ['PATH']}:/usr/sbin"}
+        try:
+            for words in (["slurmctld", "-i"], *(["slurmd", "-N", f"n{number + 1}"] for number in range(nodes))):
+                subprocess.run([*words, "-f", str(conf)], env=environment, check=True, stdout=subprocess.DEVNULL)
+            wait_for(lambda: _idle(environment) == nodes)
+            yield conf
+        finally:
+            for path in folder.glob("*.pid"):
+                with contextlib.suppress(OSError, ValueError):
+                    daemon = int(path.read_text())
+                    os.kill(daemon, signal.SIGTERM)
+                    wait_for(lambda daemon=daemon: not Path(f"/proc/{daemon}").exists())  # type: ignore[misc]
+
+
+def _idle(environment: dict[str, str]) -> int:
+    said = subprocess.run(["sinfo", "-h", "-N", "-o", "%T"], env=environment, capture_output=True, text=True).stdout
+    return said.split().count("idle")

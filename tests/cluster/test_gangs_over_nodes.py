@@ -1,0 +1,112 @@
+"""Gangs over two agents, with real DDP on gloo."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ecoshare.cluster.process_link import ProcessLink
+from ecoshare.core.commands import StartJob
+from ecoshare.core.events import Done, JobExited
+from ecoshare.record import event_log
+from ecoshare.runtime.loopback_ports import LoopbackPorts
+from ecoshare.values.attempt import Outcome
+from tests.cluster.agents import members, run_on, states, strikes
+from tests.runtime.running import slow_steps
+from tests.runtime.test_gangs import gang, told
+from tests.warm import wait_for
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+def over_nodes(folder: Path, name: str, *args: Any, **keys: Any) -> dict[str, Any]:
+    return gang(folder, name, *args, nodes=2, **keys)
+
+
+def apart(folder: Path, steps: int) -> list[Any]:
+    """Last line of each rank of the same training, started by hand."""
+    ports = LoopbackPorts()
+    common = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(ports.take()), "OMP_NUM_THREADS": "1"}
+    line = [sys.executable, str(folder / "ddp.py"), str(steps)]
+    ranks = [
+        subprocess.Popen(line, stdout=subprocess.PIPE, env={**os.environ, **common, "RANK": str(rank)})
+        for rank in range(2)
+    ]
+    lines = []
+    for number, rank in enumerate(ranks):
+        (folder / f"apart-{number}").write_bytes(rank.communicate()[0])
+        lines.append(told(folder / f"apart-{number}"))
+    ports.close()
+    return lines
+
+
+def test_a_gang_trains_over_two_nodes_and_computes_what_its_ranks_do_apart(tmp_path: Path) -> None:
+    env = {"OMP_NUM_THREADS": "1"}
+    jobs = [
+        over_nodes(tmp_path, "wide", 30, env=env),
+        over_nodes(tmp_path, "fails", 30, "raises-1", env=env),
+        over_nodes(tmp_path, "again", 30, env=env),
+        slow_steps("narrow", 30, 4),
+    ]
+    done = run_on(tmp_path, jobs)
+    assert states(done) == {
+        "wide": ("completed", 30),
+        "fails": ("failed", states(done)["fails"][1]),
+        "again": ("completed", 30),
+        "narrow": ("completed", 30),
+    }
+    folder = done.folder.job("wide")
+    alone = apart(tmp_path, 30)
+    assert [told(folder / "stdout.log"), told(folder / "rank-1" / "stdout.log")] == alone
+    assert (done.folder.job("again") / "stdout.log").read_bytes() == (folder / "stdout.log").read_bytes()
+    [failed] = [job for job in done.data.summary.jobs if job.name == "fails"]
+    assert failed.error is not None and "rank 1" in failed.error and "it has no more data" in failed.error
+    [wide] = [job for job in done.data.summary.jobs if job.name == "wide"]
+    assert wide.keeps_lane == "its ranks run on 2 nodes" and sorted(wide.devices) == ["n0/cpu", "n1/cpu"]
+    assert wide.energy is not None and wide.energy.value_j
+    entries = list(event_log.read(done.folder.events))
+    starts = [each for each in entries if isinstance(each, StartJob)]
+    assert {each.job: tuple(sorted(each.lanes)) for each in starts if each.job != "narrow"} == dict.fromkeys(
+        ("wide", "fails", "again"), (0, 1)
+    )
+    answers = [each.command for each in entries if isinstance(each, Done)]
+    assert all(answers.count(each.id) == 1 for each in starts), "one answer, though two nodes have started it"
+    for _, logged, now in event_log.replay(iter(entries)):
+        assert logged == now
+    wait_for(lambda: not members(done.folder.path))
+
+
+def test_a_gang_ends_with_a_node_that_is_lost(tmp_path: Path) -> None:
+
+    def kill(link: ProcessLink) -> None:
+        os.kill(link.pid, signal.SIGKILL)
+
+    jobs = [over_nodes(tmp_path, "wide", 100_000), slow_steps("narrow", 30, 4, arrival="1 s")]
+    done = run_on(tmp_path, jobs, begun=strikes(kill, "n1", tmp_path, events=2))
+    assert states(done)["narrow"] == ("completed", 30), "the lane of the other node is free again"
+    [wide] = [job for job in done.data.summary.jobs if job.name == "wide"]
+    assert wide.state == "failed" and wide.error is not None and wide.error.startswith("the node n1 is lost")
+    ends = [each for each in event_log.read(done.folder.events) if isinstance(each, JobExited) and each.job == "wide"]
+    assert [each.outcome for each in ends] == [Outcome.DEVICE_FAILED]
+    wait_for(lambda: not members(done.folder.path))
+
+
+def test_ctrl_c_ends_all_ranks(tmp_path: Path) -> None:
+
+    def stop(_link: ProcessLink) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a worker of pytest ignores it
+    try:
+        done = run_on(tmp_path, [over_nodes(tmp_path, "wide", 100_000)], begun=strikes(stop, "n0", tmp_path, events=2))
+    finally:
+        signal.signal(signal.SIGINT, before)
+    [end] = [each for each in event_log.read(done.folder.events) if isinstance(each, JobExited)]
+    assert end.outcome is Outcome.STOPPED and end.usage.iterations > 0
+    wait_for(lambda: not members(done.folder.path))

@@ -1,0 +1,141 @@
+"""Runs on two nodes of a real Ray cluster, which listen on two loopback addresses."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ecoshare.core.events import DeviceFailed, JobExited
+from ecoshare.record import event_log
+from ecoshare.values.attempt import Outcome
+from tests.cluster.agents import check_alike, members
+from tests.cluster.ray_cluster import RayCluster, ray_cluster
+from tests.runtime.running import job_file, slow_steps
+from tests.warm import ROOT, wait_for
+
+pytest.importorskip("ray", reason="the extra `ray` is not installed")
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+HEAD, OTHER = "127.0.0.2", "127.0.0.3"
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[RayCluster]:
+    """A cluster of two nodes."""
+    with ray_cluster(2) as started:
+        assert started.nodes == [HEAD, OTHER]
+        yield started
+
+
+def ecoshare(folder: Path, *words: str) -> subprocess.Popen[str]:
+    """Start the real command, and all that it starts elsewhere, from this source."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.Popen(
+        [sys.executable, "-m", "ecoshare", *words],
+        cwd=folder,
+        env=environment,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
+def on(address: str) -> list[str]:
+    """Options of a run on the cluster. The agents lie on one machine here, so each has to share the processors."""
+    return ["--on", "ray", "--address", address, "--share-device"]
+
+
+def command(folder: Path, address: str) -> subprocess.Popen[str]:
+    """Start a run of `jobs.yaml`."""
+    options = ("--device", "cpu", "--policy", "fair", "--no-profiles", "--no-report")
+    return ecoshare(folder, "run", "jobs.yaml", *on(address), *options)
+
+
+def test_jobs_run_on_both_nodes(cluster: RayCluster, tmp_path: Path) -> None:
+    job_file(tmp_path, *(slow_steps(f"j{number}", 60, 4) for number in range(2)))
+    out, errors = (run := command(tmp_path, cluster.address)).communicate()
+    assert run.returncode == 0, errors
+    assert f"{HEAD}/cpu: 1 job" in out and f"{OTHER}/cpu: 1 job" in out
+    check_alike(tmp_path / "ecoshare-runs" / "latest", ["j0", "j1"], 60, 4)
+
+
+def test_ctrl_c_ends_the_jobs_of_all_nodes(cluster: RayCluster, tmp_path: Path) -> None:
+    job_file(tmp_path, *(slow_steps(f"j{number}", 100_000, 4) for number in range(2)))
+    run, log = command(tmp_path, cluster.address), tmp_path / "ecoshare-runs" / "latest" / "events.jsonl"
+    wait_for(lambda: log.exists() and log.read_bytes().count(b'"IterationsDone"') >= 2)
+    run.send_signal(signal.SIGINT)
+    _, errors = run.communicate()
+    assert run.returncode == 130, errors
+    assert "Traceback" not in errors
+    assert not members(log.parent)
+
+
+def test_a_killed_run_is_gone_on_with_on_the_cluster(cluster: RayCluster, tmp_path: Path) -> None:
+    job_file(tmp_path, *(slow_steps(f"j{number}", 300, 4) for number in range(2)))
+    run, log = command(tmp_path, cluster.address), tmp_path / "ecoshare-runs" / "latest" / "events.jsonl"
+    wait_for(lambda: log.exists() and log.read_bytes().count(b'"IterationsDone"') >= 2)
+    run.kill()
+    run.communicate()
+    wait_for(lambda: not members(log.parent))
+    _, errors = (here := ecoshare(tmp_path, "run", "--resume", "ecoshare-runs/latest")).communicate()
+    assert here.returncode == 2 and "give `--on ray` again" in errors
+    resume = ecoshare(tmp_path, "run", "--resume", "ecoshare-runs/latest", "--no-report", *on(cluster.address))
+    _, errors = resume.communicate()
+    assert resume.returncode == 0, errors
+    ends = [each for each in event_log.read(log) if isinstance(each, JobExited)]
+    assert [(each.outcome, each.attempt) for each in ends] == [(Outcome.COMPLETED, 2)] * 2
+    for _, logged, now in event_log.replay(event_log.read(log)):
+        assert logged == now
+    assert not members(log.parent)
+
+
+def answers(folder: Path) -> bool:
+    """Whether the queue answers: it is up before it has connected to the cluster."""
+    (asked := ecoshare(folder, "status", "--queue", "wide")).communicate()
+    return asked.returncode == 0
+
+
+def test_a_queue_takes_jobs_for_both_nodes(cluster: RayCluster, tmp_path: Path) -> None:
+    (tmp_path / "two.yaml").write_text(job_file(tmp_path, *(slow_steps(f"j{n}", 60, 4) for n in range(2))).read_text())
+    options = ("--device", "cpu", "--policy", "fair", "--no-profiles", "--name", "wide", *on(cluster.address))
+    up = ecoshare(tmp_path, "up", *options)
+    try:
+        wait_for(lambda: answers(tmp_path) or up.poll() is not None)
+        _, errors = (submit := ecoshare(tmp_path, "submit", "two.yaml", "--queue", "wide", "--wait")).communicate()
+        assert submit.returncode == 0, errors
+        shown, errors = (status := ecoshare(tmp_path, "status", "--queue", "wide", "--json")).communicate()
+        assert status.returncode == 0, errors
+        assert {each["name"] for each in json.loads(shown)["devices"]} == {f"{HEAD}/cpu", f"{OTHER}/cpu"}
+        down = ecoshare(tmp_path, "down", "--queue", "wide")
+        assert (down.communicate(), down.returncode)[1] == 0
+        _, errors = up.communicate(timeout=60)
+        assert up.returncode == 0 and "Traceback" not in errors, errors
+    finally:
+        if up.poll() is None:
+            up.kill()
+            up.communicate()
+
+
+def test_jobs_of_a_node_that_dies_run_again_on_the_other(cluster: RayCluster, tmp_path: Path) -> None:
+    """The last test of the cluster, which has one node afterwards."""
+    job_file(tmp_path, *(slow_steps(f"j{number}", 400, 4) for number in range(2)))
+    run, log = command(tmp_path, cluster.address), tmp_path / "ecoshare-runs" / "latest" / "events.jsonl"
+    wait_for(lambda: log.exists() and log.read_bytes().count(b'"IterationsDone"') >= 4)
+    os.kill(cluster.raylet(OTHER), signal.SIGKILL)
+    killed_s = time.monotonic()
+    _, errors = run.communicate()
+    assert run.returncode == 0, errors
+    assert "Traceback" not in errors and time.monotonic() - killed_s > 15.0
+    entries = list(event_log.read(log))
+    assert [each.device for each in entries if isinstance(each, DeviceFailed)] == [f"{OTHER}/cpu"]
+    ends = [(each.outcome, each.attempt) for each in entries if isinstance(each, JobExited)]
+    assert sorted(ends, key=lambda end: end[1])[-1] == (Outcome.COMPLETED, 2) and len(ends) == 3
+    assert not members(log.parent)

@@ -1,0 +1,94 @@
+"""Segments of the log: a fresh scheduler takes over jobs that go on, and decides as well as the one before."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ecoshare.core.commands import StartJob
+from ecoshare.core.events import CancelRequested, Config, HoldRequested, ReleaseRequested, RunOpened
+from ecoshare.core.policies import own_names
+from ecoshare.core.states import JobState
+from ecoshare.record import event_log
+from ecoshare.testing.virtual_driver import ScriptedJob, VirtualDriver
+from ecoshare.values.attempt import Outcome
+from ecoshare.values.device import Device
+from ecoshare.values.job_spec import JobSpec
+from tests.core.test_device_failures import ALONE, CONFIGS, advice, can_complete, named_jobs
+from tests.core.test_scheduler import GIB, JOBS, drive, job, starts
+
+TEN = ((10.0, Outcome.COMPLETED),)
+
+
+@pytest.mark.parametrize("policy", own_names())
+def test_jobs_go_on_and_ended_ones_are_forgotten(policy: str) -> None:
+    jobs = [job(name, attempts=TEN) for name in "abcd"]
+    driver = drive(policy, *jobs, config=ALONE, segments_s=(12.0, 15.0, 25.0))
+    assert driver.segments == 4 and starts(driver) == list("abcd")
+    assert set(driver.states().values()) == {JobState.COMPLETED} and len(driver.states()) == 4
+    assert len(driver.core.jobs) < 4, "the scheduler keeps no job that ended in an earlier segment"
+
+
+def test_a_segment_begins_only_when_all_is_calm() -> None:
+    """A job of 10 s that is started at 3 s is not answered before 3.1 s."""
+    driver = drive("fair", job("a", attempts=TEN), job("b", attempts=TEN, arrival_s=3.0), segments_s=(3.0,))
+    (at_s,) = [event.at_s for event, _ in driver.log if isinstance(event, RunOpened) and event.segment is not None]
+    assert at_s > 3.0
+    begun = [event for event, _ in driver.log if isinstance(event, RunOpened)][1]
+    assert begun.segment is not None and [each.lanes for each in begun.segment.jobs] == [(0,), (0,)]
+
+
+def test_a_held_job_stays_held_and_a_failed_attempt_counts() -> None:
+    fails = ((6.0, Outcome.FAILED), (30.0, Outcome.FAILED))
+    requests = (
+        (1.0, partial(HoldRequested, job="h")),
+        (60.0, partial(ReleaseRequested, job="h")),
+        (70.0, partial(CancelRequested, job="h", reason="cancelled by the user")),
+    )
+    jobs = [job("f", attempts=fails, retries=1), job("h", arrival_s=0.5, attempts=((99.0, Outcome.COMPLETED),))]
+    driver = drive("fifo", *jobs, config=ALONE, segments_s=(20.0, 50.0), requests=requests)
+    assert starts(driver) == ["f", "f", "h"] and driver.segments == 3
+    assert driver.states() == {"f": JobState.FAILED, "h": JobState.CANCELLED}
+
+
+def test_a_segment_is_read_as_it_was_written() -> None:
+    driver = drive("energy", job("a", attempts=TEN), job("b", attempts=TEN), segments_s=(5.0,))
+    opened = [event for event, _ in driver.log if isinstance(event, RunOpened)][1]
+    line = event_log.line_of(opened)
+    assert event_log.entry_of(line) == opened
+
+
+@given(
+    config=CONFIGS,
+    jobs=JOBS,
+    movable=st.booleans(),
+    segments_s=st.lists(st.floats(0, 30), min_size=1, max_size=6),
+    failure_s=st.none() | st.floats(0, 15),
+)
+def test_whenever_segments_begin_every_job_ends_as_it_would(
+    config: Config,
+    jobs: list[tuple[JobSpec, ScriptedJob]],
+    movable: bool,
+    segments_s: list[float],
+    failure_s: float | None,
+) -> None:
+    """No job is lost or started twice for one attempt."""
+    named = named_jobs(jobs, movable, config.profile)
+    driver = VirtualDriver(
+        config,
+        tuple(Device(f"d{number}", "here", 8 * GIB) for number in range(2)),
+        named,
+        failures=() if failure_s is None else ((failure_s, "d0"),),
+        segments_s=tuple(segments_s),
+        advises=advice,
+    ).run()
+    states = driver.states()
+    assert len(states) == len(named) and all(state.ended for state in states.values()), states
+    begun = [(each.job, each.attempt) for _, log in driver.log for each in log if isinstance(each, StartJob)]
+    assert len(set(begun)) == len(begun)
+    for name, (spec, script) in named.items():
+        if can_complete(spec, script):
+            assert states[name] is JobState.COMPLETED

@@ -1,0 +1,23 @@
+"""Knowledge of earlier runs in the plan of jobs that share devices with other jobs of a queue."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ecoshare.devices import registry
+from ecoshare.profiling.profile_store import ProfileStore
+from ecoshare.profiling.tuning_store import TunedDevice, TuningStore
+from ecoshare.runtime import planned_knowledge
+from tests.profiling.test_tuning_store import tuned
+
+
+def test_settings_of_packings_with_other_jobs_of_the_queue_are_known_and_told_by_their_classes(tmp_path: Path) -> None:
+    """If it failed, a queue would refuse jobs beside a class for which a setting is known."""
+    cpu, store, notes = registry.find("cpu"), ProfileStore(tmp_path), list[str]()
+    kept = TuningStore(store.folder)
+    for packing in ((("mine", "other"),), (("other",),)):
+        kept.save(tuned(packing=packing, device=TunedDevice(model=cpu.described, uuid=cpu.uuid)))
+    found = planned_knowledge.settings({"mine", "other"}, cpu, "energy", 2, {"mine": "train"}, store, notes)
+    assert {each.packing for each in found} == {(("mine", "other"),), (("other",),)}
+    [note] = notes
+    assert note.startswith("while just train + other run, clocks and power are set")
