@@ -15,7 +15,7 @@ from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
 from ecoshare.devices.processor_load import QUIET
-from tests.warm import ROOT, share_zygotes
+from tests.warm import ROOT, ending_what_runs, share_zygotes
 
 for name, examples in (("quick", 5), ("ci", 50), ("nightly", 1000)):
     settings.register_profile(name, max_examples=examples, deadline=None, print_blob=True)
@@ -72,6 +72,13 @@ def _profiles_of_all(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
     yield
     for name in (*own, QUIET):
         del os.environ[name]
+
+
+@pytest.fixture(autouse=True)
+def _no_command_outlives_its_test() -> Iterator[None]:
+    """End the commands that a test has left running, as one that failed may."""
+    with ending_what_runs():
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -51,8 +51,11 @@ def test_it_installs_into_an_empty_environment_and_runs(built: Path, tmp_path: P
     done = subprocess.run(line, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert (site / "ecoshare" / "py.typed").exists() and (site / "tuner" / "py.typed").exists()
-    templates = {path.relative_to(ROOT) for path in (ROOT / "ecoshare").rglob("*.j2")}
+    files = (ROOT / "ecoshare").rglob("*")
+    templates = {path.relative_to(ROOT) for path in files if path.suffix in (".j2", ".tcss")}
     assert templates and all((site / each).exists() for each in templates)
+    pages = {path.relative_to(ROOT) for path in (ROOT / "ecoshare/queue/page").iterdir()}
+    assert pages and all((site / each).exists() for each in pages)
     assert not (site / "tests").exists() and not (site / "scripts").exists()
 
     def ecoshare(*words: str) -> str:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from ecoshare.common.plural import listed
 from ecoshare.errors import InvalidJobFile, UsageError
 
 if TYPE_CHECKING:
@@ -63,11 +64,16 @@ class Queue:
         """
         submission = made_submission(jobs, args, env_from, variables, options or {})
         try:
-            return self.submit_made(submission)
+            answer = self.submit_made(submission)
         except InvalidJobFile as error:
             if not submission.of_scripts:
                 raise
             raise UsageError("; ".join(f"{each.where}: {each.what}" for each in error.mistakes)) from error
+        left_out = sorted(os.environ.keys() - submission.environment) if env_from == "all" else []
+        if not left_out:
+            return answer
+        note = f"the jobs do not get {listed(left_out)}: the value is no UTF-8 text"
+        return answer.model_copy(update={"notes": [*answer.notes, note]})
 
     def submit_made(self, submission: Submission) -> Acknowledged:
         """Submit jobs. A submission that the queue has already is not submitted again."""
@@ -81,12 +87,31 @@ class Queue:
 
         return QueueStatus.model_validate(self._ask("GET", "/jobs", ended=ended))
 
+    def page(self) -> str:
+        """URL of the page of the queue, with the token: keep it secret.
+
+        Raises:
+            UsageError: The queue is served on its socket alone.
+        """
+        from ecoshare.queue.tcp_entry import page_of
+
+        with self._connected() as connection:
+            folder = connection.folder
+        if (page := page_of(folder)) is None:
+            raise UsageError(
+                f"the queue {self.name!r} has no page",
+                f"`ecoshare up --listen 127.0.0.1:8265{folder.option}` opens a queue with one",
+            )
+        return page
+
     def job(self, name: str) -> JobStatus:
         """State of one job or sweep."""
         return self._job("GET", name)
 
     def wait(self, *names: str) -> list[JobStatus]:
-        """States of jobs and sweeps after their ends."""
+        """States of jobs and sweeps after their ends. An unknown name is refused before the wait begins."""
+        for name in names:
+            self.job(name)
         return [self._after_its_end(name) for name in names]
 
     def _after_its_end(self, name: str) -> JobStatus:
@@ -97,6 +122,8 @@ class Queue:
 
     def cancel(self, *names: str, at_once: bool = False) -> None:
         """Cancel jobs and sweeps. Running jobs end at their next boundary, or now."""
+        for name in names:
+            self._path(name)
         self._ask("POST", "/cancel", {"jobs": list(names), "at_once": at_once})
 
     def hold(self, name: str) -> JobStatus:
@@ -125,8 +152,9 @@ class Queue:
         params: dict[str, str | int | bool] = {"stream": "stderr" if errors else "stdout", "follow": follow}
         if lines is not None:
             params["lines"] = lines
+        path = f"{_API}{self._path(name)}/output"
         with self._connected() as connection:
-            yield from connection.stream(f"{_API}/jobs/{name}/output", follow, **params)
+            yield from connection.stream(path, follow, **params)
 
     def end(self, how: Literal["drain", "stop", "now"] = "stop") -> None:
         """Bring the queue to its end, and return when it is down.
@@ -150,7 +178,15 @@ class Queue:
     def _job(self, method: str, name: str, body: Mapping[str, Any] | None = None, **params: Any) -> JobStatus:
         from ecoshare.queue.queue_documents import JobStatus
 
-        return JobStatus.model_validate(self._ask(method, f"/jobs/{name}", body, **params))
+        return JobStatus.model_validate(self._ask(method, self._path(name), body, **params))
+
+    def _path(self, name: str) -> str:
+        """Path of a job or trial. Text that cannot be its name is refused: it could lead to another path."""
+        from ecoshare.jobs.fields import is_name
+
+        if not is_name(name):
+            raise UsageError(f"the queue {self.name!r} has no job {name!r}")
+        return f"/jobs/{name}"
 
 
 def made_submission(
@@ -162,8 +198,11 @@ def made_submission(
 ) -> Submission:
     """Submission of jobs from this process, with its working folder, environment and interpreter; see `Queue.submit`.
 
+    Variables that are no UTF-8 text are left out of the whole environment, since JSON has no place for them.
+
     Raises:
-        UsageError: A file is missing, or the arguments contradict each other.
+        UsageError: A file is missing, the arguments contradict each other, or a path or a named variable is no UTF-8
+            text.
     """
     from ecoshare.jobs.from_values import job_text
     from ecoshare.queue.client import new_id
@@ -176,8 +215,14 @@ def made_submission(
     missing = sorted(name for name in variables if name not in os.environ)
     if missing:
         raise UsageError(f"--env {missing[0]}: there is no such variable here")
-    shared = os.environ if env_from == "all" else {name: os.environ[name] for name in variables}
+    if unfit := sorted(name for name in variables if not _is_utf8(name + os.environ[name])):
+        raise UsageError(f"--env {unfit[0]}: the variable is no UTF-8 text, and a queue takes no other")
+    names = os.environ if env_from == "all" else variables
+    shared = {name: os.environ[name] for name in names if _is_utf8(name + os.environ[name])}
     given = job_text(jobs, args, options)
+    for path in (str(given.folder), given.shown, sys.executable):
+        if not _is_utf8(path):
+            raise UsageError(f"the path {path!r} is no UTF-8 text, and a queue takes no other")
     return Submission(
         id=new_id(),
         text=given.text,
@@ -185,7 +230,16 @@ def made_submission(
         folder=str(given.folder),
         made=given.made,
         of_scripts=given.of_scripts,
-        environment=dict(shared),
+        environment=shared,
         is_whole_environment=env_from == "all",
         python=sys.executable,
     )
+
+
+def _is_utf8(text: str) -> bool:
+    """Whether a text of the system, which may be any bytes, is UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ecoshare.api.request_values import (
     Control,
@@ -21,8 +21,10 @@ from ecoshare.api.request_values import (
     with_fields,
 )
 from ecoshare.api.run_result import RunResult
+from ecoshare.cluster.nodes_request import check_counts
 from ecoshare.common.folders import RUNS
 from ecoshare.errors import UsageError
+from ecoshare.values.device import NODE_TIMEOUT_S
 from ecoshare.values.goal import TUNING_LIMIT
 from ecoshare.values.power_response import BY_LIMITS
 
@@ -30,22 +32,57 @@ if TYPE_CHECKING:
     from ecoshare.jobs.from_values import AnyPath, Jobs
     from ecoshare.jobs.load import LoadedJobs
     from ecoshare.record.run_view import ProgressDisplay
+    from ecoshare.runtime.held_machines import HoldMachines, PlannedMachines
     from ecoshare.runtime.plan import Plan
     from ecoshare.runtime.signals import StopSignals
-    from ecoshare.values.device import DeviceInfo
+
+
+ENGINES = ("ray", "slurm")
+"""Engines that give a run machines."""
+
+AnySharing = TypeVar("AnySharing", bound="SharingRequest")
 
 
 class PlanJobs(Protocol):
-    """Plans jobs on devices."""
+    """Plans jobs on machines."""
 
-    def __call__(self, loaded: LoadedJobs, devices: tuple[DeviceInfo, ...], beside: Collection[str] = ()) -> Plan:
+    def __call__(self, loaded: LoadedJobs, machines: PlannedMachines, beside: Collection[str] = ()) -> Plan:
         """Plan of these jobs, which may share the devices with jobs of the classes `beside`."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SharingRequest:
-    """Fields of a request for jobs that share devices. They are options of `ecoshare run` and of `ecoshare up`.
+class MachinesRequest:
+    """Fields of a request that holds machines.
+
+    Attributes:
+        wait: Whether to wait for the end of a run that uses one of the devices. Otherwise such a run is an error.
+        share_device: Whether to run beside a run that uses a device, with the memory that is free.
+        on: Engine that gives the machines of the run: `ray`, or `slurm` in an allocation; None for this machine alone.
+        address: Address of the Ray cluster, or `auto`; None to start one on this machine.
+        nodes: Number of machines; None for all of the cluster.
+        gpus_per_node: Number of GPUs of each machine; None for all.
+        node_timeout_s: Time (s) without a message of a machine after which it counts as lost.
+        note: Shows a note to the user.
+        progress: Makes the display of the run's progress, when the run begins.
+        signals: Handling of Ctrl-C, SIGTERM and a closed terminal; see `ecoshare.api.caller_process.drive`.
+    """
+
+    wait: bool = False
+    share_device: bool = False
+    on: str | None = None
+    address: str | None = None
+    nodes: int | None = None
+    gpus_per_node: int | None = None
+    node_timeout_s: float = NODE_TIMEOUT_S
+    note: Callable[[str], None] = silent
+    progress: Callable[[], ProgressDisplay] = no_progress
+    signals: StopSignals | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharingRequest(MachinesRequest):
+    """Request for jobs that share devices. The fields are options of `ecoshare run` and of `ecoshare up`.
 
     Attributes:
         objective: `energy`, `jct`, `makespan` or `edp`.
@@ -64,13 +101,8 @@ class SharingRequest:
         power_budget_by: Way to keep it: `limits` sets power limits, `placement` only decides which jobs may start.
         control: Whether the run may set clocks and power: `auto`, `known` or `off`.
         tuning_limit: Upper bound of an iteration's time at a setting / its time at the default setting.
-        wait: Whether to wait for the end of a run that uses one of the devices. Otherwise such a run is an error.
-        share_device: Whether to run beside a run that uses a device, with the memory that is free.
         profiles: Folder of profiles; None for that of the user's data.
         use_profiles: Whether profiles of job classes are used, and new ones measured.
-        note: Shows a note to the user.
-        progress: Makes the display of the run's progress, when the run begins.
-        signals: Handling of Ctrl-C, SIGTERM and a closed terminal; see `ecoshare.api.caller_process.drive`.
     """
 
     objective: str = "energy"
@@ -86,13 +118,8 @@ class SharingRequest:
     power_budget_by: str = BY_LIMITS
     control: Control = "auto"
     tuning_limit: float = TUNING_LIMIT
-    wait: bool = False
-    share_device: bool = False
     profiles: AnyPath | None = None
     use_profiles: bool = True
-    note: Callable[[str], None] = silent
-    progress: Callable[[], ProgressDisplay] = no_progress
-    signals: StopSignals | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +130,7 @@ class RunRequest(SharingRequest):
         jobs: Path of a job file, paths of scripts, or the content of a job file as a mapping. Relative paths in a
             mapping start at the working folder.
         args: Arguments of the scripts; a job file has its own.
-        runs: Folder that gets the run folder.
+        runs: Folder that gets the run folder. If the jobs run on other machines, all of them share it.
     """
 
     jobs: Jobs
@@ -112,26 +139,16 @@ class RunRequest(SharingRequest):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ResumeRequest:
+class ResumeRequest(MachinesRequest):
     """Request to go on with an interrupted run. All else is as the run was asked for.
 
     Attributes:
         run: The run folder; `ecoshare-runs/latest` is the newest.
         control: Whether clocks and power may be set, if the interrupted run was allowed to; see `RunRequest`.
-        wait: See `RunRequest`.
-        share_device: See `RunRequest`.
-        note: See `RunRequest`.
-        progress: See `RunRequest`.
-        signals: See `RunRequest`.
     """
 
     run: AnyPath
     control: Control = "auto"
-    wait: bool = False
-    share_device: bool = False
-    note: Callable[[str], None] = silent
-    progress: Callable[[], ProgressDisplay] = no_progress
-    signals: StopSignals | None = None
 
 
 def run(jobs: Jobs | RunRequest, /, **fields: Any) -> RunResult:
@@ -156,20 +173,20 @@ def run(jobs: Jobs | RunRequest, /, **fields: Any) -> RunResult:
     watch = LoadWatch.begin()  # watches until the plan is made, so it costs no extra time
     from ecoshare.api.caller_process import drive
     from ecoshare.devices.choice import find_all
-    from ecoshare.devices.occupancy import DeviceAdmission, occupied
     from ecoshare.runtime import run_opening
 
     request = _request(jobs, fields)
-    admission = DeviceAdmission.of(request.wait, request.share_device)
+    hold = holder(request)
     loaded, planned = _planner(request)
-    with occupied(partial(find_all, request.device, request.devices), admission, request.note) as occupancy:
-        plan = planned(occupancy.devices)
+    find = partial(find_all, request.device, request.devices)
+    with hold(find, request.device) as machines:
+        plan = planned(machines)
         if words := watch.words():
             request.note(f"{words}: times and joules of this run are those of a busy machine")
 
         def start(signals: StopSignals) -> RunResult:
             finished = run_opening.start(
-                plan, loaded.text, Path(request.runs), request.progress(), occupancy=occupancy, signals=signals
+                plan, loaded.text, Path(request.runs), request.progress(), machines=machines, signals=signals
             )
             return RunResult.of(finished)
 
@@ -189,12 +206,16 @@ def plan(jobs: Jobs | RunRequest, /, **fields: Any) -> Plan:
         UnfitEnvironment: This machine cannot run the jobs.
     """
     from ecoshare.devices.choice import find_all
-    from ecoshare.devices.occupancy import DeviceAdmission
+    from ecoshare.runtime.held_machines import FoundDevices
 
     request = _request(jobs, fields)
-    DeviceAdmission.of(request.wait, request.share_device)
+    hold = holder(request)
     _, planned = _planner(request)
-    return planned(find_all(request.device, request.devices))
+    find = partial(find_all, request.device, request.devices)
+    if request.on is None:
+        return planned(FoundDevices(find()))
+    with hold(find, request.device) as machines:
+        return planned(machines)
 
 
 def resume(run: AnyPath | ResumeRequest, /, **fields: Any) -> RunResult:
@@ -212,18 +233,17 @@ def resume(run: AnyPath | ResumeRequest, /, **fields: Any) -> RunResult:
         KeyboardInterrupt: See `run`.
     """
     from ecoshare.api.caller_process import drive
-    from ecoshare.devices.occupancy import DeviceAdmission
     from ecoshare.runtime import run_opening
 
     request = with_fields(run if isinstance(run, ResumeRequest) else ResumeRequest(run=run), fields)
     check_control(request.control)
+    _check_place(request)
     go_on = partial(
         run_opening.resume,
         Path(request.run),
         control=request.control != "off",
         search=request.control == "auto",
-        admission=DeviceAdmission.of(request.wait, request.share_device),
-        say=request.note,
+        hold=holder(request),
     )
     return drive(request.signals, lambda signals: RunResult.of(go_on(progress=request.progress(), signals=signals)))
 
@@ -231,18 +251,88 @@ def resume(run: AnyPath | ResumeRequest, /, **fields: Any) -> RunResult:
 def _request(jobs: Jobs | RunRequest, fields: dict[str, Any]) -> RunRequest:
     request = with_fields(jobs if isinstance(jobs, RunRequest) else RunRequest(jobs=jobs), fields)
     check_control(request.control)
+    return here_or_elsewhere(request)
+
+
+def here_or_elsewhere(request: AnySharing) -> AnySharing:
+    """The request, for the machines that it asks for.
+
+    Raises:
+        UsageError: The fields contradict each other, or name what does not exist.
+    """
+    _check_place(request)
+    if request.on is None:
+        return request
+    _check_absent(
+        {
+            "--host-memory": request.host_memory,
+            "--devices": request.devices,
+        },
+        f"does not go with --on {request.on}",
+    )
     return request
 
 
-def _planner(request: RunRequest) -> tuple[LoadedJobs, Callable[[tuple[DeviceInfo, ...]], Plan]]:
-    """The jobs, and a function that plans them on devices and shows the notes of the plan."""
+def _check_place(request: MachinesRequest) -> None:
+    if request.on is None:
+        _check_absent(
+            {
+                "--address": request.address,
+                "--nodes": request.nodes,
+                "--gpus-per-node": request.gpus_per_node,
+            },
+            "is for runs on other machines: give it with --on",
+        )
+    elif request.on not in ENGINES:
+        raise UsageError(f"--on {request.on}: expected {' or '.join(ENGINES)}")
+    elif request.on == "slurm" and request.address is not None:
+        raise UsageError("--address is that of a Ray cluster: it does not go with --on slurm")
+    elif request.wait:
+        raise UsageError(f"--wait does not go with --on {request.on}")
+    else:
+        check_counts(request.nodes, request.gpus_per_node)
+
+
+def _check_absent(options: Mapping[str, object], reason: str) -> None:
+    for option, given in options.items():
+        if given is not None:
+            raise UsageError(f"{option} {reason}")
+
+
+def holder(request: MachinesRequest) -> HoldMachines:
+    """Function that holds the machines of a request."""
+    from ecoshare.devices.occupancy import DeviceAdmission
+    from ecoshare.runtime.held_machines import this_machine
+
+    admission = DeviceAdmission.of(request.wait, request.share_device)
+    if request.on is None:
+        return partial(this_machine, admission=admission, say=request.note)
+    from ecoshare.cluster.nodes_request import NodesRequest
+
+    asked = NodesRequest(
+        nodes=request.nodes,
+        gpus_per_node=request.gpus_per_node,
+        timeout_s=request.node_timeout_s,
+        share_device=request.share_device,
+    )
+    if request.on == "slurm":
+        from ecoshare.cluster.slurm_nodes import on_slurm
+
+        return lambda _find, names: on_slurm(replace(asked, device=names))
+    from ecoshare.cluster.ray_nodes import on_ray
+
+    return lambda _find, names: on_ray(replace(asked, device=names), request.address)
+
+
+def _planner(request: RunRequest) -> tuple[LoadedJobs, Callable[[PlannedMachines], Plan]]:
+    """The jobs, and a function that plans them on machines and shows the notes of the plan."""
     from ecoshare.jobs.from_values import given_jobs
 
     plan_jobs = job_planner(request)
     loaded = given_jobs(request.jobs, request.args)
 
-    def planned(devices: tuple[DeviceInfo, ...]) -> Plan:
-        made = plan_jobs(loaded, devices)
+    def planned(machines: PlannedMachines) -> Plan:
+        made = plan_jobs(loaded, machines)
         for line in made.notes:
             request.note(line)
         return made
@@ -251,7 +341,7 @@ def _planner(request: RunRequest) -> tuple[LoadedJobs, Callable[[tuple[DeviceInf
 
 
 def job_planner(request: SharingRequest, queue: str = "") -> PlanJobs:
-    """Function that plans jobs on devices as a request asks for, beside jobs of other classes.
+    """Function that plans jobs on machines as a request asks for, beside jobs of other classes.
 
     Args:
         request: The request.
@@ -271,11 +361,11 @@ def job_planner(request: SharingRequest, queue: str = "") -> PlanJobs:
     if request.options and request.policy is None:
         raise UsageError("--option is a policy's: name it with --policy")
 
-    def planned(loaded: LoadedJobs, devices: tuple[DeviceInfo, ...], beside: Collection[str] = ()) -> Plan:
+    def planned(loaded: LoadedJobs, machines: PlannedMachines, beside: Collection[str] = ()) -> Plan:
         searched = request.control == "auto"
         return planning.make(
             loaded,
-            devices,
+            machines.devices,
             objective=request.objective,
             policy=request.policy,
             options=request.options,
@@ -289,7 +379,7 @@ def job_planner(request: SharingRequest, queue: str = "") -> PlanJobs:
             budget=NO_BUDGET
             if budget_w is None
             else planned_budget(
-                budget_w, request.power_budget_by, devices, request.control != "off", request.tuning_limit
+                budget_w, request.power_budget_by, machines, request.control != "off", request.tuning_limit
             ),
             queue=queue,
             beside=beside,

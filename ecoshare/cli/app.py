@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 import ecoshare
-from ecoshare.cli import profiles, runs
+from ecoshare.cli import profiles, runs, slurm
+from ecoshare.cli.agent import agent
 from ecoshare.cli.classes import CommandGroup, HelpfulCommand, WordsAfter
 from ecoshare.cli.devices import devices
 from ecoshare.cli.doctor import doctor
@@ -16,6 +17,7 @@ from ecoshare.cli.explain import explain
 from ecoshare.cli.export import export
 from ecoshare.cli.init import init
 from ecoshare.cli.logs import logs
+from ecoshare.cli.page import page
 from ecoshare.cli.profile import profile
 from ecoshare.cli.queued_jobs import cancel, hold, priority, release
 from ecoshare.cli.restore import restore
@@ -24,6 +26,7 @@ from ecoshare.cli.schema import schema
 from ecoshare.cli.simulate import simulate
 from ecoshare.cli.status import status
 from ecoshare.cli.submit import submit
+from ecoshare.cli.top import top
 from ecoshare.cli.tune import tune
 from ecoshare.cli.up import up
 from ecoshare.cli.wait import wait
@@ -47,9 +50,11 @@ def _common(version: Annotated[bool, typer.Option("--version", help="Print the v
 
 for _with_words in (run, submit):
     app.command(cls=WordsAfter)(_with_words)
-for _for_queues in (up, down, status, logs, cancel, wait, hold, release, priority):
+for _for_queues in (up, down, status, top, page, logs, cancel, wait, hold, release, priority):
     app.command(cls=HelpfulCommand)(_for_queues)
 for _command in (profile, init, devices, restore, tune, simulate, schema, doctor, export, explain):
     app.command(cls=HelpfulCommand)(_command)
+app.command(cls=HelpfulCommand, hidden=True)(agent)
 app.add_typer(profiles.app)
 app.add_typer(runs.app)
+app.add_typer(slurm.app)

@@ -16,6 +16,7 @@ import typer
 from ecoshare.errors import EcoshareError, UnfitEnvironment, UsageError
 from ecoshare.lane.files import make_folder
 from ecoshare.queue.queue_folder import QueueFolder
+from ecoshare.queue.tcp_entry import page_of
 
 _ANSWERS_WITHIN_S = 120.0
 """Time (s) within which a queue takes jobs. A busy machine may take long to find its devices."""
@@ -27,7 +28,7 @@ def detached(context: typer.Context, folder: QueueFolder) -> str:
     """Start the command in the background, without `--detach`, and wait until its queue takes jobs.
 
     Returns:
-        One line for the user.
+        Lines for the user.
 
     Raises:
         UsageError: The queue is up already.
@@ -36,6 +37,8 @@ def detached(context: typer.Context, folder: QueueFolder) -> str:
     if folder.is_up():
         raise UsageError(f"the queue {folder.name!r} is up already", f"`ecoshare down{folder.option}` ends it")
     make_folder(folder.path)
+    with contextlib.suppress(FileNotFoundError):
+        folder.log.replace(folder.log.with_suffix(".log.1"))  # it may say why the last one has crashed
     with os.fdopen(os.open(folder.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as log:
         process = subprocess.Popen(
             command_line(context), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
@@ -45,7 +48,9 @@ def detached(context: typer.Context, folder: QueueFolder) -> str:
         if process.poll() is not None:
             raise _failed(process.returncode, folder.log)
         if folder.socket.exists() and _answers(folder):
-            return f"the queue {folder.name!r} is up (process {process.pid}); its messages are in {folder.log}"
+            page = page_of(folder)
+            at = "" if page is None else f"\nits page is {page}"
+            return f"the queue {folder.name!r} is up (process {process.pid}); its messages are in {folder.log}{at}"
         time.sleep(_LOOK_S)
     raise UnfitEnvironment(f"the queue {folder.name!r} does not answer", f"see {folder.log}")
 
@@ -80,7 +85,10 @@ def command_line(context: typer.Context, **more: Any) -> list[str]:
     words = [sys.executable, "-m", "ecoshare", str(context.info_name)]
     for parameter in context.command.params:
         value = given.get(str(parameter.name))
-        if parameter.name in ("detach", "print_unit") or value is None or value == parameter.get_default(context):
+        if parameter.name in ("detach", "print_unit") or value is None:
+            continue
+        # A default that the environment can replace is given, too.
+        if value == parameter.get_default(context) and parameter.envvar is None:
             continue
         option = max(parameter.opts, key=len)
         if value is True:
@@ -93,9 +101,9 @@ def command_line(context: typer.Context, **more: Any) -> list[str]:
 
 def unit(context: typer.Context) -> str:
     """Systemd user unit that serves the queue of this command, and goes on with its jobs after a crash."""
-    command = shlex.join(command_line(context, resume=True))
     name = context.params["name"]
-    folder = QueueFolder.of(name)
+    begin = _in_unit(command_line(context, resume=True))
+    end = _in_unit([sys.executable, "-m", "ecoshare", "down", "--queue", name])
     return f"""\
 # Save as ~/.config/systemd/user/ecoshare-{name}.service, then:
 #   systemctl --user daemon-reload && systemctl --user enable --now ecoshare-{name}
@@ -104,8 +112,8 @@ def unit(context: typer.Context) -> str:
 Description=ecoshare queue {name}
 
 [Service]
-ExecStart={command}
-ExecStop={sys.executable} -m ecoshare down{folder.option}
+ExecStart={begin}
+ExecStop={end}
 Restart=on-failure
 RestartSec=5
 KillMode=mixed
@@ -114,3 +122,8 @@ TimeoutStopSec=60
 [Install]
 WantedBy=default.target
 """
+
+
+def _in_unit(words: list[str]) -> str:
+    """Command line as it stands in a unit: systemd knows the quotes of a shell, and expands `%` and `$` inside them."""
+    return shlex.join(words).replace("%", "%%").replace("$", "$$")

@@ -15,6 +15,7 @@ from ecoshare.api.request_values import Control
 from ecoshare.api.run_jobs import ResumeRequest, RunRequest
 from ecoshare.cli import completion
 from ecoshare.cli.classes import words_after
+from ecoshare.cli.cluster_options import AddressOption, GpusPerNodeOption, NodesOption, NodeTimeoutOption, OnOption
 from ecoshare.cli.options import JsonOption, ProfilesOption, RunDeviceOption, RunsOption, ShareOption, WaitOption
 from ecoshare.cli.output import note, progress
 from ecoshare.cli.sharing_options import (
@@ -34,6 +35,7 @@ from ecoshare.cli.sharing_options import (
 )
 from ecoshare.common.folders import RUNS
 from ecoshare.errors import UsageError
+from ecoshare.values.device import NODE_TIMEOUT_S
 from ecoshare.values.goal import TUNING_LIMIT
 
 if TYPE_CHECKING:
@@ -70,6 +72,11 @@ def run(
     runs: RunsOption = RUNS,
     profiles: ProfilesOption = None,
     no_profiles: NoProfilesOption = False,
+    on: OnOption = None,
+    address: AddressOption = None,
+    nodes: NodesOption = None,
+    gpus_per_node: GpusPerNodeOption = None,
+    node_timeout: NodeTimeoutOption = NODE_TIMEOUT_S,
     resume: Annotated[
         Path | None,
         typer.Option(metavar="RUN", help="Run folder of an interrupted run to resume.", autocompletion=completion.runs),
@@ -94,7 +101,8 @@ def run(
         given = given or lanes is not None or objective != "energy" or tuning_limit != TUNING_LIMIT
         if given or dry_run or no_profiles:
             raise UsageError(
-                "--resume takes its options from the run; only --control, --json and --no-report go with it"
+                "--resume takes its options from the run; only --control, --on and its options, --json and "
+                "--no-report go with it"
             )
         result = run_jobs.resume(
             ResumeRequest(
@@ -102,6 +110,11 @@ def run(
                 control=cast(Control, control),
                 wait=wait,
                 share_device=share_device,
+                on=on,
+                address=address,
+                nodes=nodes,
+                gpus_per_node=gpus_per_node,
+                node_timeout_s=node_timeout,
                 note=note,
                 progress=show,
                 signals=CommandSignals(),
@@ -135,6 +148,11 @@ def run(
             runs=runs,
             profiles=profiles,
             use_profiles=not no_profiles,
+            on=on,
+            address=address,
+            nodes=nodes,
+            gpus_per_node=gpus_per_node,
+            node_timeout_s=node_timeout,
             note=note,
             progress=show,
             signals=CommandSignals(),

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from ecoshare.cli import completion
+from ecoshare.cli.ages import age_s
 from ecoshare.cli.classes import CommandGroup, HelpfulCommand
 from ecoshare.cli.options import JsonOption
 from ecoshare.cli.output import note
@@ -124,15 +125,9 @@ def _named(name: str, folder: Path) -> Path:
 
 def _older(folder: Path, age: str) -> list[Path]:
     """Folders of all runs that are older than an age and not in progress."""
-    from ecoshare.jobs.quantities import parse_duration_s
     from ecoshare.record.past_runs import RUNNING, past_runs
 
-    try:
-        if not age[-1:].isalpha():  # a bare number is seconds elsewhere: a lot would be removed by mistake
-            raise ValueError(f"expected an age with its unit, such as 30d or 12h, got {age!r}")
-        before_s = time.time() - parse_duration_s(age)
-    except ValueError as error:
-        raise UsageError(f"--older: {error}") from None
+    before_s = time.time() - age_s(age, "--older")
     old = [each for each in past_runs(folder) if each.opened_unix_s is not None and each.opened_unix_s < before_s]
     for each in old:
         if each.state == RUNNING:

@@ -8,9 +8,11 @@ from typing import Annotated, cast
 import typer
 from rich.console import Console
 
-from ecoshare.api.queue_up import UpRequest
+from ecoshare.api.queue_up import UpRequest, check_end
 from ecoshare.api.queue_up import up as serve
 from ecoshare.api.request_values import Control
+from ecoshare.cli.ages import age_s
+from ecoshare.cli.cluster_options import AddressOption, GpusPerNodeOption, NodesOption, NodeTimeoutOption, OnOption
 from ecoshare.cli.options import ProfilesOption, RunDeviceOption, ShareOption, WaitOption
 from ecoshare.cli.output import note, progress
 from ecoshare.cli.queue_options import QueueOption
@@ -31,6 +33,7 @@ from ecoshare.cli.sharing_options import (
 )
 from ecoshare.errors import UsageError
 from ecoshare.queue.queue_folder import DEFAULT_NAME
+from ecoshare.values.device import NODE_TIMEOUT_S
 from ecoshare.values.goal import TUNING_LIMIT
 
 
@@ -54,9 +57,28 @@ def up(
     share_device: ShareOption = False,
     profiles: ProfilesOption = None,
     no_profiles: NoProfilesOption = False,
+    on: OnOption = None,
+    address: AddressOption = None,
+    nodes: NodesOption = None,
+    gpus_per_node: GpusPerNodeOption = None,
+    node_timeout: NodeTimeoutOption = NODE_TIMEOUT_S,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the jobs that an earlier session has left, if there are any.")
     ] = False,
+    keep: Annotated[
+        str | None,
+        typer.Option(
+            "--keep", metavar="AGE", help="Remove the data of jobs that ended longer ago, such as 30d, once a day."
+        ),
+    ] = None,
+    listen: Annotated[
+        str | None,
+        typer.Option(
+            "--listen",
+            metavar="HOST:PORT",
+            help="Serve the queue at a loopback address, too, with a page; port 0 for any free one. Prints a token.",
+        ),
+    ] = None,
     detach: Annotated[
         bool, typer.Option("--detach", help="Serve the queue in the background; return when it takes jobs.")
     ] = False,
@@ -69,11 +91,16 @@ def up(
     from ecoshare.cli.background import detached, unit
     from ecoshare.policy_names import parse_options
     from ecoshare.queue.queue_folder import QueueFolder
+    from ecoshare.queue.tcp_entry import ListenAddress
     from ecoshare.runtime.signals import CommandSignals
 
     folder = QueueFolder.of(name)
     if detach and print_unit:
         raise UsageError("--detach and --print-unit: give one of them")
+    # A unit or a process in the background would tell a mistake late.
+    keep_s = None if keep is None else age_s(keep, "--keep")
+    if listen is not None:
+        ListenAddress.parse(listen)
     if print_unit:
         print(unit(context), end="")
         return
@@ -88,6 +115,8 @@ def up(
         UpRequest(
             name=name,
             resume=resume,
+            keep_s=keep_s,
+            listen=listen,
             objective=objective,
             policy=policy,
             options=parse_options(option or ()),
@@ -105,6 +134,11 @@ def up(
             share_device=share_device,
             profiles=profiles,
             use_profiles=not no_profiles,
+            on=on,
+            address=address,
+            nodes=nodes,
+            gpus_per_node=gpus_per_node,
+            node_timeout_s=node_timeout,
             note=note,
             progress=partial(progress, errors),
             signals=CommandSignals(),
@@ -113,3 +147,4 @@ def up(
     for line in result.notes:
         note(line)
     note(f"the queue {name!r} is down; its run is {result.folder}")
+    check_end(result, name)

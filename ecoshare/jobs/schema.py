@@ -70,6 +70,13 @@ class JobOptions(_Model):
         ),
     )
     gpus: fields.DeviceCount = Field(default=1, description="Number of devices that the job needs at once.")
+    nodes: fields.DeviceCount = Field(
+        default=1,
+        description=(
+            "Most machines that the devices of a job with `launch: ranks` may lie on. Over several, the job has its "
+            "lanes to itself."
+        ),
+    )
     launch: fields.LaunchMode | None = Field(
         default=None,
         description=(

@@ -18,6 +18,7 @@ _EXCLUDED: Final = {
     "iterations": ("", "a service has requests, and no number of iterations"),
     "gpus": ("1", "a service runs on one device"),
     "launch": ("", "a service runs in one process"),
+    "nodes": ("1", "a service runs on one device"),
     "preemptible": ("false", "a service answers requests all the time, so it is not stopped for other jobs"),
     "timeout": ("", "a service may wait for a request for any time"),
 }

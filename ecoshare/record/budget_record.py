@@ -10,6 +10,7 @@ from ecoshare.core.power_allocation import TOLERANCE_W
 from ecoshare.jobs.quantities import number
 from ecoshare.values.device import Device
 from ecoshare.values.power_response import BY_LIMITS, BY_PLACEMENT, POWER_LIMIT, not_kept
+from ecoshare.values.segment import Segment
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,17 @@ class BudgetRecord:
         self._opened, self._began, self.refusal = opened, False, ""
         self._limits_w = {each.name: each.power_limits_w[-1] for each in opened.devices if each.power_limits_w}
         self._look()
+
+    def go_on(self, opened: RunOpened, segment: Segment) -> None:
+        """Go on in another segment of the log, with the limits in force as they are."""
+        if self._opened is None:
+            self.begin_session(opened)
+            shown_w = {(device, asked_w): shown_w for device, asked_w, shown_w in segment.limits_w}
+            for device, setting in segment.settings:
+                if device in self._limits_w:
+                    limit_w = float(dict(setting).get(POWER_LIMIT, self._limits_w[device]))
+                    self._limits_w[device] = shown_w.get((device, limit_w), limit_w)
+            self._look()
 
     def applied(self, command: ApplySetting, shown_w: float | None = None) -> None:
         """Note that a setting is in force.

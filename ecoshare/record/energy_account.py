@@ -117,49 +117,87 @@ def account(lines: Iterable[Line], rates: Callable[[str], EnergyRate | None]) ->
     Raises:
         ValueError: A sample has no session before it.
     """
-    result = EnergyAccount()
-    before: Sample | None = None
-    first: Sample | None = None  # first sample of the last interval; `told` is the job progress at its end
-    told: dict[str, AttemptProgress] = {}
-    stale: EnergyInterval | None = None
-    last_s = 0.0
-    passed: dict[str, AttemptProgress] = {}  # keeps jobs that ended in a skipped line: no later line has them
+    splitter, peaks = SampleSplitter(rates), dict[str, int]()
     for line in _with_idle(list(lines)):
-        if isinstance(line, Session):
-            result.intervals += [stale] if stale is not None else []
-            if result.session is not None and line.at_s > last_s:
-                result.intervals.append(EnergyInterval(last_s, line.at_s, None, 0.0, {}, {}, _INTERRUPTED))
-            last_s = line.at_s
-            result.session, before, first, stale, passed = line, None, None, None, {}
-            continue
-        if result.session is None:
-            raise ValueError(f"a sample at {line.at_s} s, and no session before it")
-        _note_peaks(line, result.peak_bytes)
-        last_s = line.at_s
-        if before is None:
-            before = line
-            continue
-        passed |= line.jobs
-        if line.at_s - before.at_s <= result.session.period_s:
-            continue  # the meter has no new number yet; the next line covers this time, too
-        if first is not None and _is_brief(line.at_s - before.at_s, result.intervals[-1]):
-            both = _interval(first, replace(line, jobs=told | passed), result.session, rates)
-            if both.energy_j is not None:
-                result.intervals[-1], told = both, told | passed
-                before, stale, passed = line, None, {}
-                continue
-        interval = _interval(before, replace(line, jobs=passed), result.session, rates)
-        if interval.stale:
-            stale = interval
-            continue
-        if stale is not None and not interval.fault:
-            interval = replace(interval, fault=f"{stale.fault}, and told it later")
-        result.intervals.append(interval)
-        first, told = (before, passed) if interval.energy_j is not None else (None, {})
-        before, stale, passed = line, None, {}
-    result.intervals += [stale] if stale is not None else []
+        splitter.add(line)
+        if isinstance(line, Sample):
+            _note_peaks(line, peaks)
+    splitter.finish()
+    result = EnergyAccount(session=splitter.session, peak_bytes=peaks, intervals=splitter.intervals)
     _add_up(result, rates)
     return result
+
+
+class SampleSplitter:
+    """Splits the samples of a device into intervals with joules, line by line.
+
+    Attributes:
+        session: Last session; None before the first.
+        intervals: Intervals so far. The next line may still change the last one.
+    """
+
+    def __init__(self, rates: Callable[[str], EnergyRate | None]) -> None:
+        """Splitter before the first line. See `account`."""
+        self._rates = rates
+        self.session: Session | None = None
+        self.intervals: list[EnergyInterval] = []
+        self._before: Sample | None = None
+        self._first: Sample | None = None  # first sample of the last interval; `told` is the job progress at its end
+        self._told: dict[str, AttemptProgress] = {}
+        self._stale: EnergyInterval | None = None
+        self._last_s = 0.0
+        self._passed: dict[str, AttemptProgress] = {}  # jobs that ended in a skipped line: no later line has them
+
+    def add(self, line: Session | Sample) -> None:
+        """Add the next line.
+
+        Raises:
+            ValueError: It is a sample without a session before it.
+        """
+        if isinstance(line, Session):
+            self.finish()
+            if self.session is not None and line.at_s > self._last_s:
+                self.intervals.append(EnergyInterval(self._last_s, line.at_s, None, 0.0, {}, {}, _INTERRUPTED))
+            self._last_s = line.at_s
+            self.session, self._before, self._first, self._passed = line, None, None, {}
+            return
+        if self.session is None:
+            raise ValueError(f"a sample at {line.at_s} s, and no session before it")
+        self._last_s = line.at_s
+        if self._before is None:
+            self._before = line
+            return
+        self._passed |= line.jobs
+        if line.at_s - self._before.at_s > self.session.period_s:  # else the next line covers this time, too
+            self._split(self._before, line, self.session)
+
+    def idle_found(self, power_w: float) -> None:
+        """Take this power (W) as that of the idle device from now on, until the next session."""
+        assert self.session is not None, "the idle device is watched by an open meter"
+        self.session = replace(self.session, idle_w=power_w)
+
+    def finish(self) -> None:
+        """End with the last line. A counter that stands still has no joules then."""
+        self.intervals += [self._stale] if self._stale is not None else []
+        self._stale = None
+
+    def _split(self, before: Sample, line: Sample, session: Session) -> None:
+        passed = self._passed
+        if self._first is not None and _is_brief(line.at_s - before.at_s, self.intervals[-1]):
+            both = _interval(self._first, replace(line, jobs=self._told | passed), session, self._rates)
+            if both.energy_j is not None:
+                self.intervals[-1], self._told = both, self._told | passed
+                self._before, self._stale, self._passed = line, None, {}
+                return
+        interval = _interval(before, replace(line, jobs=passed), session, self._rates)
+        if interval.stale:
+            self._stale = interval
+            return
+        if self._stale is not None and not interval.fault:
+            interval = replace(interval, fault=f"{self._stale.fault}, and told it later")
+        self.intervals.append(interval)
+        self._first, self._told = (before, passed) if interval.energy_j is not None else (None, {})
+        self._before, self._stale, self._passed = line, None, {}
 
 
 def _is_brief(wall_s: float, last: EnergyInterval) -> bool:

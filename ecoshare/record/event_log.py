@@ -5,14 +5,20 @@ Each line is one JSON object: `{"event": "JobArrived", "at_s": ..., ...}`, `{"co
 derived from it, and a fresh core that receives its events gives the same commands. Records hold what the scheduler knew
 beyond its commands (`packing_record.py`); the core does not read them. A resumed run continues the same file with
 another `RunOpened`. Readers ignore a last line that a kill has cut.
+
+The log of a run that stays open has *segments* (`values/segment.py`). The last one is at the path of the log, and the
+earlier ones beside it: `events-1.jsonl`, `events-2.jsonl`, ... Together they are one log.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import fcntl
 import json
+import os
 import re
+import time
 from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
 from functools import cache
@@ -38,6 +44,7 @@ _EVENTS: dict[str, Any] = {each.__name__: each for each in get_args(Event)}
 _COMMANDS: dict[str, Any] = {each.__name__: each for each in get_args(Command)}
 _RECORDS: dict[str, Any] = {"PackingChanged": PackingChanged}
 _KINDS = {"event": _EVENTS, "command": _COMMANDS, "record": _RECORDS}
+_KIND_OF = {name: kind for kind, known in _KINDS.items() for name in known}
 
 _TOLD_BY_JOBS = (b'{"event": "Reported"', b'{"event": "SweepOpened"')
 """First bytes of lines with numbers that trials reported: a loss may be any number, NaN included."""
@@ -88,8 +95,23 @@ class EventLog:
             BlockingIOError: Another controller has locked the log.
             OSError: The log cannot be written.
         """
+        self._path = path
         self._file = KeptFile(path, lambda file: fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB))
         self._packings = PackingRecorder()
+        self._grown_bytes, self._first_bytes = path.stat().st_size, 0
+        for each in segments(path):
+            if each.samefile(path):  # a kill came before the new segment was in place
+                each.unlink()
+
+    @property
+    def grown_bytes(self) -> int:
+        """Size (bytes) of what follows the beginning of the segment; 0 as long as that is less than the beginning."""
+        return self._grown_bytes if self._grown_bytes >= self._first_bytes else 0
+
+    @property
+    def before(self) -> Path | None:
+        """Last of the earlier segments; None if there is none."""
+        return next(reversed(segments(self._path)), None)
 
     def when_gone(self, call: Callable[[], None]) -> None:
         """Register `call`, which runs whenever the log is written again because its folder was removed or renamed."""
@@ -108,20 +130,59 @@ class EventLog:
         Raises:
             OSError: The disk is full, or the log cannot be written again.
         """
-        lines = [_line("event", event), *(_line("command", command) for command in commands)]
+        lines = [line_of(event), *map(line_of, commands)]
         if core is not None:
-            lines += [_line("record", change) for change in self._packings.changes(event, core)]
-        self._file.append(b"".join(lines))
+            lines += [line_of(change) for change in self._packings.changes(event, commands, core)]
+        data = b"".join(lines)
+        if isinstance(event, RunOpened) and event.segment is not None:
+            self._begin_segment(data)
+            return
+        self._file.append(data)
+        self._grown_bytes += len(data)
         if commands or isinstance(event, JobExited | CancelRequested):
             self._file.sync()
+
+    def _begin_segment(self, data: bytes) -> None:
+        """Begin a segment, in a new file. If that cannot be made, the present file goes on: it may have several."""
+        number = _number(self._path, before) if (before := self.before) is not None else 0
+        earlier, now_ns = _segment(self._path, number + 1), time.time_ns()
+        try:
+            self._file.begin_anew(data, earlier)
+        except OSError:
+            self._file.append(data)
+            self._file.sync()
+        else:
+            with contextlib.suppress(OSError):  # exact, for `queue/old_jobs.py`
+                os.utime(earlier, ns=(now_ns, now_ns))
+        self._grown_bytes, self._first_bytes = 0, len(data)
 
     def close(self) -> None:
         """Close the log."""
         self._file.close()
 
 
-def read(path: Path) -> Iterator[LogEntry]:
+def segments(path: Path) -> list[Path]:
+    """Earlier segments of the log at `path`, the oldest first; the last segment is at `path` itself."""
+    found = {_number(path, each): each for each in path.parent.glob(f"{path.stem}-*{path.suffix}")}
+    return [found[number] for number in sorted(found) if number]
+
+
+def _segment(path: Path, number: int) -> Path:
+    return path.with_name(f"{path.stem}-{number}{path.suffix}")
+
+
+def _number(path: Path, segment: Path) -> int:
+    """Number of an earlier segment of the log at `path`; 0 for another file."""
+    digits = segment.stem.removeprefix(f"{path.stem}-")
+    return int(digits) if digits.isdecimal() and segment == _segment(path, int(digits)) else 0
+
+
+def read(path: Path, last: bool = False) -> Iterator[LogEntry]:
     """Yield the entries of a log, in order; a cut last line is ignored.
+
+    Args:
+        path: Path of the log.
+        last: Whether the last file alone is read. The `RunOpened` at its beginning has what it takes over.
 
     Raises:
         UsageError: A line is not an entry, or cannot follow the lines before it, or the file cannot be read. The
@@ -129,21 +190,35 @@ def read(path: Path) -> Iterator[LogEntry]:
     """
     order = Order()
     try:
-        with documents.open_regular(path) as file:
-            for number, line in enumerate(file, start=1):
-                if not line.endswith(b"\n"):
-                    return
-                try:
-                    entry = _entry(line)
-                    order.check(entry)
-                except ValueError as error:
-                    raise UsageError(f"{path}:{number}: not an entry of an event log: {error}") from error
-                yield entry
+        with documents.open_regular(path) as file:  # first, since the log may begin anew meanwhile
+            own = os.fstat(file.fileno())
+            for earlier in () if last else segments(path):
+                with documents.open_regular(earlier) as before:
+                    if not os.path.samestat(os.fstat(before.fileno()), own):
+                        yield from _entries(earlier, before, order)
+            yield from _entries(path, file, order)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror or error}", "the run folder is damaged") from error
 
 
-def _entry(line: bytes) -> LogEntry:
+def _entries(path: Path, lines: Iterable[bytes], order: Order) -> Iterator[LogEntry]:
+    for number, line in enumerate(lines, start=1):
+        if not line.endswith(b"\n"):
+            return
+        try:
+            entry = entry_of(line)
+            order.check(entry)
+        except ValueError as error:
+            raise UsageError(f"{path}:{number}: not an entry of an event log: {error}") from error
+        yield entry
+
+
+def entry_of(line: bytes) -> LogEntry:
+    """Entry of a line.
+
+    Raises:
+        ValueError: The line is no entry.
+    """
     fields = documents.parse(line, any_number=line.startswith(_TOLD_BY_JOBS))
     if not isinstance(fields, dict):
         raise ValueError("it is no object")
@@ -177,7 +252,7 @@ def _rename_fields(fields: dict[str, Any], names: dict[str, str]) -> None:
 def replay(entries: Iterable[LogEntry]) -> Iterator[tuple[Event, list[Command], list[Command]]]:
     """Feed the events of a log to a fresh core.
 
-    Every `RunOpened` begins with a fresh core, as a resumed run does.
+    Every `RunOpened` begins with a fresh core, as a resumed run and a segment do.
 
     Yields:
         Each event, the commands logged after it, and the commands that the core gives now.
@@ -210,7 +285,7 @@ def steps(entries: Iterable[LogEntry]) -> Iterator[LogStep]:
 
 
 def sessions(entries: Iterable[LogEntry]) -> list[list[LogEntry]]:
-    """Entries of each session; a session begins with `RunOpened`."""
+    """Entries of each session or segment; each begins with `RunOpened`."""
     found: list[list[LogEntry]] = []
     for entry in entries:
         if isinstance(entry, RunOpened) or not found:
@@ -219,13 +294,14 @@ def sessions(entries: Iterable[LogEntry]) -> list[list[LogEntry]]:
     return found
 
 
-def _line(kind: str, entry: Any) -> bytes:
-    fields = fields_of(entry)
+def line_of(entry: LogEntry) -> bytes:
+    """Line of an event, a command or a record, with its end."""
+    name, fields = type(entry).__name__, fields_of(entry)
     if isinstance(entry, PackingChanged):  # one or two follow each start and end of a job, so they are kept short
         fields = {name: value for name, value in fields.items() if value or name == "jobs"}
     if isinstance(entry, Done):  # so are these, which most commands have
         fields = {name: value for name, value in fields.items() if value is not None}
-    return json.dumps({kind: type(entry).__name__, **fields}, default=_plain).encode() + b"\n"
+    return json.dumps({_KIND_OF[name]: name, **fields}, default=_plain).encode() + b"\n"
 
 
 def _plain(value: Any) -> Any:

@@ -17,6 +17,7 @@ from ecoshare.core.events import JobExited
 from ecoshare.core.missed_targets import Missed
 from ecoshare.values.attempt import WORK_OVER, Outcome, Usage
 from ecoshare.values.job_spec import JobSpec
+from ecoshare.values.segment import CarriedJob
 
 
 @dataclass(slots=True)
@@ -100,6 +101,7 @@ class JobHistory:
         reports: Time (s) and value of each report of the last attempt.
         parked: Times for which its attempts were parked, in order.
         cancelled: Reason why the user, or the end of another job, has cancelled the job; empty if neither has.
+        carried: State of the job at the beginning of the log, if the log begins with a segment in which it goes on.
         missed: Time (s) at the end of each minute in which the service missed its target, and its requests.
     """
 
@@ -118,12 +120,24 @@ class JobHistory:
     reports: list[tuple[float, float]] = field(default_factory=list)
     parked: list[ParkedSpan] = field(default_factory=list)
     cancelled: str = ""
+    carried: CarriedJob | None = None
     missed: list[tuple[float, Missed]] = field(default_factory=list)
 
     def arrived(self, spec: JobSpec, at_s: float) -> None:
         """Note an arrival; the job of a resumed run arrives again."""
         self.spec = spec
         self.arrival_s = at_s if self.arrival_s is None else self.arrival_s
+
+    @property
+    def unknown_attempts(self) -> int:
+        """Number of attempts that were over at the beginning of the log, so that it has no ends of them."""
+        return 0 if self.carried is None else self.carried.attempt - bool(self.carried.lanes)
+
+    def goes_on(self, carried: CarriedJob) -> None:
+        """Note a job that goes on from an earlier segment, which the log has no more."""
+        self.arrived(carried.spec, carried.arrival_s)
+        self.carried, self.usage, self.start_s = carried, carried.usage, carried.first_start_s
+        self.attempt, self.lanes = carried.attempt, carried.lanes
 
     def asked(self, command: StartJob) -> None:
         """Begin a new attempt, of which nothing is known yet."""

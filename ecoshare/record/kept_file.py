@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -50,6 +51,38 @@ class KeptFile:
             self.on_gone()
         self._file.write(data)
         self._file.flush()
+
+    def begin_anew(self, data: bytes, earlier: Path) -> None:
+        """Go on in a new file that begins with `data`, synchronized to disk. The present file becomes `earlier`.
+
+        A kill at any moment leaves a whole file at the path: the present one, or the new one.
+
+        Raises:
+            OSError: The disk is full, `earlier` exists, or the folder has no hard links. The present file goes on.
+        """
+        self.append(b"")  # makes the path lead to the file
+        beside = self._path.with_name(f"{self._path.name}.next")
+        beside.unlink(missing_ok=True)
+        file: BinaryIO = os.fdopen(open_to_append(beside, read=True), "ab+")
+        try:
+            self._on_open(file)
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+            self.sync()
+            os.link(self._path, earlier)
+            try:
+                beside.replace(self._path)
+            except OSError:
+                earlier.unlink()
+                raise
+        except OSError:
+            file.close()
+            with contextlib.suppress(OSError):
+                beside.unlink(missing_ok=True)
+            raise
+        self._file.close()
+        self._file = file
 
     def sync(self) -> None:
         """Synchronize the file to disk."""

@@ -95,11 +95,23 @@ class Order:
             self._event(entry)
 
     def _open(self, entry: RunOpened) -> None:
-        """Begin a session, which numbers its lanes and commands anew."""
+        """Begin a session, which numbers its lanes and commands anew, or a segment, which keeps lanes and attempts."""
         self._devices = {each.name for each in entry.devices}
         self._lanes.clear()
         self._commands.clear()
         self._attempts.clear()
+        if (segment := entry.segment) is None:
+            return
+        self._lanes.update(entry.lanes)
+        for device, _ in segment.settings:
+            self._on(device)
+        for job in segment.jobs:
+            _check_name(job.spec.name)
+            self._jobs.add(job.spec.name)
+            if not set(job.lanes) <= self._lanes:
+                raise ValueError(f"the lanes {list(job.lanes)} of {job.spec.name} are not open")
+            if job.lanes:
+                self._attempts[job.spec.name] = job.attempt
 
     def _event(self, entry: Event) -> None:
         if not 0.0 <= entry.at_s <= LONGEST_S:

@@ -12,18 +12,20 @@ A log without these lines is replayed: `PackingRecorder` then watches the core o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from ecoshare.core.events import Event, InterferencePredicted, Profiled, RunOpened
+from ecoshare.core.commands import Command
+from ecoshare.core.events import Event, InterferencePredicted, IterationsDone, Profiled, RunOpened
 from ecoshare.core.records import Job, Lane
 from ecoshare.core.states import JobState
 from ecoshare.values.packing import Packing
 
 if TYPE_CHECKING:
     from ecoshare.core.scheduler import Scheduler
+    from ecoshare.core.scheduler_view import SchedulerView
 
 
 class PackingEnding(Enum):
@@ -75,32 +77,38 @@ class PackingRecorder:
         """Recorder before the first event, which must be `RunOpened`."""
         self._last: dict[str, PackingChanged] = {}
 
-    def changes(self, event: Event, core: Scheduler) -> list[PackingChanged]:
+    def changes(self, event: Event, commands: Sequence[Command], core: Scheduler) -> list[PackingChanged]:
         """Changes that an event brought, in order.
 
-        With `RunOpened`, every device is told, so that a recorded session differs from one without records.
+        With `RunOpened`, every device is told, so that a recorded session differs from one without records. The jobs
+        of a segment run already.
 
         Args:
             event: Event that the scheduler has just handled.
+            commands: Commands that the scheduler gave.
             core: The scheduler.
         """
         if isinstance(event, RunOpened):
             self._last = {device.name: PackingChanged(device.name) for device in event.devices}
+            if event.segment is not None:
+                self._last = {name: _forecast(_present(name, core), core) for name in self._last}
             return list(self._last.values())
-        found: list[PackingChanged] = []
+        found, view = list[PackingChanged](), core.view
+        if isinstance(event, IterationsDone) and not commands and view.placement.groups is None:
+            return []  # every job runs on where it was, and such events are most of a run on many nodes
         if isinstance(event, InterferencePredicted | Profiled):
             found += self._forecasts(core)
-        for device, lanes in core.view.lane_index.devices.items():
-            found += self._look(device, lanes, core)
+        for device, lanes in view.lane_index.devices.items():
+            found += self._look(device, lanes, core, view)
         return found
 
-    def _look(self, device: str, lanes: list[Lane], core: Scheduler) -> list[PackingChanged]:
-        view, before = core.view, self._last[device]
+    def _look(self, device: str, lanes: list[Lane], core: Scheduler, view: SchedulerView) -> list[PackingChanged]:
+        before = self._last[device]
         is_window = view.profiling.occupies(lanes[0])
         jobs = [] if is_window else view.placement.present(lanes)
-        now = {job.spec.name: job.lanes[0].number for job in jobs}
-        if now == before.jobs:
+        if len(jobs) == len(before.jobs) and all(before.jobs.get(job.spec.name) == job.lanes[0].number for job in jobs):
             return []
+        now = {job.spec.name: job.lanes[0].number for job in jobs}
         if now.keys() == before.jobs.keys():  # a job has changed its lane
             moved = {name: now[name] for name in before.jobs}
             self._last[device] = replace(before, jobs=moved, ending=None)
@@ -121,6 +129,12 @@ class PackingRecorder:
                 self._last[device] = replace(now, ending=None)
                 found.append(self._last[device])
         return found
+
+
+def _present(device: str, core: Scheduler) -> PackingChanged:
+    """Packing of a device on which no window is open."""
+    jobs = core.view.placement.present(core.view.lane_index.devices[device])
+    return PackingChanged(device, {job.spec.name: job.lanes[0].number for job in jobs})
 
 
 def _forecast(change: PackingChanged, core: Scheduler) -> PackingChanged:

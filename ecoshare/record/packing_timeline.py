@@ -34,8 +34,10 @@ from ecoshare.record.packing_record import PackingChanged, PackingEnding, Packin
 from ecoshare.values.attempt import Usage
 from ecoshare.values.class_profile import Solo
 from ecoshare.values.device import Device
+from ecoshare.values.job_spec import JobSpec
 from ecoshare.values.measurement import Measurement, MeasurementStatus
 from ecoshare.values.packing import Packing
+from ecoshare.values.segment import Segment
 from ecoshare.values.setting import AS_FOUND, Setting
 
 OBSERVED_S = 1.0
@@ -196,8 +198,8 @@ def packing_timeline(entries: Iterable[LogEntry], unlogged: Sequence[Event] = ()
             continue
         replay, recorder = LogReplay([*session, *rest]), PackingRecorder()
         for moment in replay:
-            changes = recorder.changes(moment.event, moment.core)
-            builder.add(LogStep(moment.event, list(moment.commands), changes))
+            commands = list(moment.commands)
+            builder.add(LogStep(moment.event, commands, recorder.changes(moment.event, commands, moment.core)))
         if replay.is_lost:
             builder.cut_off()
         differs_s = replay.differs_s if differs_s is None else differs_s
@@ -252,11 +254,30 @@ class _Builder:
 
     def _begin_session(self, event: RunOpened) -> None:
         """Begin a session: commands are numbered anew, and the guard has restored all settings."""
+        if event.segment is not None:
+            self._go_on(event, event.segment)
+            return
         self.cut_off()
         for kept in (self._settings, self._applying, self._measurements, self._windows, self._asked):
             kept.clear()
         self._devices = {device.name: device for device in event.devices}
         self.timeline.kept.update({each.packing: each.setting for each in event.known_settings})
+
+    def _go_on(self, event: RunOpened, segment: Segment) -> None:
+        """Go on in another segment. The opening tells what the log lacks, if earlier segments are gone."""
+        self._devices = {device.name: device for device in event.devices}
+        self._lanes = {number: device.name for number, device in event.lanes.items()}
+        self._settings = dict(segment.settings)
+        self.timeline.kept.update({each.packing: each.setting for each in event.known_settings})
+        for job in segment.jobs:
+            self._arrived(job.spec)
+            if job.lanes:
+                self._places[job.spec.name] = self._lanes[job.lanes[0]]
+
+    def _arrived(self, job: JobSpec) -> None:
+        self._classes[job.name] = job.job_class
+        if job.solo is not None:
+            self.timeline.solos.setdefault(job.job_class, job.solo)
 
     def _take(self, event: Event) -> None:
         match event:
@@ -265,9 +286,7 @@ class _Builder:
             case IterationsDone() | JobExited():
                 self._progress(event.job, event.usage)
             case JobArrived():
-                self._classes[event.job.name] = event.job.job_class
-                if event.job.solo is not None:
-                    self.timeline.solos.setdefault(event.job.job_class, event.job.solo)
+                self._arrived(event.job)
             case Profiled() if event.command in self._windows and event.solo is not None:
                 job = self._windows.pop(event.command)
                 speed = self._speed(self._places.get(job, ""), job)

@@ -17,7 +17,9 @@ from ecoshare.lane import trace
 from ecoshare.profiling.profile import Profile
 from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.record import event_log, samples
+from ecoshare.record.chain_record import read_chain
 from ecoshare.record.energy_account import EnergyRate
+from ecoshare.record.energy_rate import energy_rate
 from ecoshare.record.metric_reader import values_of
 from ecoshare.record.run_data import RunData
 from ecoshare.record.run_documents import DAMAGED, read_environment, read_json, read_plan, read_records
@@ -28,7 +30,6 @@ from ecoshare.record.service_summary import intervals
 from ecoshare.record.summary import summarise
 from ecoshare.record.sweep_summary import with_trials
 from ecoshare.values.attempt import Outcome, Usage
-from ecoshare.values.joules import MEASURED
 
 
 @collector_paused()
@@ -69,10 +70,13 @@ def read(folder: RunFolder, packings: bool = True) -> RunData:
         energy=energy,
         environment=environment,
         requests=requests,
+        chain=read_chain(folder.path),
     )
 
 
 def _check_names(folder: RunFolder, plan: dict[str, Any], history: RunHistory) -> None:
+    if plan.get("queue"):  # a queue removes the descriptions of jobs that ended long ago
+        return
     planned = {job["name"] for job in plan["jobs"]}
     for name in history.jobs:
         if name not in planned:
@@ -95,26 +99,9 @@ def _profiles(plan: dict[str, Any], folder: RunFolder) -> dict[str, Profile]:
 
 def _rates(plan: dict[str, Any], profiles: dict[str, Profile]) -> Callable[[str], EnergyRate | None]:
     """Lookup of the energy rate of a job's class alone, by job name."""
-    rates = {name: _rate(profile) for name, profile in profiles.items()}
+    rates = {name: energy_rate(profile) for name, profile in profiles.items()}
     classes = {job["name"]: job["class"] for job in plan["jobs"]}
     return lambda job: rates.get(classes.get(job, ""))
-
-
-def _rate(profile: Profile) -> EnergyRate | None:
-    """Energy rate of a class alone; None if its energy is only modelled: a model would split its own joules."""
-    energy = profile.energy
-    if energy is None or energy.source != MEASURED:
-        return None
-    train_j, eval_j = energy.active_per_iteration_j, energy.active_per_eval_iteration_j
-    known = [value for value in (train_j, eval_j) if value is not None]
-    if not known:
-        return None
-    # A kind of iteration that was not seen gets the rate of the other: that is closer than none.
-    return EnergyRate(
-        train_j if train_j is not None else known[0],
-        eval_j if eval_j is not None else known[0],
-        energy.relative_error or 0.0,
-    )
 
 
 def _unlogged(plan: dict[str, Any], folder: RunFolder, history: RunHistory) -> list[Event]:
@@ -124,7 +111,7 @@ def _unlogged(plan: dict[str, Any], folder: RunFolder, history: RunHistory) -> l
     for job in plan["jobs"]:
         own, told = folder.job(job["name"]), history.of(job["name"])
         for end in read_records(own):
-            if end.attempt in told.exits or end.attempt < told.attempt:
+            if end.attempt in told.exits or end.attempt < told.attempt or end.attempt <= told.unknown_attempts:
                 continue
             if job.get("metric") is not None:
                 values = values_of(metric.read(job["metric"]), own, end.attempt)

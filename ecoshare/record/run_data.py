@@ -13,6 +13,7 @@ from ecoshare.record.run_history import RunHistory
 from ecoshare.record.run_summary import RunSummary
 from ecoshare.record.samples import Line, Sample
 from ecoshare.serving.request_intervals import RequestInterval
+from ecoshare.values.allocation_chain import AllocationChain
 
 
 class TurnSpan(NamedTuple):
@@ -47,6 +48,7 @@ class RunData:
         traces: Marks by job and attempt; an attempt without a trace is left out, or has no marks.
         environment: Content of environment.json; exports show only named fields of it.
         requests: Intervals of the requests of each service, by the name of its job.
+        chain: Chain of allocations that the run went through; None for none.
     """
 
     summary: RunSummary
@@ -56,6 +58,7 @@ class RunData:
     traces: dict[tuple[str, int], list[Mark]] = field(default_factory=dict)
     environment: dict[str, Any] = field(default_factory=dict)
     requests: dict[str, list[RequestInterval]] = field(default_factory=dict)
+    chain: AllocationChain | None = None
 
     @property
     def devices(self) -> list[str]:

@@ -158,14 +158,19 @@ _USAGE = TypeAdapter(Usage)
 Fields = TypeVar("Fields")
 
 
-def read_plan(path: Path) -> dict[str, Any]:
+def read_plan(path: Path, with_submitted: bool = True) -> dict[str, Any]:
     """Read the plan of a run: the decisions from before it began.
+
+    Args:
+        path: Path of the plan.
+        with_submitted: Whether its jobs include those that were submitted to the run while it went on.
 
     Raises:
         UsageError: The file cannot be read, does not match the schema, or gives two jobs one name.
     """
     plan = read_json(path)
-    _add_submitted(plan, path.with_name(SUBMITTED))
+    if with_submitted:
+        _add_submitted(plan, path.with_name(SUBMITTED))
     _rename_limits(plan)
     _list_device(plan)
     _checked(path, _PLAN, plan)
@@ -251,6 +256,14 @@ def read_records(folder: Path) -> list[Ended]:
             raise _damaged(path, f"{ended.outcome!r} is no outcome")
         records.append(replace(ended, usage=asdict(usage)) if ended.usage else ended)
     return sorted(records, key=lambda ended: ended.attempt)
+
+
+def recorded_end(folder: Path, attempt: int) -> Ended | None:
+    """Exit record of an attempt, by the folder of its job; None if there is none, or a job's records are damaged."""
+    try:
+        return next((each for each in read_records(folder) if each.attempt == attempt), None)
+    except UsageError:  # a damaged record does not show that the attempt ended
+        return None
 
 
 def read_json(path: Path) -> dict[str, Any]:

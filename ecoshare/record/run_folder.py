@@ -11,12 +11,14 @@ The files inside a job's folder belong to the processes that write them, and the
         submitted.jsonl            jobs that were submitted to it while it went on; only in a run of a queue
         environment.json           machine and versions
         events.jsonl               the single source of truth: every event and command, in order
+        events-<number>.jsonl      earlier segments of it; only in a run of a queue
         samples.jsonl              joules, power and clocks over time, and the progress of each job
         summary.json               the result, for other programs
         report.html, trace.pftrace the result, to look at
         profiles/                  profiles of the jobs' classes, as the run used or made them
         supervisor.log             stderr of the warm server
         jobs/<name>/               stdout.log, stderr.log, exit-<attempt>.json, trace.bin
+        nodes/<name>/              samples.jsonl and supervisor.log of a node on another machine
     ecoshare-runs/latest                    -> the newest run
 """
 
@@ -185,8 +187,8 @@ class RunFolder:
         return self.path / "trace.pftrace"
 
     def _documents(self) -> tuple[Path, ...]:
-        """Files that describe the run and its jobs, as far as they exist."""
-        return self.job_file, self.plan, self.submitted, self.environment
+        """Files from before the run began that describe it, as far as they exist."""
+        return self.job_file, self.plan, self.environment
 
     def documents(self) -> dict[Path, bytes]:
         """Read the files from before the run began, by path; with the log, they define the run."""
@@ -229,6 +231,43 @@ class RunFolder:
     def supervisor_log(self) -> Path:
         """File with stderr of the warm server; empty unless there was an error."""
         return self.path / "supervisor.log"
+
+    def node(self, name: str, log: Path) -> NodeFolder:
+        """Folder of the run as a node on another machine uses it.
+
+        Args:
+            name: Name of the node.
+            log: File with stderr of its warm server, on that machine.
+        """
+        return NodeFolder(self.path, name, log)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFolder(RunFolder):
+    """Paths of one run for a node on another machine, which has its own samples and its own server.
+
+    Attributes:
+        name: Name of the node.
+        log: File with stderr of its warm server.
+    """
+
+    name: str
+    log: Path
+
+    @property
+    def own(self) -> Path:
+        """Folder of the node."""
+        return self.path / "nodes" / self.name
+
+    @property
+    def samples(self) -> Path:
+        """File with the samples of the node's devices; the run has them, too."""
+        return self.own / "samples.jsonl"
+
+    @property
+    def supervisor_log(self) -> Path:
+        """File with stderr of the node's warm server, on its machine. The folder has it after the run."""
+        return self.log
 
 
 def write_json(path: Path, data: Any) -> None:

@@ -60,6 +60,7 @@ from ecoshare.record.packing_timeline import PackingTimeline, packing_timeline
 from ecoshare.record.setting_history import SettingHistory, SettingPeriod
 from ecoshare.values.attempt import Outcome
 from ecoshare.values.device import Device
+from ecoshare.values.segment import Segment
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,8 +288,28 @@ class RunHistory:
             case DeviceFailed():
                 self.failures.setdefault(event.device, DeviceFailure(event.at_s, event.reason))
 
+    def _go_on(self, event: RunOpened, segment: Segment) -> None:
+        """Go on in another segment. The opening tells what the entries lack, if earlier segments are not read."""
+        self.devices.update({each.name: each for each in event.devices})
+        opened = {lane: OpenedLane(lane, each.name, each.memory_bytes) for lane, each in event.lanes.items()}
+        self.lanes = {**opened, **self.lanes}
+        self._settings.go_on(segment.settings, event.at_s)
+        self._budget.go_on(event, segment)
+        for each in segment.jobs:
+            job = self._job(each.spec.name)
+            if job.spec is not None:
+                continue
+            job.goes_on(each)
+            if each.lanes:
+                began_s = each.first_start_s if each.attempt == 1 and each.first_start_s is not None else event.at_s
+                attempt = AttemptHistory(job.name, each.attempt, each.lanes, began_s, began_s)
+                self._going[job.name] = self._attempts[job.name, each.attempt] = attempt
+
     def _begin_session(self, event: RunOpened) -> None:
         """Begin a session: commands are numbered anew. Attempts of the session before have no exits."""
+        if event.segment is not None:
+            self._go_on(event, event.segment)
+            return
         for attempt in self._going.values():
             self._job(attempt.job).resumed(self.end_s)
             attempt.ended_s, attempt.outcome, attempt.reason = self.end_s, Outcome.LOST, "cut off with the run"

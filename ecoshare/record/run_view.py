@@ -7,6 +7,7 @@ from typing import Protocol
 
 from ecoshare.core.commands import Command
 from ecoshare.core.events import Event
+from ecoshare.values.setting import Setting
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,53 @@ class SweepView:
     trials: int
     ended: dict[str, int]
     best: tuple[str, float] | None
+
+
+@dataclass(frozen=True, slots=True)
+class LaneView:
+    """A lane at one moment.
+
+    Attributes:
+        jobs: Jobs that are in it.
+        holder: Job that has the turn; empty if none has it.
+    """
+
+    number: int
+    jobs: tuple[str, ...]
+    holder: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceView:
+    """A device at one moment. Each value from `power_w` to `memory_bytes` is None if the device does not report it.
+
+    Attributes:
+        name: Name of the device in the run.
+        described: Name that its maker gives it.
+        failed: Reason why it has failed; empty if it works.
+        setting: Knobs that differ from how the device was found, with their values.
+        power_w: Power (W), reported or the mean of about the last second.
+        energy_j: Joules in this session of the run.
+        energy_source: `measured` or `modelled`; empty without joules.
+        busy: Part of the last moments in which anything ran on it, 0 to 1.
+        memory_bytes: Memory in use, by all processes.
+        memory_total_bytes: Memory that the run may use.
+    """
+
+    name: str
+    described: str
+    lanes: tuple[LaneView, ...]
+    memory_total_bytes: int
+    failed: str = ""
+    setting: Setting = ()
+    power_w: float | None = None
+    energy_j: float | None = None
+    energy_source: str = ""
+    gpu_clock_mhz: float | None = None
+    memory_clock_mhz: float | None = None
+    temperature_c: float | None = None
+    busy: float | None = None
+    memory_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

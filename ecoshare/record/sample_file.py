@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from ecoshare.record.kept_file import KeptFile
@@ -11,9 +12,14 @@ from ecoshare.record.samples import Line, encode
 class SampleFile:
     """`samples.jsonl` of a run that goes on. It is made with its first line: a run without any meter has none."""
 
-    def __init__(self, path: Path) -> None:
-        """Prepare to append to the file at `path`, which may exist."""
-        self._path = path
+    def __init__(self, path: Path, hear: Callable[[Line], None] = lambda _line: None) -> None:
+        """Prepare to append to a file.
+
+        Args:
+            path: The file, which may exist.
+            hear: Gets each line after it was written.
+        """
+        self._path, self._hear = path, hear
         self._file: KeptFile | None = None
 
     def write(self, line: Line) -> None:
@@ -25,6 +31,7 @@ class SampleFile:
         if self._file is None:
             self._file = KeptFile(self._path)
         self._file.append(encode(line).encode())
+        self._hear(line)
 
     def close(self) -> None:
         """Close the file. No more lines follow."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ecoshare.common.plural import counted
 from ecoshare.core.commands import ApplySetting
 from ecoshare.jobs.quantities import format_duration
 from ecoshare.values.measurement import Measurement
+from ecoshare.values.setting import Setting
 
 Values = dict[str, float | str]
 """Value of each knob that a setting names; empty for the default setting."""
@@ -51,6 +53,13 @@ class SettingHistory:
         for period in self._in_force.values():
             period.to_s = before_s
         self._in_force.clear()
+
+    def go_on(self, settings: Iterable[tuple[str, Setting]], at_s: float) -> None:
+        """Go on in another segment of the log, with these settings in force."""
+        for device, setting in settings:
+            if device not in self._in_force:
+                self._in_force[device] = SettingPeriod(device, dict(setting), at_s)
+                self.periods.append(self._in_force[device])
 
     def applied(self, command: ApplySetting, at_s: float) -> None:
         """Note that a setting is in force."""

@@ -36,6 +36,7 @@ from ecoshare.reporting.link_words import gang_words
 from ecoshare.reporting.queue_groups import Queued
 from ecoshare.reporting.reason_intervals import SHORTEST_S, ReasonInterval, Story, alike, joined
 from ecoshare.values.attempt import Outcome
+from ecoshare.values.job_spec import JobSpec
 
 _AT_ONCE_S = 0.05
 """Events closer to each other than this (s) are one burst, and the last one shows the outcome of all."""
@@ -118,9 +119,7 @@ class _Listener:
             self._open(event, moment.core)
         self.explained.end_s = max(self.explained.end_s, at_s)
         if isinstance(event, JobArrived):
-            self.explained.stories.setdefault(event.job.name, Story(event.job.name, event.job.job_class))
-            if event.job.service is not None:
-                self.explained.services.add(event.job.name)
+            self._arrived(event.job)
         touched = self._touched(moment)
         known = len(self._keepers)
         self._remark(moment, touched)
@@ -173,12 +172,26 @@ class _Listener:
             self._queued.close()
         self._queued = Queued(core.view, self.explained.stories)
         self.explained.policy = event.config.policy
+        if event.segment is not None:
+            self._go_on(core, self._queued)
+            return
         for story in self._cut_off():
             story.remarks.append((self.explained.end_s, "cut off with the run, which was resumed later"))
         self.explained.windows += self._windows.values()
         self._windows.clear()
         for kept in (self._asked, self._starting, self._parking):
             kept.clear()
+
+    def _go_on(self, core: Scheduler, queued: Queued) -> None:
+        """Go on in another segment of the log: its core knows the same jobs by other objects."""
+        for job in core.jobs.values():
+            self._arrived(job.spec)
+            queued.touch(job)
+
+    def _arrived(self, job: JobSpec) -> None:
+        self.explained.stories.setdefault(job.name, Story(job.name, job.job_class))
+        if job.service is not None:
+            self.explained.services.add(job.name)
 
     def _note(self, moment: ReplayMoment) -> None:
         assert self._queued is not None, "a session begins with RunOpened"

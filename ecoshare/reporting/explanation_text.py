@@ -56,6 +56,26 @@ def show(run: Path, job: str | None, as_json: bool) -> None:
     Raises:
         UsageError: If there is no such run or job, if `job` is a sweep, or if the log is damaged.
     """
+    summary, explained = _explained(run, job)
+    if as_json:
+        print(json.dumps(as_dict(explained, summary, job), indent=2))
+        return
+    writer = Writer(Console(highlight=False))
+    for line in of_job(explained, summary, job) if job is not None else of_run(explained, summary):
+        writer.line(line)
+
+
+def lines_of(run: Path, job: str) -> list[str]:
+    """Lines that `show` prints about one job.
+
+    Raises:
+        UsageError: See `show`.
+    """
+    summary, explained = _explained(run, job)
+    return list(of_job(explained, summary, job))
+
+
+def _explained(run: Path, job: str | None) -> tuple[RunSummary, RunExplanation]:
     folder = RunFolder.open(run)
     data = read(folder, packings=False)  # the explanation asks for them itself
     summary = data.summary
@@ -65,13 +85,7 @@ def show(run: Path, job: str | None, as_json: bool) -> None:
         raise UsageError(f"{job} is a sweep; name one of its trials", listed(trials))
     if job is not None and job not in known:
         raise UsageError(f"{run} has no job {job!r}", _remedy(job, known))
-    explained = explain(data.history, job)
-    if as_json:
-        print(json.dumps(as_dict(explained, summary, job), indent=2))
-        return
-    writer = Writer(Console(highlight=False))
-    for line in of_job(explained, summary, job) if job is not None else of_run(explained, summary):
-        writer.line(line)
+    return summary, explain(data.history, job)
 
 
 def _remedy(job: str, known: list[str]) -> str:

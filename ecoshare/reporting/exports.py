@@ -19,7 +19,6 @@ from ecoshare.record.run_data import RunData
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.record.run_summary import RunSummary
 from ecoshare.record.service_summary import ServiceSummary
-from ecoshare.reporting.prometheus import prometheus
 
 FORMS = ("csv", "json", "parquet", "html", "perfetto", "prometheus")
 BINARY = ("parquet", "perfetto")
@@ -99,7 +98,9 @@ def export(folder: RunFolder, form: str) -> bytes:
     if form == "perfetto":
         return perfetto(with_traces(data, folder))
     if form == "prometheus":
-        return prometheus(data).encode(errors="backslashreplace")
+        from ecoshare.reporting.prometheus import prometheus  # prometheus-client loads a web server
+
+        return prometheus(data)
     text = table(data.summary) if form == "csv" else json.dumps(data.summary.as_dict(), indent=2) + "\n"
     return text.encode(errors="backslashreplace")
 

@@ -17,6 +17,7 @@ from rich.text import Text
 from ecoshare.common import machine_memory
 from ecoshare.common.folders import SHARED_MEMORY, memory_folder
 from ecoshare.common.plural import counted
+from ecoshare.common.printable import last_line
 from ecoshare.devices import cuda_checkpoint, mps, registry
 from ecoshare.devices.knob_survey import survey
 from ecoshare.devices.processor_load import LoadWatch
@@ -105,7 +106,7 @@ def _torch() -> CheckResult:
     except subprocess.TimeoutExpired:
         return CheckResult("torch", "fail", "importing torch took over two minutes", "see whether the disk answers")
     if done.returncode:
-        said = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+        said = last_line(done.stderr) or "no reason given"
         return CheckResult("torch", "fail", f"cannot be imported: {said}", f"{sys.executable} -m pip install torch")
     seen = json.loads(done.stdout)
     evidence = f"torch {seen['version']}, {seen['threads']} intra-op threads, CUDA build {seen['cuda'] or 'none'}"

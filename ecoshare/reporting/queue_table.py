@@ -25,7 +25,8 @@ def print_queue(queue: Mapping[str, Any], console: Console) -> None:
         queue: A `QueueStatus` as plain data.
         console: Console to print on.
     """
-    devices, up = listed(queue["devices"]), format_duration(max(0.0, time.time() - queue["opened_unix_s"]))
+    devices = listed([each["described"] for each in queue["devices"]])
+    up = format_duration(max(0.0, time.time() - queue["opened_unix_s"]))
     loads = "" if queue["warm"] else ", torch is being loaded"
     head = f"queue {queue['name']}{_ENDINGS.get(queue['ending'], '')}: up for {up}"
     say(console, f"{head}, policy {queue['policy']}, on {devices}{loads}")

@@ -143,7 +143,7 @@ class Simulator:
             watch: Gets each event and the commands that followed from it.
             progress: Gets the number of jobs that have ended.
         """
-        self._drive = CoreDriver(self._core, self, watch)
+        self._drive = CoreDriver(self._core, self, self, watch)
         self._tell(RunOpened(0.0, SCHEMA, self._config, self._cluster.devices()))
         self._lanes.watches = self._core.watches_neighbours
         if self._world.changes_s < math.inf:
@@ -234,73 +234,73 @@ class Simulator:
     # Commands
 
     def open_lane(self, command: OpenLane, now_s: float) -> None:
-        """See `CommandHandler`."""
+        """See `NodeCommands`."""
         closely = self._packs or self._is_elastic or self._config.profile or self._config.host_bytes > 0
         self._lanes.open(command.lane, command.device, VirtualLane(self._costs.handover_s, closely))
         self._push(now_s, What.DONE, (command.id, None))
 
     def set_caching(self, command: SetCaching, now_s: float) -> None:
-        """See `CommandHandler`. A hand-over takes longer while caches are emptied."""
+        """See `NodeCommands`. A hand-over takes longer while caches are emptied."""
         cost_s = 0.0 if command.is_kept else self._costs.empty_s
         for number in self._lanes.devices[command.device].lanes:
             self._lanes.lanes[number].handover_s = self._costs.handover_s + cost_s
         self._push(now_s + cost_s, What.DONE, (command.id, None))
 
     def limit_memory(self, command: LimitMemory, now_s: float) -> None:
-        """See `CommandHandler`. A simulated job keeps what it states, from its start on."""
+        """See `NodeCommands`. A simulated job keeps what it states, from its start on."""
         self._push(now_s, What.DONE, (command.id, None))
 
     def set_shares(self, command: SetShares, now_s: float) -> None:
-        """See `CommandHandler`."""
+        """See `NodeCommands`."""
         lane = self._lanes.lanes[command.lane]
         lane.claim(command.shares, now_s)  # the holder keeps the turn until its iteration ends
         self._lanes.plan(lane)
 
     def drop_job(self, command: DropJob, now_s: float) -> None:
-        """See `CommandHandler`."""
+        """See `RunCommands`."""
         running = self._jobs[command.job]
         self._finish(running, now_s)
         self._forget(running, now_s)
 
     def profile_job(self, command: ProfileJob, now_s: float) -> None:
-        """See `CommandHandler`."""
+        """See `NodeCommands`."""
         self._measuring.profile(command, self._seat_of(command.job), now_s)
 
     def apply_setting(self, command: ApplySetting, now_s: float) -> None:
-        """See `CommandHandler`."""
+        """See `NodeCommands`."""
         self._push(now_s + self._costs.apply_s, What.MEASURED, partial(self._apply, command))
 
     def measure_setting(self, command: MeasureSetting, now_s: float) -> None:
-        """See `CommandHandler`."""
+        """See `NodeCommands`."""
         seats = [self._seat_of(name) for name in command.jobs]
         self._measuring.measure(command, self._lanes.devices[command.device], seats, now_s)
 
     def await_requests(self, command: AwaitRequests, now_s: float) -> None:
-        """See `CommandHandler`. No setting of a simulated device makes a service slower, so none must recover."""
+        """See `NodeCommands`. No setting of a simulated device makes a service slower, so none must recover."""
         self._push(now_s, What.DONE, (command.id, None))
 
     def _ask(self, command: AskSetting | AskInterference | AskPower, now_s: float) -> None:
-        """See `CommandHandler`: a question to an adviser."""
+        """See `RunCommands`: a question to an adviser."""
         self._measuring.ask(command, now_s)
 
     ask_setting = ask_interference = ask_power = _ask
 
     def ask_planner(self, command: AskPlanner, now_s: float) -> None:
-        """See `CommandHandler`."""
+        """See `RunCommands`."""
         from ecoshare.advisers.planners import shares  # imports scipy, so only on demand
 
         self._push(now_s, What.DONE, (command.id, Planned(now_s, command.id, shares(command))))
 
     def ask_sampler(self, command: AskSampler, now_s: float) -> None:
-        """See `CommandHandler`."""
+        """See `RunCommands`."""
         self._later(now_s, partial(self._sample, command))
 
     def wake_at(self, command: WakeAt, now_s: float) -> None:
-        """See `CommandHandler`."""
+        """See `RunCommands`."""
         self._push(command.at_s, What.WAKE, command.id)
 
     def start_job(self, command: StartJob, now_s: float) -> None:
-        """See `CommandHandler`."""
+        """See `NodeCommands`."""
         running = self._jobs[command.job]
         seat = running.begin(command, now_s)
         running.start_s = min(running.start_s, now_s)
@@ -329,7 +329,7 @@ class Simulator:
         return seat
 
     def move_job(self, command: MoveJob, now_s: float) -> None:
-        """See `CommandHandler`. The job moves at once; in virtual time it need not reach a boundary first."""
+        """See `NodeCommands`. The job moves at once; in virtual time it need not reach a boundary first."""
         seat = self._seat_of(command.job)
         self._lanes.leave(seat, now_s)
         seat.lanes = (command.lane,)
@@ -337,11 +337,11 @@ class Simulator:
         self._push(now_s, What.DONE, (command.id, None))
 
     def park_job(self, command: ParkJob, now_s: float) -> None:
-        """See `CommandHandler`."""
+        """See `NodeCommands`."""
         self._parking.park(command, now_s)
 
     def resume_job(self, command: ResumeJob, now_s: float) -> None:
-        """See `CommandHandler`."""
+        """See `NodeCommands`."""
         self._parking.resume(command, now_s)
 
     def _apply(self, command: ApplySetting, now_s: float) -> Done:
@@ -355,7 +355,7 @@ class Simulator:
         self._push(now_s + self._world.changes_s, What.MEASURED, None)
 
     def kill_job(self, command: KillJob, now_s: float) -> None:
-        """See `CommandHandler`."""
+        """See `NodeCommands`."""
         seat = self._seat_of(command.job)
         seat.is_killed = True
         if seat.job.name in self._lanes.of(seat).seats:  # else it starts, stops, or moves its memory

@@ -31,6 +31,7 @@ from random import Random
 from typing import Any, ClassVar
 
 from ecoshare.common.plural import counted
+from ecoshare.common.printable import last_line
 from ecoshare.core.commands import Command, OpenLane, StartJob
 from ecoshare.core.events import Config, Event, JobExited
 from ecoshare.core.policies import GROUP, UnknownPolicy, named, own_names, register, unregister
@@ -222,7 +223,7 @@ class PolicyContract:
         for seed in ("1", "2"):
             environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": path}
             done = subprocess.run(line, capture_output=True, text=True, env=environment, check=False)
-            last = (done.stderr.strip().splitlines() or [""])[-1]
+            last = last_line(done.stderr)
             _must(done.returncode == 0, f"policy {found.name} cannot be run in a fresh process: {last}")
             self._must_equal(done.stdout.splitlines(), f"a fresh process (PYTHONHASHSEED={seed})")
 

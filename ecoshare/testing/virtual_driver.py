@@ -123,6 +123,7 @@ class VirtualDriver:
         known_responses: Measurements under power limits from earlier runs.
         advises: Answers questions for a setting with the setting and whether the search is over.
         requests: Time (s) of each request of the user, with the function that makes its event.
+        segments_s: Times (s) from which a new segment of the log begins at the first calm moment.
         failures: Time (s) and name of each device that fails.
         misses: Times (s) at which services have missed their targets for a minute, with their names.
         refuses: Settings that every device refuses.
@@ -132,6 +133,8 @@ class VirtualDriver:
         settings: Setting in force on each device.
         core: The core.
         log: Each event with the commands that followed from it.
+        ended: Final state of each job that has ended.
+        segments: Number of segments of the log.
         now_s: Present time (s).
     """
 
@@ -142,6 +145,7 @@ class VirtualDriver:
     failures: tuple[tuple[float, str], ...] = ()
     misses: tuple[tuple[float, str], ...] = ()
     requests: tuple[tuple[float, Callable[..., Event]], ...] = ()
+    segments_s: tuple[float, ...] = ()
     known_settings: tuple[KnownSetting, ...] = ()
     known_responses: tuple[KnownResponse, ...] = ()
     advises: Callable[[AskSetting], tuple[Setting, bool]] | None = None
@@ -152,6 +156,8 @@ class VirtualDriver:
     settings: dict[str, Setting] = field(default_factory=dict)
     core: Scheduler = field(default_factory=Scheduler)
     log: list[tuple[Event, tuple[Command, ...]]] = field(default_factory=list)
+    ended: dict[str, JobState] = field(default_factory=dict)
+    segments: int = 1
     now_s: float = 0.0
 
     def __post_init__(self) -> None:
@@ -163,6 +169,7 @@ class VirtualDriver:
         self._refusals: dict[str, int] = {}
         self._windows: dict[str, tuple[str, set[str]]] = {}  # by job: its class, and its devices
         self._failed: set[str] = set()
+        self._arrived: set[str] = set()
 
     def run(self) -> VirtualDriver:
         """Run until no event is left, and check that the log replays to the same commands.
@@ -170,7 +177,7 @@ class VirtualDriver:
         Raises:
             AssertionError: The core broke an invariant, or it is not deterministic.
         """
-        drive = CoreDriver(self.core, self, lambda event, commands: self.log.append((event, tuple(commands))))
+        drive = CoreDriver(self.core, self, self, lambda event, commands: self.log.append((event, tuple(commands))))
         opened = partial(
             RunOpened,
             schema=SCHEMA,
@@ -180,6 +187,7 @@ class VirtualDriver:
             known_responses=self.known_responses,
         )
         self._at(0.0, opened)
+        due_s = sorted(self.segments_s)
         for spec, script in self.jobs.values():
             self._at(script.arrival_s, partial(JobArrived, job=spec))
         if self.stop_s is not None:
@@ -193,14 +201,24 @@ class VirtualDriver:
         while self._events:
             self.now_s, _, make, wanted = heapq.heappop(self._events)
             if wanted():
-                drive.tell(make(at_s=self.now_s))
-                self._check()
-            if self.core.only_services_left and len(self.core.jobs) == len(self.jobs):
-                drive.tell(WorkOver(self.now_s))
-                self._check()
+                self._tell(drive, make(at_s=self.now_s))
+            if self.core.only_services_left and len(self._arrived) == len(self.jobs):
+                self._tell(drive, WorkOver(self.now_s))
+            if due_s and due_s[0] <= self.now_s and (segment := self.core.segment) is not None:
+                del due_s[0]
+                self.segments += 1
+                classes = {spec.job_class for spec, _ in self.jobs.values()}
+                self._tell(drive, opened(at_s=self.now_s, segment=segment, **self.core.known(classes)))
         again = Scheduler()
         assert all(tuple(again.handle(event)) == commands for event, commands in self.log), "it does not replay"
         return self
+
+    def _tell(self, drive: CoreDriver, event: Event) -> None:
+        if isinstance(event, JobArrived):
+            self._arrived.add(event.job.name)
+        drive.tell(event)
+        self.ended.update({job.spec.name: job.state for job in self.core.ended})
+        self._check()
 
     def _fails(self, device: str, at_s: float) -> DeviceFailed:
         self._failed.add(device)
@@ -208,8 +226,8 @@ class VirtualDriver:
         return DeviceFailed(at_s, device, "it is lost")
 
     def states(self) -> dict[str, JobState]:
-        """State of every job."""
-        return {name: job.state for name, job in self.core.jobs.items()}
+        """State of every job that has arrived."""
+        return {**self.ended, **{name: job.state for name, job in self.core.jobs.items()}}
 
     def _at(self, at_s: float, make: Callable[..., Event], wanted: Callable[[], bool] = lambda: True) -> None:
         if at_s < math.inf:
@@ -221,11 +239,11 @@ class VirtualDriver:
     # Commands
 
     def open_lane(self, command: OpenLane, now_s: float) -> None:
-        """See `CommandHandler`."""
+        """See `NodeCommands`."""
         self._later(0.0, partial(Done, command=command.id))
 
     def start_job(self, command: StartJob, now_s: float) -> None:
-        """See `CommandHandler`."""
+        """See `NodeCommands`."""
         _, script = self.jobs[command.job]
         assert not self._failed & {self.core.lanes[lane].device.name for lane in command.lanes}, "on a failed device"
         if self._refusals.setdefault(command.job, 0) < script.refused:
@@ -244,20 +262,20 @@ class VirtualDriver:
         self._exit(command.job, command.attempt, 2 * _ANSWER_S + length_s, outcome)
 
     def set_caching(self, command: SetCaching, now_s: float) -> None:
-        """See `CommandHandler`. It is answered before any later start."""
+        """See `NodeCommands`. It is answered before any later start."""
         self._later(_ANSWER_S, partial(Done, command=command.id))
 
     def limit_memory(self, command: LimitMemory, now_s: float) -> None:
-        """See `CommandHandler`."""
+        """See `NodeCommands`."""
         self._later(_ANSWER_S, partial(Done, command=command.id))
 
     def park_job(self, command: ParkJob, now_s: float) -> None:
-        """See `CommandHandler`."""
+        """See `NodeCommands`."""
         usage = self.core.jobs[command.job].usage
         self._answer_while(command, partial(Parked, command=command.id, usage=usage, took_s=_TRANSFER_S))
 
     def resume_job(self, command: ResumeJob, now_s: float) -> None:
-        """See `CommandHandler`."""
+        """See `NodeCommands`."""
         self._check_memory([lane.number for lane in self.core.jobs[command.job].lanes])
         self._answer_while(command, partial(Resumed, command=command.id, took_s=_TRANSFER_S))
 
@@ -266,25 +284,25 @@ class VirtualDriver:
         self._at(self.now_s + _TRANSFER_S, make, lambda: self._attempt.get(command.job) == command.attempt)
 
     def move_job(self, command: MoveJob, now_s: float) -> None:
-        """See `CommandHandler`."""
+        """See `NodeCommands`."""
         self._later(_ANSWER_S, partial(Done, command=command.id))
 
     def set_shares(self, command: SetShares, now_s: float) -> None:
-        """See `CommandHandler`."""
+        """See `NodeCommands`."""
         assert {share.job for share in command.shares} <= set(self.jobs)
 
     def kill_job(self, command: KillJob, now_s: float) -> None:
-        """See `CommandHandler`. A job whose start is refused has nothing to end."""
+        """See `NodeCommands`. A job whose start is refused has nothing to end."""
         attempt = self._attempt.get(command.job)
         if attempt is not None:
             self._exit(command.job, attempt, _ANSWER_S, Outcome.PRUNED if command.pruned else Outcome.STOPPED)
 
     def drop_job(self, command: DropJob, now_s: float) -> None:
-        """See `CommandHandler`."""
+        """See `RunCommands`."""
         assert command.job not in self._attempt, "a paused trial does not run"
 
     def profile_job(self, command: ProfileJob, now_s: float) -> None:
-        """See `CommandHandler`."""
+        """See `NodeCommands`."""
         spec, script = self.jobs[command.job]
         devices = {lane.device.name for lane in self.core.jobs[command.job].lanes}
         assert not any(self.settings.get(device) for device in devices), "measured alone at another than the default"
@@ -302,7 +320,7 @@ class VirtualDriver:
         self._later(WINDOW_S, make)
 
     def apply_setting(self, command: ApplySetting, now_s: float) -> None:
-        """See `CommandHandler`."""
+        """See `NodeCommands`."""
 
         def make(at_s: float) -> Event:
             if command.setting in self.refuses:
@@ -319,7 +337,7 @@ class VirtualDriver:
         return min(found_w, limit_w + self.rounds_up_w.get(command.device, 0.0))
 
     def measure_setting(self, command: MeasureSetting, now_s: float) -> None:
-        """See `CommandHandler`. A measurement is of the setting in force, and of jobs that run on the device.
+        """See `NodeCommands`. A measurement is of the setting in force, and of jobs that run on the device.
 
         Under a policy that packs, jobs that get left-over turns alone are no part of it.
         """
@@ -346,7 +364,7 @@ class VirtualDriver:
         self._later(_MEASURE_S, partial(SettingMeasured, command=command.id, measurement=found))
 
     def await_requests(self, command: AwaitRequests, now_s: float) -> None:
-        """See `CommandHandler`. Services recover at once, unless `never_recover` is set."""
+        """See `NodeCommands`. Services recover at once, unless `never_recover` is set."""
         assert command.jobs and all(self.core.jobs[name].spec.service is not None for name in command.jobs)
         if self.never_recover:
             self._later(command.most_s, partial(Refused, command=command.id, error="they have not recovered"))
@@ -354,32 +372,33 @@ class VirtualDriver:
             self._later(_ADVICE_S, partial(Done, command=command.id))
 
     def ask_setting(self, command: AskSetting, now_s: float) -> None:
-        """See `CommandHandler`."""
+        """See `NodeCommands`."""
         assert self.advises is not None, "a search needs an adviser: give `advises`"
         setting, over = self.advises(command)
         self._later(_ADVICE_S, partial(SettingAdvised, command=command.id, setting=setting, over=over))
 
     def ask_interference(self, command: AskInterference, now_s: float) -> None:
-        """See `CommandHandler`. Nothing is known of any pair, so the policy goes by its own expectation."""
+        """See `RunCommands`. Nothing is known of any pair, so the policy goes by its own expectation."""
         self._later(_ADVICE_S, partial(InterferencePredicted, command=command.id, pairs=(), prices={}))
 
     def ask_power(self, command: AskPower, now_s: float) -> None:
-        """See `CommandHandler`. The speed grows with the square root of the limit, and a device draws its limit."""
+        """See `RunCommands`. The speed grows with the square root of the limit, and a device draws its limit."""
         most_w = command.limits_w[-1]
         response = tuple(PowerPoint(each, (each / most_w) ** 0.5, each) for each in command.limits_w)
         self._later(_ADVICE_S, partial(PowerPredicted, command=command.id, response=response))
 
     def ask_planner(self, command: AskPlanner, now_s: float) -> None:
-        """See `CommandHandler`."""
+        """See `RunCommands`."""
         self._later(_PLAN_S, partial(Planned, command=command.id, shares=shares(command)))
 
     def ask_sampler(self, command: AskSampler, now_s: float) -> None:
-        """See `CommandHandler`. No sweep has a trial here."""
+        """See `RunCommands`. No sweep has a trial here."""
         self._later(0.0, partial(Exhausted, command=command.id))
 
     def wake_at(self, command: WakeAt, now_s: float) -> None:
-        """See `CommandHandler`."""
-        self._at(command.at_s, partial(Done, command=command.id))
+        """See `RunCommands`."""
+        segment = self.segments
+        self._at(command.at_s, partial(Done, command=command.id), lambda: self.segments == segment)
 
     # Jobs
 
@@ -401,7 +420,7 @@ class VirtualDriver:
 
     def _goes_on(self) -> bool:
         """Whether a job has not ended or is to come."""
-        return self.core.live_jobs > 0 or len(self.core.jobs) < len(self.jobs)
+        return self.core.live_jobs > 0 or len(self._arrived) < len(self.jobs)
 
     def _runs(self, name: str) -> bool:
         return name in self.core.jobs and self.core.jobs[name].state is JobState.RUNNING

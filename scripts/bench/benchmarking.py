@@ -90,6 +90,14 @@ class Machine:
     torch: str
 
 
+def keep_to(folder: Path) -> None:
+    """Let ecoshare keep profiles and state in a folder, never in those of the user, and take the machine for quiet."""
+    for name in ("profiles", "state"):
+        (folder / name).mkdir()
+        os.environ[f"ECOSHARE_{name.upper()}"] = str(folder / name)
+    os.environ["ECOSHARE_ASSUME_QUIET"] = "1"
+
+
 def run_benchmark(
     name: str,
     about: str | None,

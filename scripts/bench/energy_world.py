@@ -32,8 +32,7 @@ from statistics import NormalDist, fmean
 import numpy as np
 from numpy.typing import NDArray
 
-from ecoshare.devices.knob import UNLOCKED
-from ecoshare.devices.nvidia_knobs import GPU_CLOCK
+from ecoshare.devices.knob import GPU_CLOCK, UNLOCKED
 from ecoshare.simulation.gpus import IDLE_SHARE
 from ecoshare.simulation.traces import measured_speeds
 from ecoshare.values.class_profile import MemoryDemand

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from ecoshare.lane.ranks import folder_of
-from scripts.bench.benchmarking import JOBS, Figure, Options, percentile, run_benchmark, say
+from scripts.bench.benchmarking import JOBS, Figure, Options, keep_to, percentile, run_benchmark, say
 from scripts.fuzz.commands import ended, judge, nothing_left, started, token_of
 from scripts.fuzz.processes import processes
 from scripts.fuzz.rounds import Lost
@@ -180,11 +180,12 @@ def still_there(token: str) -> str:
         nothing_left(token, LEFT_WITHIN_S)
     except Lost as lost:
         return f"{lost.finding}: {lost.detail}"
-    held = [path.name for path in Path(os.environ["ECOSHARE_STATE"]).glob("*.run") if _is_locked(path)]
+    held = [path.name for path in Path(os.environ["ECOSHARE_STATE"]).glob("*.run") if is_locked(path)]
     return f"a claim stays: {held}" if held else ""
 
 
-def _is_locked(path: Path) -> bool:
+def is_locked(path: Path) -> bool:
+    """Whether a process holds the lock of a file."""
     with contextlib.suppress(FileNotFoundError), path.open() as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -207,10 +208,7 @@ def measure(options: Options) -> list[Figure]:
         return [Figure("kills", None, "", note="two devices take two processors")]
     count = QUICK if options.quick else KILLS
     with tempfile.TemporaryDirectory(prefix="bench-kills-") as name:
-        for own in ("profiles", "state"):  # never those of the user
-            (place := Path(name, own)).mkdir()
-            os.environ[f"ECOSHARE_{own.upper()}"] = str(place)
-        os.environ["ECOSHARE_ASSUME_QUIET"] = "1"
+        keep_to(Path(name))
         bench = Bench(Path(name))
         bench.learn()
         began_s = time.monotonic()

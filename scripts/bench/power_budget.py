@@ -32,7 +32,7 @@ from scipy.optimize import linprog
 
 from ecoshare.core.commands import ApplySetting, Command
 from ecoshare.core.events import Config, Done, Event
-from ecoshare.devices.nvidia_knobs import GPU_CLOCK
+from ecoshare.devices.knob import GPU_CLOCK
 from ecoshare.simulation.cluster import Cluster
 from ecoshare.simulation.costs import Costs
 from ecoshare.simulation.gpus import GpuModel

@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import os
 import random
 import resource
 import shutil
@@ -34,6 +33,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from ecoshare.common.printable import legible, spelled
+from scripts.bench.benchmarking import keep_to
 
 ROOT = Path(__file__).parents[2]
 
@@ -253,10 +253,7 @@ def main(driver: str, about: str | None, prepare: Prepare) -> NoReturn:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the result as JSON")
     given = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix=f"ecoshare-fuzz-{driver}-"))
-    for name in ("profiles", "state"):  # never those of the user
-        (folder / name).mkdir()
-        os.environ[f"ECOSHARE_{name.upper()}"] = str(folder / name)
-    os.environ["ECOSHARE_ASSUME_QUIET"] = "1"
+    keep_to(folder)
     alone = given.only is not None
     tally = fuzz(driver, prepare, folder, [given.only] if alone else range(given.rounds), given.seed, keep=alone)
     show(tally)

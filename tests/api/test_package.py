@@ -71,6 +71,9 @@ RESULTS = (
     "ecoshare.queue.queue_documents.Acknowledged",
     "ecoshare.queue.queue_documents.JobStatus",
     "ecoshare.queue.queue_documents.QueueStatus",
+    "ecoshare.queue.queue_documents.ServiceStatus",
+    "ecoshare.queue.queue_documents.DeviceStatus",
+    "ecoshare.queue.queue_documents.LaneStatus",
 )
 """Types of values in a `RunResult` and of a `Queue`, which the page has, too."""
 

@@ -17,7 +17,7 @@ from tests.warm import COLD, ROOT, ecoshare
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 CONSOLE = [block for page in PAGES for block in blocks(page) if block.language == "console"]
-RUN = [block for block in CONSOLE if block.mark("not run") is None]
+RUN = [block for block in CONSOLE if block.mark("not run") is None and block.mark("in order") is None]
 _WIDTH = "80"
 
 
@@ -79,7 +79,7 @@ def _prepare(block: Block, folder: Path) -> dict[str, str]:
     return environment
 
 
-@pytest.mark.parametrize("block", [each for each in CONSOLE if each not in RUN], ids=name)
+@pytest.mark.parametrize("block", [each for each in CONSOLE if each.mark("not run") is not None], ids=name)
 def test_an_example_that_is_not_run_says_why(block: Block) -> None:
     assert len(block.mark("not run") or "") > 10
     assert steps(block)

@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[2]
 FOLDERS = (
     "ecoshare/advisers",
     "ecoshare/api",
+    "ecoshare/chains",
     "ecoshare/cli",
     "ecoshare/common",
     "ecoshare/core",
@@ -30,6 +31,7 @@ FOLDERS = (
     "ecoshare/sampling",
     "ecoshare/serving",
     "ecoshare/simulation",
+    "ecoshare/top",
     "scripts",
     "tests",
     "tuner",

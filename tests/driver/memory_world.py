@@ -173,7 +173,7 @@ class MemoryWorld:
         self._devices = tuple(Device(f"cuda:{number}", "here", device_bytes) for number in range(devices))
         self.core = Scheduler()
         self.log: list[tuple[Event, list[Command]]] = []
-        self._drive = CoreDriver(self.core, self, lambda event, commands: self.log.append((event, commands)))
+        self._drive = CoreDriver(self.core, self, self, lambda event, commands: self.log.append((event, commands)))
         self._events: list[tuple[float, int, Callable[[float], Event | None]]] = []
         self._order, self._now_s = count(), 0.0
         self._lanes: dict[int, Lane] = {}

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ecoshare.core.commands import Command
+from ecoshare.core.commands import Command, WakeAt
 from ecoshare.core.events import Config, Event, RunOpened
 from ecoshare.core.policies.fifo import Fifo
 from ecoshare.core.scheduler import Scheduler
@@ -43,7 +43,7 @@ def recorded(entries: Entries) -> list[LogEntry]:
         if isinstance(event, RunOpened):
             core = Scheduler()
         core.handle(event)
-        found += [event, *commands, *recorder.changes(event, core)]
+        found += [event, *commands, *recorder.changes(event, commands, core)]
     return found
 
 
@@ -66,6 +66,19 @@ def test_a_log_tells_what_a_replay_of_it_finds(
     _, log = simulated(jobs, world(**speeds), Config(policy, lanes, 4, profile=profile), 2, Costs())
     entries: Entries = [each for event, commands in log for each in (event, *commands)]
     assert packing_timeline(recorded(entries)) == packing_timeline(entries)
+
+
+@given(JOBS, SPEEDS, st.sampled_from((*PACKS, "fair")), st.integers(1, 3), st.booleans())
+def test_progress_that_is_not_looked_at_changes_no_packing(
+    jobs: list[TraceJob], speeds: dict[str, float], policy: str, lanes: int, profile: bool
+) -> None:
+    """If it failed, the summary of a run would miss a packing: the recorder looks only where one may have changed."""
+    _, log = simulated(jobs, world(**speeds), Config(policy, lanes, 4, profile=profile), 2, Costs())
+    core, recorder, eager = Scheduler(), PackingRecorder(), PackingRecorder()
+    for event, _ in log:
+        commands = core.handle(event)
+        found = recorder.changes(event, commands, core)
+        assert found == eager.changes(event, [*commands, WakeAt(0, event.at_s)], core)
 
 
 @pytest.mark.parametrize("search", [False, True])

@@ -17,6 +17,28 @@ process, of the loading of torch, and of the environment that libraries read whi
 they carry the marker `cold`.
 """
 
-from tests.warm.command import COLD, ROOT, Started, ecoshare, fork_script, fork_server, share_zygotes, spawned, wait_for
+from tests.warm.command import (
+    COLD,
+    ROOT,
+    Started,
+    ecoshare,
+    ending_what_runs,
+    fork_script,
+    fork_server,
+    share_zygotes,
+    spawned,
+    wait_for,
+)
 
-__all__ = ["COLD", "ROOT", "Started", "ecoshare", "fork_script", "fork_server", "share_zygotes", "spawned", "wait_for"]
+__all__ = [
+    "COLD",
+    "ROOT",
+    "Started",
+    "ecoshare",
+    "ending_what_runs",
+    "fork_script",
+    "fork_server",
+    "share_zygotes",
+    "spawned",
+    "wait_for",
+]

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from ecoshare.lane import boot
@@ -84,6 +84,7 @@ class Started:
         os.close(nothing)
         self.pid = self._process.pid
         self.returncode: int | None = None
+        _started.append(self)
 
     def poll(self) -> int | None:
         """Exit code, negative for a signal; None while the command runs."""
@@ -144,6 +145,24 @@ class Started:
         for each in (self._out, self._err):
             with contextlib.suppress(OSError):
                 os.close(each)
+
+
+_started: list[Started] = []
+
+
+@contextlib.contextmanager
+def ending_what_runs() -> Iterator[None]:
+    """At exit, kill commands that were started meanwhile and still run.
+
+    A run that a failed test left would keep its devices from the runs of all tests after it.
+    """
+    before = len(_started)
+    yield
+    for each in _started[before:]:
+        if each.poll() is None:
+            each.kill()
+            each.wait()
+    del _started[before:]
 
 
 def ecoshare(
@@ -291,7 +310,7 @@ module.main(sys.argv[3], int(sys.argv[4]))
 
 
 def wait_for(
-    reached: Callable[[], object], within_s: float = 60.0, otherwise: Callable[[], object] = lambda: "not reached"
+    reached: Callable[[], object], within_s: float = 180.0, otherwise: Callable[[], object] = lambda: "not reached"
 ) -> None:
     """Wait until a condition holds; tests wait for conditions rather than for times.
 

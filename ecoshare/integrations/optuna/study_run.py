@@ -30,6 +30,7 @@ from ecoshare.jobs.sweep import MAX_TRIALS, trial_name
 from ecoshare.record.run_view import ProgressDisplay, RunView
 from ecoshare.runtime import run_opening
 from ecoshare.runtime.forked_client import ForkedServer
+from ecoshare.runtime.held_machines import ThisMachine
 from ecoshare.runtime.plan import Plan
 from ecoshare.runtime.planned_job import PlannedJob
 from ecoshare.runtime.planned_sweeps import PlannedSweep
@@ -164,7 +165,7 @@ class StudyRun:
 
         def drive() -> None:
             try:
-                self.result = run_opening.start(plan, job_text, runs, self, host=self, occupancy=occupancy)
+                self.result = run_opening.start(plan, job_text, runs, self, machines=ThisMachine(occupancy), host=self)
             except BaseException as error:  # any class: the user's thread raises it
                 self.error = error
             finally:

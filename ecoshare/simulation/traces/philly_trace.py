@@ -32,7 +32,7 @@ def read(file: str, lines: Sequence[str]) -> Trace:
     timestamp, duration, num_gpus = sheet.columns(COLUMNS, "a Philly trace")
     rows, left_out = [], 0
     for place, row in enumerate(sheet.rows()):
-        at_s, duration_s = _timestamp_s(sheet, row, timestamp), sheet.number(row, duration)
+        at_s, duration_s = timestamp_s(sheet, row, timestamp), sheet.number(row, duration)
         gpus = sheet.whole(row, num_gpus)
         if duration_s > 0.0:
             rows.append((str(place), at_s, duration_s, gpus, row[0]))
@@ -62,7 +62,7 @@ def a_second_each(duration_s: float) -> Phase:
     return Phase(iterations, duration_s / iterations)
 
 
-def _timestamp_s(sheet: Sheet, row: Row, cell: int) -> float:
+def timestamp_s(sheet: Sheet, row: Row, cell: int) -> float:
     """Date and time of a cell, in seconds. Without a time zone it is UTC, since only gaps matter."""
     text = row[1][cell].strip()
     try:

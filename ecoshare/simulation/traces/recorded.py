@@ -34,6 +34,7 @@ from ecoshare.simulation.traces.job_trace import AnswerTime, Phase, Trace, Trace
 from ecoshare.values.attempt import Outcome, Usage
 from ecoshare.values.class_profile import MemoryDemand
 from ecoshare.values.job_spec import JobSpec
+from ecoshare.values.segment import CarriedJob
 
 KIND = "run"
 """Kind of a trace that was read from a run folder."""
@@ -138,6 +139,11 @@ def _stories(folder: RunFolder) -> tuple[list[_Story], dict[str, MemoryDemand], 
                 on_cpu = all(device.name == "cpu" for device in entry.devices)
                 starts.clear()  # a resumed run numbers its commands from the start
                 profiled.clear()
+                for job in entry.segment.jobs if entry.segment is not None else ():
+                    if job.spec.name not in stories:  # the log has no earlier segments any more
+                        stories[job.spec.name] = _carried(job, at_s)
+                    if job.spec.memory is not None:
+                        memory[job.spec.job_class] = job.spec.memory
             case JobArrived():
                 stories.setdefault(entry.job.name, _Story(entry.job, entry.at_s))
                 if entry.job.memory is not None:
@@ -157,6 +163,15 @@ def _stories(folder: RunFolder) -> tuple[list[_Story], dict[str, MemoryDemand], 
                 story = stories[entry.job]
                 story.exited_s, story.outcome, story.usage = entry.at_s, entry.outcome, entry.usage
     return list(stories.values()), memory, on_cpu
+
+
+def _carried(job: CarriedJob, at_s: float) -> _Story:
+    """Story of a job that goes on at the beginning of the log."""
+    story = _Story(job.spec, job.arrival_s)
+    if job.lanes:
+        story.lanes, story.attempt = job.lanes, job.attempt
+        story.started_s = story.launched_s = at_s if job.first_start_s is None else job.first_start_s
+    return story
 
 
 def _marks(path: Path) -> list[Mark]:

@@ -52,8 +52,8 @@ class Sheet:
         self.file = file
         self.mistakes: list[Mistake] = []
         self._lines, self._delimiter, self._names = lines, delimiter, list(names)
-        # In files with tabs, quotation marks belong to a command line and have no meaning.
-        self._quotes = delimiter != "\t"
+        # In files with tabs or bars, quotation marks belong to a command line or a name and have no meaning.
+        self._quotes = delimiter == ","
         self._rest = 0
         self._seen: dict[str, int] = {}
         self._records = self._read()

@@ -1,0 +1,47 @@
+"""The file of submitted jobs after a crash, and on a full disk."""
+
+from __future__ import annotations
+
+import resource
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ecoshare.errors import UnfitEnvironment
+from ecoshare.record import submitted_jobs
+
+
+def names(path: Path) -> list[str]:
+    return [job["name"] for job in submitted_jobs.read(path)]
+
+
+def test_a_cut_line_does_not_spoil_the_next_one(tmp_path: Path) -> None:
+    path = tmp_path / "submitted.jsonl"
+    path.write_bytes(b'{"name": "cut')
+    submitted_jobs.append(path, [{"name": "a"}])
+    with path.open("ab") as file:
+        file.write(b'{"name": "cut')
+    assert names(path) == ["a"]
+    submitted_jobs.append(path, [{"name": "b"}, {"name": "c"}])
+    assert names(path) == ["a", "b", "c"]
+
+
+@pytest.fixture
+def small_files() -> Iterator[int]:
+    """Largest size (bytes) of files, in place of a full disk: a write takes what there is room for."""
+    before, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    yield 1000
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    signal.signal(signal.SIGXFSZ, handler)
+
+
+def test_a_disk_that_is_nearly_full_takes_no_half_of_a_job(tmp_path: Path, small_files: int) -> None:
+    path = tmp_path / "submitted.jsonl"
+    submitted_jobs.append(path, [{"name": "a"}])
+    with pytest.raises(UnfitEnvironment, match="No space left"):
+        submitted_jobs.append(path, [{"name": "x" * small_files}])
+    submitted_jobs.append(path, [{"name": "b"}])
+    assert names(path) == ["a", "b"]
