@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import hmac
 import ipaddress
 from collections.abc import Collection
@@ -18,6 +20,9 @@ _CONTENT_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 )
+_BODY_BYTES, _BODY_WITHIN_S = 1 << 16, 1.0
+"""Most bytes of the body of a refused request that are taken, and the longest time (s) for that."""
+
 _HEADERS = {
     b"content-security-policy": _CONTENT_POLICY.encode(),
     b"x-content-type-options": b"nosniff",
@@ -54,6 +59,8 @@ class RequestGuard:
             await send(message)
 
         refusal = self._refusal(scope)
+        if refusal is not None:
+            await _take_body(scope, receive)
         await (self._app if refusal is None else refusal)(scope, receive, safe_send)
 
     def _refusal(self, scope: Scope) -> Response | None:
@@ -73,6 +80,24 @@ class RequestGuard:
         return _refused(401, "the token is wrong or missing: `ecoshare page` prints it", {"www-authenticate": "Bearer"})
 
 
+async def _take_body(scope: Scope, receive: Receive) -> None:
+    """Take a short body of a request that is refused.
+
+    The connection ends with the answer. If a part of the body were unread by then, the kernel would reset the
+    connection, and the client might never see the answer.
+    """
+    if _values(scope, b"expect"):
+        return  # the client waits for a word before it sends the body
+    left_bytes = _BODY_BYTES
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_BODY_WITHIN_S):
+            while left_bytes > 0:
+                message = await receive()
+                left_bytes -= len(message.get("body", b""))
+                if not message.get("more_body", False):
+                    return
+
+
 def _values(scope: Scope, name: bytes) -> list[bytes]:
     return [value for each, value in scope["headers"] if each == name]
 
@@ -89,7 +114,7 @@ def _is_ours(host: str) -> bool:
 
 
 def _refused(code: int, words: str, headers: dict[str, str] | None = None) -> Response:
-    # The connection ends, so that no body of such a request is waited for.
+    # The connection ends, so that no long body of such a request is waited for.
     return JSONResponse(
         Problem(kind="usage", message=words).model_dump(), code, headers={"connection": "close", **(headers or {})}
     )

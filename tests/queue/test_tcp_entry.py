@@ -10,6 +10,7 @@ import socket
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import httpx
@@ -75,6 +76,20 @@ def test_other_sites_are_refused_whatever_they_know(http: httpx.Client, bearer: 
         assert not any(name.startswith("access-control") for name in answer.headers)
     form = http.post("/api/v1/end", headers={**bearer, "Content-Type": "text/plain"}, content='{"how": "now"}')
     assert form.status_code == 422, "what a form of another site can send is no request"
+
+
+def test_a_refusal_is_read_by_a_client_that_is_still_sending(up: Served) -> None:
+    """A connection that is closed with a part of the request unread is reset, and the answer may be lost."""
+    host, port = (up.home / "address").read_text().removeprefix("http://").split(":")
+    for number in range(100):
+        with socket.create_connection((host, int(port)), timeout=20) as client:
+            client.sendall(f"POST /api/v1/jobs HTTP/1.1\r\nHost: {host}\r\nContent-Length: 2\r\n\r\n".encode())
+            time.sleep(number * 0.00005)  # in some tries the rest comes while the answer is on its way
+            client.sendall(b"{}")
+            answer = b""
+            while part := client.recv(64):
+                answer += part
+        assert answer.startswith(b"HTTP/1.1 401 ") and answer.endswith(b"}")
 
 
 def test_other_sites_are_refused_on_the_socket_too(up: Served) -> None:
