@@ -9,6 +9,7 @@ import secrets
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -66,10 +67,11 @@ class Pipes:
         loop = asyncio.get_running_loop()
 
         def read() -> None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed
-                for line in sys.stdin.buffer:
+            # An object of its own: the interpreter aborts at its end if a thread still reads `sys.stdin`.
+            with contextlib.suppress(RuntimeError), os.fdopen(os.dup(sys.stdin.fileno()), "rb") as lines:
+                for line in lines:
                     loop.call_soon_threadsafe(hear, line)
-                loop.call_soon_threadsafe(hear, None)
+                loop.call_soon_threadsafe(hear, None)  # RuntimeError: the loop is closed
 
         threading.Thread(target=read, name="ecoshare-agent-in", daemon=True).start()
 
@@ -132,6 +134,9 @@ def _served(begun: BegunAgent, pipes: Pipes, device: str | None, count: int | No
         failure = AgentFailed(str(error := first_error(errors)), error.hint, isinstance(error, UsageError))
     except* OSError as errors:
         failure = AgentFailed(f"{(error := first_error(errors)).filename or 'the node'}: {error.strerror or error}")
+    except* Exception as errors:
+        traceback.print_exception(errors)
+        failure = AgentFailed(f"its agent has a defect: {first_error(errors)!r}")
     if failure is not None:
         send(failure)
     return failure is None

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Iterator, Sequence
 from functools import partial
 from typing import Any
 
+from ecoshare.cluster.node_joining import JoiningNode, NodeJoining
 from ecoshare.cluster.remote_gang import RemoteGang
 from ecoshare.cluster.remote_node import NodeSetup, RemoteNode
 from ecoshare.core.commands import (
@@ -36,25 +37,36 @@ from ecoshare.values.attempt import Usage
 class JoinedNodes:
     """All nodes of a run; see `RunNode`."""
 
-    def __init__(self, setups: Sequence[NodeSetup], folder: RunFolder, run: NodeRun) -> None:
+    def __init__(
+        self, setups: Sequence[NodeSetup], folder: RunFolder, joining: NodeJoining | None, run: NodeRun
+    ) -> None:
         """Nodes that have been opened.
 
         Args:
             setups: Facts about each node.
             folder: The run folder.
+            joining: Opens nodes of machines that come later; None if none can.
             run: The run.
         """
         self._samples = SampleFile(folder.samples, *run.hear_samples)
-        self._run = run
+        self._run, self._joining = run, joining
         self._owners: dict[str, RemoteNode | RemoteGang] = {}  # of each job in progress
-        self._nodes = [RemoteNode(setup, run, self._samples.write, self._owners) for setup in setups]
-        self._of_device = {
-            device: node for node, setup in zip(self._nodes, setups, strict=True) for device in setup.devices
-        }
+        self._nodes: list[RemoteNode] = []
+        self._of_device: dict[str, RemoteNode] = {}
         self._of_lane: dict[int, RemoteNode] = {}
-        self.knobs: Mapping[str, Sequence[KnobSpec]] = {
-            device: setup.knobs[device].specs for setup in setups for device in setup.devices if device in setup.knobs
-        }
+        self.knobs: dict[str, Sequence[KnobSpec]] = {}
+        for setup in setups:
+            self._add(setup)
+
+    def _add(self, setup: NodeSetup) -> RemoteNode:
+        self._nodes.append(node := RemoteNode(setup, self._run, self._samples.write, self._owners))
+        self._of_device.update(dict.fromkeys(setup.devices, node))
+        self.knobs.update({each: setup.knobs[each].specs for each in setup.devices if each in setup.knobs})
+        return node
+
+    def _join(self, found: JoiningNode) -> None:
+        self._run.begin(self._add(found.setup).keep())
+        self._run.join(found.devices)
 
     # Life
 
@@ -76,7 +88,9 @@ class JoinedNodes:
 
     def works(self) -> Iterator[Coroutine[Any, Any, None]]:
         """See `RunNode`."""
-        return (node.keep() for node in self._nodes)
+        yield from [node.keep() for node in self._nodes]
+        if self._joining is not None:
+            yield self._joining.keep(lambda: sum(not node.lost for node in self._nodes), self._join)
 
     async def first_samples(self) -> None:
         """See `RunNode`."""

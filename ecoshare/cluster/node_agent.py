@@ -294,7 +294,8 @@ class Agent:
                     self._run = message
                 case KeepOnly(names):
                     self._node.keep_only(names)
-                    self._jobs = {name: self._jobs[name] for name in names if name in self._jobs}
+                    for name in self._jobs.keys() - set(names):  # in place: the node has the same object
+                        del self._jobs[name]
                 case EndSilentServer():
                     self._node.end_silent_server()
                 case _ if (carry_out := methods.get(type(message))) is not None:

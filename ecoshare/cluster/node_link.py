@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 
@@ -25,3 +26,25 @@ class NodeLink(Protocol):
     def close(self) -> None:
         """End the agent, if it has not ended."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStart:
+    """A machine on which the agent of a run can be started.
+
+    Attributes:
+        name: Name of the node in the run.
+        address: Address of the machine for the other ones.
+        start: Starts the agent.
+    """
+
+    name: str
+    address: str
+    start: Callable[[], NodeLink]
+
+
+LookForNodes = Callable[[], Sequence[NodeStart]]
+"""Returns the machines that are there now, those of the run included. Each has one name for good.
+
+It may take a while, and is called in a thread.
+"""

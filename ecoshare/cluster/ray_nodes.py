@@ -9,11 +9,12 @@ import re
 import socket
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from ecoshare.cluster.node_cluster import NodeCluster, held
+from ecoshare.cluster.node_link import NodeStart
 from ecoshare.cluster.nodes_request import NodesRequest
 from ecoshare.common.plural import counted
 from ecoshare.common.printable import legible
@@ -39,17 +40,65 @@ def on_ray(request: NodesRequest, address: str | None) -> Iterator[NodeCluster]:
     with _connected(address):
         import ray
 
-        from ecoshare.cluster.ray_link import ray_agent
-
-        starts, nodes = {}, _chosen(ray.nodes(), request)
-        for name, node in nodes.items():
-            gpus = _gpus(node, request)
-            devices = gpus if gpus and request.device is None else None
-            options = [*request.agent_options(devices), "--shares-processors"]
-            starts[name] = partial(ray_agent, name, node["NodeID"], gpus, options, os.environ)
-        addresses = {name: node["NodeManagerAddress"] for name, node in nodes.items()}
-        with held(starts, addresses, request.timeout_s) as cluster:
+        nodes = _RayNodes(request)
+        with held(nodes.first(ray.nodes()), request.timeout_s, look=nodes.present, most=request.nodes) as cluster:
             yield cluster
+
+
+class _RayNodes:
+    """Nodes of the cluster that suit a run. Each keeps its name; a machine that comes again is another node of Ray."""
+
+    def __init__(self, request: NodesRequest) -> None:
+        self._request = request
+        self._names: dict[str, str] = {}  # by the ID in Ray
+
+    def first(self, nodes: Sequence[Mapping[str, Any]]) -> list[NodeStart]:
+        """Nodes that a run begins with.
+
+        Raises:
+            UnfitEnvironment: There are too few of them.
+        """
+        request, fit = self._request, self._fit(nodes)
+        if not fit and request.gpus_per_node:
+            raise UnfitEnvironment(f"no node of the Ray cluster has {counted(request.gpus_per_node, 'GPU')}")
+        if request.nodes is not None and len(fit) < request.nodes:
+            found = counted(len(fit), "node")
+            raise UnfitEnvironment(f"--nodes {request.nodes}: the Ray cluster has {found} for the run")
+        return self._starts(fit[: request.nodes])
+
+    def present(self) -> list[NodeStart]:
+        """Nodes that are there now."""
+        import ray
+
+        return self._starts(self._fit(ray.nodes()))
+
+    def _fit(self, nodes: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+        wanted = self._request.gpus_per_node or 0
+        fit = [node for node in nodes if node["Alive"] and node["Resources"].get("GPU", 0) >= wanted]
+        return sorted(fit, key=lambda node: (node["NodeName"], node["NodeID"]))
+
+    def _starts(self, nodes: Sequence[Mapping[str, Any]]) -> list[NodeStart]:
+        used = Counter(name for node in nodes for name in {node["NodeManagerHostname"], node["NodeName"]})
+        for node in nodes:
+            id, name = node["NodeID"], node["NodeName"]
+            if id not in self._names:
+                choices = (node["NodeManagerHostname"], name, f"{name}-{id[:6]}")
+                free = (_safe(choice) for choice in choices if used[choice] <= 1)
+                self._names[id] = next(choice for choice in free if choice not in self._names.values())
+        return [_start(self._names[node["NodeID"]], node, self._request) for node in nodes]
+
+
+def _safe(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name)
+
+
+def _start(name: str, node: Mapping[str, Any], request: NodesRequest) -> NodeStart:
+    from ecoshare.cluster.ray_link import ray_agent
+
+    gpus = _gpus(node, request)
+    options = [*request.agent_options(gpus if gpus and request.device is None else None), "--shares-processors"]
+    start = partial(ray_agent, name, node["NodeID"], gpus, options, os.environ)
+    return NodeStart(name, node["NodeManagerAddress"], start)
 
 
 def _gpus(node: Mapping[str, Any], request: NodesRequest) -> int:
@@ -57,25 +106,6 @@ def _gpus(node: Mapping[str, Any], request: NodesRequest) -> int:
     if request.device is not None and request.device.partition("/")[0] == PROCESSORS:
         return 0
     return request.gpus_per_node or int(node["Resources"].get("GPU", 0))
-
-
-def _chosen(nodes: list[dict[str, Any]], request: NodesRequest) -> dict[str, dict[str, Any]]:
-    """The nodes of a run, by their names in it."""
-    alive = [node for node in nodes if node["Alive"]]
-    wanted = request.gpus_per_node or 0
-    fit = [node for node in alive if node["Resources"].get("GPU", 0) >= wanted]
-    if wanted and not fit:
-        raise UnfitEnvironment(f"no node of the Ray cluster has {counted(wanted, 'GPU')}")
-    if request.nodes is not None and len(fit) < request.nodes:
-        raise UnfitEnvironment(f"--nodes {request.nodes}: the Ray cluster has {counted(len(fit), 'node')} for the run")
-    chosen = sorted(fit, key=lambda node: (node["NodeName"], node["NodeID"]))[: request.nodes]
-    hosts, names = (Counter(node[key] for node in chosen) for key in ("NodeManagerHostname", "NodeName"))
-    found = {}
-    for node in chosen:
-        host, name = node["NodeManagerHostname"], node["NodeName"]
-        shown = host if hosts[host] == 1 else name if names[name] == 1 else f"{name}-{node['NodeID'][:6]}"
-        found[re.sub(r"[^A-Za-z0-9._-]+", "-", shown)] = node
-    return found
 
 
 @contextlib.contextmanager

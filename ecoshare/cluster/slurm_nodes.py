@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 
 from ecoshare.cluster.node_cluster import NodeCluster, held
+from ecoshare.cluster.node_link import NodeStart
 from ecoshare.cluster.nodes_request import NodesRequest
 from ecoshare.cluster.process_link import ProcessLink, agent_command
 from ecoshare.cluster.slurm_command import asked
@@ -42,10 +43,11 @@ def on_slurm(request: NodesRequest) -> Iterator[NodeCluster]:
     if request.nodes is not None and len(names) < request.nodes:
         raise UnfitEnvironment(f"--nodes {request.nodes}: the allocation has {counted(len(names), 'node')}")
     options = request.agent_options(request.gpus_per_node)
-    starts = {
-        name: partial(ProcessLink, [*step(job, name), *agent_command(name, options)]) for name in names[: request.nodes]
-    }
-    with held(starts, {name: name for name in starts}, request.timeout_s) as cluster:
+    starts = [
+        NodeStart(name, name, partial(ProcessLink, [*step(job, name), *agent_command(name, options)]))
+        for name in names[: request.nodes]
+    ]
+    with held(starts, request.timeout_s) as cluster:
         yield cluster
 
 

@@ -95,9 +95,17 @@ class RunOpened:
 
     @property
     def lanes(self) -> dict[int, Device]:
-        """Device of each lane, by the number of the lane: they are numbered in the order of the devices."""
-        each_once = (device for device in self.devices for _ in range(self.config.lanes_per_device))
-        return dict(enumerate(each_once))
+        """Device of each lane, by the number of the lane.
+
+        Lanes are numbered in the order of the devices. Those that a segment takes over keep their numbers.
+        """
+        kept = {}
+        if self.segment is not None:
+            devices = {each.name: each for each in self.devices}
+            kept = {number: devices[name] for number, name in self.segment.lanes}
+        known = {each.name for each in kept.values()}
+        new = [each for each in self.devices if each.name not in known for _ in range(self.config.lanes_per_device)]
+        return {**kept, **dict(enumerate(new, self.segment.lanes_made if self.segment is not None else 0))}
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from ecoshare.core.places import CARRIED
 from ecoshare.core.records import Lane
 from ecoshare.core.run_state import RunState
 from ecoshare.core.states import LaneState
+from ecoshare.values.segment import Segment
 
 
 class LaneOpening:
@@ -31,21 +32,28 @@ class LaneOpening:
 
     def open_all(self) -> list[OpenLane]:
         """Commands that open the lanes."""
-        return [self._open(lane) for lane in self._made(self._next_id)]
+        return [self._open(lane) for lane in self._made()]
 
-    def keep_all(self) -> None:
-        """Take over lanes that are open."""
-        for lane in self._made(lambda: 0):
+    def go_on(self, segment: Segment) -> list[OpenLane]:
+        """Take over the lanes that are open, and return the commands that open those of new devices."""
+        kept = dict(segment.lanes)
+        commands = []
+        for lane in self._made():
+            if lane.number not in kept:
+                commands.append(self._open(lane))
+                continue
             self._placement.lane_index.add(lane)
             lane.move(LaneState.OPEN, self._opened.at_s, CARRIED)
             self._placement.lane_index.opened(lane)
+        return commands
 
     def _open(self, lane: Lane) -> OpenLane:
+        lane.command = self._next_id()
         self._state.opening[lane.command] = lane
         self._placement.lane_index.add(lane)
         return OpenLane(lane.command, lane.number, lane.device.name, lane.device.memory_bytes)
 
-    def _made(self, command: Callable[[], int]) -> list[Lane]:
+    def _made(self) -> list[Lane]:
         config = self._opened.config
         places = self._placement.policy.places or config.places_per_lane
-        return [Lane(number, device, places, command=command()) for number, device in self._opened.lanes.items()]
+        return [Lane(number, device, places) for number, device in self._opened.lanes.items()]

@@ -200,7 +200,7 @@ class Lane:
 
     Attributes:
         places: Most jobs at once.
-        command: Id of the `OpenLane` command.
+        command: Id of the `OpenLane` command; 0 for a lane that was open when the segment of the log began.
         jobs: Jobs that have a place in the lane, by name.
         coming: Jobs that are about to move here from another lane of the device, by name.
         shares_sent: Claims that were sent to the driver last. Only changes are sent.
@@ -209,7 +209,7 @@ class Lane:
     number: int
     device: Device
     places: int
-    command: int
+    command: int = 0
     state: LaneState = LaneState.OPENING
     jobs: dict[str, Job] = field(default_factory=dict)
     coming: dict[str, Job] = field(default_factory=dict)

@@ -274,8 +274,7 @@ class Scheduler:
         opening = LaneOpening(event, self._placement, self._state, self._next_id)
         if event.segment is None:
             return [*opening.open_all(), *self._review.begin()]
-        opening.keep_all()
-        return self._go_on(event.segment, event.at_s)
+        return [*opening.go_on(event.segment), *self._go_on(event.segment, event.at_s)]
 
     def _go_on(self, segment: Segment, at_s: float) -> list[Command]:
         running = self._segments.go_on(segment, partial(next, self._arrivals), at_s)

@@ -4,6 +4,7 @@
 
     core.segment  ──► Segment, or None while a command has no answer, a job starts, stops or is parked, a sweep is open
     RunOpened(segment) ──► lanes OPEN as they are ──► jobs RUNNING where they run ──► waiting jobs in the queue
+                      ──► lanes of new devices OPENING; those of failed devices are gone
 
 Times that the policy goes by, such as arrivals and attained service, go on. Rounds, groups and levels are decided anew.
 """
@@ -90,27 +91,35 @@ class Segments:
         self._placement, self._places, self._caching, self._settings = placement, places, caching, settings
         self._requests, self._sweeps, self._state = requests, sweeps, state
         self.unanswered = Unanswered()
+        self._lanes_made = 0
 
     def present(self, commands: int) -> Segment | None:
-        """Facts that another segment would take over now; None if the moment is not calm, or a lane has failed.
+        """Facts that another segment would take over now; None if the moment is not calm.
+
+        Lanes of failed devices are not taken over. Under a power budget that sets limits they have to be, since such a
+        device may still draw power: then there is no such moment any more.
 
         Args:
             commands: Id of the last command.
         """
         if self.unanswered or self._state.is_ending or self._state.draining or not self._sweeps.are_over:
             return None
-        if any(lane.state is not LaneState.OPEN for lane in self._placement.lane_index.lanes.values()):
+        lanes, settings = self._placement.lane_index.lanes, self._settings
+        kept = [lane for lane in lanes.values() if lane.state is LaneState.OPEN]
+        if not kept or (isinstance(settings, PowerBudget) and len(kept) < len(lanes)):
             return None
+        devices = {lane.device.name for lane in kept}
         jobs = [job for job in self._state.jobs.values() if not job.state.ended]
         if not all(job.state in _CALM for job in jobs):
             return None
-        settings = self._settings
         return Segment(
             jobs=tuple(map(_carried, sorted(jobs, key=attrgetter("number")))),
-            settings=tuple(sorted(settings.in_force.items())),
+            settings=tuple(sorted(each for each in settings.in_force.items() if each[0] in devices)),
             limits_w=settings.shown_w if isinstance(settings, PowerBudget) else (),
-            emptied=self._caching.emptied,
+            emptied=tuple(name for name in self._caching.emptied if name in devices),
             commands=commands,
+            lanes=tuple((lane.number, lane.device.name) for lane in kept),
+            lanes_made=max(self._lanes_made, max(lanes) + 1),
         )
 
     def known(self, classes: Collection[str]) -> dict[str, Any]:
@@ -135,6 +144,7 @@ class Segments:
         Returns:
             The jobs that run.
         """
+        self._lanes_made = segment.lanes_made
         self._caching.go_on(segment.emptied)
         self._settings.go_on(segment)
         running = []

@@ -11,7 +11,7 @@ The files inside a job's folder belong to the processes that write them, and the
         submitted.jsonl            jobs that were submitted to it while it went on; only in a run of a queue
         environment.json           machine and versions
         events.jsonl               the single source of truth: every event and command, in order
-        events-<number>.jsonl      earlier segments of it; only in a run of a queue
+        events-<number>.jsonl      earlier segments of it, in a queue or if machines came
         samples.jsonl              joules, power and clocks over time, and the progress of each job
         summary.json               the result, for other programs
         report.html, trace.pftrace the result, to look at

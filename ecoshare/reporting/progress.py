@@ -25,6 +25,7 @@ from ecoshare.core.events import (
     Profiled,
     Refused,
     Resumed,
+    RunOpened,
     SettingAdvised,
     StopRequested,
 )
@@ -165,6 +166,8 @@ class PlainProgress(_Lines):
             self._say(event.at_s, stop_line(event.at_once))
         if isinstance(event, CancelRequested):
             self._say(event.at_s, f"{event.job}: is cancelled: {event.reason}")
+        if isinstance(event, RunOpened) and (joined := joined_line(event)):
+            self._say(event.at_s, joined)
         if isinstance(event, DeviceFailed):
             self._say(event.at_s, failure_line(event))
         if isinstance(event, Parked | Resumed | Refused) and event.command in self._transfers:
@@ -278,14 +281,16 @@ class LiveProgress:
         self._live.start()
         self._note = ""
         self._window = ""
-        self._failures: list[str] = []
+        self._news: list[str] = []
 
     def event(self, event: Event, commands: list[Command]) -> None:
         """Keep the notes about a window or a stop that stand below the table."""
         if isinstance(event, StopRequested):
             self._note = stop_line(event.at_once)
+        if isinstance(event, RunOpened) and (joined := joined_line(event)):
+            self._news.append(joined)
         if isinstance(event, DeviceFailed):
-            self._failures.append(failure_line(event))
+            self._news.append(failure_line(event))
         if isinstance(event, Profiled):
             self._window = ""
         for command in commands:
@@ -319,7 +324,7 @@ class LiveProgress:
         table = laid_out(list(_columns(jobs)), self._width(), self._live.console.encoding)
         if len(view.jobs) > len(jobs):
             table.append(Text(f"… and {len(view.jobs) - len(jobs)} more", style="bright_black"))
-        told = [Text(line) for line in (*sweeps, *below, *self._failures, *filter(None, (self._window, self._note)))]
+        told = [Text(line) for line in (*sweeps, *below, *self._news, *filter(None, (self._window, self._note)))]
         return Group(Text(title), *table, *(part for line in told for part in broken(line, self._width())))
 
 
@@ -372,6 +377,15 @@ def stop_line(at_once: bool) -> str:
         f"stopping: jobs end at their next iteration boundary, by SIGTERM after {GRACE_S:.0f} s, "
         f"by SIGKILL after {2 * GRACE_S:.0f} s; Ctrl-C again kills them at once"
     )
+
+
+def joined_line(event: RunOpened) -> str:
+    """Devices that the run uses from now on, in words; empty if there are none."""
+    if event.segment is None:
+        return ""
+    before = {device for _, device in event.segment.lanes}
+    new = [each.name for each in event.devices if each.name not in before]
+    return f"{listed(new)} {'joins' if len(new) == 1 else 'join'} the run" if new else ""
 
 
 def failure_line(event: DeviceFailed) -> str:

@@ -38,6 +38,7 @@ class DeviceViews:
         lanes = tuple(
             LaneView(number, tuple(self.core.lanes[number].jobs), lane.holder)
             for number, lane in sorted(now.lanes.items())
+            if number in self.core.lanes  # a segment of the log has no lanes of failed devices
         )
         return DeviceView(
             name=device.name,

@@ -33,6 +33,7 @@ from ecoshare.core.commands import (
 )
 from ecoshare.core.driving import CoreDriver
 from ecoshare.core.events import (
+    DeviceFailed,
     Done,
     Event,
     IterationsDone,
@@ -51,11 +52,12 @@ from ecoshare.record.run_view import RunView
 from ecoshare.runtime.class_knowledge import energy_rates
 from ecoshare.runtime.device_views import DeviceViews
 from ecoshare.runtime.job_arrivals import Arrivals
+from ecoshare.runtime.joining_devices import JoiningDevices
 from ecoshare.runtime.live_questions import LiveQuestions
 from ecoshare.runtime.live_sweeps import LISTEN_S, Sweeping
 from ecoshare.runtime.log_turnover import LogTurnover
 from ecoshare.runtime.on_end import OnEnd
-from ecoshare.runtime.open_run import JobSource, OpenRun
+from ecoshare.runtime.open_run import OpenRun
 from ecoshare.runtime.run_node import NodeRun
 from ecoshare.runtime.run_parts import RunParts
 from ecoshare.runtime.service_views import ServiceViews
@@ -107,6 +109,7 @@ class Driver:
                 hear_samples=hear,
                 hear_requests=self._services.hear,
                 attempt_over=partial(self.sweeping.listen, over=True),
+                join=self._join,
             ),
         )
         self._drive = CoreDriver(self.core, self.node, self, self._noted)
@@ -121,10 +124,23 @@ class Driver:
             self._tasks.begin,
         )
         self._on_end = None if parts.only_measures else OnEnd(parts.folder, parts.jobs, parts.profiler.notes)
-        self._viewing = Viewing(parts.plan, self.core, self.node, self.sweeping, self._services, self._arrivals)
-        self._device_views = DeviceViews(self.core, parts.plan.devices, self.node, self.energy)
+        devices = list(parts.plan.devices)
+        self._viewing = Viewing(
+            parts.plan, devices, self.core, self.node, self.sweeping, self._services, self._arrivals
+        )
+        self._device_views = DeviceViews(self.core, devices, self.node, self.energy)
         own = (self._arrivals, self.sweeping, self._viewing, self._services, self.node, self.energy, self._on_end)
-        self._turnover = LogTurnover(parts.plan, parts.log, self.core, parts.jobs, self._arrivals, parts.profiler, own)
+        self._turnover = LogTurnover(
+            parts.plan,
+            devices,
+            parts.source is not None,
+            parts.log,
+            self.core,
+            parts.jobs,
+            self._arrivals,
+            parts.profiler,
+            own,
+        )
 
     def now_s(self) -> float:
         """Seconds since the run was first opened."""
@@ -171,15 +187,17 @@ class Driver:
                 self._handle(event)
             if self.core.only_services_left and not self._arrivals.to_come:
                 self._handle(WorkOver(self.now_s()))
-            if (source := self._parts.source) is not None and source.is_settled and self._queue.empty():
-                self._begin_segment(source)
+            if self._queue.empty() and (self._parts.source is None or self._parts.source.is_settled):
+                self._begin_segment()
             await asyncio.sleep(0)  # lets a Ctrl-C in, even if the queue is never empty
             more = self.core.live_jobs or self.core.open_sweeps or (self._arrivals.to_come and not self.core.stopping)
             if not more and self.core.lanes and not self.node.is_measuring and self._queue.empty():
                 return
 
     def _is_late(self, event: Event) -> bool:
-        """Whether an event is news of a job that does not run any more, and tells all of it at its end."""
+        """Whether an event is about a job that does not run any more, or about a device that is not used yet."""
+        if isinstance(event, DeviceFailed):
+            return self._turnover.never_joins(event.device)
         if not isinstance(event, IterationsDone):
             return False
         job = self.core.jobs.get(event.job)
@@ -196,12 +214,20 @@ class Driver:
         if isinstance(event, JobExited) and self._plan.only_tune and not self.core.stopping:
             self._tell(partial(StopRequested, at_once=False))  # the packing to be tuned is gone
 
-    def _begin_segment(self, source: JobSource) -> None:
-        """Begin a segment of the log, if the present one is long and nothing is on its way."""
+    def _join(self, coming: JoiningDevices) -> None:
+        """Use devices of a machine that has come, from the next calm moment on."""
+        self._parts.know(coming.environment)
+        self._turnover.join(coming)
+        self._tell(lambda at_s: None)  # this one may be calm
+
+    def _begin_segment(self) -> None:
+        """Begin a segment of the log, if there is a reason for it and nothing is on its way."""
         if (opened := self._turnover.opening(self.now_s())) is not None:
+            self.view()  # the views of jobs that have ended are kept; the core forgets these
             commands = self._drive.tell(opened)
             ended = self._turnover.begun()
-            source.look(opened, commands, self.core)
+            if self._parts.source is not None:
+                self._parts.source.look(opened, commands, self.core)
             self._tasks.begin(self._turnover.learn(ended))
 
     def _noted(self, event: Event, commands: list[Command]) -> None:

@@ -3,10 +3,11 @@
 ::
 
     log is long, nothing is on its way ──► RunOpened(segment) ──► core begins anew, log goes on in a new file
-                                                             ──► each part keeps what it has of jobs that go on
+    or devices have come                                     ──► each part keeps what it has of jobs that go on
     jobs that ended ──► their iterations are learned from the old file, beside the run
 
-Jobs, their processes and the tables of their lanes do not notice. See `values/segment.py`.
+A run of a job file begins a segment for devices that have come only, and forgets no job. Jobs, their processes and the
+tables of their lanes do not notice. See `values/segment.py`.
 """
 
 from __future__ import annotations
@@ -27,9 +28,11 @@ from ecoshare.record.run_history import RunHistory
 from ecoshare.runtime.class_knowledge import demand, solo
 from ecoshare.runtime.iteration_learning import teach
 from ecoshare.runtime.job_arrivals import Arrivals
+from ecoshare.runtime.joining_devices import JoiningDevices
 from ecoshare.runtime.plan import Plan
 from ecoshare.runtime.planned_job import PlannedJob
 from ecoshare.runtime.profiler import Profiler
+from ecoshare.values.device import DeviceInfo
 from ecoshare.values.job_spec import JobSpec
 
 DAY_S = 86_400.0
@@ -57,6 +60,8 @@ class LogTurnover:
     def __init__(
         self,
         plan: Plan,
+        devices: list[DeviceInfo],
+        stays_open: bool,
         log: EventLog,
         core: Scheduler,
         jobs: dict[str, PlannedJob],
@@ -68,6 +73,8 @@ class LogTurnover:
 
         Args:
             plan: Plan of the run.
+            devices: Devices of the run. Those that have come are added when the run begins to use them.
+            stays_open: Whether the run has a source of more jobs, and so forgets those that have ended.
             log: Event log of the run.
             core: Scheduler of the run.
             jobs: Jobs of the run, by name. Those that have ended are taken out.
@@ -76,14 +83,29 @@ class LogTurnover:
             keepers: Parts that forget jobs that have ended, as far as the run has them.
         """
         self.count, self._began_s = 0, 0.0
+        self._devices, self._coming, self._stays_open = devices, list[JoiningDevices](), stays_open
         self._plan, self._log, self._core, self._jobs = plan, log, core, jobs
         self._arrivals, self._profiler = arrivals, profiler
         self._keepers = [each for each in keepers if each is not None]
 
-    def opening(self, at_s: float) -> RunOpened | None:
-        """Event that begins a segment now; None if the log is short, or if the moment is not calm."""
+    def join(self, coming: JoiningDevices) -> None:
+        """Use devices from the next calm moment on."""
+        self._coming.append(coming)
+
+    def never_joins(self, device: str) -> bool:
+        """Whether a device that has failed was still to be used. None of its machine is used then."""
+        lost = [each for each in self._coming if any(own.name == device for own in each.devices)]
+        for each in lost:
+            self._coming.remove(each)
+        return bool(lost)
+
+    def _is_long(self, at_s: float) -> bool:
         is_old = at_s - self._began_s >= DAY_S and self._core.live_jobs < len(self._core.jobs)
-        is_due = is_old or self._log.grown_bytes >= SEGMENT_BYTES
+        return is_old or self._log.grown_bytes >= SEGMENT_BYTES
+
+    def opening(self, at_s: float) -> RunOpened | None:
+        """Event that begins a segment now; None if there is no reason for one, or if the moment is not calm."""
+        is_due = self._coming or (self._stays_open and self._is_long(at_s))
         if not is_due or (segment := self._core.segment) is None:
             return None
         self._began_s = at_s
@@ -93,7 +115,11 @@ class LogTurnover:
         carried = tuple(replace(each, spec=self._measured(each.spec)) for each in segment.jobs)
         classes = {each.spec.job_class for each in carried}
         classes.update(job.spec.job_class for name, job in self._jobs.items() if name in coming)
-        opening = {**self._plan.opening(), **self._core.known(classes)}
+        works = {name for _, name in segment.lanes}
+        devices = [each for each in self._devices if each.name in works]
+        devices += [each for coming in self._coming for each in coming.devices]
+        plan = replace(self._plan, devices=tuple(devices))
+        opening = {**plan.opening(), **self._core.known(classes)}
         return RunOpened(at_s=at_s, **opening, segment=replace(segment, jobs=carried))
 
     def _measured(self, spec: JobSpec) -> JobSpec:
@@ -102,7 +128,7 @@ class LogTurnover:
         if made is None or spec.profiled:
             return spec
         sizes = spec.service.batch_sizes if spec.service is not None else ()
-        device = next(each for each in self._plan.devices if each.name == made.machine.device)
+        device = next(each for each in self._devices if each.name == made.machine.device)
         speed = dict(self._plan.speeds.get(device.name, ())).get(spec.job_class, 1.0)
         alone = solo(made, sizes).on_typical_device(speed)
         return replace(spec, memory=demand(made), solo=alone, profiled=made.is_whole)
@@ -110,6 +136,12 @@ class LogTurnover:
     def begun(self) -> list[PlannedJob]:
         """Forget the jobs that have ended, after the core has begun the segment; return them."""
         self.count += 1
+        for coming in self._coming:
+            self._devices += coming.devices
+            coming.began()
+        self._coming.clear()
+        if not self._stays_open:
+            return []
         left = {*self._core.jobs, *self._arrivals.names_to_come}
         ended = [job for name, job in self._jobs.items() if name not in left]
         for job in ended:

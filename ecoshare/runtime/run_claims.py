@@ -16,6 +16,7 @@ from ecoshare.runtime.plan import Plan
 from ecoshare.runtime.planned_power import with_limits
 from ecoshare.runtime.run_searches import RunSearches
 from ecoshare.runtime.setting_searches import Searching
+from ecoshare.values.device import DeviceInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,7 @@ def settled(
         return replace(plan, goal=None), RunSearches()
     goal, store = plan.goal, TuningStore(plan.profiles)
 
-    def searching(name: str) -> Searching:
-        return Searching(lambda: knobs(name), plan.device(name), plan, goal, store, keep=True)
+    def searching(device: DeviceInfo) -> Searching:
+        return Searching(lambda: knobs(device.name), device, plan, goal, store, keep=True)
 
-    return plan, RunSearches({device.name: searching(device.name) for device in plan.devices})
+    return plan, RunSearches({each.name: searching(each) for each in plan.devices}, searching)

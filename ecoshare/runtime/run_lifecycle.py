@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -117,7 +119,18 @@ def conduct(
         write_json(folder.environment, environment)
         events.when_gone(partial(_make_again, folder, folder.documents(), profiler.notes))
         parts = RunParts(
-            plan, jobs, folder, events, began_s, progress, profiler, host, opened.make, opened.searches, source
+            plan,
+            jobs,
+            folder,
+            events,
+            began_s,
+            progress,
+            profiler,
+            host,
+            opened.make,
+            opened.searches,
+            partial(_know, folder, environment),
+            source,
         )
         try:
             driver = Driver(parts)
@@ -146,6 +159,20 @@ def conduct(
         submitted=tuple(job for name, job in jobs.items() if name not in own and not job.spec.sweep),
         waited=driver.node.waited,
     )
+
+
+def _know(folder: RunFolder, environment: dict[str, Any], facts: Mapping[str, Any]) -> None:
+    """Add facts about a machine that has come to the documents of a run: its devices to both, the rest to one."""
+    for key, new in facts.items():
+        environment[key] = _with_devices(environment, new) if key == "devices" else {**environment[key], **new}
+    write_json(folder.environment, environment)
+    plan = json.loads(folder.plan.read_text())
+    write_json(folder.plan, {**plan, "devices": _with_devices(plan, facts["devices"])})
+
+
+def _with_devices(document: Mapping[str, Any], new: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Devices of a document and new ones. A resumed run may have had a device of the same name."""
+    return list({each["name"]: each for each in (*document["devices"], *new)}.values())
 
 
 def _make_again(folder: RunFolder, documents: dict[Path, bytes], notes: list[str]) -> None:

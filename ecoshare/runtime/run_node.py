@@ -10,8 +10,13 @@ from ecoshare.core.driving import NodeCommands
 from ecoshare.core.events import Event
 from ecoshare.lane.messages import Ready
 from ecoshare.record.samples import Line
+from ecoshare.runtime.joining_devices import JoiningDevices
 from ecoshare.runtime.node_readings import NodeReadings
 from ecoshare.serving.request_intervals import RequestInterval
+
+
+def _never(_devices: JoiningDevices) -> None:
+    raise AssertionError("no machine joins this run")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +32,7 @@ class NodeRun:
         hear_samples: Each gets every line of the samples.
         hear_requests: Gets the intervals that a service has recorded, with its name and the number of its attempt.
         attempt_over: Called with the name and the attempt of a job that has ended, before the core is told.
+        join: Adds devices of a machine that has come.
     """
 
     now_s: Callable[[], float]
@@ -37,6 +43,7 @@ class NodeRun:
     hear_samples: Sequence[Callable[[Line], None]]
     hear_requests: Callable[[str, int, Sequence[RequestInterval]], None]
     attempt_over: Callable[[str, int], None]
+    join: Callable[[JoiningDevices], None] = _never
 
 
 class RunNode(NodeCommands, NodeReadings, Protocol):

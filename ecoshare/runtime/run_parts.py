@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from ecoshare.record.event_log import EventLog
 from ecoshare.record.run_folder import RunFolder
@@ -29,10 +30,11 @@ class RunParts:
         began_s: Monotonic time (s) at which the run was first opened.
         progress: Display that gets every event and the state of the run.
         profiler: Makes profiles from windows, and stores them.
-        source: Source of more jobs, if the run stays open; otherwise None.
         host: The process that the driver runs in.
         node: Makes the node of the run.
         searches: Searches for settings on the devices.
+        know: Adds facts about a machine that has come to `environment.json` and `plan.json`.
+        source: Source of more jobs, if the run stays open; otherwise None.
     """
 
     plan: Plan
@@ -45,6 +47,7 @@ class RunParts:
     host: RunHost
     node: Callable[[NodeRun], RunNode]
     searches: RunSearches
+    know: Callable[[Mapping[str, Any]], None]
     source: JobSource | None = None
 
     @property

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from ecoshare.core.commands import AskSetting, MeasureSetting
 from ecoshare.runtime.planned_job import PlannedJob
 from ecoshare.runtime.profiler import Profiler
 from ecoshare.runtime.setting_searches import Searching
+from ecoshare.values.device import DeviceInfo
 
 if TYPE_CHECKING:
     from ecoshare.advisers.advice import Advice
@@ -23,18 +24,30 @@ def load() -> None:
 class RunSearches:
     """Searches for settings on the devices of a run; none without arguments."""
 
-    def __init__(self, searching: Mapping[str, Searching] | None = None) -> None:
+    def __init__(
+        self,
+        searching: Mapping[str, Searching] | None = None,
+        make: Callable[[DeviceInfo], Searching] | None = None,
+    ) -> None:
         """Searches that have not begun.
 
         Args:
             searching: Searches on each device, by its name.
+            make: Makes those of a device that joins the run; None if nothing is searched there.
         """
-        self._searching = dict(searching or {})
+        self._searching, self._make = dict(searching or {}), make
         self._advisers: dict[str, TunerAdviser] = {}
 
     def begin(self, profiler: Profiler, jobs: Mapping[str, PlannedJob]) -> None:
         """Make the advisers; see `Searching.adviser`."""
+        self._profiler, self._jobs = profiler, jobs
         self._advisers = {name: each.adviser(profiler, jobs) for name, each in self._searching.items()}
+
+    def join(self, device: DeviceInfo) -> None:
+        """Search on a device that joins the run, too, if anything is searched."""
+        if self._make is not None:
+            self._searching[device.name] = own = self._make(device)
+            self._advisers[device.name] = own.adviser(self._profiler, self._jobs)
 
     @property
     def notes(self) -> tuple[str, ...]:

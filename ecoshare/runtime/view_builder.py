@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from ecoshare.core.scheduler import Scheduler
@@ -17,6 +17,7 @@ from ecoshare.runtime.planned_job import PlannedJob
 from ecoshare.runtime.planned_sweeps import PlannedSweep
 from ecoshare.runtime.service_views import ServiceViews
 from ecoshare.values.attempt import Usage
+from ecoshare.values.device import DeviceInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,7 @@ class Viewing:
 
     Attributes:
         plan: Plan of the run.
+        devices: Devices of the run so far.
         core: Scheduler of the run.
         node: Readings of the machine of the run.
         sweeping: Sweeps of the run.
@@ -33,6 +35,7 @@ class Viewing:
     """
 
     plan: Plan
+    devices: Sequence[DeviceInfo]
     core: Scheduler
     node: NodeReadings
     sweeping: Sweeping
@@ -87,11 +90,12 @@ class Viewing:
     def _job(self, planned: PlannedJob) -> JobView:
         """View of a job of the file. Without a place, a job changes with a move only: its last view holds."""
         name = planned.spec.name
-        job = self.core.jobs.get(name)
+        job, known = self.core.jobs.get(name), self._unplaced.get(name)
+        if job is None and known is not None and JobState(known[2].state).ended:
+            return known[2]  # a segment of the log has begun since then
         if job is None or name in self.node.in_progress:
             return self._view(planned)
         step, usage = job.history[-1] if job.history else None, job.usage
-        known = self._unplaced.get(name)
         if known is None or known[0] is not step or known[1] is not usage:
             known = self._unplaced[name] = (step, usage, self._view(planned))
         return known[2]
@@ -132,6 +136,6 @@ class Viewing:
             slowdown=slowdown(usage, self.plan.lanes) if service is None else None,
             reason=job.history[-1].cause if job.state is JobState.FAILED else "",
             is_learned=is_learned,
-            devices=job.device_names if reading is not None and len(self.plan.devices) > 1 else (),
+            devices=job.device_names if reading is not None and len(self.devices) > 1 else (),
             service=self.services.view(name, service) if service is not None else None,
         )

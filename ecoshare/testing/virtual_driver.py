@@ -79,6 +79,7 @@ from ecoshare.values.device import Device
 from ecoshare.values.job_spec import JobSpec
 from ecoshare.values.measurement import Measurement, MeasurementStatus, ServiceFigures
 from ecoshare.values.power_response import POWER_LIMIT, KnownResponse, PowerPoint
+from ecoshare.values.segment import Segment
 from ecoshare.values.setting import KnownSetting, Setting
 
 PROGRESS_S, WINDOW_S = 0.5, 0.7
@@ -124,6 +125,7 @@ class VirtualDriver:
         advises: Answers questions for a setting with the setting and whether the search is over.
         requests: Time (s) of each request of the user, with the function that makes its event.
         segments_s: Times (s) from which a new segment of the log begins at the first calm moment.
+        joins: Time (s) from which each other device joins the run, at the first calm moment.
         failures: Time (s) and name of each device that fails.
         misses: Times (s) at which services have missed their targets for a minute, with their names.
         refuses: Settings that every device refuses.
@@ -146,6 +148,7 @@ class VirtualDriver:
     misses: tuple[tuple[float, str], ...] = ()
     requests: tuple[tuple[float, Callable[..., Event]], ...] = ()
     segments_s: tuple[float, ...] = ()
+    joins: tuple[tuple[float, Device], ...] = ()
     known_settings: tuple[KnownSetting, ...] = ()
     known_responses: tuple[KnownResponse, ...] = ()
     advises: Callable[[AskSetting], tuple[Setting, bool]] | None = None
@@ -169,6 +172,7 @@ class VirtualDriver:
         self._refusals: dict[str, int] = {}
         self._windows: dict[str, tuple[str, set[str]]] = {}  # by job: its class, and its devices
         self._failed: set[str] = set()
+        self._known = list(self.devices)
         self._arrived: set[str] = set()
 
     def run(self) -> VirtualDriver:
@@ -187,7 +191,7 @@ class VirtualDriver:
             known_responses=self.known_responses,
         )
         self._at(0.0, opened)
-        due_s = sorted(self.segments_s)
+        due_s = sorted([*self.segments_s, *(at_s for at_s, _ in self.joins)])
         for spec, script in self.jobs.values():
             self._at(script.arrival_s, partial(JobArrived, job=spec))
         if self.stop_s is not None:
@@ -196,6 +200,8 @@ class VirtualDriver:
             self._at(at_s, make, self._goes_on)
         for at_s, device in self.failures:
             self._at(at_s, partial(self._fails, device))
+        for at_s, _ in self.joins:
+            self._at(at_s, opened, lambda: False)  # nothing is told, but the moment may be calm
         for at_s, name in self.misses:
             self._at(at_s, partial(TargetMissed, job=name, requests=100, missed=2), partial(self._runs, name))
         while self._events:
@@ -206,12 +212,21 @@ class VirtualDriver:
                 self._tell(drive, WorkOver(self.now_s))
             if due_s and due_s[0] <= self.now_s and (segment := self.core.segment) is not None:
                 del due_s[0]
-                self.segments += 1
-                classes = {spec.job_class for spec, _ in self.jobs.values()}
-                self._tell(drive, opened(at_s=self.now_s, segment=segment, **self.core.known(classes)))
+                self._tell(drive, self._segment(opened, segment))
         again = Scheduler()
         assert all(tuple(again.handle(event)) == commands for event, commands in self.log), "it does not replay"
         return self
+
+    def _segment(self, opened: Callable[..., RunOpened], segment: Segment) -> RunOpened:
+        """Opening of a segment: failed devices are gone, and others join."""
+        self.segments += 1
+        before = {name for _, name in segment.lanes}
+        kept = [each for each in self._known if each.name in before]
+        joined = [each for at_s, each in self.joins if at_s <= self.now_s and each not in self._known]
+        self._known += joined
+        classes = {spec.job_class for spec, _ in self.jobs.values()}
+        devices = (*kept, *joined)
+        return opened(at_s=self.now_s, devices=devices, segment=segment, **self.core.known(classes))
 
     def _tell(self, drive: CoreDriver, event: Event) -> None:
         if isinstance(event, JobArrived):
@@ -461,7 +476,7 @@ class VirtualDriver:
         Jobs that have outgrown the memory of a device leave it. Until then they take more than there is, so the safety
         condition counts them only when a job starts.
         """
-        for device in self.devices:
+        for device in self._known:
             assert self._needed_bytes(device, leaving=False) <= device.memory_bytes
         for lane in self.core.lanes.values():
             assert len(lane.jobs) + len(lane.coming) <= lane.places

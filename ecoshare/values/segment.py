@@ -67,6 +67,8 @@ class Segment:
         limits_w: Power limits (W) that devices were asked for and show, as (device, asked, shown).
         emptied: Names of the devices where waiting jobs empty their caches.
         commands: Id of the last command before. Ids go on from there: slots of lanes are marked with them.
+        lanes: Open lanes, as (number, name of the device). Lanes of other devices of the segment are opened anew.
+        lanes_made: Number of lanes of the run so far. Those of devices that are new are numbered from there.
     """
 
     jobs: tuple[CarriedJob, ...] = ()
@@ -74,3 +76,5 @@ class Segment:
     limits_w: tuple[tuple[str, float, float], ...] = ()
     emptied: tuple[str, ...] = ()
     commands: int = 0
+    lanes: tuple[tuple[int, str], ...] = ()
+    lanes_made: int = 0

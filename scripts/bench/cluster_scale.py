@@ -15,13 +15,12 @@ import json
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ecoshare.cluster.node_cluster import held
-from ecoshare.cluster.node_link import NodeLink
+from ecoshare.cluster.node_link import NodeStart
 from ecoshare.cluster.ray_link import RayLink
 from ecoshare.core.commands import StartJob
 from ecoshare.core.events import Done, JobExited
@@ -146,14 +145,14 @@ def _run(folder: Path, address: str, nodes: int) -> None:
 
     ray.init(address=address, log_to_driver=False, runtime_env={"env_vars": {"PYTHONPATH": str(ROOT)}})
     names = [f"n{number}" for number in range(nodes)]
-    starts: dict[str, Callable[[], NodeLink]] = {}
+    starts: list[NodeStart] = []
     for first in range(0, nodes, NODES_PER_ACTOR):
         own = names[first : first + NODES_PER_ACTOR]
         kind: Any = ray.remote(num_cpus=0, concurrency_groups={"out": len(own), "in": 1, "end": 1})(LightAgents)
         actor = kind.remote(own)
-        starts |= {name: partial(_LightLink, _OneAgent(actor, name)) for name in own}
+        starts += [NodeStart(name, name, partial(_LightLink, _OneAgent(actor, name))) for name in own]
     loaded = load(folder / "jobs.yaml")
-    with held(starts, {name: name for name in starts}) as cluster, (folder / "progress").open("w") as shown:
+    with held(starts) as cluster, (folder / "progress").open("w") as shown:
         plan = planning.make(loaded, cluster.devices, policy="fair")
         progress = PlainProgress(Console(file=shown))
         run_opening.start(plan, loaded.text, folder / "runs", progress, machines=cluster, signals=CommandSignals())

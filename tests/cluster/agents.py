@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ecoshare.cluster.node_cluster import held
-from ecoshare.cluster.node_link import NodeLink
+from ecoshare.cluster.node_link import NodeStart
 from ecoshare.cluster.process_link import ProcessLink, agent_command
 from ecoshare.jobs.load import load
 from ecoshare.record import run_documents
@@ -60,6 +60,7 @@ def run_on(
     device: str = "cpu",
     variables: Callable[[str], Mapping[str, str]] = lambda _name: {},
     budget_w: float = 0.0,
+    coming: Callable[[], Sequence[str]] | None = None,
     **options: Any,
 ) -> FinishedRun:
     """Run jobs on agents.
@@ -73,14 +74,19 @@ def run_on(
         device: Device of each node.
         variables: Returns further variables of the environment of an agent, by the name of its node.
         budget_w: Power budget (W), kept by limits; 0 for none.
+        coming: Returns the names of nodes that are there after a while; None if none comes.
         options: Options of the plan.
     """
     loaded, started = load(job_file(folder, *jobs)), dict[str, ProcessLink]()
-    starts: dict[str, Callable[[], NodeLink]] = {
-        name: partial(agent, folder, name, started, device, variables(name)) for name in names
-    }
-    addresses = dict.fromkeys(starts, "127.0.0.1")
-    with held(starts, addresses, timeout_s=LEASE_S, lease_s=LEASE_S) as cluster:
+
+    def start(name: str) -> NodeStart:
+        return NodeStart(name, "127.0.0.1", partial(agent, folder, name, started, device, variables(name)))
+
+    def present() -> list[NodeStart]:
+        return [start(name) for name in coming()] if coming is not None else []
+
+    first = [start(name) for name in names]
+    with held(first, LEASE_S, LEASE_S, None if coming is None else present) as cluster:
         budget = planned_budget(budget_w, BY_LIMITS, cluster, may_set=True) if budget_w else NO_BUDGET
         plan = planning.make(loaded, cluster.devices, policy=policy, budget=budget, **options)
         begun(started)

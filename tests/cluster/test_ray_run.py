@@ -103,6 +103,12 @@ def answers(folder: Path) -> bool:
     return asked.returncode == 0
 
 
+def devices(folder: Path) -> list[str]:
+    """Names of the devices of the queue."""
+    shown, _ = ecoshare(folder, "status", "--queue", "wide", "--json").communicate()
+    return [each["name"] for each in json.loads(shown)["devices"]]
+
+
 def test_a_queue_takes_jobs_for_both_nodes(cluster: RayCluster, tmp_path: Path) -> None:
     (tmp_path / "two.yaml").write_text(job_file(tmp_path, *(slow_steps(f"j{n}", 60, 4) for n in range(2))).read_text())
     options = ("--device", "cpu", "--policy", "fair", "--no-profiles", "--name", "wide", *on(cluster.address))
@@ -111,9 +117,7 @@ def test_a_queue_takes_jobs_for_both_nodes(cluster: RayCluster, tmp_path: Path) 
         wait_for(lambda: answers(tmp_path) or up.poll() is not None)
         _, errors = (submit := ecoshare(tmp_path, "submit", "two.yaml", "--queue", "wide", "--wait")).communicate()
         assert submit.returncode == 0, errors
-        shown, errors = (status := ecoshare(tmp_path, "status", "--queue", "wide", "--json")).communicate()
-        assert status.returncode == 0, errors
-        assert {each["name"] for each in json.loads(shown)["devices"]} == {f"{HEAD}/cpu", f"{OTHER}/cpu"}
+        assert devices(tmp_path) == [f"{HEAD}/cpu", f"{OTHER}/cpu"]
         down = ecoshare(tmp_path, "down", "--queue", "wide")
         assert (down.communicate(), down.returncode)[1] == 0
         _, errors = up.communicate(timeout=60)
@@ -125,7 +129,7 @@ def test_a_queue_takes_jobs_for_both_nodes(cluster: RayCluster, tmp_path: Path) 
 
 
 def test_jobs_of_a_node_that_dies_run_again_on_the_other(cluster: RayCluster, tmp_path: Path) -> None:
-    """The last test of the cluster, which has one node afterwards."""
+    """The cluster has one node afterwards."""
     job_file(tmp_path, *(slow_steps(f"j{number}", 400, 4) for number in range(2)))
     run, log = command(tmp_path, cluster.address), tmp_path / "ecoshare-runs" / "latest" / "events.jsonl"
     wait_for(lambda: log.exists() and log.read_bytes().count(b'"IterationsDone"') >= 4)
@@ -139,3 +143,26 @@ def test_jobs_of_a_node_that_dies_run_again_on_the_other(cluster: RayCluster, tm
     ends = [(each.outcome, each.attempt) for each in entries if isinstance(each, JobExited)]
     assert sorted(ends, key=lambda end: end[1])[-1] == (Outcome.COMPLETED, 2) and len(ends) == 3
     assert not members(log.parent)
+
+
+def test_a_queue_uses_a_node_that_comes_back(cluster: RayCluster, tmp_path: Path) -> None:
+    """The last test of the cluster, of which a node has died."""
+    job_file(tmp_path, *(slow_steps(f"j{number}", 60, 4) for number in range(2)))
+    options = ("--device", "cpu", "--policy", "fair", "--no-profiles", "--jobs-per-lane", "1", "--name", "wide")
+    up = ecoshare(tmp_path, "up", *options, *on(cluster.address))
+    try:
+        wait_for(lambda: answers(tmp_path) or up.poll() is not None)
+        assert len(devices(tmp_path)) == 1
+        cluster.start()
+        wait_for(lambda: len(devices(tmp_path)) == 2)
+        _, errors = (submit := ecoshare(tmp_path, "submit", "jobs.yaml", "--queue", "wide", "--wait")).communicate()
+        assert submit.returncode == 0, errors
+        (down := ecoshare(tmp_path, "down", "--queue", "wide")).communicate()
+        assert down.returncode == 0
+        out, errors = up.communicate(timeout=60)
+        assert up.returncode == 0 and "Traceback" not in errors, errors
+        assert f"{OTHER}/cpu joins the run" in errors + out
+    finally:
+        if up.poll() is None:
+            up.kill()
+            up.communicate()

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from ecoshare.api.request_values import goal
+from ecoshare.cluster import node_joining
 from ecoshare.core.commands import ApplySetting
 from ecoshare.core.events import DeviceFailed, Done, IterationsDone, SettingMeasured
 from ecoshare.devices.knob import GPU_CLOCK
@@ -72,13 +73,13 @@ class Machines:
         done = run_on(
             self.folder,
             [{**training, "name": f"j{number}"} for number in range(jobs)],
-            NODES,
-            begun,
+            begun=begun,
             policy="energy",
             device="cuda:0",
             variables=self.variables,
             control=True,
             **{
+                "names": NODES,
                 "store": ProfileStore(self.folder / "profiles"),
                 "goal": goal("energy", 1.1, 12),
                 **options,
@@ -135,6 +136,18 @@ def test_settings_are_searched_on_both_nodes_and_put_back_even_if_an_agent_is_ki
     assert not done.unrestored
     for _, logged, now in event_log.replay(event_log.read(machines.log)):
         assert logged == now
+
+
+def test_settings_are_searched_on_a_machine_that_comes(machines: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_joining, "LOOK_S", 0.2)
+
+    def meanwhile(_started: dict[str, Any]) -> None:
+        wait_for(lambda: applied(machines.entries()) == {"n0/cuda:0", "n1/cuda:0"}, 200)
+
+    few = goal("energy", 1.1, 3)  # the machine joins when the search is over
+    done = machines.run(2, meanwhile, names=["n0"], coming=lambda: NODES, lanes=1, places=1, goal=few)
+    assert {job.state for job in done.data.summary.jobs} == {"completed"}
+    assert machines.settings() == [BEFORE, BEFORE] and not done.unrestored
 
 
 def test_nothing_is_set_anywhere_if_one_node_may_set_nothing(machines: Machines) -> None:

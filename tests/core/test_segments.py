@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ecoshare.core.commands import StartJob
+from ecoshare.core.commands import OpenLane, StartJob
 from ecoshare.core.events import CancelRequested, Config, HoldRequested, ReleaseRequested, RunOpened
 from ecoshare.core.policies import own_names
 from ecoshare.core.states import JobState
@@ -41,6 +41,27 @@ def test_a_segment_begins_only_when_all_is_calm() -> None:
     assert begun.segment is not None and [each.lanes for each in begun.segment.jobs] == [(0,), (0,)]
 
 
+def test_a_device_joins_and_a_failed_one_is_gone() -> None:
+    """Lanes keep their numbers. Those of a device that joins are numbered on, and it takes the jobs that wait."""
+    jobs = [job(name, attempts=((30.0, Outcome.COMPLETED),)) for name in "abc"]
+    driver = drive(
+        "fifo",
+        *jobs,
+        config={**ALONE, "lanes_per_device": 1},
+        devices=(Device("d0", "here", 8 * GIB), Device("d1", "here", 8 * GIB)),
+        failures=((5.0, "d0"),),
+        joins=((10.0, Device("d2", "there", 8 * GIB)), (50.0, Device("d3", "there", 8 * GIB))),
+    )
+    openings = [event for event, _ in driver.log if isinstance(event, RunOpened)]
+    numbered = [{number: device.name for number, device in each.lanes.items()} for each in openings]
+    assert numbered == [{0: "d0", 1: "d1"}, {1: "d1", 2: "d2"}, {1: "d1", 2: "d2", 3: "d3"}]
+    opened = [(each.lane, each.device) for _, commands in driver.log for each in commands if isinstance(each, OpenLane)]
+    assert opened == [(0, "d0"), (1, "d1"), (2, "d2"), (3, "d3")]
+    begun = [(each.job, each.lanes) for _, commands in driver.log for each in commands if isinstance(each, StartJob)]
+    assert begun == [("a", (0,)), ("b", (1,)), ("a", (2,)), ("c", (1,))]
+    assert set(driver.states().values()) == {JobState.COMPLETED}
+
+
 def test_a_held_job_stays_held_and_a_failed_attempt_counts() -> None:
     fails = ((6.0, Outcome.FAILED), (30.0, Outcome.FAILED))
     requests = (
@@ -67,6 +88,7 @@ def test_a_segment_is_read_as_it_was_written() -> None:
     movable=st.booleans(),
     segments_s=st.lists(st.floats(0, 30), min_size=1, max_size=6),
     failure_s=st.none() | st.floats(0, 15),
+    joins_s=st.none() | st.floats(0, 30),
 )
 def test_whenever_segments_begin_every_job_ends_as_it_would(
     config: Config,
@@ -74,8 +96,9 @@ def test_whenever_segments_begin_every_job_ends_as_it_would(
     movable: bool,
     segments_s: list[float],
     failure_s: float | None,
+    joins_s: float | None,
 ) -> None:
-    """No job is lost or started twice for one attempt."""
+    """No job is lost or started twice for one attempt, even if a device fails or joins."""
     named = named_jobs(jobs, movable, config.profile)
     driver = VirtualDriver(
         config,
@@ -83,6 +106,7 @@ def test_whenever_segments_begin_every_job_ends_as_it_would(
         named,
         failures=() if failure_s is None else ((failure_s, "d0"),),
         segments_s=tuple(segments_s),
+        joins=() if joins_s is None else ((joins_s, Device("d2", "there", 8 * GIB)),),
         advises=advice,
     ).run()
     states = driver.states()

@@ -24,7 +24,9 @@ def viewing(core: Scheduler, names: list[str]) -> Viewing:
     plan = SimpleNamespace(jobs=jobs, sweeps=(), lanes=1, devices=("cpu",))
     nothing = cast(Any, SimpleNamespace(jobs={job.spec.name: job for job in jobs}, live=set()))
     no_services, arrivals = ServiceViews(lambda: 0.0), Arrivals({}, nothing, lambda: 0.0, lambda make: None)
-    return Viewing(cast(Any, plan), core, cast(Any, SimpleNamespace(in_progress=())), nothing, no_services, arrivals)
+    return Viewing(
+        cast(Any, plan), (), core, cast(Any, SimpleNamespace(in_progress=())), nothing, no_services, arrivals
+    )
 
 
 def test_a_kept_view_is_always_that_of_now() -> None:

@@ -1,0 +1,151 @@
+"""Machines that come while a run goes on: their agents are started, and their nodes join the run.
+
+::
+
+    look, every few seconds ──► agent ──► NodeFound ──► OpenNode ──► NodeOpened ──► the run, at a calm moment
+
+A machine joins only if it can do what the others do: devices of the same model, settings as found, the same way to
+share contexts. Another one is named in a note, and tried again later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from ecoshare.cluster.agent_line import AgentLine
+from ecoshare.cluster.agent_messages import NodeOpened, ReleaseDevices
+from ecoshare.cluster.cluster_node import ClusterNode, found_node
+from ecoshare.cluster.node_link import LookForNodes, NodeLink, NodeStart
+from ecoshare.cluster.node_setups import NodeSetups
+from ecoshare.cluster.remote_node import NodeSetup
+from ecoshare.devices import power_model
+from ecoshare.errors import EcoshareError, UnfitEnvironment
+from ecoshare.runtime.joining_devices import JoiningDevices
+from ecoshare.runtime.planned_parking import left_for_jobs
+
+LOOK_S = 5.0
+"""Time (s) between two looks for machines."""
+
+_AGAIN_S = 60.0
+"""Time (s) after which a machine that could not join is tried again."""
+
+
+class _RunOver(Exception):
+    """The run has ended while a machine was about to join it."""
+
+
+@dataclass(frozen=True, slots=True)
+class JoiningNode:
+    """A node that has been opened, and may join the run."""
+
+    setup: NodeSetup
+    devices: JoiningDevices
+
+
+class NodeJoining:
+    """Opens the nodes of machines that come while a run goes on."""
+
+    def __init__(
+        self,
+        look: LookForNodes,
+        most: int | None,
+        names: Iterable[str],
+        setups: NodeSetups,
+        began: Callable[[ClusterNode], None],
+        links: list[NodeLink],
+    ) -> None:
+        """Nothing is looked for yet.
+
+        Args:
+            look: Finds machines.
+            most: Most nodes at a time that are not lost; None for any number.
+            names: Names of the nodes that the run begins with.
+            setups: Opens nodes for the run.
+            began: Called with a node when the run has begun to use it.
+            links: Gets the link to each agent that is started; the caller closes them all.
+        """
+        self._look, self._most, self._setups, self._began, self._links = look, most, setups, began, links
+        self._next_s = dict.fromkeys(names, math.inf)  # time of the next try, by the name of the node
+        self._is_over = False
+
+    async def keep(self, count: Callable[[], int], join: Callable[[JoiningNode], None]) -> None:
+        """Look for machines and open their nodes until cancelled.
+
+        Args:
+            count: Returns the number of nodes of the run that are not lost.
+            join: Called with each node that may join, in the loop.
+        """
+        try:
+            while True:
+                await asyncio.sleep(LOOK_S)
+                for start in await asyncio.to_thread(self._look):
+                    is_full = self._most is not None and count() >= self._most
+                    if is_full or time.monotonic() < self._next_s.get(start.name, 0.0):
+                        continue
+                    found = await asyncio.to_thread(self._opened, start)
+                    self._next_s[start.name] = math.inf if found is not None else time.monotonic() + _AGAIN_S
+                    if found is not None:
+                        join(found)
+        finally:
+            self._is_over = True
+
+    def _opened(self, start: NodeStart) -> JoiningNode | None:
+        """Open a node; None if it cannot join. This runs in a thread."""
+        self._links.append(link := start.start())
+        try:
+            return self._open(AgentLine(start.name, link), start.address)
+        except EcoshareError as error:
+            link.close()
+            note = f"the node {start.name} has come and cannot join: {error}"
+            if note not in self._setups.run.profiler.notes:
+                self._setups.run.profiler.notes.append(note)
+        except _RunOver:
+            link.close()
+        return None
+
+    def _open(self, line: AgentLine, address: str) -> JoiningNode:
+        setups, plan = self._setups, self._setups.plan
+        node = found_node(line, address, self._check)
+        had = plan.devices[0].model
+        if (other := next((each for each in node.devices if each.model != had), None)) is not None:
+            raise UnfitEnvironment(f"{other.name} is {other.model}, and the run has {had}")
+        setups.ask(node)
+        opened = setups.opened(line, self._check)
+        self._check_claims(opened)
+        if setups.knobs:
+            setups.knobs.update(opened.report.knobs)
+        elif opened.report.knobs:
+            line.send(ReleaseDevices())
+        memory_bytes = max(each.memory_bytes for each in plan.devices)
+        devices = left_for_jobs(plan.host_bytes, node.devices, memory_bytes)
+        for device in devices:
+            setups.searches.join(device)
+        facts = {
+            "devices": [each.as_dict() for each in devices],
+            "power_models": power_model.as_json(node.power_models),
+            "nodes": {line.name: {"token": node.token, "mps": opened.evidence}},
+        }
+        return JoiningNode(setups.of(node), JoiningDevices(devices, facts, lambda: self._began(node)))
+
+    def _check_claims(self, opened: NodeOpened) -> None:
+        """Check that the devices share contexts, and may be set, as those of the run.
+
+        Raises:
+            UnfitEnvironment: They may not.
+        """
+        setups, report = self._setups, opened.report
+        if opened.is_shared != setups.plan.mps:
+            shares = "share contexts by MPS" if setups.plan.mps else "have contexts of their own"
+            raise UnfitEnvironment(f"jobs of the run {shares}, and there they would not")
+        if setups.plan.profiles is not None and not report.is_as_found:
+            raise UnfitEnvironment("its devices have settings of another run")
+        if setups.knobs and not (report.knobs and report.is_measured):
+            raise UnfitEnvironment(report.refusal or "its devices cannot be set as those of the run are")
+
+    def _check(self) -> None:
+        if self._is_over:
+            raise _RunOver

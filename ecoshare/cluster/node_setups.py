@@ -1,0 +1,93 @@
+"""Opens the nodes of one run on their agents: all that they are told, and all that they share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, MutableMapping
+from dataclasses import dataclass, field
+
+from ecoshare.cluster.agent_line import AgentLine
+from ecoshare.cluster.agent_messages import NodeOpened, OpenNode
+from ecoshare.cluster.cluster_node import ClusterNode
+from ecoshare.cluster.remote_node import NodeSetup, RemoteClaims
+from ecoshare.devices.device_knobs import DeviceKnobs
+from ecoshare.record.run_documents import recorded_end
+from ecoshare.runtime.class_knowledge import contexts
+from ecoshare.runtime.node_claims import ClaimRequest
+from ecoshare.runtime.node_opening import RunFacts, node_plan
+from ecoshare.runtime.plan import Plan
+from ecoshare.runtime.run_searches import RunSearches
+
+_OPENED_WITHIN_S = 60.0
+
+
+@dataclass(slots=True)
+class NodeSetups:
+    """Opens nodes for a run.
+
+    Attributes:
+        plan: Plan of the run, for what its first nodes can do.
+        run: Facts about the run.
+        request: Request to set the devices.
+        timeout_s: Time (s) without a message of an agent after which its node counts as lost.
+        lease_s: Time (s) without a message of the run after which an agent ends all that it has started.
+        knobs: Knobs of each claimed device that can still be set, by its name in the run.
+        claims: What becomes of the claimed devices.
+        searches: Searches for settings.
+    """
+
+    plan: Plan
+    run: RunFacts
+    request: ClaimRequest
+    timeout_s: float
+    lease_s: float
+    knobs: MutableMapping[str, DeviceKnobs] = field(default_factory=dict)
+    claims: RemoteClaims = field(default_factory=RemoteClaims)
+    searches: RunSearches = field(default_factory=RunSearches)
+
+    def ask(self, node: ClusterNode) -> None:
+        """Ask an agent to open its node."""
+        run, plan = self.run, self.plan
+        opening = OpenNode(
+            run=str(run.folder.path.absolute()),
+            now_s=run.now_s(),
+            plan=node_plan(plan),
+            lanes=plan.lanes,
+            names=tuple(device.name for device in node.devices),
+            profiles=str(run.profiler.store.folder.absolute()),
+            limits=run.profiler.limits,
+            only_profiles=run.profiler.stops_the_run,
+            request=self.request,
+            lease_s=self.lease_s,
+        )
+        node.line.send(opening)
+
+    def opened(self, line: AgentLine, meanwhile: Callable[[], None]) -> NodeOpened:
+        """Answer of an agent that was asked.
+
+        Args:
+            line: The way to the agent.
+            meanwhile: Called each second until the answer is there.
+
+        Raises:
+            UnfitEnvironment: The node cannot be opened.
+        """
+        return line.answer(NodeOpened, _OPENED_WITHIN_S, meanwhile)
+
+    def of(self, node: ClusterNode) -> NodeSetup:
+        """Facts about a node that has been opened."""
+        run, plan = self.run, self.plan
+        return NodeSetup(
+            node.line,
+            node.address,
+            [device.name for device in node.devices],
+            run.job,
+            contexts(plan.on_processors, run.profiler.made, plan.known),
+            self.searches.most_s,
+            self.knobs,
+            self.claims,
+            run.profiler.made,
+            run.profiler.notes,
+            self.timeout_s,
+            self.lease_s,
+            lambda job, attempt: recorded_end(run.folder.job(job), attempt),
+        )
