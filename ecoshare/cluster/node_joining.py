@@ -11,9 +11,10 @@ share contexts. Another one is named in a note, and tried again later.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from ecoshare.cluster.agent_line import AgentLine
@@ -23,7 +24,7 @@ from ecoshare.cluster.node_link import LookForNodes, NodeLink, NodeStart
 from ecoshare.cluster.node_setups import NodeSetups
 from ecoshare.cluster.remote_node import NodeSetup
 from ecoshare.devices import power_model
-from ecoshare.errors import EcoshareError, UnfitEnvironment
+from ecoshare.errors import UnfitEnvironment
 from ecoshare.runtime.joining_devices import JoiningDevices
 from ecoshare.runtime.planned_parking import left_for_jobs
 
@@ -82,7 +83,7 @@ class NodeJoining:
         try:
             while True:
                 await asyncio.sleep(LOOK_S)
-                for start in await asyncio.to_thread(self._look):
+                for start in await asyncio.to_thread(self._present):
                     is_full = self._most is not None and count() >= self._most
                     if is_full or time.monotonic() < self._next_s.get(start.name, 0.0):
                         continue
@@ -93,19 +94,32 @@ class NodeJoining:
         finally:
             self._is_over = True
 
+    def _present(self) -> Sequence[NodeStart]:
+        """Machines that are there; none if the engine does not tell them now. This runs in a thread."""
+        try:
+            return self._look()
+        except Exception as error:  # the run goes on without it
+            self._note(f"machines that come are not seen: {error}")
+            return ()
+
     def _opened(self, start: NodeStart) -> JoiningNode | None:
         """Open a node; None if it cannot join. This runs in a thread."""
-        self._links.append(link := start.start())
-        try:
-            return self._open(AgentLine(start.name, link), start.address)
-        except EcoshareError as error:
-            link.close()
-            note = f"the node {start.name} has come and cannot join: {error}"
-            if note not in self._setups.run.profiler.notes:
-                self._setups.run.profiler.notes.append(note)
-        except _RunOver:
-            link.close()
+        with contextlib.ExitStack() as undo:
+            try:
+                self._links.append(link := start.start())
+                undo.callback(link.close)
+                found = self._open(AgentLine(start.name, link), start.address)
+                undo.pop_all()
+                return found
+            except _RunOver:
+                pass
+            except Exception as error:  # the run goes on without it
+                self._note(f"the node {start.name} has come and cannot join: {error}")
         return None
+
+    def _note(self, note: str) -> None:
+        if note not in (notes := self._setups.run.profiler.notes):
+            notes.append(note)
 
     def _open(self, line: AgentLine, address: str) -> JoiningNode:
         setups, plan = self._setups, self._setups.plan

@@ -101,16 +101,19 @@ def states(done: FinishedRun) -> dict[str, tuple[str, int]]:
 
 
 def strikes(
-    blow: Callable[[ProcessLink], None], name: str, folder: Path, events: int = 4
+    blow: Callable[[ProcessLink], None], name: str, folder: Path, events: int = 4, job: str = ""
 ) -> Callable[[dict[str, ProcessLink]], None]:
-    """Function that strikes the agent of a node in a thread, once the jobs have told their progress some times."""
+    """Function that strikes the agent of a node in a thread, once the jobs, or a job, have told progress some times."""
+
+    def told(line: bytes) -> bool:
+        return b'"IterationsDone"' in line and f'"job": "{job}'.encode() in line
 
     def begun(started: dict[str, ProcessLink]) -> None:
         threading.Thread(target=strike, args=(started[name],), daemon=True).start()
 
     def strike(link: ProcessLink) -> None:
         log = folder / "runs" / "latest" / "events.jsonl"
-        wait_for(lambda: log.exists() and log.read_bytes().count(b'"IterationsDone"') >= events)
+        wait_for(lambda: log.exists() and sum(map(told, log.read_bytes().splitlines())) >= events)
         blow(link)
 
     return begun

@@ -95,13 +95,22 @@ def test_a_device_that_fails_before_the_run_uses_it_never_joins() -> None:
 
 def test_a_machine_that_cannot_join_is_named_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node_joining, "_AGAIN_S", 0.2)
+    looks: list[bool] = []
+
+    def coming() -> list[str]:
+        looks.append(True)
+        if len(looks) == 1:
+            raise ConnectionError("the engine is away")
+        return ["n0", "n1"]
+
     done = run_on(
         tmp_path,
         [slow_steps("j", 600, 5)],
         ["n0"],
-        coming=lambda: ["n0", "n1"],
+        coming=coming,
         variables=lambda name: {"PATH": "/nowhere", "PYTHONHOME": "/nowhere"} if name == "n1" else {},
     )
     assert states(done) == {"j": ("completed", 600)}
+    assert "machines that come are not seen: the engine is away" in done.notes
     (note,) = [each for each in done.notes if "n1" in each]
     assert note.startswith("the node n1 has come and cannot join: the node n1 is lost: its agent has ended with exit ")
