@@ -173,4 +173,5 @@ class JoinedNodes:
 
     def profile_job(self, command: ProfileJob, now_s: float) -> None:
         """See `NodeCommands`. If the attempt has ended meanwhile, any node tells so."""
-        self._owners.get(command.job, self._nodes[0]).carry_out(command)
+        well = next((node for node in self._nodes if not node.lost), self._nodes[0])
+        self._owners.get(command.job, well).carry_out(command)

@@ -11,9 +11,9 @@ share contexts. Another one is named in a note, and tried again later.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -31,8 +31,8 @@ from ecoshare.runtime.planned_parking import left_for_jobs
 LOOK_S = 5.0
 """Time (s) between two looks for machines."""
 
-_AGAIN_S = 60.0
-"""Time (s) after which a machine that could not join is tried again."""
+_AGAIN_S, _AT_LAST_AGAIN_S = 60.0, 3600.0
+"""Time (s) after which a machine that could not join is tried again: twice as long each time, up to the second one."""
 
 
 class _RunOver(Exception):
@@ -71,6 +71,7 @@ class NodeJoining:
         """
         self._look, self._most, self._setups, self._began, self._links = look, most, setups, began, links
         self._next_s = dict.fromkeys(names, math.inf)  # time of the next try, by the name of the node
+        self._tries: Counter[str] = Counter()
         self._is_over = False
 
     async def keep(self, count: Callable[[], int], join: Callable[[JoiningNode], None]) -> None:
@@ -88,9 +89,13 @@ class NodeJoining:
                     if is_full or time.monotonic() < self._next_s.get(start.name, 0.0):
                         continue
                     found = await asyncio.to_thread(self._opened, start)
-                    self._next_s[start.name] = math.inf if found is not None else time.monotonic() + _AGAIN_S
                     if found is not None:
+                        self._next_s[start.name] = math.inf
                         join(found)
+                        continue
+                    self._tries[start.name] += 1
+                    again_s = min(_AGAIN_S * 2 ** (self._tries[start.name] - 1), _AT_LAST_AGAIN_S)
+                    self._next_s[start.name] = time.monotonic() + again_s
         finally:
             self._is_over = True
 
@@ -104,17 +109,18 @@ class NodeJoining:
 
     def _opened(self, start: NodeStart) -> JoiningNode | None:
         """Open a node; None if it cannot join. This runs in a thread."""
-        with contextlib.ExitStack() as undo:
+        try:
+            self._links.append(link := start.start())
             try:
-                self._links.append(link := start.start())
-                undo.callback(link.close)
-                found = self._open(AgentLine(start.name, link), start.address)
-                undo.pop_all()
-                return found
-            except _RunOver:
-                pass
-            except Exception as error:  # the run goes on without it
-                self._note(f"the node {start.name} has come and cannot join: {error}")
+                return self._open(AgentLine(start.name, link), start.address)
+            except BaseException:
+                link.close()
+                self._links.remove(link)
+                raise
+        except _RunOver:
+            pass
+        except Exception as error:  # the run goes on without it
+            self._note(f"the node {start.name} has come and cannot join: {error}")
         return None
 
     def _note(self, note: str) -> None:

@@ -200,7 +200,7 @@ class RemoteNode:
     @property
     def is_measuring(self) -> bool:
         """See `RunNode`."""
-        return bool(self._profiling)
+        return bool(self._profiling) and not self.lost
 
     def attempt(self, name: str) -> AttemptReading | None:
         """Last reading of a job in progress; None before the first, and after its end."""

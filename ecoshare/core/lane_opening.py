@@ -15,7 +15,7 @@ from ecoshare.values.segment import Segment
 
 
 class LaneOpening:
-    """Makes the lanes of all devices, numbered in the order of the devices."""
+    """Makes the lanes of all devices, numbered as `RunOpened.lanes` says."""
 
     def __init__(
         self, opened: RunOpened, placement: PlacementStrategy, state: RunState, next_id: Callable[[], int]

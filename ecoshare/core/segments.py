@@ -17,6 +17,7 @@ from operator import attrgetter
 from typing import Any, TypeVar
 
 from ecoshare.core.commands import Command, DropJob, KillJob, ProfileJob, SetShares, WakeAt
+from ecoshare.core.device_failures import DeviceFailures
 from ecoshare.core.events import Event, JobArrived, JobExited
 from ecoshare.core.placement.caching import Caching
 from ecoshare.core.placement.strategy import PlacementStrategy
@@ -65,6 +66,17 @@ class Unanswered:
         else:
             self._commands.pop(getattr(event, "command", 0), None)
 
+    def drop(self, device: str, dropped: Collection[int]) -> None:
+        """Wait no more for answers of a device that has failed.
+
+        Args:
+            device: Name of the device.
+            dropped: Ids of commands that only failed devices could answer.
+        """
+        of_device = [number for number, each in self._commands.items() if getattr(each, "device", None) == device]
+        for number in (*of_device, *dropped):
+            self._commands.pop(number, None)
+
     def gave(self, commands: Sequence[Command]) -> None:
         """Note commands that were given."""
         self._commands.update({each.id: each for each in commands if not isinstance(each, _NO_ANSWER)})
@@ -85,11 +97,12 @@ class Segments:
         settings: SettingSelector | PowerBudget,
         requests: UserRequests,
         sweeps: Sweeps,
+        failures: DeviceFailures,
         state: RunState,
     ) -> None:
         """Segment that has just begun."""
         self._placement, self._places, self._caching, self._settings = placement, places, caching, settings
-        self._requests, self._sweeps, self._state = requests, sweeps, state
+        self._requests, self._sweeps, self._failures, self._state = requests, sweeps, failures, state
         self.unanswered = Unanswered()
         self._lanes_made = 0
 
@@ -120,6 +133,8 @@ class Segments:
             commands=commands,
             lanes=tuple((lane.number, lane.device.name) for lane in kept),
             lanes_made=max(self._lanes_made, max(lanes) + 1),
+            dropped=tuple(sorted(self._failures.dropped)),
+            had_work=self._state.had_work,
         )
 
     def known(self, classes: Collection[str]) -> dict[str, Any]:
@@ -145,6 +160,8 @@ class Segments:
             The jobs that run.
         """
         self._lanes_made = segment.lanes_made
+        self._failures.dropped.update(segment.dropped)
+        self._state.had_work = segment.had_work
         self._caching.go_on(segment.emptied)
         self._settings.go_on(segment)
         running = []

@@ -6,8 +6,8 @@ derived from it, and a fresh core that receives its events gives the same comman
 beyond its commands (`packing_record.py`); the core does not read them. A resumed run continues the same file with
 another `RunOpened`. Readers ignore a last line that a kill has cut.
 
-The log of a run that stays open has *segments* (`values/segment.py`). The last one is at the path of the log, and the
-earlier ones beside it: `events-1.jsonl`, `events-2.jsonl`, ... Together they are one log.
+The log of a run that stays open, or that machines join, has *segments* (`values/segment.py`). The last one is at the
+path of the log, and the earlier ones beside it: `events-1.jsonl`, `events-2.jsonl`, ... Together they are one log.
 """
 
 from __future__ import annotations

@@ -102,6 +102,8 @@ class Order:
         self._attempts.clear()
         if (segment := entry.segment) is None:
             return
+        for _, device in segment.lanes:
+            self._on(device)
         self._lanes.update(entry.lanes)
         for device, _ in segment.settings:
             self._on(device)

@@ -291,6 +291,9 @@ class RunHistory:
     def _go_on(self, event: RunOpened, segment: Segment) -> None:
         """Go on in another segment. The opening tells what the entries lack, if earlier segments are not read."""
         self.devices.update({each.name: each for each in event.devices})
+        before = {name for _, name in segment.lanes}
+        for name in [each.name for each in event.devices if each.name not in before]:
+            self.failures.pop(name, None)  # of an earlier session: the device has come again
         opened = {lane: OpenedLane(lane, each.name, each.memory_bytes) for lane, each in event.lanes.items()}
         self.lanes = {**opened, **self.lanes}
         self._settings.go_on(segment.settings, event.at_s)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -48,6 +48,7 @@ COLOURS = {
 }
 _AS_IT_SHOULD = (Outcome.COMPLETED, Outcome.PRUNED, Outcome.STOPPED)
 _MOST_ROWS = 30
+_MOST_NEWS = 4
 _MOST_REASONS = 3
 _PLAIN_EVERY_S = 10.0
 _WORTH_A_WORD_S = 0.05
@@ -281,7 +282,7 @@ class LiveProgress:
         self._live.start()
         self._note = ""
         self._window = ""
-        self._news: list[str] = []
+        self._news: deque[str] = deque(maxlen=_MOST_NEWS)
 
     def event(self, event: Event, commands: list[Command]) -> None:
         """Keep the notes about a window or a stop that stand below the table."""

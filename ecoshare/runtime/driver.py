@@ -197,7 +197,8 @@ class Driver:
     def _is_late(self, event: Event) -> bool:
         """Whether an event is about a job that does not run any more, or about a device that is not used yet."""
         if isinstance(event, DeviceFailed):
-            return self._turnover.never_joins(event.device)
+            is_used = any(lane.device.name == event.device for lane in self.core.lanes.values())
+            return self._turnover.never_joins(event.device) or not is_used
         if not isinstance(event, IterationsDone):
             return False
         job = self.core.jobs.get(event.job)
@@ -205,14 +206,18 @@ class Driver:
 
     def _handle(self, event: Event) -> None:
         commands = self._drive.tell(event)
-        self.sweeping.look(self.core.ended)
-        self._arrivals.look(event, self.core)
-        if self._on_end is not None:
-            self._on_end.look(event, self.core)
+        self._look(event)
         if self._parts.source is not None:
             self._parts.source.look(event, commands, self.core)
         if isinstance(event, JobExited) and self._plan.only_tune and not self.core.stopping:
             self._tell(partial(StopRequested, at_once=False))  # the packing to be tuned is gone
+
+    def _look(self, event: Event) -> None:
+        """Let the parts of the run follow an event, which the core has handled."""
+        self.sweeping.look(self.core.ended)
+        self._arrivals.look(event, self.core)
+        if self._on_end is not None:
+            self._on_end.look(event, self.core)
 
     def _join(self, coming: JoiningDevices) -> None:
         """Use devices of a machine that has come, from the next calm moment on."""
@@ -225,6 +230,7 @@ class Driver:
         if (opened := self._turnover.opening(self.now_s())) is not None:
             self.view()  # the views of jobs that have ended are kept; the core forgets these
             commands = self._drive.tell(opened)
+            self._look(opened)
             ended = self._turnover.begun()
             if self._parts.source is not None:
                 self._parts.source.look(opened, commands, self.core)

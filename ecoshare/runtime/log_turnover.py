@@ -120,6 +120,7 @@ class LogTurnover:
         devices += [each for coming in self._coming for each in coming.devices]
         plan = replace(self._plan, devices=tuple(devices))
         opening = {**plan.opening(), **self._core.known(classes)}
+        self.count += 1  # now: commands that follow from the event are of the new segment
         return RunOpened(at_s=at_s, **opening, segment=replace(segment, jobs=carried))
 
     def _measured(self, spec: JobSpec) -> JobSpec:
@@ -135,7 +136,6 @@ class LogTurnover:
 
     def begun(self) -> list[PlannedJob]:
         """Forget the jobs that have ended, after the core has begun the segment; return them."""
-        self.count += 1
         for coming in self._coming:
             self._devices += coming.devices
             coming.began()
@@ -152,7 +152,7 @@ class LogTurnover:
 
     async def learn(self, ended: Sequence[PlannedJob]) -> None:
         """Keep the iterations of jobs that have ended for later plans, as the end of a run does."""
-        if self._plan.profiles is None or (before := self._log.before) is None:
+        if not ended or self._plan.profiles is None or (before := self._log.before) is None:
             return
         self._profiler.notes += await asyncio.to_thread(_taught, ended, before, ProfileStore(self._plan.profiles))
 

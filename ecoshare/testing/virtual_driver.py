@@ -82,6 +82,8 @@ from ecoshare.values.power_response import POWER_LIMIT, KnownResponse, PowerPoin
 from ecoshare.values.segment import Segment
 from ecoshare.values.setting import KnownSetting, Setting
 
+_OF_DEVICE = (OpenLane, SetCaching, ApplySetting, MeasureSetting, AwaitRequests)
+
 PROGRESS_S, WINDOW_S = 0.5, 0.7
 """Time (s) between two reports of the progress of a job; time (s) that a profiling window takes."""
 
@@ -127,6 +129,7 @@ class VirtualDriver:
         segments_s: Times (s) from which a new segment of the log begins at the first calm moment.
         joins: Time (s) from which each other device joins the run, at the first calm moment.
         failures: Time (s) and name of each device that fails.
+        silent: Whether a failed device answers no command any more, as that of a lost machine.
         misses: Times (s) at which services have missed their targets for a minute, with their names.
         refuses: Settings that every device refuses.
         overloads: Settings that overload every service.
@@ -145,6 +148,7 @@ class VirtualDriver:
     jobs: dict[str, tuple[JobSpec, ScriptedJob]]
     stop_s: float | None = None
     failures: tuple[tuple[float, str], ...] = ()
+    silent: bool = False
     misses: tuple[tuple[float, str], ...] = ()
     requests: tuple[tuple[float, Callable[..., Event]], ...] = ()
     segments_s: tuple[float, ...] = ()
@@ -172,6 +176,7 @@ class VirtualDriver:
         self._refusals: dict[str, int] = {}
         self._windows: dict[str, tuple[str, set[str]]] = {}  # by job: its class, and its devices
         self._failed: set[str] = set()
+        self._of_device: dict[int, str] = {}  # of each command to a device
         self._known = list(self.devices)
         self._arrived: set[str] = set()
 
@@ -206,8 +211,8 @@ class VirtualDriver:
             self._at(at_s, partial(TargetMissed, job=name, requests=100, missed=2), partial(self._runs, name))
         while self._events:
             self.now_s, _, make, wanted = heapq.heappop(self._events)
-            if wanted():
-                self._tell(drive, make(at_s=self.now_s))
+            if wanted() and not self._is_unheard(event := make(at_s=self.now_s)):
+                self._tell(drive, event)
             if self.core.only_services_left and len(self._arrived) == len(self.jobs):
                 self._tell(drive, WorkOver(self.now_s))
             if due_s and due_s[0] <= self.now_s and (segment := self.core.segment) is not None:
@@ -232,8 +237,17 @@ class VirtualDriver:
         if isinstance(event, JobArrived):
             self._arrived.add(event.job.name)
         drive.tell(event)
+        for each in self.log[-1][1]:
+            if isinstance(each, ProfileJob):
+                self._of_device[each.id] = self.core.jobs[each.job].lanes[0].device.name
+            elif isinstance(each, _OF_DEVICE):
+                self._of_device[each.id] = each.device
         self.ended.update({job.spec.name: job.state for job in self.core.ended})
         self._check()
+
+    def _is_unheard(self, event: Event) -> bool:
+        """Whether an event is the answer of a device that answers nothing any more."""
+        return self.silent and self._of_device.get(getattr(event, "command", 0)) in self._failed
 
     def _fails(self, device: str, at_s: float) -> DeviceFailed:
         self._failed.add(device)

@@ -69,6 +69,8 @@ class Segment:
         commands: Id of the last command before. Ids go on from there: slots of lanes are marked with them.
         lanes: Open lanes, as (number, name of the device). Lanes of other devices of the segment are opened anew.
         lanes_made: Number of lanes of the run so far. Those of devices that are new are numbered from there.
+        dropped: Ids of commands to devices that have failed since. An answer that still comes is ignored.
+        had_work: Whether any job was no open-ended service.
     """
 
     jobs: tuple[CarriedJob, ...] = ()
@@ -78,3 +80,5 @@ class Segment:
     commands: int = 0
     lanes: tuple[tuple[int, str], ...] = ()
     lanes_made: int = 0
+    dropped: tuple[int, ...] = ()
+    had_work: bool = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,11 +13,15 @@ from ecoshare.cluster import node_joining
 from ecoshare.cluster.process_link import ProcessLink
 from ecoshare.core.commands import OpenLane, StartJob
 from ecoshare.core.events import DeviceFailed, RunOpened
+from ecoshare.devices import registry
+from ecoshare.jobs.load import load
 from ecoshare.record import event_log, run_documents
+from ecoshare.runtime import plan as planning
 from ecoshare.runtime.joining_devices import JoiningDevices
 from ecoshare.runtime.log_turnover import LogTurnover
+from ecoshare.values.segment import Segment
 from tests.cluster.agents import check_alike, members, run_on, states, strikes
-from tests.runtime.running import slow_steps
+from tests.runtime.running import job_file, slow_steps
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -91,6 +96,21 @@ def test_a_device_that_fails_before_the_run_uses_it_never_joins() -> None:
     assert not turnover.never_joins("n0/cuda:0"), "it is one of the run"
     assert turnover.never_joins("n1/cuda:1")
     assert turnover.opening(1.0) is None, "there is no reason for a segment any more"
+
+
+def test_a_timer_that_follows_from_the_opening_is_of_the_new_segment(tmp_path: Path) -> None:
+    """The driver drops timers of earlier segments. It carries out the commands of the opening before `begun`."""
+    nothing: Any = None
+    core: Any = SimpleNamespace(segment=Segment(lanes=((0, "n0/cpu"),), lanes_made=1), known=lambda _classes: {})
+    arrivals: Any = SimpleNamespace(names_to_come=())
+    device = replace(registry.find("cpu"), name="n0/cpu")
+    plan = planning.make(load(job_file(tmp_path, slow_steps("j", 1, 1))), (device,), policy="fair")
+    turnover = LogTurnover(plan, [device], False, nothing, core, {}, arrivals, nothing, ())
+    turnover.join(JoiningDevices((replace(device, name="n1/cpu"),), {}, lambda: None))
+    before = turnover.count
+    opened = turnover.opening(1.0)
+    assert opened is not None and [each.name for each in opened.devices] == ["n0/cpu", "n1/cpu"]
+    assert turnover.count == before + 1
 
 
 def test_a_machine_that_cannot_join_is_named_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

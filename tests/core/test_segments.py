@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ecoshare.core.commands import OpenLane, StartJob
+from ecoshare.core.commands import OpenLane, ProfileJob, StartJob
 from ecoshare.core.events import CancelRequested, Config, HoldRequested, ReleaseRequested, RunOpened
 from ecoshare.core.policies import own_names
 from ecoshare.core.states import JobState
 from ecoshare.record import event_log
-from ecoshare.testing.virtual_driver import ScriptedJob, VirtualDriver
+from ecoshare.testing.virtual_driver import WINDOW_S, ScriptedJob, VirtualDriver
 from ecoshare.values.attempt import Outcome
 from ecoshare.values.device import Device
 from ecoshare.values.job_spec import JobSpec
@@ -62,6 +62,25 @@ def test_a_device_joins_and_a_failed_one_is_gone() -> None:
     assert set(driver.states().values()) == {JobState.COMPLETED}
 
 
+def test_a_machine_that_answers_nothing_any_more_holds_up_no_segment() -> None:
+    """The core waits for no answer of a lost device. One that comes still, in the next segment, is ignored."""
+    for silent in (True, False):
+        driver = drive(
+            "fair",
+            job("a", attempts=((30.0, Outcome.COMPLETED),) * 2),
+            config={**ALONE, "profile": True},
+            devices=(Device("d0", "here", 8 * GIB), Device("d1", "there", 8 * GIB)),
+            failures=((1.2, "d0"),),
+            silent=silent,
+            segments_s=(1.205,),
+        )
+        windows = [(event.at_s, each.job) for event, log in driver.log for each in log if isinstance(each, ProfileJob)]
+        assert windows[0][0] < 1.2 < windows[0][0] + WINDOW_S, "a window is open when the device fails"
+        (begun,) = [event for event, _ in driver.log if isinstance(event, RunOpened)][1:]
+        assert begun.segment is not None and begun.segment.dropped and begun.segment.had_work
+        assert driver.states() == {"a": JobState.COMPLETED}
+
+
 def test_a_held_job_stays_held_and_a_failed_attempt_counts() -> None:
     fails = ((6.0, Outcome.FAILED), (30.0, Outcome.FAILED))
     requests = (
@@ -89,6 +108,7 @@ def test_a_segment_is_read_as_it_was_written() -> None:
     segments_s=st.lists(st.floats(0, 30), min_size=1, max_size=6),
     failure_s=st.none() | st.floats(0, 15),
     joins_s=st.none() | st.floats(0, 30),
+    silent=st.booleans(),
 )
 def test_whenever_segments_begin_every_job_ends_as_it_would(
     config: Config,
@@ -97,6 +117,7 @@ def test_whenever_segments_begin_every_job_ends_as_it_would(
     segments_s: list[float],
     failure_s: float | None,
     joins_s: float | None,
+    silent: bool,
 ) -> None:
     """No job is lost or started twice for one attempt, even if a device fails or joins."""
     named = named_jobs(jobs, movable, config.profile)
@@ -105,6 +126,7 @@ def test_whenever_segments_begin_every_job_ends_as_it_would(
         tuple(Device(f"d{number}", "here", 8 * GIB) for number in range(2)),
         named,
         failures=() if failure_s is None else ((failure_s, "d0"),),
+        silent=silent,
         segments_s=tuple(segments_s),
         joins=() if joins_s is None else ((joins_s, Device("d2", "there", 8 * GIB)),),
         advises=advice,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 from pathlib import Path
 
@@ -131,4 +132,16 @@ def test_a_segment_with_lanes_that_do_not_exist_is_refused(tmp_path: Path, drive
     damaged = path.read_text().replace('"lanes": [1]', '"lanes": [7]', 1).replace('"lanes": [0]', '"lanes": [7]', 1)
     path.write_text(damaged)
     with pytest.raises(UsageError, match=r"events.jsonl:1: .*are not open"):
+        list(event_log.read(path))
+
+
+def test_a_segment_with_a_lane_of_a_device_that_does_not_exist_is_refused(
+    tmp_path: Path, driver: VirtualDriver
+) -> None:
+    path = written(tmp_path, driver)
+    first, *rest = path.read_text().splitlines()
+    opened = json.loads(first)
+    opened["segment"]["lanes"][0][1] = "nowhere"
+    path.write_text("\n".join([json.dumps(opened), *rest]) + "\n")
+    with pytest.raises(UsageError, match=r"events.jsonl:1: .*there is no device 'nowhere'"):
         list(event_log.read(path))
