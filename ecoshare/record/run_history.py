@@ -293,7 +293,7 @@ class RunHistory:
         self.devices.update({each.name: each for each in event.devices})
         before = {name for _, name in segment.lanes}
         for name in [each.name for each in event.devices if each.name not in before]:
-            self.failures.pop(name, None)  # of an earlier session: the device has come again
+            self.failures.pop(name, None)  # it was one of an earlier session
         opened = {lane: OpenedLane(lane, each.name, each.memory_bytes) for lane, each in event.lanes.items()}
         self.lanes = {**opened, **self.lanes}
         self._settings.go_on(segment.settings, event.at_s)
