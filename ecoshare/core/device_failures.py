@@ -33,7 +33,6 @@ class DeviceFailures:
 
     Attributes:
         reasons: Reason of each failure, by the name of the device.
-        dropped: Ids of commands that only failed devices could answer.
         over: Reason why all jobs end: no device is left. Empty while there is one.
     """
 
@@ -50,7 +49,6 @@ class DeviceFailures:
         self._placement, self._profiling, self._settings = placement, profiling, settings
         self._state, self._stops, self._next_id = state, stops, next_id
         self._lane_index, self._fit = placement.lane_index, placement.fit
-        self.dropped: set[int] = set()
         self._hit: dict[Job, int] = {}  # last attempt of each job that had a device fail
         self.reasons: dict[str, str] = {}
         self.over = ""
@@ -58,9 +56,9 @@ class DeviceFailures:
     def ignores(self, event: Event) -> bool:
         """Whether an event answers a command that was dropped with its device."""
         command = getattr(event, "command", None)
-        if command not in self.dropped:
+        if command not in self._state.dropped:
             return False
-        self.dropped.remove(command)
+        self._state.dropped.remove(command)
         return True
 
     def failed(self, event: DeviceFailed, pauses: Callable[[Job], bool]) -> list[KillJob]:
@@ -109,7 +107,7 @@ class DeviceFailures:
         opening = [command for command, lane in self._state.opening.items() if lane.device.name == name]
         for command in opening:
             del self._state.opening[command]
-        self.dropped.update(opening, self._profiling.drop(name), self._settings.drop(name))
+        self._state.dropped.update(opening, self._profiling.drop(name), self._settings.drop(name))
 
     def outcome(self, job: Job, outcome: Outcome) -> Outcome:
         """Outcome of an attempt that has ended: a failure on a failed device is no fault of the job."""

@@ -26,6 +26,7 @@ class RunState:
         held: Jobs that the user holds, by name.
         work_over: Whether a `WorkOver` event has come.
         over_budget: Whether the power limits in force exceed the power budget, because the first are not lowered yet.
+        dropped: Ids of commands that only failed devices could answer, and that have no answer yet.
         refusal: Reason why no job can ever start, in words: a power budget that cannot be kept. Empty in any other run.
     """
 
@@ -42,6 +43,7 @@ class RunState:
     held: dict[str, Job] = field(default_factory=dict)
     work_over: bool = False
     over_budget: bool = False
+    dropped: set[int] = field(default_factory=set)
     refusal: str = ""
 
     def clear(self) -> None:

@@ -269,14 +269,7 @@ class Scheduler:
         )
         self._windows = WindowChoice(self._profiling, self._placement, self._state)
         self._segments = Segments(
-            self._placement,
-            self._places,
-            self._caching,
-            self._settings,
-            self._requests,
-            self._sweeps,
-            self._failures,
-            self._state,
+            self._placement, self._places, self._caching, self._settings, self._requests, self._sweeps, self._state
         )
         opening = LaneOpening(event, self._placement, self._state, self._next_id)
         if event.segment is None:
@@ -450,7 +443,7 @@ class Scheduler:
     def _device_failed(self, event: DeviceFailed) -> list[Command]:
         """Jobs of a failed device begin again elsewhere. Jobs for which too few devices are left end."""
         commands: list[Command] = [*self._failures.failed(event, self._sweeps.pauses)]
-        self._segments.unanswered.drop(event.device, self._failures.dropped)
+        self._segments.unanswered.drop(event.device, self._state.dropped)
         self._ends.end_unplaceable(event.at_s)
         if self._failures.over:
             for job in [*(self.jobs[name] for name in self._sweeps.paused), *self._state.held.values()]:

@@ -17,7 +17,6 @@ from operator import attrgetter
 from typing import Any, TypeVar
 
 from ecoshare.core.commands import Command, DropJob, KillJob, ProfileJob, SetShares, WakeAt
-from ecoshare.core.device_failures import DeviceFailures
 from ecoshare.core.events import Event, JobArrived, JobExited
 from ecoshare.core.placement.caching import Caching
 from ecoshare.core.placement.strategy import PlacementStrategy
@@ -97,12 +96,11 @@ class Segments:
         settings: SettingSelector | PowerBudget,
         requests: UserRequests,
         sweeps: Sweeps,
-        failures: DeviceFailures,
         state: RunState,
     ) -> None:
         """Segment that has just begun."""
         self._placement, self._places, self._caching, self._settings = placement, places, caching, settings
-        self._requests, self._sweeps, self._failures, self._state = requests, sweeps, failures, state
+        self._requests, self._sweeps, self._state = requests, sweeps, state
         self.unanswered = Unanswered()
         self._lanes_made = 0
 
@@ -133,7 +131,7 @@ class Segments:
             commands=commands,
             lanes=tuple((lane.number, lane.device.name) for lane in kept),
             lanes_made=max(self._lanes_made, max(lanes) + 1),
-            dropped=tuple(sorted(self._failures.dropped)),
+            dropped=tuple(sorted(self._state.dropped)),
             had_work=self._state.had_work,
         )
 
@@ -160,7 +158,7 @@ class Segments:
             The jobs that run.
         """
         self._lanes_made = segment.lanes_made
-        self._failures.dropped.update(segment.dropped)
+        self._state.dropped = set(segment.dropped)
         self._state.had_work = segment.had_work
         self._caching.go_on(segment.emptied)
         self._settings.go_on(segment)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
@@ -69,10 +69,9 @@ from ecoshare.core.events import (
     TargetMissed,
     WorkOver,
 )
-from ecoshare.core.memory import lane_bytes
-from ecoshare.core.placement.latency_room import clash
 from ecoshare.core.scheduler import Scheduler
-from ecoshare.core.states import JobState, LaneState
+from ecoshare.core.states import JobState
+from ecoshare.testing.invariants import Invariants
 from ecoshare.values.attempt import Outcome, Usage
 from ecoshare.values.class_profile import MemoryDemand
 from ecoshare.values.device import Device
@@ -178,6 +177,7 @@ class VirtualDriver:
         self._failed: set[str] = set()
         self._of_device: dict[int, str] = {}  # of each command to a device
         self._known = list(self.devices)
+        self._invariants = Invariants(self.core, self._known, self._failed)
         self._arrived: set[str] = set()
 
     def run(self) -> VirtualDriver:
@@ -243,7 +243,7 @@ class VirtualDriver:
             elif isinstance(each, _OF_DEVICE):
                 self._of_device[each.id] = each.device
         self.ended.update({job.spec.name: job.state for job in self.core.ended})
-        self._check()
+        self._invariants.check()
 
     def _is_unheard(self, event: Event) -> bool:
         """Whether an event is the answer of a device that answers nothing any more."""
@@ -279,8 +279,8 @@ class VirtualDriver:
             self._refusals[command.job] += 1
             self._later(_ANSWER_S, partial(Refused, command=command.id, error="no such interpreter"))
             return
-        self._check_memory(command.lanes)
-        self._check_latency(command.job)
+        self._invariants.check_memory(command.lanes)
+        self._invariants.check_latency(command.job)
         busy = {device for _, devices in self._windows.values() for device in devices}
         assert not busy & {self.core.lanes[lane].device.name for lane in command.lanes}, "started into a window"
         self._later(_ANSWER_S, partial(Done, command=command.id))
@@ -305,7 +305,7 @@ class VirtualDriver:
 
     def resume_job(self, command: ResumeJob, now_s: float) -> None:
         """See `NodeCommands`."""
-        self._check_memory([lane.number for lane in self.core.jobs[command.job].lanes])
+        self._invariants.check_memory([lane.number for lane in self.core.jobs[command.job].lanes])
         self._answer_while(command, partial(Resumed, command=command.id, took_s=_TRANSFER_S))
 
     def _answer_while(self, command: ParkJob | ResumeJob, make: Callable[..., Event]) -> None:
@@ -465,49 +465,3 @@ class VirtualDriver:
             return JobExited(at_s, name, attempt, outcome, 0, outcome.value, Usage(held_s=at_s - self._began_s[name]))
 
         self._at(self.now_s + after_s, make, wanted)
-
-    def _check_memory(self, lanes: Iterable[int]) -> None:
-        """Check that the devices of these lanes have memory for all of their jobs, those that leave included."""
-        for lane in lanes:
-            device = self.core.lanes[lane].device
-            assert self._needed_bytes(device, leaving=True) <= device.memory_bytes, "started without room"
-
-    def _check_latency(self, name: str) -> None:
-        """Check that a job that starts keeps no service of its lane from its target, as far as the core knows."""
-        job = self.core.jobs[name]
-        beside = [each for lane in job.lanes for each in lane.jobs.values() if each is not job]
-        assert not any(clash(job, each) for each in beside), "started beside a service that cannot keep its target"
-
-    def _needed_bytes(self, device: Device, leaving: bool) -> int:
-        """Memory (bytes) that the jobs of a device are granted, with or without the jobs that leave."""
-        lanes = [lane for lane in self.core.lanes.values() if lane.device.name == device.name]
-        jobs = [[job for job in lane.jobs.values() if leaving or not job.state.is_leaving] for lane in lanes]
-        return sum(lane_bytes(job.demand for job in each) for each in jobs)
-
-    def _check(self) -> None:
-        """Check the safety condition, that gangs are placed all or nothing, and that no place counts twice.
-
-        Jobs that have outgrown the memory of a device leave it. Until then they take more than there is, so the safety
-        condition counts them only when a job starts.
-        """
-        for device in self._known:
-            assert self._needed_bytes(device, leaving=False) <= device.memory_bytes
-        for lane in self.core.lanes.values():
-            assert len(lane.jobs) + len(lane.coming) <= lane.places
-            if lane.device.name in self._failed:
-                assert lane.state is LaneState.CLOSED
-                assert all(job.state is JobState.STOPPING for job in lane.jobs.values()), "a job on a failed device"
-            gangs = [job for job in lane.jobs.values() if job.spec.has_lanes_alone]
-            assert not gangs or len(lane.jobs) == 1
-        for job in self.core.jobs.values():
-            placed = [lane for lane in self.core.lanes.values() if job.spec.name in lane.jobs]
-            active = bool(job.lanes) if job.state is JobState.STOPPING else not _is_without_place(job.state)
-            assert len(placed) == (job.spec.gpus if active else 0), (job.spec.name, job.state)
-            assert len({lane.device.name for lane in placed}) == len(placed)
-            assert len({lane.device.node for lane in placed}) <= 1
-        assert self.core.live_jobs == sum(not job.state.ended for job in self.core.jobs.values())
-
-
-def _is_without_place(state: JobState) -> bool:
-    """Whether a job in this state has no place in a lane."""
-    return state.ended or state.waits or state in (JobState.PAUSED, JobState.HELD)

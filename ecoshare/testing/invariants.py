@@ -1,0 +1,73 @@
+"""What must hold after each event of a run, whatever its policy."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from ecoshare.core.memory import lane_bytes
+from ecoshare.core.placement.latency_room import clash
+from ecoshare.core.scheduler import Scheduler
+from ecoshare.core.states import JobState, LaneState
+from ecoshare.values.device import Device
+
+
+@dataclass(frozen=True, slots=True)
+class Invariants:
+    """Checks of the core; each raises `AssertionError`.
+
+    Attributes:
+        core: The core.
+        devices: Devices of the run so far.
+        failed: Names of those that have failed.
+    """
+
+    core: Scheduler
+    devices: Sequence[Device]
+    failed: Collection[str]
+
+    def check_memory(self, lanes: Iterable[int]) -> None:
+        """Check that the devices of these lanes have memory for all of their jobs, those that leave included."""
+        for lane in lanes:
+            device = self.core.lanes[lane].device
+            assert self._needed_bytes(device, leaving=True) <= device.memory_bytes, "started without room"
+
+    def check_latency(self, name: str) -> None:
+        """Check that a job that starts keeps no service of its lane from its target, as far as the core knows."""
+        job = self.core.jobs[name]
+        beside = [each for lane in job.lanes for each in lane.jobs.values() if each is not job]
+        assert not any(clash(job, each) for each in beside), "started beside a service that cannot keep its target"
+
+    def _needed_bytes(self, device: Device, leaving: bool) -> int:
+        """Memory (bytes) that the jobs of a device are granted, with or without the jobs that leave."""
+        lanes = [lane for lane in self.core.lanes.values() if lane.device.name == device.name]
+        jobs = [[job for job in lane.jobs.values() if leaving or not job.state.is_leaving] for lane in lanes]
+        return sum(lane_bytes(job.demand for job in each) for each in jobs)
+
+    def check(self) -> None:
+        """Check the safety condition, that gangs are placed all or nothing, and that no place counts twice.
+
+        Jobs that have outgrown the memory of a device leave it. Until then they take more than there is, so the safety
+        condition counts them only when a job starts.
+        """
+        for device in self.devices:
+            assert self._needed_bytes(device, leaving=False) <= device.memory_bytes
+        for lane in self.core.lanes.values():
+            assert len(lane.jobs) + len(lane.coming) <= lane.places
+            if lane.device.name in self.failed:
+                assert lane.state is LaneState.CLOSED
+                assert all(job.state is JobState.STOPPING for job in lane.jobs.values()), "a job on a failed device"
+            gangs = [job for job in lane.jobs.values() if job.spec.has_lanes_alone]
+            assert not gangs or len(lane.jobs) == 1
+        for job in self.core.jobs.values():
+            placed = [lane for lane in self.core.lanes.values() if job.spec.name in lane.jobs]
+            active = bool(job.lanes) if job.state is JobState.STOPPING else not _is_without_place(job.state)
+            assert len(placed) == (job.spec.gpus if active else 0), (job.spec.name, job.state)
+            assert len({lane.device.name for lane in placed}) == len(placed)
+            assert len({lane.device.node for lane in placed}) <= 1
+        assert self.core.live_jobs == sum(not job.state.ended for job in self.core.jobs.values())
+
+
+def _is_without_place(state: JobState) -> bool:
+    """Whether a job in this state has no place in a lane."""
+    return state.ended or state.waits or state in (JobState.PAUSED, JobState.HELD)
