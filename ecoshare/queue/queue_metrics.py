@@ -37,10 +37,8 @@ class QueueMetrics:
     """Metrics of a queue. All calls are made in the loop of the run."""
 
     def __init__(self, queue: LiveQueue) -> None:
-        """Metrics of a queue in progress, before any setting is applied."""
+        """Metrics of a queue in progress."""
         self._queue = queue
-        for name in queue.run.viewing.node.knobs:
-            queue.totals.expect_settings(name)
         self._highest: dict[_Key, float] = {}
 
     async def text(self, accept: str) -> tuple[bytes, str]:
@@ -60,6 +58,8 @@ class QueueMetrics:
     def present(self) -> MetricSet:
         """Metrics of now."""
         queue, run = self._queue, self._queue.run
+        for name in run.viewing.node.knobs:  # each time: machines may have come
+            queue.totals.expect_settings(name)
         found = MetricSet({"queue": queue.name})
         found.add_info(families.QUEUE_INFO, run.plan.policy, run.plan.objective, ecoshare.__version__)
         found.add(families.QUEUE_OPENED, queue.opened_unix_s)
