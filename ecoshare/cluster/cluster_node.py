@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import ecoshare
 from ecoshare.cluster.agent_line import AgentLine
-from ecoshare.cluster.agent_messages import PROTOCOL, NodeFound
+from ecoshare.cluster.agent_messages import PROTOCOL, NodeFound, NodeOpened
 from ecoshare.devices.power_model import PowerModel
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.values.device import DeviceInfo
@@ -34,6 +35,10 @@ class ClusterNode:
     devices: tuple[DeviceInfo, ...]
     power_models: Mapping[str, PowerModel | None]
     is_shared: bool
+
+    def facts(self, opened: NodeOpened) -> dict[str, Any]:
+        """Facts about the opened node for `environment.json`."""
+        return {"token": self.token, "mps": opened.evidence}
 
 
 def device_name(line: AgentLine, device: str) -> str:

@@ -105,7 +105,7 @@ class NodeCluster:
         setups.plan = plan = replace(plan, mps=all(each.is_shared for each in opened.values()))
         setups.searches = searches
         models = {**run.power_models, **power_model.as_json(self.power_models(plan.devices))}  # some nodes may be new
-        facts = {node.line.name: {"token": node.token, "mps": opened[node.line.name].evidence} for node in self._nodes}
+        facts = {node.line.name: node.facts(opened[node.line.name]) for node in self._nodes}
         environment = {"nodes": facts, "power_models": models, "mps": next(iter(opened.values())).evidence}
         joining = None
         if self._look is not None and not plan.budget and not run.profiler.stops_the_run:

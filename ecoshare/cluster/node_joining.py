@@ -147,7 +147,7 @@ class NodeJoining:
         facts = {
             "devices": [each.as_dict() for each in devices],
             "power_models": power_model.as_json(node.power_models),
-            "nodes": {line.name: {"token": node.token, "mps": opened.evidence}},
+            "nodes": {line.name: node.facts(opened)},
         }
         return JoiningNode(setups.of(node), JoiningDevices(devices, facts, lambda: self._began(node)))
 

@@ -11,7 +11,6 @@ from ecoshare.core.places import CARRIED
 from ecoshare.core.records import Lane
 from ecoshare.core.run_state import RunState
 from ecoshare.core.states import LaneState
-from ecoshare.values.segment import Segment
 
 
 class LaneOpening:
@@ -30,30 +29,20 @@ class LaneOpening:
         """
         self._opened, self._placement, self._state, self._next_id = opened, placement, state, next_id
 
-    def open_all(self) -> list[OpenLane]:
-        """Commands that open the lanes."""
-        return [self._open(lane) for lane in self._made()]
-
-    def go_on(self, segment: Segment) -> list[OpenLane]:
-        """Take over the lanes that are open, and return the commands that open those of new devices."""
-        kept = dict(segment.lanes)
+    def begin(self) -> list[OpenLane]:
+        """Take over the lanes that are open, and return the commands that open the others."""
+        opened, index = self._opened, self._placement.lane_index
+        places = self._placement.policy.places or opened.config.places_per_lane
+        kept = dict(opened.segment.lanes) if opened.segment is not None else {}
         commands = []
-        for lane in self._made():
-            if lane.number not in kept:
-                commands.append(self._open(lane))
-                continue
-            self._placement.lane_index.add(lane)
-            lane.move(LaneState.OPEN, self._opened.at_s, CARRIED)
-            self._placement.lane_index.opened(lane)
+        for number, device in opened.lanes.items():
+            lane = Lane(number, device, places)
+            index.add(lane)
+            if number in kept:
+                lane.move(LaneState.OPEN, opened.at_s, CARRIED)
+                index.opened(lane)
+            else:
+                lane.command = self._next_id()
+                self._state.opening[lane.command] = lane
+                commands.append(OpenLane(lane.command, number, device.name, device.memory_bytes))
         return commands
-
-    def _open(self, lane: Lane) -> OpenLane:
-        lane.command = self._next_id()
-        self._state.opening[lane.command] = lane
-        self._placement.lane_index.add(lane)
-        return OpenLane(lane.command, lane.number, lane.device.name, lane.device.memory_bytes)
-
-    def _made(self) -> list[Lane]:
-        config = self._opened.config
-        places = self._placement.policy.places or config.places_per_lane
-        return [Lane(number, device, places) for number, device in self._opened.lanes.items()]

@@ -271,10 +271,10 @@ class Scheduler:
         self._segments = Segments(
             self._placement, self._places, self._caching, self._settings, self._requests, self._sweeps, self._state
         )
-        opening = LaneOpening(event, self._placement, self._state, self._next_id)
+        opening = LaneOpening(event, self._placement, self._state, self._next_id).begin()
         if event.segment is None:
-            return [*opening.open_all(), *self._review.begin()]
-        return [*opening.go_on(event.segment), *self._go_on(event.segment, event.at_s)]
+            return [*opening, *self._review.begin()]
+        return [*opening, *self._go_on(event.segment, event.at_s)]
 
     def _go_on(self, segment: Segment, at_s: float) -> list[Command]:
         running = self._segments.go_on(segment, partial(next, self._arrivals), at_s)

@@ -5,6 +5,7 @@ A field that a newer version added is no error. A field that an older version di
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -300,3 +301,8 @@ def _checked(path: Path, form: TypeAdapter[Fields], value: Any) -> Fields:
 
 def _damaged(path: Path, why: str) -> UsageError:
     return UsageError(f"{path}: {why}", DAMAGED)
+
+
+def with_devices(known: Iterable[Mapping[str, Any]], new: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Devices as documents have them: those that are known, and new ones in place of those of the same name."""
+    return list({each["name"]: each for each in (*known, *new)}.values())

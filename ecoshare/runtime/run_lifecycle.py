@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -19,6 +19,7 @@ from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.record.event_log import EventLog
 from ecoshare.record.reading import read
 from ecoshare.record.run_data import RunData
+from ecoshare.record.run_documents import with_devices
 from ecoshare.record.run_folder import RunFolder, write_json
 from ecoshare.record.run_view import ProgressDisplay
 from ecoshare.runtime.device_claim import not_restored
@@ -164,15 +165,10 @@ def conduct(
 def _know(folder: RunFolder, environment: dict[str, Any], facts: Mapping[str, Any]) -> None:
     """Add facts about a machine that has come to the documents of a run: its devices to both, the rest to one."""
     for key, new in facts.items():
-        environment[key] = _with_devices(environment, new) if key == "devices" else {**environment[key], **new}
+        environment[key] = with_devices(environment[key], new) if key == "devices" else {**environment[key], **new}
     write_json(folder.environment, environment)
     plan = json.loads(folder.plan.read_text())
-    write_json(folder.plan, {**plan, "devices": _with_devices(plan, facts["devices"])})
-
-
-def _with_devices(document: Mapping[str, Any], new: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Devices of a document and new ones. A resumed run may have had a device of the same name."""
-    return list({each["name"]: each for each in (*document["devices"], *new)}.values())
+    write_json(folder.plan, {**plan, "devices": with_devices(plan["devices"], facts["devices"])})
 
 
 def _make_again(folder: RunFolder, documents: dict[Path, bytes], notes: list[str]) -> None:

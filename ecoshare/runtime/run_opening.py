@@ -287,10 +287,9 @@ def _go_on(
         events.close()  # before the log is read: an open log means a run in progress
         return _taught(plan, conclude(folder, ran=False), machines)
     # Scripts may have been changed or measured since then. The jobs that are left run as they are now.
-    now = {each.name: each.as_dict() for each in plan.devices}
+    now = [each.as_dict() for each in plan.devices]
     described = plan if source is None else replace(plan, jobs=(), sweeps=())  # the others are in `submitted.jsonl`
-    known = {each["name"]: each for each in devices} | now
-    write_json(folder.plan, {**described.as_dict(), "devices": list(known.values())})
+    write_json(folder.plan, {**described.as_dict(), "devices": run_documents.with_devices(devices, now)})
     _keep_profiles(plan, folder)
     write_arrivals(left.jobs, folder)  # the first session may have died before it wrote them
     # A new token: the guard of the dead session may still clean up, and must not find the processes of this session.
