@@ -63,6 +63,7 @@ class MachinesRequest:
         nodes: Number of machines; None for all of the cluster.
         gpus_per_node: Number of GPUs of each machine; None for all.
         node_timeout_s: Time (s) without a message of a machine after which it counts as lost.
+        ship: Folder with the scripts that Ray copies to each machine; None if the machines share their file system.
         note: Shows a note to the user.
         progress: Makes the display of the run's progress, when the run begins.
         signals: Handling of Ctrl-C, SIGTERM and a closed terminal; see `ecoshare.api.caller_process.drive`.
@@ -75,6 +76,7 @@ class MachinesRequest:
     nodes: int | None = None
     gpus_per_node: int | None = None
     node_timeout_s: float = NODE_TIMEOUT_S
+    ship: AnyPath | None = None
     note: Callable[[str], None] = silent
     progress: Callable[[], ProgressDisplay] = no_progress
     signals: StopSignals | None = None
@@ -280,6 +282,7 @@ def _check_place(request: MachinesRequest) -> None:
                 "--address": request.address,
                 "--nodes": request.nodes,
                 "--gpus-per-node": request.gpus_per_node,
+                "--ship": request.ship,
             },
             "is for runs on other machines: give it with --on",
         )
@@ -287,6 +290,8 @@ def _check_place(request: MachinesRequest) -> None:
         raise UsageError(f"--on {request.on}: expected {' or '.join(ENGINES)}")
     elif request.on == "slurm" and request.address is not None:
         raise UsageError("--address is that of a Ray cluster: it does not go with --on slurm")
+    elif request.on == "slurm" and request.ship is not None:
+        raise UsageError("--ship goes with --on ray: the machines of a Slurm cluster share their file system")
     elif request.wait:
         raise UsageError(f"--wait does not go with --on {request.on}")
     else:
@@ -314,6 +319,7 @@ def holder(request: MachinesRequest) -> HoldMachines:
         gpus_per_node=request.gpus_per_node,
         timeout_s=request.node_timeout_s,
         share_device=request.share_device,
+        ship=_shipped(request),
     )
     if request.on == "slurm":
         from ecoshare.cluster.slurm_nodes import on_slurm
@@ -322,6 +328,13 @@ def holder(request: MachinesRequest) -> HoldMachines:
     from ecoshare.cluster.ray_nodes import on_ray
 
     return lambda _find, names: on_ray(replace(asked, device=names), request.address)
+
+
+def _shipped(request: MachinesRequest) -> Path | None:
+    """Folder of `--ship`; None without it."""
+    from ecoshare.cluster.shipped_jobs import shipped_folder
+
+    return shipped_folder(Path(request.ship)) if request.ship is not None else None
 
 
 def _planner(request: RunRequest) -> tuple[LoadedJobs, Callable[[PlannedMachines], Plan]]:
@@ -363,7 +376,7 @@ def job_planner(request: SharingRequest, queue: str = "") -> PlanJobs:
 
     def planned(loaded: LoadedJobs, machines: PlannedMachines, beside: Collection[str] = ()) -> Plan:
         searched = request.control == "auto"
-        return planning.make(
+        made = planning.make(
             loaded,
             machines.devices,
             objective=request.objective,
@@ -384,5 +397,10 @@ def job_planner(request: SharingRequest, queue: str = "") -> PlanJobs:
             queue=queue,
             beside=beside,
         )
+        if (folder := _shipped(request)) is not None:
+            from ecoshare.cluster.shipped_jobs import check_shipped
+
+            check_shipped(made.everything, loaded, folder)
+        return made
 
     return planned

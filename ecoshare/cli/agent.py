@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -15,10 +16,11 @@ def agent(
     shares_processors: Annotated[
         bool, typer.Option("--shares-processors", help="Other work may use the processors, which are never set then.")
     ] = False,
+    unpacked: Annotated[Path | None, typer.Option(help="Folder with the shipped files of the run.")] = None,
 ) -> None:
     """Carry out the commands of a run on this machine; runs on several machines start this themselves."""
     from ecoshare.cluster.agent_program import run_agent
     from ecoshare.devices.occupancy import DeviceAdmission
 
     admission = DeviceAdmission.of(share_device=share_device)
-    raise typer.Exit(run_agent(name, device, devices, admission, shares_processors))
+    raise typer.Exit(run_agent(name, device, devices, admission, shares_processors, unpacked))

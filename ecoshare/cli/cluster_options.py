@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -20,6 +21,10 @@ AddressOption = Annotated[
 ]
 NodesOption = Annotated[int | None, typer.Option(help="Number of machines of the cluster. Default: all.")]
 GpusPerNodeOption = Annotated[int | None, typer.Option(help="Number of GPUs of each machine. Default: all.")]
+ShipOption = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="Folder with scripts and data to copy to each machine of --on ray."),
+]
 NodeTimeoutOption = Annotated[
     float, typer.Option("--node-timeout", help="Seconds of silence after which a machine of the cluster is lost.")
 ]

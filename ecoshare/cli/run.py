@@ -15,7 +15,14 @@ from ecoshare.api.request_values import Control
 from ecoshare.api.run_jobs import ResumeRequest, RunRequest
 from ecoshare.cli import completion
 from ecoshare.cli.classes import words_after
-from ecoshare.cli.cluster_options import AddressOption, GpusPerNodeOption, NodesOption, NodeTimeoutOption, OnOption
+from ecoshare.cli.cluster_options import (
+    AddressOption,
+    GpusPerNodeOption,
+    NodesOption,
+    NodeTimeoutOption,
+    OnOption,
+    ShipOption,
+)
 from ecoshare.cli.options import JsonOption, ProfilesOption, RunDeviceOption, RunsOption, ShareOption, WaitOption
 from ecoshare.cli.output import note, progress
 from ecoshare.cli.sharing_options import (
@@ -77,6 +84,7 @@ def run(
     nodes: NodesOption = None,
     gpus_per_node: GpusPerNodeOption = None,
     node_timeout: NodeTimeoutOption = NODE_TIMEOUT_S,
+    ship: ShipOption = None,
     resume: Annotated[
         Path | None,
         typer.Option(metavar="RUN", help="Run folder of an interrupted run to resume.", autocompletion=completion.runs),
@@ -115,6 +123,7 @@ def run(
                 nodes=nodes,
                 gpus_per_node=gpus_per_node,
                 node_timeout_s=node_timeout,
+                ship=ship,
                 note=note,
                 progress=show,
                 signals=CommandSignals(),
@@ -153,6 +162,7 @@ def run(
             nodes=nodes,
             gpus_per_node=gpus_per_node,
             node_timeout_s=node_timeout,
+            ship=ship,
             note=note,
             progress=show,
             signals=CommandSignals(),

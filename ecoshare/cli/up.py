@@ -12,7 +12,14 @@ from ecoshare.api.queue_up import UpRequest, check_end
 from ecoshare.api.queue_up import up as serve
 from ecoshare.api.request_values import Control
 from ecoshare.cli.ages import age_s
-from ecoshare.cli.cluster_options import AddressOption, GpusPerNodeOption, NodesOption, NodeTimeoutOption, OnOption
+from ecoshare.cli.cluster_options import (
+    AddressOption,
+    GpusPerNodeOption,
+    NodesOption,
+    NodeTimeoutOption,
+    OnOption,
+    ShipOption,
+)
 from ecoshare.cli.options import ProfilesOption, RunDeviceOption, ShareOption, WaitOption
 from ecoshare.cli.output import note, progress
 from ecoshare.cli.queue_options import QueueOption
@@ -62,6 +69,7 @@ def up(
     nodes: NodesOption = None,
     gpus_per_node: GpusPerNodeOption = None,
     node_timeout: NodeTimeoutOption = NODE_TIMEOUT_S,
+    ship: ShipOption = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the jobs that an earlier session has left, if there are any.")
     ] = False,
@@ -139,6 +147,7 @@ def up(
             nodes=nodes,
             gpus_per_node=gpus_per_node,
             node_timeout_s=node_timeout,
+            ship=ship,
             note=note,
             progress=partial(progress, errors),
             signals=CommandSignals(),

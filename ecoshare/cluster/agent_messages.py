@@ -8,9 +8,9 @@
                  ◄── LimitsTold ───     power limits, for a power budget
     ── OpenNode ──►
                  ◄── NodeOpened ───     guard, shared memory and contexts are ready
-    ── JobForNode, MostTimes, AskPort, commands ──►
+    ── JobForNode, MostTimes, AskPort, FilePart, commands ──►
     ── RunBeat, each second ──►
-                 ◄── events, SampleLines, ServiceRequests, NodeReport, KnobsLeft, PortTaken, ...
+                 ◄── events, SampleLines, ServiceRequests, NodeReport, FilePart, PortTaken, ...
     ── FinishNode ──►
                  ◄── NodeFinished ──    the last samples are taken
     ── CloseNode ──►
@@ -47,7 +47,7 @@ from ecoshare.runtime.profiling_window import Limits
 from ecoshare.serving.request_intervals import RequestInterval
 from ecoshare.values.device import DeviceInfo
 
-PROTOCOL = 4
+PROTOCOL = 5
 """Version of the messages. A run and its agents must have the same."""
 
 
@@ -103,6 +103,7 @@ class OpenNode:
         only_profiles: Whether the run is for a profile only.
         request: What the run may set.
         lease_s: Time (s) without a message of the run after which the agent ends all that it has started.
+        ships: Whether the node sees none of these folders, and has its own.
     """
 
     run: str
@@ -115,6 +116,7 @@ class OpenNode:
     only_profiles: bool
     request: ClaimRequest
     lease_s: float
+    ships: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,11 +127,13 @@ class NodeOpened:
         is_shared: Whether the jobs of a device share a context.
         evidence: Evidence for that, as `environment.json` has it.
         report: What has become of the request, by the names of the devices in the run.
+        files: Copy of the shipped folder; empty if nothing is shipped.
     """
 
     is_shared: bool
     evidence: Any
     report: ClaimReport
+    files: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +152,21 @@ class JobForNode:
 
     job: NodeJob
     context_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class FilePart:
+    """Part of a file of the run folder, if the node has one of its own.
+
+    Attributes:
+        path: Path of the file in the run folder.
+        offset: Place (bytes) of the part. A part at 0 replaces the file.
+        data: Content, in base64.
+    """
+
+    path: str
+    offset: int
+    data: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,6 +345,7 @@ ToAgent = (
     | OpenNode
     | ReleaseDevices
     | JobForNode
+    | FilePart
     | AskPort
     | MostTimes
     | RunBeat
@@ -346,6 +366,7 @@ ToRun = (
     | PortTaken
     | AttemptOver
     | ProfileMade
+    | FilePart
     | NodeReport
     | NodeFinished
     | NodeClosed
@@ -358,7 +379,7 @@ _MESSAGES: dict[str, Any] = {each.__name__: each for each in get_args(ToAgent | 
 
 PATIENT = tuple(
     f'{{"{key}": "{kind.__name__}"'.encode()
-    for key, kind in ((_KEY, NodeReport), (_KEY, SampleLines), ("event", IterationsDone))
+    for key, kind in ((_KEY, NodeReport), (_KEY, SampleLines), (_KEY, FilePart), ("event", IterationsDone))
 )
 """Beginnings of lines that may come to the run some tenths of a second later: it decides nothing by them at once."""
 

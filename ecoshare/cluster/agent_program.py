@@ -39,6 +39,7 @@ class BegunAgent:
         log: File for the stderr of the servers of the lanes, in that folder.
         host: Provides these servers. The first one loads torch already.
         shares_processors: Whether the engine gives the processors to other work, too.
+        unpacked: Folder that was shipped to this machine; None if none was.
     """
 
     name: str
@@ -47,6 +48,7 @@ class BegunAgent:
     log: Path
     host: LocalHost
     shares_processors: bool
+    unpacked: Path | None = None
 
 
 class Pipes:
@@ -82,7 +84,12 @@ class Pipes:
 
 
 def run_agent(
-    name: str, device: str | None, count: int | None, admission: DeviceAdmission, shares_processors: bool
+    name: str,
+    device: str | None,
+    count: int | None,
+    admission: DeviceAdmission,
+    shares_processors: bool,
+    unpacked: Path | None,
 ) -> int:
     """Be the agent of a node. Return the exit code.
 
@@ -92,6 +99,7 @@ def run_agent(
         count: Number of devices; see `find_all`.
         admission: Reaction to a run that uses a device.
         shares_processors: Whether the engine gives the processors to other work, too.
+        unpacked: Folder that was shipped to this machine; None if none was.
     """
     for number in ENDING:  # it is the run that stops the jobs
         signal.signal(number, signal.SIG_IGN)
@@ -99,7 +107,9 @@ def run_agent(
     token = secrets.token_hex(8)
     with shared_folder.made(token) as shared:
         log = RunFolder(shared).supervisor_log
-        begun = BegunAgent(name, token, shared, log, LocalHost(token, log, CommandSignals()), shares_processors)
+        begun = BegunAgent(
+            name, token, shared, log, LocalHost(token, log, CommandSignals()), shares_processors, unpacked
+        )
         try:
             is_well = _served(begun, pipes, device, count, admission)
         finally:

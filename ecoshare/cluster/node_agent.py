@@ -16,7 +16,6 @@ import asyncio
 import contextlib
 import math
 import os
-import shutil
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -31,6 +30,7 @@ from ecoshare.cluster.agent_messages import (
     AttemptOver,
     CloseNode,
     EndSilentServer,
+    FilePart,
     FinishNode,
     FirstSamples,
     JobForNode,
@@ -54,6 +54,8 @@ from ecoshare.cluster.agent_messages import (
 )
 from ecoshare.cluster.agent_program import BegunAgent
 from ecoshare.cluster.allocation import why_not_alone
+from ecoshare.cluster.file_parts import write_part
+from ecoshare.cluster.shipment import Shipment
 from ecoshare.core.commands import MeasureSetting
 from ecoshare.core.driving import node_methods
 from ecoshare.core.events import Event, JobExited, Profiled, Refused, StopRequested
@@ -117,6 +119,7 @@ class Agent:
         self._heard_s = time.monotonic()
         self._terminated_s = -math.inf
         self._told_notes, self._told_profiles = 0, dict[str, Profile]()
+        self._shipment: Shipment | None = None
         self._tasks = SideTasks()
 
     def hear(self, line: bytes | None) -> None:
@@ -152,16 +155,20 @@ class Agent:
                     live_jobs=lambda: self._run.live_jobs,
                     hear_samples=[lambda line: self._send(SampleLines((line,)))],
                     hear_requests=lambda name, attempt, found: self._send(ServiceRequests(name, attempt, tuple(found))),
-                    attempt_over=lambda job, attempt: self._send(AttemptOver(job, attempt)),
+                    attempt_over=self._attempt_over,
                 ),
             )
             self._profiler, self._guard = parts.profiler, parts.guard
             self._send(opened)
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._terminated)
+            notes: tuple[str, ...] = ()
             try:
                 await self._drive(opening.lease_s)
+                if self._shipment is not None:
+                    self._folder.keep_log()
+                    notes = self._shipment.end(self._begun.name)
             finally:
-                self._send(NodeClosed(self._claims.unrestored, self._claims.notes))
+                self._send(NodeClosed(self._claims.unrestored, (*self._claims.notes, *notes)))
 
     async def _drive(self, lease_s: float) -> None:
         beat = asyncio.create_task(self._guard.beat())
@@ -191,12 +198,17 @@ class Agent:
         models: Mapping[str, PowerModel | None],
         undo: contextlib.ExitStack,
     ) -> tuple[NodeParts, NodeOpened]:
-        if not RunFolder(Path(opening.run)).plan.is_file():
+        begun, run, profiles = self._begun, Path(opening.run), Path(opening.profiles)
+        if opening.ships:
+            assert begun.unpacked is not None, "the command line says where the files are"
+            self._shipment = Shipment(opening.run, begun.name, begun.unpacked, self._send)
+            run, profiles = self._shipment.run, self._shipment.run / "own-profiles"
+        elif not RunFolder(run).plan.is_file():
             raise UnfitEnvironment(
                 f"{opening.run} is not there: the node and the run share no folder",
-                "give --runs a folder on a file system that all nodes share",
+                "give --runs a folder on a file system that all nodes share, or ship the scripts with --ship",
             )
-        begun, folder = self._begun, RunFolder(Path(opening.run)).node(self._begun.name, self._begun.log)
+        folder = self._folder = RunFolder(run).node(begun.name, begun.log)
         try:
             make_folder(folder.own)
         except OSError as error:
@@ -215,8 +227,8 @@ class Agent:
         guard = guard_of(begun.token, self._claims, opening.lease_s)
         last.callback(guard.dismiss)
         sharing = undo.enter_context(shared_contexts(occupancy.devices, opening.lanes, begun.shared, begun.token))
-        undo.callback(_keep_log, begun.log, folder.own)
-        profiler = Profiler(folder, ProfileStore(Path(opening.profiles)), opening.limits, opening.only_profiles)
+        undo.callback(folder.keep_log)
+        profiler = Profiler(folder, ProfileStore(profiles), opening.limits, opening.only_profiles)
         parts = NodeParts(
             opening.plan,
             self._jobs.__getitem__,
@@ -232,7 +244,8 @@ class Agent:
             guard,
             begun.host,
         )
-        return parts, NodeOpened(sharing.is_shared, sharing.evidence, report)
+        files = str(self._shipment.files) if self._shipment is not None else ""
+        return parts, NodeOpened(sharing.is_shared, sharing.evidence, report, files)
 
     def _claimed(self, devices: Sequence[DeviceInfo], request: ClaimRequest) -> tuple[NodeClaims, ClaimReport]:
         """Claims of the devices, if no other work uses them; see `claim_devices`."""
@@ -284,6 +297,10 @@ class Agent:
                 case JobForNode(job, context_bytes):
                     self._jobs[job.spec.name] = job
                     self._context_bytes[job.spec.job_class] = context_bytes
+                    if self._shipment is not None:
+                        self._shipment.begin(job.spec.name)
+                case FilePart() if self._shipment is not None:
+                    write_part(self._shipment.run, message)
                 case AskPort(command):
                     self._take_port(command)
                 case ReleaseDevices():
@@ -309,10 +326,20 @@ class Agent:
         except OSError as error:
             self._send(Refused(0.0, command, f"no port for its ranks: {error}"))
 
+    def _attempt_over(self, job: str, attempt: int) -> None:
+        self._send_files(job)
+        self._send(AttemptOver(job, attempt))
+
+    def _send_files(self, job: str) -> None:
+        """Send what is left of the files of a job, since the run reads them at its next message."""
+        if self._shipment is not None and job:
+            self._shipment.sender.finish(f"jobs/{job}")
+
     def _tell(self, began_s: float, make: Callable[..., Event | None]) -> None:
         event = make(at_s=time.monotonic() - began_s)
         if event is None:
             return
+        self._send_files(getattr(event, "job", ""))
         for device, knobs in self._claims.knobs.items():
             if knobs != self._told_knobs[device]:
                 self._told_knobs[device] = knobs
@@ -357,6 +384,9 @@ class Agent:
     async def _report(self) -> None:
         while True:
             self._send(self._report_now())
+            if self._shipment is not None:
+                for job in self._node.in_progress:
+                    self._shipment.sender.look(f"jobs/{job}")
             await asyncio.sleep(_REPORT_S)
 
     def _report_now(self) -> NodeReport:
@@ -377,10 +407,3 @@ class Agent:
         while (left_s := self._heard_s + lease_s - time.monotonic()) > 0.0:
             await asyncio.sleep(left_s)
         raise RunGone(f"nothing was heard of the run for {lease_s:g} s")
-
-
-def _keep_log(log: Path, folder: Path) -> None:
-    """Keep what the servers of the lanes have said in the run folder, if they have said anything."""
-    with contextlib.suppress(OSError):
-        if log.stat().st_size:
-            shutil.copy(log, folder / log.name)

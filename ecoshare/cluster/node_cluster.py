@@ -16,6 +16,7 @@ from ecoshare.cluster.node_joining import NodeJoining
 from ecoshare.cluster.node_link import LookForNodes, NodeLink, NodeStart
 from ecoshare.cluster.node_setups import NodeSetups
 from ecoshare.cluster.remote_node import LEASE_S
+from ecoshare.cluster.shipped_jobs import check_shipped_again
 from ecoshare.devices import power_model
 from ecoshare.devices.power_model import PowerModel
 from ecoshare.runtime import run_searches
@@ -40,10 +41,11 @@ class NodeCluster:
         look: LookForNodes | None,
         most: int | None,
         links: list[NodeLink],
+        ship: Path | None,
     ) -> None:
         """Machines whose agents have told what they have found; see `held` for the rest."""
         self._nodes, self._timeout_s, self._lease_s = list(nodes), timeout_s, lease_s
-        self._look, self._most, self._links = look, most, links
+        self._look, self._most, self._links, self._ship = look, most, links, ship
         self._limits_w: Mapping[str, tuple[float, ...]] | None = None
 
     @property
@@ -88,7 +90,9 @@ class NodeCluster:
     @contextlib.contextmanager
     def open_node(self, plan: Plan, run: RunFacts) -> Iterator[OpenedNode]:
         """See `HeldMachines`."""
-        setups = NodeSetups(plan, run, claim_request(plan), self._timeout_s, self._lease_s)
+        if self._ship is not None:
+            check_shipped_again(plan.jobs, self._ship)
+        setups = NodeSetups(plan, run, claim_request(plan), self._timeout_s, self._lease_s, self._ship)
         if setups.request.searches:
             run_searches.load()  # now: an agent with an open node must hear of the run
         for node in self._nodes:
@@ -112,7 +116,7 @@ class NodeCluster:
             joining = NodeJoining(
                 self._look, self._most, list(opened), setups, began=self._nodes.append, links=self._links
             )
-        first = [setups.of(node) for node in self._nodes]
+        first = [setups.of(node, opened[node.line.name]) for node in self._nodes]
         make = partial(JoinedNodes, first, run.folder, joining)
         yield OpenedNode(plan, make, environment, setups.claims, searches)
 
@@ -124,6 +128,7 @@ def held(
     lease_s: float = LEASE_S,
     look: LookForNodes | None = None,
     most: int | None = None,
+    ship: Path | None = None,
 ) -> Iterator[NodeCluster]:
     """Context manager: hold the machines of a run. All agents have ended at its end.
 
@@ -133,6 +138,7 @@ def held(
         lease_s: Time (s) without a message of the run after which an agent ends all that it has started.
         look: Finds machines that come while the run goes on; None if none can.
         most: Most nodes at a time that are not lost; None for any number.
+        ship: Folder that was shipped to the machines, without links; None if they share the file system of the run.
 
     Raises:
         UnfitEnvironment: A node does not answer, has another version, or has no device for the run.
@@ -145,7 +151,7 @@ def held(
             links.append(link := each.start())
             lines.append((AgentLine(each.name, link), each.address))
         nodes = [found_node(line, address) for line, address in lines]
-        yield NodeCluster(nodes, timeout_s, lease_s, look, most, links)
+        yield NodeCluster(nodes, timeout_s, lease_s, look, most, links, ship)
     finally:
         with contextlib.ExitStack() as undo:
             for link in links:

@@ -149,7 +149,7 @@ class NodeJoining:
             "power_models": power_model.as_json(node.power_models),
             "nodes": {line.name: node.facts(opened)},
         }
-        return JoiningNode(setups.of(node), JoiningDevices(devices, facts, lambda: self._began(node)))
+        return JoiningNode(setups.of(node, opened), JoiningDevices(devices, facts, lambda: self._began(node)))
 
     def _check_claims(self, opened: NodeOpened) -> None:
         """Check that the devices share contexts, and may be set, as those of the run.

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from ecoshare.cluster.agent_line import AgentLine
 from ecoshare.cluster.agent_messages import NodeOpened, OpenNode
 from ecoshare.cluster.cluster_node import ClusterNode
+from ecoshare.cluster.node_files import NodeFiles
 from ecoshare.cluster.remote_node import NodeSetup, RemoteClaims
 from ecoshare.devices.device_knobs import DeviceKnobs
+from ecoshare.profiling.profile import Profile
 from ecoshare.record.run_documents import recorded_end
 from ecoshare.runtime.class_knowledge import contexts
 from ecoshare.runtime.node_claims import ClaimRequest
@@ -40,6 +43,7 @@ class NodeSetups:
     request: ClaimRequest
     timeout_s: float
     lease_s: float
+    ship: Path | None
     knobs: MutableMapping[str, DeviceKnobs] = field(default_factory=dict)
     claims: RemoteClaims = field(default_factory=RemoteClaims)
     searches: RunSearches = field(default_factory=RunSearches)
@@ -58,6 +62,7 @@ class NodeSetups:
             only_profiles=run.profiler.stops_the_run,
             request=self.request,
             lease_s=self.lease_s,
+            ships=self.ship is not None,
         )
         node.line.send(opening)
 
@@ -73,21 +78,34 @@ class NodeSetups:
         """
         return line.answer(NodeOpened, _OPENED_WITHIN_S, meanwhile)
 
-    def of(self, node: ClusterNode) -> NodeSetup:
+    def of(self, node: ClusterNode, opened: NodeOpened) -> NodeSetup:
         """Facts about a node that has been opened."""
         run, plan = self.run, self.plan
+        files = None
+        if self.ship is not None:
+            files = NodeFiles(node.line.name, run.folder, self.ship, opened.files, run.profiler.notes)
         return NodeSetup(
             node.line,
             node.address,
             [device.name for device in node.devices],
-            run.job,
+            (lambda name: files.placed(run.job(name))) if files is not None else run.job,
             contexts(plan.on_processors, run.profiler.made, plan.known),
             self.searches.most_s,
             self.knobs,
             self.claims,
-            run.profiler.made,
+            self._keep_profile,
+            files,
             run.profiler.notes,
             self.timeout_s,
             self.lease_s,
             lambda job, attempt: recorded_end(run.folder.job(job), attempt),
         )
+
+    def _keep_profile(self, made: Profile) -> None:
+        """Keep a profile of a node, which has stored it itself if it shares the file system."""
+        profiler = self.run.profiler
+        if self.ship is None:
+            profiler.made[made.job_class] = made
+        else:
+            jobs = (name for name, job in self.run.jobs.items() if job.spec.job_class == made.job_class)
+            profiler.take(made, next(jobs))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from ecoshare.errors import UsageError
 from ecoshare.values.device import NODE_TIMEOUT_S
@@ -18,6 +19,7 @@ class NodesRequest:
         device: Names of the devices of each node; see `find_all`. None for its GPUs, or its processors without any.
         timeout_s: Time (s) without a message after which a node counts as lost.
         share_device: Whether to run beside a run that uses a device.
+        ship: Folder that is shipped to the nodes, without links; None if they share the file system of the run.
     """
 
     nodes: int | None = None
@@ -25,6 +27,7 @@ class NodesRequest:
     device: str | None = None
     timeout_s: float = NODE_TIMEOUT_S
     share_device: bool = False
+    ship: Path | None = None
 
     def agent_options(self, devices: int | None) -> list[str]:
         """Options of `ecoshare agent` on a node.

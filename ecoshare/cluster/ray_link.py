@@ -15,6 +15,7 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
@@ -37,7 +38,12 @@ class AgentActor:
     """Starts an agent, and passes its lines on."""
 
     def __init__(
-        self, name: str, options: Sequence[str], environment: Mapping[str, str], patient: tuple[bytes, ...]
+        self,
+        name: str,
+        options: Sequence[str],
+        environment: Mapping[str, str],
+        patient: tuple[bytes, ...],
+        is_shipped: bool,
     ) -> None:
         """Start an agent.
 
@@ -46,10 +52,12 @@ class AgentActor:
             options: Options of `ecoshare agent`.
             environment: Environment of the run.
             patient: Beginnings of lines that can wait. They come from the run, since it takes long to load them here.
+            is_shipped: Whether files were shipped to the working folder of this process.
         """
         own = {key: os.environ[key] for key in _OF_THE_NODE if key in os.environ}
         self._lines, self._patient = SimpleQueue[bytes | str](), patient
-        self._link = ProcessLink(agent_command(name, options), {**environment, **own})
+        unpacked = ["--unpacked", str(Path.cwd())] if is_shipped else []
+        self._link = ProcessLink(agent_command(name, [*options, *unpacked]), {**environment, **own})
         self._link.listen(self._lines.put, self._lines.put)
 
     def receive(self) -> list[bytes | str]:
@@ -66,7 +74,9 @@ class AgentActor:
         self._link.close()
 
 
-def ray_agent(name: str, node_id: str, gpus: float, options: Sequence[str], environment: Mapping[str, str]) -> RayLink:
+def ray_agent(
+    name: str, node_id: str, gpus: float, options: Sequence[str], environment: Mapping[str, str], is_shipped: bool
+) -> RayLink:
     """Start an agent on a node of the Ray cluster that this process is connected to.
 
     Args:
@@ -75,6 +85,7 @@ def ray_agent(name: str, node_id: str, gpus: float, options: Sequence[str], envi
         gpus: Number of GPUs that the agent gets, so that no other work of Ray does.
         options: Options of `ecoshare agent`.
         environment: Environment of the run.
+        is_shipped: Whether the connection to the cluster ships files.
     """
     from ecoshare.cluster.agent_messages import PATIENT  # not above: the actor loads this module
 
@@ -85,7 +96,7 @@ def ray_agent(name: str, node_id: str, gpus: float, options: Sequence[str], envi
     if path := environment.get("PYTHONPATH"):  # the actor finds ecoshare where the run has found it
         found["runtime_env"] = {"env_vars": {"PYTHONPATH": path}}
     placed: Any = actor.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node_id, soft=False), **found)
-    return RayLink(placed.remote(name, options, dict(environment), PATIENT))
+    return RayLink(placed.remote(name, options, dict(environment), PATIENT, is_shipped))
 
 
 class RayLink:

@@ -11,15 +11,20 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from ecoshare.cluster.node_cluster import NodeCluster, held
 from ecoshare.cluster.node_link import NodeStart
 from ecoshare.cluster.nodes_request import NodesRequest
+from ecoshare.common.folders import RUNS
 from ecoshare.common.plural import counted
-from ecoshare.common.printable import legible
+from ecoshare.common.printable import last_line, legible
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.values.device import PROCESSORS
+
+_LEFT_OUT = ("__pycache__", ".pytest_cache", ".mypy_cache")
+"""Folders that are not shipped, beside those that Ray leaves out: `.git`, and environments."""
 
 _ANSWERS_WITHIN_S = 5.0
 """Time (s) within which the machine of a cluster takes a connection."""
@@ -37,11 +42,17 @@ def on_ray(request: NodesRequest, address: str | None) -> Iterator[NodeCluster]:
         UsageError: The address has another form, or a device does not exist there.
         UnfitEnvironment: Ray is not installed, the cluster does not answer, or it has too few nodes or GPUs.
     """
-    with _connected(address):
+    with _connected(address, request.ship):
         import ray
 
         nodes = _RayNodes(request)
-        with held(nodes.first(ray.nodes()), request.timeout_s, look=nodes.present, most=request.nodes) as cluster:
+        with held(
+            nodes.first(ray.nodes()),
+            request.timeout_s,
+            look=nodes.present,
+            most=request.nodes,
+            ship=request.ship,
+        ) as cluster:
             yield cluster
 
 
@@ -59,8 +70,9 @@ class _RayNodes:
             UnfitEnvironment: There are too few of them.
         """
         request, fit = self._request, self._fit(nodes)
-        if not fit and request.gpus_per_node:
-            raise UnfitEnvironment(f"no node of the Ray cluster has {counted(request.gpus_per_node, 'GPU')}")
+        if not fit:
+            lack = f"has {counted(request.gpus_per_node, 'GPU')}" if request.gpus_per_node else "is alive"
+            raise UnfitEnvironment(f"no node of the Ray cluster {lack}")
         if request.nodes is not None and len(fit) < request.nodes:
             found = counted(len(fit), "node")
             raise UnfitEnvironment(f"--nodes {request.nodes}: the Ray cluster has {found} for the run")
@@ -97,7 +109,7 @@ def _start(name: str, node: Mapping[str, Any], request: NodesRequest) -> NodeSta
 
     gpus = _gpus(node, request)
     options = [*request.agent_options(gpus if gpus and request.device is None else None), "--shares-processors"]
-    start = partial(ray_agent, name, node["NodeID"], gpus, options, os.environ)
+    start = partial(ray_agent, name, node["NodeID"], gpus, options, os.environ, request.ship is not None)
     return NodeStart(name, node["NodeManagerAddress"], start)
 
 
@@ -109,8 +121,8 @@ def _gpus(node: Mapping[str, Any], request: NodesRequest) -> int:
 
 
 @contextlib.contextmanager
-def _connected(address: str | None) -> Iterator[None]:
-    """Context manager: this process is connected to a Ray cluster."""
+def _connected(address: str | None, ship: Path | None) -> Iterator[None]:
+    """Context manager: this process is connected to a Ray cluster, which gets the folder `ship`."""
     try:
         import ray
     except ModuleNotFoundError as error:
@@ -120,11 +132,19 @@ def _connected(address: str | None) -> Iterator[None]:
             f"this version of Ray does not load beside amdsmi ({error} is missing)", "pip install 'ray[tune]<2.56'"
         ) from None
     if ray.is_initialized():
+        if ship is not None:
+            raise UsageError("--ship: this process is connected to Ray already, and files go with a new connection")
         yield
         return
+    from ray.exceptions import RuntimeEnvSetupError
+
     with warnings.catch_warnings(action="ignore", category=FutureWarning):  # of its later versions
         try:
-            _connect(address)
+            _connect(address, ship)
+        except RuntimeEnvSetupError as error:
+            reason = str(error).partition("the Ray cluster: ")[2].partition(". ")[0] or last_line(str(error))
+            hint = "name files to leave out in .gitignore or .rayignore there"
+            raise UnfitEnvironment(f"Ray cannot ship {ship}: {reason}", hint) from error
         except (ConnectionError, RuntimeError, ValueError) as error:
             shown = f" at {address}" if address is not None else ""
             raise UnfitEnvironment(f"no Ray cluster answers{shown}: {_first_line(error)}") from error
@@ -134,8 +154,8 @@ def _connected(address: str | None) -> Iterator[None]:
         ray.shutdown()
 
 
-def _connect(address: str | None) -> None:
-    """Connect this process to a Ray cluster, or start one on this machine.
+def _connect(address: str | None, ship: Path | None) -> None:
+    """Connect this process to a Ray cluster, or start one on this machine, and give it the folder `ship`.
 
     Raises:
         UsageError: The address has another form.
@@ -146,6 +166,8 @@ def _connect(address: str | None) -> None:
     import ray
 
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    if ship is not None:
+        quiet["runtime_env"] = {"working_dir": str(ship), "excludes": [f"/{RUNS}", *_LEFT_OUT]}
     if address is None:
         ray.init(address="local", include_dashboard=False, **quiet)
         return

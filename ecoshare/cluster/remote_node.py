@@ -21,6 +21,7 @@ from ecoshare.cluster.agent_messages import (
     AttemptOver,
     CloseNode,
     EndSilentServer,
+    FilePart,
     FinishNode,
     FirstSamples,
     JobForNode,
@@ -37,6 +38,7 @@ from ecoshare.cluster.agent_messages import (
     ServerReady,
     ServiceRequests,
 )
+from ecoshare.cluster.node_files import NodeFiles
 from ecoshare.cluster.remote_gang import RemoteGang
 from ecoshare.core.commands import Command, MeasureSetting, ProfileJob, StartJob
 from ecoshare.core.events import DeviceFailed, Event, JobExited, Profiled, Refused
@@ -87,7 +89,8 @@ class NodeSetup:
         most_s: Returns the most times of a measurement; see `RunSearches.most_s`.
         knobs: Knobs of each claimed device that can still be set, by its name in the run.
         claims: Gets what becomes of the claimed devices.
-        made: Profiles that the run has made, by class; new ones are added.
+        keep_profile: Keeps a profile that the node has made.
+        files: Files of the node, if it has a run folder of its own; None if it shares that of the run.
         notes: Notes for the user; new ones are added.
         timeout_s: Time (s) without a message of the agent after which the node counts as lost.
         lease_s: Time (s) without a message of the run after which the agent ends all that it has started.
@@ -102,7 +105,8 @@ class NodeSetup:
     most_s: Callable[[MeasureSetting], dict[str, float] | None]
     knobs: MutableMapping[str, DeviceKnobs]
     claims: RemoteClaims
-    made: MutableMapping[str, Profile]
+    keep_profile: Callable[[Profile], None]
+    files: NodeFiles | None
     notes: list[str]
     timeout_s: float
     lease_s: float
@@ -254,6 +258,9 @@ class RemoteNode:
         if part is not None:
             job = replace(job, ranks=len(command.lanes), part=part)
         self._send(JobForNode(job, self._setup.context_bytes(job.spec.job_class)))
+        if self._setup.files is not None:
+            for part_of_file in self._setup.files.begin(command, part):
+                self._send(part_of_file)
         self._send(command)
 
     def _send(self, message: AgentMessage) -> None:
@@ -285,7 +292,9 @@ class RemoteNode:
                 if self._has_first_rank(job):
                     self._run.attempt_over(job, attempt)
             case ProfileMade(profile):
-                self._setup.made[profile.job_class] = profile
+                self._setup.keep_profile(profile)
+            case FilePart() if self._setup.files is not None:
+                self._setup.files.write(message)
             case NodeFinished():
                 self._finished.set()
             case KnobsLeft(device, knobs):

@@ -47,9 +47,17 @@ def open_outputs(folder: Path, attempt: int) -> tuple[int, int]:
         OSError: If there is no room or no permission.
     """
     make_folder(folder)
-    handles = []
+    keep_outputs(folder, attempt)
+    output, errors = (open_to_append(path) for path in outputs(folder))
+    return output, errors
+
+
+def keep_outputs(folder: Path, attempt: int) -> None:
+    """Give the logs of the attempt before `attempt` its number.
+
+    Raises:
+        OSError: If there is no permission.
+    """
     for path in outputs(folder):
         if attempt > 1 and path.exists():
             path.replace(folder / f"{path.stem}.attempt-{attempt - 1}.log")
-        handles.append(open_to_append(path))
-    return handles[0], handles[1]

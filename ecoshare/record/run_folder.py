@@ -24,9 +24,11 @@ The files inside a job's folder belong to the processes that write them, and the
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
+import shutil
 import stat
 import time
 from dataclasses import dataclass
@@ -268,6 +270,12 @@ class NodeFolder(RunFolder):
     def supervisor_log(self) -> Path:
         """File with stderr of the node's warm server, on its machine. The folder has it after the run."""
         return self.log
+
+    def keep_log(self) -> None:
+        """Keep what the servers of the lanes have said in the folder of the node, if they have said anything."""
+        with contextlib.suppress(OSError):
+            if self.log.stat().st_size:
+                shutil.copy(self.log, self.own / self.log.name)
 
 
 def write_json(path: Path, data: Any) -> None:

@@ -64,9 +64,6 @@ class Profiler:
     ) -> Profile:
         """Make and store the profile of a job's class.
 
-        A whole profile in the store is not replaced by a profile that lacks something. If the store cannot be written,
-        later runs miss the profile, but this run continues.
-
         Args:
             device: The device that the job had to itself.
             job: The job that was measured.
@@ -91,21 +88,36 @@ class Profiler:
             power_limit_w,
             self._batches(device, job, attempt),
         )
+        self.take(made, job.spec.name)
+        return made
+
+    def take(self, made: Profile, job: str) -> None:
+        """Store a profile that this run has made.
+
+        A whole profile in the store is not replaced by a profile that lacks something. If the store cannot be written,
+        later runs miss the profile, but this run continues.
+
+        Args:
+            made: The profile.
+            job: Name of the job that was measured.
+
+        Raises:
+            UnfitEnvironment: The run folder cannot be written.
+        """
         self.made[made.job_class] = made
         ProfileStore(self.folder.profiles).save(made)
         before = self.store.find(made.job_class)
         if before is not None and before.is_whole and not made.is_whole:
             why = "the meter failed" if made.meter_failed else made.doubt or "no iteration was timed"
-            self.notes.append(f"{why} while {job.spec.name} was measured: its profile stays as it was")
-            return made
+            self.notes.append(f"{why} while {job} was measured: its profile stays as it was")
+            return
         if made.doubt:
             again = "measure it again" if made.batches else "it is measured again in the next run"
-            self.notes.append(f"{made.doubt} while {job.spec.name} was measured: {again}")
+            self.notes.append(f"{made.doubt} while {job} was measured: {again}")
         try:
             self.store.save(made)
         except UnfitEnvironment as error:
-            self.notes.append(f"the profile of {job.spec.name} is not kept: {error}")
-        return made
+            self.notes.append(f"the profile of {job} is not kept: {error}")
 
     def window_limits(self, job: str, attempt: int) -> Limits:
         """Limits on the window of an attempt: a service has measured its times before, so its window is short."""

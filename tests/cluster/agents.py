@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -36,6 +37,7 @@ def agent(
     started: dict[str, ProcessLink],
     device: str = "cpu",
     variables: Mapping[str, str] = MappingProxyType({}),
+    unpacked: Path | None = None,
 ) -> ProcessLink:
     """Start an agent, and put its link into `started`.
 
@@ -45,9 +47,11 @@ def agent(
         started: Links of the agents.
         device: Device of the node.
         variables: Further variables of its environment.
+        unpacked: Folder that was shipped to the node; None if none was.
     """
+    options = ["--device", device, *(["--unpacked", str(unpacked)] if unpacked is not None else [])]
     environment = {**os.environ, **variables, "ECOSHARE_STATE": str(folder / f"state-{name}")}
-    started[name] = ProcessLink(agent_command(name, ["--device", device]), environment)
+    started[name] = ProcessLink(agent_command(name, options), environment)
     return started[name]
 
 
@@ -61,6 +65,7 @@ def run_on(
     variables: Callable[[str], Mapping[str, str]] = lambda _name: {},
     budget_w: float = 0.0,
     coming: Callable[[], Sequence[str]] | None = None,
+    shipped: Path | None = None,
     **options: Any,
 ) -> FinishedRun:
     """Run jobs on agents.
@@ -75,18 +80,22 @@ def run_on(
         variables: Returns further variables of the environment of an agent, by the name of its node.
         budget_w: Power budget (W), kept by limits; 0 for none.
         coming: Returns the names of nodes that are there after a while; None if none comes.
+        shipped: Folder that is shipped to the nodes, of which each gets a copy; None if they share the file system.
         options: Options of the plan.
     """
     loaded, started = load(job_file(folder, *jobs)), dict[str, ProcessLink]()
 
+    unpacked = shutil.copytree(shipped, folder / "unpacked") if shipped is not None else None
+
     def start(name: str) -> NodeStart:
-        return NodeStart(name, "127.0.0.1", partial(agent, folder, name, started, device, variables(name)))
+        return NodeStart(name, "127.0.0.1", partial(agent, folder, name, started, device, variables(name), unpacked))
 
     def present() -> list[NodeStart]:
         return [start(name) for name in coming()] if coming is not None else []
 
     first = [start(name) for name in names]
-    with held(first, LEASE_S, LEASE_S, None if coming is None else present) as cluster:
+    look = None if coming is None else present
+    with held(first, LEASE_S, LEASE_S, look, ship=shipped) as cluster:
         budget = planned_budget(budget_w, BY_LIMITS, cluster, may_set=True) if budget_w else NO_BUDGET
         plan = planning.make(loaded, cluster.devices, policy=policy, budget=budget, **options)
         begun(started)

@@ -97,6 +97,41 @@ def test_a_killed_run_is_gone_on_with_on_the_cluster(cluster: RayCluster, tmp_pa
     assert not members(log.parent)
 
 
+def test_scripts_are_shipped_and_a_resumed_run_finds_what_they_wrote(cluster: RayCluster, tmp_path: Path) -> None:
+    (shipped := tmp_path / "project").mkdir()
+    (shipped / "values.txt").write_text("1 2 3")
+    (shipped / "saves.py").write_text(_SAVES)
+    keys = {"script": "project/saves.py", "cwd": "project"}
+    job_file(tmp_path, *({"name": f"j{number}", "args": [number], **keys} for number in (0, 1)))
+    ships = ("--ship", "project", "--no-report", *on(cluster.address))
+    run = ecoshare(tmp_path, "run", "jobs.yaml", "--device", "cpu", "--policy", "fair", "--no-profiles", *ships)
+    log = tmp_path / "ecoshare-runs" / "latest" / "events.jsonl"
+    outputs = [log.parent / "jobs" / f"j{number}" / "stdout.log" for number in (0, 1)]
+    wait_for(lambda: all(each.exists() and "saved" in each.read_text() for each in outputs))  # while they run
+    run.send_signal(signal.SIGINT)
+    _, errors = run.communicate()
+    assert run.returncode == 130, errors
+    _, errors = (again := ecoshare(tmp_path, "run", "--resume", "ecoshare-runs/latest", *ships)).communicate()
+    assert again.returncode == 0, errors
+    for output in outputs:
+        words = output.read_text().split()
+        assert words[0] == "found" and "/shipped/" in words[1]
+    assert not (shipped / "saved-0").exists() and not members(log.parent)
+
+
+_SAVES = """
+import os, pathlib, sys, time
+from torch import nn
+assert pathlib.Path("values.txt").read_text() == "1 2 3"
+if (saved := pathlib.Path(f"saved-{sys.argv[1]}")).exists():
+    print("found", os.getcwd())
+else:
+    saved.touch()
+    print("saved", flush=True)
+    time.sleep(1000)
+"""
+
+
 def answers(folder: Path) -> bool:
     """Whether the queue answers: it is up before it has connected to the cluster."""
     (asked := ecoshare(folder, "status", "--queue", "wide")).communicate()

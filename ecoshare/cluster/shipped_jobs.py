@@ -1,0 +1,97 @@
+"""Jobs whose scripts and data are shipped to other machines: which can be, and where they are there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from ecoshare.errors import UsageError
+from ecoshare.jobs.load import LoadedJobs, mistake_of
+from ecoshare.runtime.node_job import NodeJob
+from ecoshare.runtime.planned_job import PlannedJob
+
+_HINT = "ship a folder above it"
+
+
+def shipped_folder(given: Path) -> Path:
+    """Folder that `--ship` names, without links.
+
+    Raises:
+        UsageError: There is no such folder.
+    """
+    folder = Path(os.path.realpath(given))
+    if not folder.is_dir():
+        raise UsageError(f"--ship {given}: no such folder")
+    return folder
+
+
+def check_shipped(jobs: Iterable[PlannedJob], loaded: LoadedJobs, folder: Path) -> None:
+    """Check that jobs have their scripts and working folders in the shipped folder.
+
+    Args:
+        jobs: The jobs.
+        loaded: The file that they come from.
+        folder: The shipped folder, without links.
+
+    Raises:
+        InvalidJobFile: One has not.
+    """
+    for job in jobs:
+        if (outside := _outside(job, folder)) is not None:
+            key, words = outside
+            raise mistake_of(loaded, job.spec.name, key, words, _HINT)
+
+
+def check_shipped_again(jobs: Iterable[PlannedJob], folder: Path) -> None:
+    """Check the same of a run that goes on, whose jobs were shipped with another folder, maybe.
+
+    Raises:
+        UsageError: A job has its script or its working folder elsewhere.
+    """
+    for job in jobs:
+        if (outside := _outside(job, folder)) is not None:
+            raise UsageError(f"{job.spec.name}: {outside[1]}", _HINT)
+
+
+def _outside(job: PlannedJob, folder: Path) -> tuple[str, str] | None:
+    """Key of a path of the job that is not in the shipped folder, and words for the user; None if all are."""
+    for key, path in (("script", job.source.script), ("cwd", job.source.cwd)):
+        if path is not None and not Path(os.path.realpath(path)).is_relative_to(folder):
+            return key, f"{path} is not in the folder of --ship, {folder}"
+    return None
+
+
+def placed(job: NodeJob, folder: Path, copy: str) -> NodeJob:
+    """A job as a machine starts it that has a copy of the shipped folder.
+
+    Paths in the folder become paths in the copy: script and working folder, and each variable of `env:` and each
+    argument that is such a path as a whole, or after its first `=`.
+
+    Args:
+        job: The job with the paths of the machine of the run.
+        folder: The shipped folder, without links.
+        copy: Path of its copy.
+    """
+
+    def there(text: str) -> str:
+        if not Path(text).is_absolute():
+            return text
+        for path in (Path(os.path.normpath(text)), Path(os.path.realpath(text))):
+            if path.is_relative_to(folder):
+                return str(Path(copy) / path.relative_to(folder))
+        return text
+
+    def argument(text: str) -> str:
+        name, equals, value = text.partition("=")
+        return there(text) if text.startswith("/") else f"{name}{equals}{there(value)}"
+
+    return replace(
+        job,
+        script=there(job.script) if job.script is not None else None,
+        cwd=there(job.cwd),
+        args=tuple(map(argument, job.args)),
+        resume_args=tuple(map(argument, job.resume_args)),
+        env={name: there(value) for name, value in job.env.items()},
+    )

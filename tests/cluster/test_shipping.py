@@ -1,0 +1,198 @@
+"""Files of a run on machines that share no file system with it: what goes there, and what comes back."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ecoshare.cluster.agent_messages import FilePart
+from ecoshare.cluster.file_parts import MOST_BYTES, FileSender, file_parts, write_part
+from ecoshare.cluster.process_link import ProcessLink
+from ecoshare.cluster.shipped_jobs import check_shipped, placed, shipped_folder
+from ecoshare.common.atomic_write import atomic_write
+from ecoshare.devices import registry
+from ecoshare.errors import InvalidJobFile, UsageError
+from ecoshare.jobs.load import load
+from ecoshare.lane import trace
+from ecoshare.profiling.profile_store import ProfileStore
+from ecoshare.record.run_documents import recorded_end
+from ecoshare.runtime import plan as planning
+from tests.cluster.agents import run_on, states, strikes
+from tests.runtime.running import SLEEPS, job_file
+
+CPU = (registry.find("cpu"),)
+
+WORKS = """
+import os, pathlib, sys
+from torch import nn
+assert pathlib.Path(sys.argv[1]).read_text() == pathlib.Path("data/values.txt").read_text()
+assert os.environ["DATA"] == sys.argv[1]
+print("in", os.getcwd())
+pathlib.Path("written.txt").write_text("result")
+"""
+"""Script that reads a shipped file by a relative path, an argument and a variable, and writes a file."""
+
+
+def project(folder: Path) -> Path:
+    """Folder to ship, with scripts and data."""
+    (shipped := folder / "project" / "data").mkdir(parents=True)
+    (shipped / "values.txt").write_text("1 2 3")
+    shipped.parent.joinpath("works.py").write_text(WORKS)
+    shipped.parent.joinpath("sleeps.py").write_text(SLEEPS)
+    return shipped.parent
+
+
+def job(shipped: Path, name: str, script: str, *args: str, **keys: Any) -> dict[str, Any]:
+    """A job in the shipped folder."""
+    return {"name": name, "script": str(shipped / script), "args": list(args), "cwd": str(shipped), **keys}
+
+
+def places(folder: Path, node: str) -> list[Path]:
+    """Files and folders that have stayed on a node."""
+    return sorted((folder / f"state-{node}" / "shipped").glob("*/*/*"))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_job_runs_in_a_copy_and_its_files_come_back(tmp_path: Path) -> None:
+    shipped = project(tmp_path)
+    data = str(shipped / "data" / "values.txt")
+    jobs = [job(shipped, "works", "works.py", data, env={"DATA": data}), job(shipped, "trains", "sleeps.py", "400")]
+    store = ProfileStore(tmp_path / "profiles")
+    done = run_on(tmp_path, jobs, policy="energy", shipped=shipped, store=store)
+    assert {name: state for name, (state, _) in states(done).items()} == {"works": "completed", "trains": "completed"}
+    output = (done.folder.job("works") / "stdout.log").read_text()
+    node = next(name for name in ("n0", "n1") if f"/state-{name}/shipped/" in output)
+    [files] = places(tmp_path, node)
+    assert output == f"in {files}\n" and (files / "written.txt").read_text() == "result"
+    assert not (shipped / "written.txt").exists() and not (tmp_path / "unpacked" / "written.txt").exists()
+    assert f"files that jobs have written on {node} are there in {files}" in done.notes
+    assert not places(tmp_path, "n1" if node == "n0" else "n0"), "nothing was written there"
+    end = recorded_end(done.folder.job("trains"), 1)
+    assert end is not None and end.exit_code == 0
+    marks = list(trace.read(trace.trace_path(done.folder.job("trains"), 1)))
+    assert sum(mark.kind is trace.Kind.TRAIN for mark in marks) == 400
+    [profile] = [each for each in done.made.values() if each.train is not None]
+    assert store.find(profile.job_class) == profile == ProfileStore(done.folder.profiles).find(profile.job_class)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_outputs_of_each_attempt_come_back_when_a_node_dies(tmp_path: Path) -> None:
+    def kill(link: ProcessLink) -> None:
+        os.kill(link.pid, signal.SIGKILL)
+
+    shipped = project(tmp_path)
+    shipped.joinpath("talks.py").write_text('print("begun", flush=True)\n' + SLEEPS)
+    jobs = [job(shipped, f"j{number}", "talks.py", "150") for number in range(2)]
+    done = run_on(tmp_path, jobs, begun=strikes(kill, "n1", tmp_path), shipped=shipped)
+    assert states(done) == {"j0": ("completed", 150), "j1": ("completed", 150)}
+    [again] = [each for each in done.data.summary.jobs if each.attempts == 2]
+    folder = done.folder.job(again.name)
+    assert (folder / "stdout.attempt-1.log").read_text() == "begun\n"
+    other = done.folder.job("j1" if again.name == "j0" else "j0")
+    assert (folder / "stdout.log").read_bytes() == (other / "stdout.log").read_bytes()
+    assert (folder / "stdout.log").read_text().count("begun") == 1
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_sweep_reads_what_its_trials_report_elsewhere(tmp_path: Path) -> None:
+    shipped = project(tmp_path)
+    shipped.joinpath("trial.py").write_text('import sys\nprint(f"loss={float(sys.argv[1]) ** 2}")\n')
+    sweep = {"metric": "loss={:f}", "grid": {"x": [0.5, 2.0]}}
+    done = run_on(tmp_path, [job(shipped, "search", "trial.py", "{x}", sweep=sweep)], shipped=shipped)
+    [found] = done.data.summary.sweeps
+    assert [each.value for each in found.best] == [0.25, 4.0]
+
+
+@settings(max_examples=60)
+@given(st.lists(st.tuples(st.sampled_from("arcl"), st.integers(0, 2), st.integers(0, 400_000)), max_size=12))
+def test_files_arrive_as_they_are(tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int, int]]) -> None:
+    """Files that grow, are replaced, or are changed in their first bytes, between looks that are cut off."""
+    folder = tmp_path_factory.mktemp("parts")
+    here, there, drawn = folder / "here", folder / "there", random.Random(0)
+    (here / "jobs" / "a").mkdir(parents=True)
+    sender = FileSender(here, lambda part: write_part(there, part))
+    for kind, number, size in steps:
+        path = here / "jobs" / "a" / f"file-{number}"
+        if kind == "a":
+            with path.open("ab") as file:
+                file.write(drawn.randbytes(size))
+        elif kind == "r":
+            atomic_write(path, drawn.randbytes(size))
+        elif kind == "c" and path.exists():
+            path.write_bytes(drawn.randbytes(path.stat().st_size))
+        else:
+            sender.look("jobs/a", most_bytes=100_000)
+    sender.finish("jobs/a")
+    for path in here.rglob("file-*"):
+        assert (there / path.relative_to(here)).read_bytes() == path.read_bytes()
+    assert not sender.cut
+    sent = list[FilePart]()
+    FileSender(here, sent.append).finish("jobs/b")
+    assert not sent, "a folder that is not there has no files"
+
+
+def test_a_file_that_is_too_long_is_named(tmp_path: Path) -> None:
+    (folder := tmp_path / "jobs" / "a").mkdir(parents=True)
+    with (folder / "long.log").open("wb") as file:
+        file.truncate(MOST_BYTES + 1)
+    sent = list[FilePart]()
+    sender = FileSender(tmp_path, sent.append)
+    sender.finish("jobs")
+    assert sender.cut == {"jobs/a/long.log"} and sent[-1].offset + (256 << 10) == MOST_BYTES
+    sent.clear()
+    sender.finish("jobs")
+    assert not sent
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", "jobs/../plan.json", "plan.json", "../jobs/a"])
+def test_a_part_is_written_below_the_folders_of_other_machines_only(tmp_path: Path, path: str) -> None:
+    with pytest.raises(ValueError, match="is no file of another machine"):
+        write_part(tmp_path, FilePart(path, 0, ""))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_part_follows_no_link(tmp_path: Path) -> None:
+    (folder := tmp_path / "jobs" / "a").mkdir(parents=True)
+    (tmp_path / "own").write_bytes(b"own")
+    (folder / "stdout.log").symlink_to(tmp_path / "own")
+    with pytest.raises(OSError, match="symbolic links"):
+        write_part(tmp_path, FilePart("jobs/a/stdout.log", 1, ""))
+    write_part(tmp_path, FilePart("jobs/a/stdout.log", 0, "bmV3"))
+    assert (tmp_path / "own").read_bytes() == b"own" and (folder / "stdout.log").read_bytes() == b"new"
+    [part] = file_parts(folder / "stdout.log", tmp_path)
+    assert part == FilePart("jobs/a/stdout.log", 0, "bmV3")
+
+
+def test_scripts_and_working_folders_must_be_shipped(tmp_path: Path) -> None:
+    shipped = shipped_folder(project(tmp_path))
+    (tmp_path / "outside.py").touch()
+    for keys, place in (({"script": str(tmp_path / "outside.py")}, "script"), ({"cwd": str(tmp_path)}, "cwd")):
+        path = job_file(tmp_path, {**job(shipped, "a", "works.py"), **keys})
+        loaded = load(path)
+        plan = planning.make(loaded, CPU)
+        with pytest.raises(InvalidJobFile, match=rf"jobs.yaml:\d+:\d+: .*{place}: .*is not in the folder of --ship"):
+            check_shipped(plan.everything, loaded, shipped)
+    with pytest.raises(UsageError, match=r"--ship .*none: no such folder"):
+        shipped_folder(tmp_path / "none")
+
+
+def test_paths_in_the_shipped_folder_become_those_of_the_copy(tmp_path: Path) -> None:
+    shipped = shipped_folder(project(tmp_path))
+    (tmp_path / "link").symlink_to(shipped)
+    args = [str(shipped / "data"), "data", str(tmp_path / "link" / "data"), str(tmp_path), f"--data={shipped}/data"]
+    given = job(shipped, "a", "works.py", *args, env={"DATA": str(shipped), "OTHER": "/usr"})
+    [planned] = planning.make(load(job_file(tmp_path, given)), CPU).jobs
+    there = placed(planned.for_node(), shipped, "/copy")
+    assert (there.script, there.cwd) == ("/copy/works.py", "/copy")
+    assert there.args == ("/copy/data", "data", "/copy/data", str(tmp_path), "--data=/copy/data")
+    assert there.env == {"DATA": "/copy", "OTHER": "/usr"}
