@@ -110,6 +110,28 @@ def power_w(option: str, power: str | float | None) -> float | None:
         raise UsageError(f"{option} {power}: {error}") from error
 
 
+def duration_s(option: str, duration: str | float | None) -> float | None:
+    """Time in seconds from a number or from text such as `10 min`; None for None.
+
+    Args:
+        option: Name of the option, for the error.
+
+    Raises:
+        UsageError: It is no time, or not above 0.
+    """
+    from ecoshare.jobs.quantities import parse_duration_s
+
+    if duration is None:
+        return None
+    try:
+        found_s = parse_duration_s(duration if isinstance(duration, str) else f"{float(duration):.10g}")
+    except ValueError as error:
+        raise UsageError(f"{option} {duration}: {error}") from error
+    if found_s <= 0.0:
+        raise UsageError(f"{option} {duration}: expected a time above 0")
+    return found_s
+
+
 def path_or_none(path: AnyPath | None) -> Path | None:
     """The path as a `Path`; None for None."""
     return None if path is None else Path(path)

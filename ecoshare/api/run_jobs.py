@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from ecoshare.api.request_values import (
     Control,
     check_control,
+    duration_s,
     goal,
     no_progress,
     power_w,
@@ -64,6 +65,8 @@ class MachinesRequest:
         gpus_per_node: Number of GPUs of each machine; None for all.
         node_timeout_s: Time (s) without a message of a machine after which it counts as lost.
         ship: Folder with the scripts that Ray copies to each machine; None if the machines share their file system.
+        release_idle: Time without a job after which a machine is given back, in seconds or as text such as `10 min`;
+            None to keep all machines.
         note: Shows a note to the user.
         progress: Makes the display of the run's progress, when the run begins.
         signals: Handling of Ctrl-C, SIGTERM and a closed terminal; see `ecoshare.api.caller_process.drive`.
@@ -77,6 +80,7 @@ class MachinesRequest:
     gpus_per_node: int | None = None
     node_timeout_s: float = NODE_TIMEOUT_S
     ship: AnyPath | None = None
+    release_idle: str | float | None = None
     note: Callable[[str], None] = silent
     progress: Callable[[], ProgressDisplay] = no_progress
     signals: StopSignals | None = None
@@ -272,6 +276,8 @@ def here_or_elsewhere(request: AnySharing) -> AnySharing:
         },
         f"does not go with --on {request.on}",
     )
+    if request.release_idle is not None and request.power_budget is not None:
+        raise UsageError("--release-idle does not go with --power-budget, whose shares are those of all devices")
     return request
 
 
@@ -283,6 +289,7 @@ def _check_place(request: MachinesRequest) -> None:
                 "--nodes": request.nodes,
                 "--gpus-per-node": request.gpus_per_node,
                 "--ship": request.ship,
+                "--release-idle": request.release_idle,
             },
             "is for runs on other machines: give it with --on",
         )
@@ -292,6 +299,8 @@ def _check_place(request: MachinesRequest) -> None:
         raise UsageError("--address is that of a Ray cluster: it does not go with --on slurm")
     elif request.on == "slurm" and request.ship is not None:
         raise UsageError("--ship goes with --on ray: the machines of a Slurm cluster share their file system")
+    elif request.on == "ray" and request.address is None and request.release_idle is not None:
+        raise UsageError("--release-idle gives machines back to a cluster: name it with --address")
     elif request.wait:
         raise UsageError(f"--wait does not go with --on {request.on}")
     else:
@@ -320,6 +329,7 @@ def holder(request: MachinesRequest) -> HoldMachines:
         timeout_s=request.node_timeout_s,
         share_device=request.share_device,
         ship=_shipped(request),
+        idle_s=duration_s("--release-idle", request.release_idle),
     )
     if request.on == "slurm":
         from ecoshare.cluster.slurm_nodes import on_slurm

@@ -25,6 +25,10 @@ ShipOption = Annotated[
     Path | None,
     typer.Option(metavar="DIR", help="Folder with scripts and data to copy to each machine of --on ray."),
 ]
+ReleaseIdleOption = Annotated[
+    str | None,
+    typer.Option("--release-idle", metavar="TIME", help="Give a machine back after this time without a job."),
+]
 NodeTimeoutOption = Annotated[
     float, typer.Option("--node-timeout", help="Seconds of silence after which a machine of the cluster is lost.")
 ]

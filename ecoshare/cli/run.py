@@ -21,6 +21,7 @@ from ecoshare.cli.cluster_options import (
     NodesOption,
     NodeTimeoutOption,
     OnOption,
+    ReleaseIdleOption,
     ShipOption,
 )
 from ecoshare.cli.options import JsonOption, ProfilesOption, RunDeviceOption, RunsOption, ShareOption, WaitOption
@@ -85,6 +86,7 @@ def run(
     gpus_per_node: GpusPerNodeOption = None,
     node_timeout: NodeTimeoutOption = NODE_TIMEOUT_S,
     ship: ShipOption = None,
+    release_idle: ReleaseIdleOption = None,
     resume: Annotated[
         Path | None,
         typer.Option(metavar="RUN", help="Run folder of an interrupted run to resume.", autocompletion=completion.runs),
@@ -124,6 +126,7 @@ def run(
                 gpus_per_node=gpus_per_node,
                 node_timeout_s=node_timeout,
                 ship=ship,
+                release_idle=release_idle,
                 note=note,
                 progress=show,
                 signals=CommandSignals(),
@@ -163,6 +166,7 @@ def run(
             gpus_per_node=gpus_per_node,
             node_timeout_s=node_timeout,
             ship=ship,
+            release_idle=release_idle,
             note=note,
             progress=show,
             signals=CommandSignals(),

@@ -18,6 +18,7 @@ from ecoshare.cli.cluster_options import (
     NodesOption,
     NodeTimeoutOption,
     OnOption,
+    ReleaseIdleOption,
     ShipOption,
 )
 from ecoshare.cli.options import ProfilesOption, RunDeviceOption, ShareOption, WaitOption
@@ -70,6 +71,7 @@ def up(
     gpus_per_node: GpusPerNodeOption = None,
     node_timeout: NodeTimeoutOption = NODE_TIMEOUT_S,
     ship: ShipOption = None,
+    release_idle: ReleaseIdleOption = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the jobs that an earlier session has left, if there are any.")
     ] = False,
@@ -148,6 +150,7 @@ def up(
             gpus_per_node=gpus_per_node,
             node_timeout_s=node_timeout,
             ship=ship,
+            release_idle=release_idle,
             note=note,
             progress=partial(progress, errors),
             signals=CommandSignals(),

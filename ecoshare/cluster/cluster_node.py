@@ -9,6 +9,7 @@ from typing import Any
 import ecoshare
 from ecoshare.cluster.agent_line import AgentLine
 from ecoshare.cluster.agent_messages import PROTOCOL, NodeFound, NodeOpened
+from ecoshare.cluster.node_link import NodeStart
 from ecoshare.devices.power_model import PowerModel
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.values.device import DeviceInfo
@@ -22,7 +23,7 @@ class ClusterNode:
 
     Attributes:
         line: The way to its agent.
-        address: Address of the machine for the other ones.
+        start: The machine.
         token: Token that marks the processes of the run there.
         devices: Devices, with their names in a run; see `device_name`.
         power_models: Power model of each device, by its name in a run; None for none.
@@ -30,7 +31,7 @@ class ClusterNode:
     """
 
     line: AgentLine
-    address: str
+    start: NodeStart
     token: str
     devices: tuple[DeviceInfo, ...]
     power_models: Mapping[str, PowerModel | None]
@@ -46,12 +47,12 @@ def device_name(line: AgentLine, device: str) -> str:
     return f"{line.name}/{device}"
 
 
-def found_node(line: AgentLine, address: str, meanwhile: Callable[[], None] = lambda: None) -> ClusterNode:
+def found_node(line: AgentLine, start: NodeStart, meanwhile: Callable[[], None] = lambda: None) -> ClusterNode:
     """Machine of an agent that has just been started.
 
     Args:
         line: The way to the agent.
-        address: Address of the machine for the other ones.
+        start: The machine.
         meanwhile: Called each second until the agent has told what it has found.
 
     Raises:
@@ -75,4 +76,4 @@ def found_node(line: AgentLine, address: str, meanwhile: Callable[[], None] = la
         for device in found.devices
     )
     models = {names[name]: power for name, power in found.power_models.items()}
-    return ClusterNode(line, address, found.token, devices, models, found.is_shared)
+    return ClusterNode(line, start, found.token, devices, models, found.is_shared)

@@ -7,6 +7,7 @@ from collections.abc import Collection, Coroutine, Iterator, Sequence
 from functools import partial
 from typing import Any
 
+from ecoshare.cluster.idle_nodes import IdleNodes
 from ecoshare.cluster.node_joining import JoiningNode, NodeJoining
 from ecoshare.cluster.remote_gang import RemoteGang
 from ecoshare.cluster.remote_node import NodeSetup, RemoteNode
@@ -38,7 +39,12 @@ class JoinedNodes:
     """All nodes of a run; see `RunNode`."""
 
     def __init__(
-        self, setups: Sequence[NodeSetup], folder: RunFolder, joining: NodeJoining | None, run: NodeRun
+        self,
+        setups: Sequence[NodeSetup],
+        folder: RunFolder,
+        joining: NodeJoining | None,
+        idle_s: float | None,
+        run: NodeRun,
     ) -> None:
         """Nodes that have been opened.
 
@@ -46,12 +52,14 @@ class JoinedNodes:
             setups: Facts about each node.
             folder: The run folder.
             joining: Opens nodes of machines that come later; None if none can.
+            idle_s: Time (s) without a job after which a machine is given back; None to keep all.
             run: The run.
         """
         self._samples = SampleFile(folder.samples, *run.hear_samples)
         self._run, self._joining = run, joining
         self._owners: dict[str, RemoteNode | RemoteGang] = {}  # of each job in progress
         self._nodes: list[RemoteNode] = []
+        self._idle = None if idle_s is None else IdleNodes(idle_s, run, self._nodes, setups[0].notes.append)
         self._of_device: dict[str, RemoteNode] = {}
         self._of_lane: dict[int, RemoteNode] = {}
         self.knobs: dict[str, Sequence[KnobSpec]] = {}
@@ -63,6 +71,9 @@ class JoinedNodes:
         self._of_device.update(dict.fromkeys(setup.devices, node))
         self.knobs.update({each: setup.knobs[each].specs for each in setup.devices if each in setup.knobs})
         return node
+
+    def _count(self) -> int:
+        return sum(not node.lost for node in self._nodes)
 
     def _join(self, found: JoiningNode) -> None:
         self._run.begin(self._add(found.setup).keep())
@@ -90,7 +101,9 @@ class JoinedNodes:
         """See `RunNode`."""
         yield from [node.keep() for node in self._nodes]
         if self._joining is not None:
-            yield self._joining.keep(lambda: sum(not node.lost for node in self._nodes), self._join)
+            yield self._joining.keep(self._count, self._run.waiting_jobs, self._join)
+        if self._idle is not None:
+            yield self._idle.keep()
 
     async def first_samples(self) -> None:
         """See `RunNode`."""
@@ -112,7 +125,8 @@ class JoinedNodes:
 
     async def close(self) -> None:
         """See `RunNode`."""
-        await asyncio.gather(*(node.close() for node in self._nodes))
+        leaving = self._idle.leaving if self._idle is not None else ()
+        await asyncio.gather(*(node.close() for node in (*self._nodes, *leaving)))
         self._samples.close()
 
     # Readings

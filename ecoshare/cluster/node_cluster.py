@@ -42,10 +42,11 @@ class NodeCluster:
         most: int | None,
         links: list[NodeLink],
         ship: Path | None,
+        idle_s: float | None,
     ) -> None:
         """Machines whose agents have told what they have found; see `held` for the rest."""
         self._nodes, self._timeout_s, self._lease_s = list(nodes), timeout_s, lease_s
-        self._look, self._most, self._links, self._ship = look, most, links, ship
+        self._look, self._most, self._links, self._ship, self._idle_s = look, most, links, ship, idle_s
         self._limits_w: Mapping[str, tuple[float, ...]] | None = None
 
     @property
@@ -114,10 +115,16 @@ class NodeCluster:
         joining = None
         if self._look is not None and not plan.budget and not run.profiler.stops_the_run:
             joining = NodeJoining(
-                self._look, self._most, list(opened), setups, began=self._nodes.append, links=self._links
+                self._look,
+                self._most,
+                list(opened),
+                setups,
+                began=self._nodes.append,
+                links=self._links,
+                only_for_work=self._idle_s is not None,
             )
         first = [setups.of(node, opened[node.line.name]) for node in self._nodes]
-        make = partial(JoinedNodes, first, run.folder, joining)
+        make = partial(JoinedNodes, first, run.folder, joining, None if plan.budget else self._idle_s)
         yield OpenedNode(plan, make, environment, setups.claims, searches)
 
 
@@ -129,6 +136,7 @@ def held(
     look: LookForNodes | None = None,
     most: int | None = None,
     ship: Path | None = None,
+    idle_s: float | None = None,
 ) -> Iterator[NodeCluster]:
     """Context manager: hold the machines of a run. All agents have ended at its end.
 
@@ -139,6 +147,7 @@ def held(
         look: Finds machines that come while the run goes on; None if none can.
         most: Most nodes at a time that are not lost; None for any number.
         ship: Folder that was shipped to the machines, without links; None if they share the file system of the run.
+        idle_s: Time (s) without a job after which a machine is given back; None to keep all.
 
     Raises:
         UnfitEnvironment: A node does not answer, has another version, or has no device for the run.
@@ -149,9 +158,9 @@ def held(
         lines = []
         for each in starts:
             links.append(link := each.start())
-            lines.append((AgentLine(each.name, link), each.address))
-        nodes = [found_node(line, address) for line, address in lines]
-        yield NodeCluster(nodes, timeout_s, lease_s, look, most, links, ship)
+            lines.append((AgentLine(each.name, link), each))
+        nodes = [found_node(line, start) for line, start in lines]
+        yield NodeCluster(nodes, timeout_s, lease_s, look, most, links, ship, idle_s)
     finally:
         with contextlib.ExitStack() as undo:
             for link in links:

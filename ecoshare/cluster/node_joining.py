@@ -58,6 +58,7 @@ class NodeJoining:
         setups: NodeSetups,
         began: Callable[[ClusterNode], None],
         links: list[NodeLink],
+        only_for_work: bool,
     ) -> None:
         """Nothing is looked for yet.
 
@@ -68,22 +69,34 @@ class NodeJoining:
             setups: Opens nodes for the run.
             began: Called with a node when the run has begun to use it.
             links: Gets the link to each agent that is started; the caller closes them all.
+            only_for_work: Whether a machine joins only if a job waits.
         """
         self._look, self._most, self._setups, self._began, self._links = look, most, setups, began, links
         self._next_s = dict.fromkeys(names, math.inf)  # time of the next try, by the name of the node
         self._tries: Counter[str] = Counter()
+        self._only_for_work, self._asked = only_for_work, 0
         self._is_over = False
 
-    async def keep(self, count: Callable[[], int], join: Callable[[JoiningNode], None]) -> None:
+    async def keep(
+        self, count: Callable[[], int], waiting: Callable[[], int], join: Callable[[JoiningNode], None]
+    ) -> None:
         """Look for machines and open their nodes until cancelled.
 
         Args:
             count: Returns the number of nodes of the run that are not lost.
+            waiting: Returns the number of jobs that wait.
             join: Called with each node that may join, in the loop.
         """
+        had_waiting = 0
         try:
             while True:
                 await asyncio.sleep(LOOK_S)
+                has_waiting, needs_more = waiting(), bool(had_waiting and waiting())  # at two looks
+                had_waiting = has_waiting
+                if self._only_for_work:
+                    await asyncio.to_thread(self._ask, count() + 1 if needs_more else 0)
+                    if not needs_more:
+                        continue
                 for start in await asyncio.to_thread(self._present):
                     is_full = self._most is not None and count() >= self._most
                     if is_full or time.monotonic() < self._next_s.get(start.name, 0.0):
@@ -98,21 +111,32 @@ class NodeJoining:
                     self._next_s[start.name] = time.monotonic() + again_s
         finally:
             self._is_over = True
+            self._ask(0)
 
     def _present(self) -> Sequence[NodeStart]:
         """Machines that are there; none if the engine does not tell them now. This runs in a thread."""
         try:
-            return self._look()
+            return self._look.present()
         except Exception as error:  # the run goes on without it
             self._note(f"machines that come are not seen: {error}")
             return ()
+
+    def _ask(self, nodes: int) -> None:
+        """Ask the engine for machines, if the run needs another number than before. This runs in a thread."""
+        if nodes == self._asked or (self._most is not None and nodes > self._most):
+            return
+        try:
+            self._look.ask(nodes)
+            self._asked = nodes
+        except Exception as error:  # the run goes on without it
+            self._note(f"the engine is not asked for machines: {error}")
 
     def _opened(self, start: NodeStart) -> JoiningNode | None:
         """Open a node; None if it cannot join. This runs in a thread."""
         try:
             self._links.append(link := start.start())
             try:
-                return self._open(AgentLine(start.name, link), start.address)
+                return self._open(AgentLine(start.name, link), start)
             except BaseException:
                 link.close()
                 self._links.remove(link)
@@ -127,9 +151,9 @@ class NodeJoining:
         if note not in (notes := self._setups.run.profiler.notes):
             notes.append(note)
 
-    def _open(self, line: AgentLine, address: str) -> JoiningNode:
+    def _open(self, line: AgentLine, start: NodeStart) -> JoiningNode:
         setups, plan = self._setups, self._setups.plan
-        node = found_node(line, address, self._check)
+        node = found_node(line, start, self._check)
         had = plan.devices[0].model
         if (other := next((each for each in node.devices if each.model != had), None)) is not None:
             raise UnfitEnvironment(f"{other.name} is {other.model}, and the run has {had}")

@@ -36,15 +36,22 @@ class NodeStart:
         name: Name of the node in the run.
         address: Address of the machine for the other ones.
         start: Starts the agent.
+        give_back: Gives the machine back to its engine, after the agent has ended; None if the run must keep it.
     """
 
     name: str
     address: str
     start: Callable[[], NodeLink]
+    give_back: Callable[[], None] | None = None
 
 
-LookForNodes = Callable[[], Sequence[NodeStart]]
-"""Returns the machines that are there now, those of the run included. Each has one name for good.
+class LookForNodes(Protocol):
+    """Machines that come and go while a run goes on. The calls may take a while, and are made in a thread."""
 
-It may take a while, and is called in a thread.
-"""
+    def present(self) -> Sequence[NodeStart]:
+        """Machines that are there now, those of the run included. One that was given back has another name then."""
+        ...
+
+    def ask(self, nodes: int) -> None:
+        """Ask the engine for so many machines in all, if it can start some; 0 if the run needs no more."""
+        ...

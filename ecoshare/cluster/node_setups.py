@@ -86,7 +86,7 @@ class NodeSetups:
             files = NodeFiles(node.line.name, run.folder, self.ship, opened.files, run.profiler.notes)
         return NodeSetup(
             node.line,
-            node.address,
+            node.start,
             [device.name for device in node.devices],
             (lambda name: files.placed(run.job(name))) if files is not None else run.job,
             contexts(plan.on_processors, run.profiler.made, plan.known),

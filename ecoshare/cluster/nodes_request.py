@@ -20,6 +20,7 @@ class NodesRequest:
         timeout_s: Time (s) without a message after which a node counts as lost.
         share_device: Whether to run beside a run that uses a device.
         ship: Folder that is shipped to the nodes, without links; None if they share the file system of the run.
+        idle_s: Time (s) without a job after which a node is given back to its engine; None to keep all.
     """
 
     nodes: int | None = None
@@ -28,6 +29,7 @@ class NodesRequest:
     timeout_s: float = NODE_TIMEOUT_S
     share_device: bool = False
     ship: Path | None = None
+    idle_s: float | None = None
 
     def agent_options(self, devices: int | None) -> list[str]:
         """Options of `ecoshare agent` on a node.

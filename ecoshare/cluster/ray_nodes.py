@@ -11,6 +11,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -45,23 +46,30 @@ def on_ray(request: NodesRequest, address: str | None) -> Iterator[NodeCluster]:
     with _connected(address, request.ship):
         import ray
 
-        nodes = _RayNodes(request)
+        nodes = _RayNodes(request, stays=address is None)
         with held(
             nodes.first(ray.nodes()),
             request.timeout_s,
-            look=nodes.present,
+            look=nodes,
             most=request.nodes,
             ship=request.ship,
+            idle_s=request.idle_s,
         ) as cluster:
             yield cluster
 
 
 class _RayNodes:
-    """Nodes of the cluster that suit a run. Each keeps its name; a machine that comes again is another node of Ray."""
+    """Nodes of the cluster that suit a run; see `LookForNodes`.
 
-    def __init__(self, request: NodesRequest) -> None:
-        self._request = request
+    A machine that comes again is another node of Ray, and has another name. So has one that was given back: its devices
+    of before have left the run.
+    """
+
+    def __init__(self, request: NodesRequest, stays: bool) -> None:
+        self._request, self._stays = request, stays
         self._names: dict[str, str] = {}  # by the ID in Ray
+        self._left = set[str]()
+        self._whole = dict[str, float]()  # resources of a whole node
 
     def first(self, nodes: Sequence[Mapping[str, Any]]) -> list[NodeStart]:
         """Nodes that a run begins with.
@@ -79,10 +87,20 @@ class _RayNodes:
         return self._starts(fit[: request.nodes])
 
     def present(self) -> list[NodeStart]:
-        """Nodes that are there now."""
+        """See `LookForNodes`."""
         import ray
 
         return self._starts(self._fit(ray.nodes()))
+
+    def ask(self, nodes: int) -> None:
+        """See `LookForNodes`: a cluster that Ray scales gets more nodes."""
+        from ray.autoscaler.sdk import request_resources
+
+        request_resources(bundles=[self._whole] * nodes)
+
+    def _give_back(self, id: str) -> None:
+        """Take note that a node has left the run. Ray has it back with the end of its agent."""
+        self._left.add(self._names.pop(id))
 
     def _fit(self, nodes: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         wanted = self._request.gpus_per_node or 0
@@ -94,23 +112,27 @@ class _RayNodes:
         for node in nodes:
             id, name = node["NodeID"], node["NodeName"]
             if id not in self._names:
-                choices = (node["NodeManagerHostname"], name, f"{name}-{id[:6]}")
+                again = (f"{name}-{id[:6]}-{number}" for number in count(2))
+                choices = chain((node["NodeManagerHostname"], name, f"{name}-{id[:6]}"), again)
                 free = (_safe(choice) for choice in choices if used[choice] <= 1)
-                self._names[id] = next(choice for choice in free if choice not in self._names.values())
-        return [_start(self._names[node["NodeID"]], node, self._request) for node in nodes]
+                taken = {*self._names.values(), *self._left}
+                self._names[id] = next(choice for choice in free if choice not in taken)
+            gpus = _gpus(node, self._request)
+            self._whole = {"GPU": float(gpus)} if gpus else {"CPU": node["Resources"].get("CPU", 1.0)}
+        return [self._start(node) for node in nodes]
+
+    def _start(self, node: Mapping[str, Any]) -> NodeStart:
+        from ecoshare.cluster.ray_link import ray_agent
+
+        id, request, gpus = node["NodeID"], self._request, _gpus(node, self._request)
+        name = self._names[id]
+        options = [*request.agent_options(gpus if gpus and request.device is None else None), "--shares-processors"]
+        start = partial(ray_agent, name, id, gpus, options, os.environ, request.ship is not None)
+        return NodeStart(name, node["NodeManagerAddress"], start, None if self._stays else partial(self._give_back, id))
 
 
 def _safe(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name)
-
-
-def _start(name: str, node: Mapping[str, Any], request: NodesRequest) -> NodeStart:
-    from ecoshare.cluster.ray_link import ray_agent
-
-    gpus = _gpus(node, request)
-    options = [*request.agent_options(gpus if gpus and request.device is None else None), "--shares-processors"]
-    start = partial(ray_agent, name, node["NodeID"], gpus, options, os.environ, request.ship is not None)
-    return NodeStart(name, node["NodeManagerAddress"], start)
 
 
 def _gpus(node: Mapping[str, Any], request: NodesRequest) -> int:

@@ -39,6 +39,7 @@ from ecoshare.cluster.agent_messages import (
     ServiceRequests,
 )
 from ecoshare.cluster.node_files import NodeFiles
+from ecoshare.cluster.node_link import NodeStart
 from ecoshare.cluster.remote_gang import RemoteGang
 from ecoshare.core.commands import Command, MeasureSetting, ProfileJob, StartJob
 from ecoshare.core.events import DeviceFailed, Event, JobExited, Profiled, Refused
@@ -82,7 +83,7 @@ class NodeSetup:
 
     Attributes:
         line: The way to its agent.
-        address: Address of the node for the other ones.
+        start: The machine.
         devices: Names of its devices in the run.
         job: Returns a job that a command starts, by its name.
         context_bytes: Returns the memory (bytes) outside the allocator of a process of a job class.
@@ -98,7 +99,7 @@ class NodeSetup:
     """
 
     line: AgentLine
-    address: str
+    start: NodeStart
     devices: Sequence[str]
     job: Callable[[str], NodeJob]
     context_bytes: Callable[[str], int]
@@ -223,9 +224,19 @@ class RemoteNode:
         return self._setup.line.name
 
     @property
+    def devices(self) -> Sequence[str]:
+        """Names of its devices."""
+        return self._setup.devices
+
+    @property
+    def give_back(self) -> Callable[[], None] | None:
+        """See `NodeStart`."""
+        return self._setup.start.give_back
+
+    @property
     def address(self) -> str:
         """Address of the node for the other ones."""
-        return self._setup.address
+        return self._setup.start.address
 
     def ask_port(self, command: int, gang: RemoteGang) -> None:
         """See `GangNode`."""

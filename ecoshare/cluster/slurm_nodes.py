@@ -16,6 +16,7 @@ import os
 from collections.abc import Iterator, Mapping
 from functools import partial
 
+from ecoshare.chains.own_jobs import fields
 from ecoshare.cluster.node_cluster import NodeCluster, held
 from ecoshare.cluster.node_link import NodeStart
 from ecoshare.cluster.nodes_request import NodesRequest
@@ -44,11 +45,29 @@ def on_slurm(request: NodesRequest) -> Iterator[NodeCluster]:
         raise UnfitEnvironment(f"--nodes {request.nodes}: the allocation has {counted(len(names), 'node')}")
     options = request.agent_options(request.gpus_per_node)
     starts = [
-        NodeStart(name, name, partial(ProcessLink, [*step(job, name), *agent_command(name, options)]))
+        NodeStart(
+            name,
+            name,
+            partial(ProcessLink, [*step(job, name), *agent_command(name, options)]),
+            partial(_give_back, job, name) if name != os.environ.get("SLURMD_NODENAME") else None,
+        )
         for name in names[: request.nodes]
     ]
-    with held(starts, request.timeout_s) as cluster:
+    with held(starts, request.timeout_s, idle_s=request.idle_s) as cluster:
         yield cluster
+
+
+def _give_back(job: str, node: str) -> None:
+    """Take a node out of an allocation. The node that this process runs on cannot be.
+
+    Raises:
+        UnfitEnvironment: Slurm does not let it go.
+    """
+    held_now = fields(asked(["scontrol", "--oneliner", "show", "job", job])).get("NodeList", "")
+    left = [name for name in asked(["scontrol", "show", "hostnames", held_now]).split() if name != node]
+    # Without the job's variables scontrol writes no script that would change them in a shell.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_JOB")}
+    asked(["scontrol", "update", f"JobId={job}", f"NodeList={','.join(left)}"], environment=environment)
 
 
 def step(job: str, node: str) -> list[str]:

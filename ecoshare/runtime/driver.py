@@ -52,7 +52,7 @@ from ecoshare.record.run_view import RunView
 from ecoshare.runtime.class_knowledge import energy_rates
 from ecoshare.runtime.device_views import DeviceViews
 from ecoshare.runtime.job_arrivals import Arrivals
-from ecoshare.runtime.joining_devices import JoiningDevices
+from ecoshare.runtime.joining_devices import JoiningDevices, LeavingDevices
 from ecoshare.runtime.live_questions import LiveQuestions
 from ecoshare.runtime.live_sweeps import LISTEN_S, Sweeping
 from ecoshare.runtime.log_turnover import LogTurnover
@@ -110,6 +110,8 @@ class Driver:
                 hear_requests=self._services.hear,
                 attempt_over=partial(self.sweeping.listen, over=True),
                 join=self._join,
+                leave=self._leave,
+                waiting_jobs=lambda: sum(job.state is JobState.QUEUED for job in self.core.jobs.values()),
             ),
         )
         self._drive = CoreDriver(self.core, self.node, self, self._noted)
@@ -224,6 +226,11 @@ class Driver:
         self._parts.know(coming.environment)
         self._turnover.join(coming)
         self._tell(lambda at_s: None)  # this one may be calm
+
+    def _leave(self, leaving: LeavingDevices) -> None:
+        """Do without the devices of a machine, if that can be now."""
+        self._turnover.leave(leaving)
+        self._tell(lambda at_s: None)
 
     def _begin_segment(self) -> None:
         """Begin a segment of the log, if there is a reason for it and nothing is on its way."""

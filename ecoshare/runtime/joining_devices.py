@@ -1,4 +1,4 @@
-"""Devices of a machine that comes while a run goes on."""
+"""Devices of a machine that comes or goes while a run goes on."""
 
 from __future__ import annotations
 
@@ -22,3 +22,16 @@ class JoiningDevices:
     devices: tuple[DeviceInfo, ...]
     environment: Mapping[str, Any]
     began: Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class LeavingDevices:
+    """Devices that the run does without from now on, if this moment is calm, no job uses them, and none waits.
+
+    Attributes:
+        names: Names of the devices.
+        left: Called when the run does without them.
+    """
+
+    names: frozenset[str]
+    left: Callable[[], None]

@@ -3,10 +3,10 @@
 ::
 
     log is long, nothing is on its way ──► RunOpened(segment) ──► core begins anew, log goes on in a new file
-    or devices have come                                     ──► each part keeps what it has of jobs that go on
+    or devices come or go                                    ──► each part keeps what it has of jobs that go on
     jobs that ended ──► their iterations are learned from the old file, beside the run
 
-A run of a job file begins a segment for devices that have come only, and forgets no job. Jobs, their processes and the
+A run of a job file begins a segment for devices that come or go only, and forgets no job. Jobs, their processes and the
 tables of their lanes do not notice. See `values/segment.py`.
 """
 
@@ -28,12 +28,13 @@ from ecoshare.record.run_history import RunHistory
 from ecoshare.runtime.class_knowledge import demand, solo
 from ecoshare.runtime.iteration_learning import teach
 from ecoshare.runtime.job_arrivals import Arrivals
-from ecoshare.runtime.joining_devices import JoiningDevices
+from ecoshare.runtime.joining_devices import JoiningDevices, LeavingDevices
 from ecoshare.runtime.plan import Plan
 from ecoshare.runtime.planned_job import PlannedJob
 from ecoshare.runtime.profiler import Profiler
 from ecoshare.values.device import DeviceInfo
 from ecoshare.values.job_spec import JobSpec
+from ecoshare.values.segment import Segment
 
 DAY_S = 86_400.0
 """Age (s) of a segment from which the next calm moment begins another one, if a job has ended in it."""
@@ -73,7 +74,8 @@ class LogTurnover:
 
         Args:
             plan: Plan of the run.
-            devices: Devices of the run. Those that have come are added when the run begins to use them.
+            devices: Devices of the run. Those that have come are added when the run begins to use them, and those that
+                leave are taken out.
             stays_open: Whether the run has a source of more jobs, and so forgets those that have ended.
             log: Event log of the run.
             core: Scheduler of the run.
@@ -83,7 +85,8 @@ class LogTurnover:
             keepers: Parts that forget jobs that have ended, as far as the run has them.
         """
         self.count, self._began_s = 0, 0.0
-        self._devices, self._coming, self._stays_open = devices, list[JoiningDevices](), stays_open
+        self._devices, self._stays_open = devices, stays_open
+        self._coming, self._leaving = list[JoiningDevices](), list[LeavingDevices]()
         self._plan, self._log, self._core, self._jobs = plan, log, core, jobs
         self._arrivals, self._profiler = arrivals, profiler
         self._keepers = [each for each in keepers if each is not None]
@@ -91,6 +94,10 @@ class LogTurnover:
     def join(self, coming: JoiningDevices) -> None:
         """Use devices from the next calm moment on."""
         self._coming.append(coming)
+
+    def leave(self, leaving: LeavingDevices) -> None:
+        """Do without devices, if the next look finds that this can be."""
+        self._leaving.append(leaving)
 
     def never_joins(self, device: str) -> bool:
         """Whether a device that has failed was still to be used. None of its machine is used then."""
@@ -105,9 +112,12 @@ class LogTurnover:
 
     def opening(self, at_s: float) -> RunOpened | None:
         """Event that begins a segment now; None if there is no reason for one, or if the moment is not calm."""
-        is_due = self._coming or (self._stays_open and self._is_long(at_s))
-        if not is_due or (segment := self._core.segment) is None:
+        is_due = bool(self._coming) or (self._stays_open and self._is_long(at_s))
+        segment = self._core.segment if is_due or self._leaving else None
+        self._leaving = self._may_leave(segment) if segment is not None else []
+        if segment is None or not (is_due or self._leaving):
             return None
+        segment = segment.without(frozenset().union(*(each.names for each in self._leaving)))
         self._began_s = at_s
         coming = self._arrivals.names_to_come
         for name in self._jobs.keys() & coming:
@@ -123,14 +133,22 @@ class LogTurnover:
         self.count += 1  # now: commands that follow from the event are of the new segment
         return RunOpened(at_s=at_s, **opening, segment=replace(segment, jobs=carried))
 
+    def _may_leave(self, segment: Segment) -> list[LeavingDevices]:
+        """Devices that the jobs can do without. A job that is still to come might use any."""
+        gone, found = frozenset[str](), list[LeavingDevices]()
+        for each in self._leaving:
+            if not self._arrivals.names_to_come and segment.spares(gone | each.names):
+                gone |= each.names
+                found.append(each)
+        return found
+
     def _measured(self, spec: JobSpec) -> JobSpec:
         """Description of a job, with what this run has measured of its class."""
         made = self._profiler.made.get(spec.job_class)
         if made is None or spec.profiled:
             return spec
         sizes = spec.service.batch_sizes if spec.service is not None else ()
-        device = next(each for each in self._devices if each.name == made.machine.device)
-        speed = dict(self._plan.speeds.get(device.name, ())).get(spec.job_class, 1.0)
+        speed = dict(self._plan.speeds.get(made.machine.device, ())).get(spec.job_class, 1.0)
         alone = solo(made, sizes).on_typical_device(speed)
         return replace(spec, memory=demand(made), solo=alone, profiled=made.is_whole)
 
@@ -140,6 +158,10 @@ class LogTurnover:
             self._devices += coming.devices
             coming.began()
         self._coming.clear()
+        for leaving in self._leaving:
+            self._devices[:] = [each for each in self._devices if each.name not in leaving.names]
+            leaving.left()
+        self._leaving.clear()
         if not self._stays_open:
             return []
         left = {*self._core.jobs, *self._arrivals.names_to_come}

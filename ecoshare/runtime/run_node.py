@@ -10,13 +10,13 @@ from ecoshare.core.driving import NodeCommands
 from ecoshare.core.events import Event
 from ecoshare.lane.messages import Ready
 from ecoshare.record.samples import Line
-from ecoshare.runtime.joining_devices import JoiningDevices
+from ecoshare.runtime.joining_devices import JoiningDevices, LeavingDevices
 from ecoshare.runtime.node_readings import NodeReadings
 from ecoshare.serving.request_intervals import RequestInterval
 
 
-def _never(_devices: JoiningDevices) -> None:
-    raise AssertionError("no machine joins this run")
+def _never(_devices: JoiningDevices | LeavingDevices) -> None:
+    raise AssertionError("no machine joins or leaves this run")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,8 @@ class NodeRun:
         hear_requests: Gets the intervals that a service has recorded, with its name and the number of its attempt.
         attempt_over: Called with the name and the attempt of a job that has ended, before the core is told.
         join: Adds devices of a machine that has come.
+        leave: Does without the devices of a machine, if that can be now. It may be called again.
+        waiting_jobs: Returns the number of jobs that wait for a place.
     """
 
     now_s: Callable[[], float]
@@ -44,6 +46,8 @@ class NodeRun:
     hear_requests: Callable[[str, int, Sequence[RequestInterval]], None]
     attempt_over: Callable[[str, int], None]
     join: Callable[[JoiningDevices], None] = _never
+    leave: Callable[[LeavingDevices], None] = _never
+    waiting_jobs: Callable[[], int] = lambda: 0
 
 
 class RunNode(NodeCommands, NodeReadings, Protocol):

@@ -127,6 +127,7 @@ class VirtualDriver:
         requests: Time (s) of each request of the user, with the function that makes its event.
         segments_s: Times (s) from which a new segment of the log begins at the first calm moment.
         joins: Time (s) from which each other device joins the run, at the first calm moment.
+        spares: Whether a segment that begins when all jobs have arrived does without devices that they do not use.
         failures: Time (s) and name of each device that fails.
         silent: Whether a failed device answers no command any more, as that of a lost machine.
         misses: Times (s) at which services have missed their targets for a minute, with their names.
@@ -152,6 +153,7 @@ class VirtualDriver:
     requests: tuple[tuple[float, Callable[..., Event]], ...] = ()
     segments_s: tuple[float, ...] = ()
     joins: tuple[tuple[float, Device], ...] = ()
+    spares: bool = False
     known_settings: tuple[KnownSetting, ...] = ()
     known_responses: tuple[KnownResponse, ...] = ()
     advises: Callable[[AskSetting], tuple[Setting, bool]] | None = None
@@ -223,8 +225,13 @@ class VirtualDriver:
         return self
 
     def _segment(self, opened: Callable[..., RunOpened], segment: Segment) -> RunOpened:
-        """Opening of a segment: failed devices are gone, and others join."""
+        """Opening of a segment: failed devices and spare ones are gone, and others join."""
         self.segments += 1
+        if self.spares and len(self._arrived) == len(self.jobs):
+            spare = frozenset[str]()
+            for _, name in segment.lanes:
+                spare |= {name} if segment.spares(spare | {name}) else frozenset()
+            segment = segment.without(spare)
         before = {name for _, name in segment.lanes}
         kept = [each for each in self._known if each.name in before]
         joined = [each for at_s, each in self.joins if at_s <= self.now_s and each not in self._known]

@@ -11,7 +11,8 @@ moment. It knows what a `Segment` says, and nothing of the jobs that have ended.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
 
 from ecoshare.values.attempt import Usage
 from ecoshare.values.class_profile import MemoryDemand
@@ -82,3 +83,20 @@ class Segment:
     lanes_made: int = 0
     dropped: tuple[int, ...] = ()
     had_work: bool = False
+
+    def spares(self, devices: Collection[str]) -> bool:
+        """Whether the jobs can do without these devices: none runs there, none waits, and enough are left for each."""
+        used = {lane for job in self.jobs for lane in job.lanes}
+        left = {device for _, device in self.lanes if device not in devices}
+        needed = max((job.spec.gpus for job in self.jobs), default=1)
+        waits = any(not (job.lanes or job.held) for job in self.jobs)
+        return not waits and len(left) >= needed and all(device in left for lane, device in self.lanes if lane in used)
+
+    def without(self, devices: Collection[str]) -> Segment:
+        """The segment without devices that no job runs on."""
+        return replace(
+            self,
+            lanes=tuple(each for each in self.lanes if each[1] not in devices),
+            settings=tuple(each for each in self.settings if each[0] not in devices),
+            emptied=tuple(name for name in self.emptied if name not in devices),
+        )

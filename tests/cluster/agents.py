@@ -7,6 +7,7 @@ import shutil
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -55,6 +56,21 @@ def agent(
     return started[name]
 
 
+@dataclass(frozen=True)
+class Looks:
+    """Nodes that come; see `LookForNodes`."""
+
+    names: Callable[[], Sequence[str]]
+    start: Callable[[str], NodeStart]
+    asked: Callable[[int], None]
+
+    def present(self) -> list[NodeStart]:
+        return [self.start(name) for name in self.names()]
+
+    def ask(self, nodes: int) -> None:
+        self.asked(nodes)
+
+
 def run_on(
     folder: Path,
     jobs: Sequence[dict[str, Any]],
@@ -66,6 +82,9 @@ def run_on(
     budget_w: float = 0.0,
     coming: Callable[[], Sequence[str]] | None = None,
     shipped: Path | None = None,
+    idle_s: float | None = None,
+    given_back: Callable[[str], None] | None = None,
+    asked: Callable[[int], None] = lambda _nodes: None,
     **options: Any,
 ) -> FinishedRun:
     """Run jobs on agents.
@@ -81,6 +100,9 @@ def run_on(
         budget_w: Power budget (W), kept by limits; 0 for none.
         coming: Returns the names of nodes that are there after a while; None if none comes.
         shipped: Folder that is shipped to the nodes, of which each gets a copy; None if they share the file system.
+        idle_s: Time (s) without a job after which a node is given back; None to keep all.
+        given_back: Called with the name of a node that is given back; None if none may be.
+        asked: Called with each number of nodes that the run asks for.
         options: Options of the plan.
     """
     loaded, started = load(job_file(folder, *jobs)), dict[str, ProcessLink]()
@@ -88,14 +110,12 @@ def run_on(
     unpacked = shutil.copytree(shipped, folder / "unpacked") if shipped is not None else None
 
     def start(name: str) -> NodeStart:
-        return NodeStart(name, "127.0.0.1", partial(agent, folder, name, started, device, variables(name), unpacked))
-
-    def present() -> list[NodeStart]:
-        return [start(name) for name in coming()] if coming is not None else []
+        begin = partial(agent, folder, name, started, device, variables(name), unpacked)
+        return NodeStart(name, "127.0.0.1", begin, None if given_back is None else partial(given_back, name))
 
     first = [start(name) for name in names]
-    look = None if coming is None else present
-    with held(first, LEASE_S, LEASE_S, look, ship=shipped) as cluster:
+    look = None if coming is None else Looks(coming, start, asked)
+    with held(first, LEASE_S, LEASE_S, look, ship=shipped, idle_s=idle_s) as cluster:
         budget = planned_budget(budget_w, BY_LIMITS, cluster, may_set=True) if budget_w else NO_BUDGET
         plan = planning.make(loaded, cluster.devices, policy=policy, budget=budget, **options)
         begun(started)

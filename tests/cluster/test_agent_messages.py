@@ -156,5 +156,5 @@ def test_other_lines_are_refused(line: bytes) -> None:
 def test_lines_that_can_wait_are_known_by_their_beginnings(tmp_path: Path) -> None:
     """If it failed, the end of a job would come to the run later, or each report at the cost of a call of its own."""
     patient = {type(each).__name__ for each in messages(tmp_path) if encoded(each).startswith(PATIENT)}
-    assert patient == {"NodeReport", "SampleLines"}
+    assert patient == {"NodeReport", "SampleLines", "FilePart"}
     assert encoded(IterationsDone(1.0, "a", Usage())).startswith(PATIENT)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -157,6 +158,31 @@ def test_a_queue_takes_jobs_for_both_nodes(cluster: RayCluster, tmp_path: Path) 
         assert (down.communicate(), down.returncode)[1] == 0
         _, errors = up.communicate(timeout=60)
         assert up.returncode == 0 and "Traceback" not in errors, errors
+    finally:
+        if up.poll() is None:
+            up.kill()
+            up.communicate()
+
+
+def test_a_queue_gives_a_node_back_and_takes_it_again(cluster: RayCluster, tmp_path: Path) -> None:
+    (tmp_path / "waits.py").write_text("import time\nfrom torch import nn\ntime.sleep(12)\n")
+    job_file(tmp_path, *({"name": f"j{number}", "script": "waits.py"} for number in range(3)))
+    options = ("--device", "cpu", "--policy", "fair", "--no-profiles", "--jobs-per-lane", "1", "--name", "wide")
+    up = ecoshare(tmp_path, "up", *options, "--release-idle", "1s", *on(cluster.address))
+    try:
+        wait_for(lambda: answers(tmp_path) or up.poll() is not None)
+        wait_for(lambda: devices(tmp_path) == [f"{HEAD}/cpu"])
+        ecoshare(tmp_path, "submit", "jobs.yaml", "--queue", "wide").communicate()
+        wait_for(lambda: len(devices(tmp_path)) == 2)
+        kept, again = devices(tmp_path)
+        assert kept == f"{HEAD}/cpu"
+        assert re.fullmatch(rf"{OTHER}-[0-9a-f]{{6}}/cpu", again), "the name of before has left the run"
+        (waited := ecoshare(tmp_path, "wait", "j0", "j1", "j2", "--queue", "wide")).communicate()
+        assert waited.returncode == 0
+        ecoshare(tmp_path, "down", "--queue", "wide").communicate()
+        out, errors = up.communicate(timeout=60)
+        assert up.returncode == 0 and "Traceback" not in errors, errors
+        assert f"the node {OTHER} was given back at" in out + errors and "is not asked" not in out + errors
     finally:
         if up.poll() is None:
             up.kill()

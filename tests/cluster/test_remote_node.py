@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from ecoshare.cluster.agent_line import AgentLine
+from ecoshare.cluster.node_link import NodeStart
 from ecoshare.cluster.process_link import ProcessLink
 from ecoshare.cluster.remote_node import NodeSetup, RemoteClaims, RemoteNode
 from ecoshare.core.commands import StartJob
@@ -49,7 +50,7 @@ async def told_after_a_loss() -> list[Event]:
     line = AgentLine("n0", ProcessLink(_ENDS))
     setup = NodeSetup(
         line=line,
-        address="127.0.0.1",
+        start=NodeStart("n0", "127.0.0.1", lambda: ProcessLink(_ENDS)),
         devices=["n0/cpu"],
         job=no_job,
         context_bytes=lambda _name: 0,

@@ -39,10 +39,16 @@ def ecoshare(folder: Path, environment: dict[str, str], *words: str) -> subproce
     )
 
 
-def submitted(folder: Path, environment: dict[str, str]) -> tuple[int, Path]:
-    """Submit `jobs.yaml` for both nodes; the ID of the Slurm job, and the path of the log that its run will have."""
+def submitted(folder: Path, environment: dict[str, str], *more: str) -> tuple[int, Path]:
+    """Submit `jobs.yaml` for both nodes; the ID of the Slurm job, and the path of the log that its run will have.
+
+    Args:
+        folder: Folder with the file.
+        environment: Environment of the command.
+        more: Further options of the run.
+    """
     # The nodes are one machine here, so each agent has to share the processors.
-    options = ("--", "--policy", "fair", "--no-profiles", "--no-report", "--share-device")
+    options = ("--", "--policy", "fair", "--no-profiles", "--no-report", "--share-device", *more)
     done = ecoshare(folder, environment, "slurm", "submit", "jobs.yaml", "--nodes", "2", "--time", "20:00", *options)
     assert done.returncode == 0, done.stderr
     job = int(done.stdout.split()[2].rstrip(":"))
@@ -89,6 +95,22 @@ def test_a_requeued_job_goes_on_with_its_run(cluster: dict[str, str], tmp_path: 
     assert completed == [("j0", 2), ("j1", 2), ("short", 1)], "what had ended did not run again"
     assert "Traceback" not in output(tmp_path, job) and not members(log.parent)
     assert len(list(log.parent.parent.glob("*/plan.json"))) == 2, "one run, and the link to it"
+
+
+def test_a_node_without_a_job_is_given_back(cluster: dict[str, str], tmp_path: Path) -> None:
+    def held() -> str:
+        words = ("squeue", "--noheader", "--jobs", str(job), "--Format=NodeList")
+        return subprocess.run(words, env=cluster, capture_output=True, text=True).stdout.strip()
+
+    job_file(tmp_path, slow_steps("long", 700, 10), slow_steps("short", 30, 4))
+    job, log = submitted(tmp_path, cluster, "--release-idle", "1s")
+    wait_for(lambda: held() == "n[1-2]")
+    wait_for(lambda: held() == "n1", within_s=120.0)
+    assert [name for name, _, _ in ends(log)] == ["short"]
+    wait_for(lambda: state(job, cluster) in ("COMPLETED", "FAILED"))
+    assert state(job, cluster) == "COMPLETED", output(tmp_path, job)
+    assert "the node n2 was given back at" in output(tmp_path, job) and not members(log.parent)
+    assert not list(tmp_path.glob("slurm_job_*")), "scontrol has left no script"
 
 
 def test_a_cancelled_job_leaves_nothing(cluster: dict[str, str], tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from ecoshare.testing.virtual_driver import WINDOW_S, ScriptedJob, VirtualDriver
 from ecoshare.values.attempt import Outcome
 from ecoshare.values.device import Device
 from ecoshare.values.job_spec import JobSpec
+from ecoshare.values.segment import CarriedJob, Segment
 from tests.core.test_device_failures import ALONE, CONFIGS, advice, can_complete, named_jobs
 from tests.core.test_scheduler import GIB, JOBS, drive, job, starts
 
@@ -60,6 +61,51 @@ def test_a_device_joins_and_a_failed_one_is_gone() -> None:
     begun = [(each.job, each.lanes) for _, commands in driver.log for each in commands if isinstance(each, StartJob)]
     assert begun == [("a", (0,)), ("b", (1,)), ("a", (2,)), ("c", (1,))]
     assert set(driver.states().values()) == {JobState.COMPLETED}
+
+
+def test_a_segment_does_without_devices_that_no_job_uses() -> None:
+    """One is left, and lanes keep their numbers."""
+    devices = tuple(Device(f"d{number}", "here", 8 * GIB) for number in range(3))
+    lasts_s = {"a": 4.0, "b": 30.0, "c": 12.0}
+    driver = drive(
+        "fifo",
+        *(job(name, attempts=((each_s, Outcome.COMPLETED),)) for name, each_s in lasts_s.items()),
+        config={**ALONE, "lanes_per_device": 1},
+        devices=devices,
+        segments_s=(10.0, 25.0),
+        spares=True,
+    )
+    openings = [event for event, _ in driver.log if isinstance(event, RunOpened)]
+    numbered = [{number: device.name for number, device in each.lanes.items()} for each in openings]
+    assert numbered == [{0: "d0", 1: "d1", 2: "d2"}, {1: "d1"}, {1: "d1"}]
+    assert set(driver.states().values()) == {JobState.COMPLETED}
+
+
+@pytest.mark.parametrize(
+    ("jobs", "spare", "spares"),
+    [
+        ([], {"d0"}, True),
+        ([], {"d0", "d1", "d2"}, False),
+        ([("a", 1, (0,), False)], {"d1", "d2"}, True),
+        ([("a", 1, (0,), False)], {"d0"}, False),
+        ([("a", 1, (0,), False), ("b", 1, (), False)], {"d2"}, False),
+        ([("a", 1, (0,), False), ("b", 1, (), True)], {"d1", "d2"}, True),
+        ([("a", 1, (0,), False), ("b", 2, (), True)], {"d1", "d2"}, False),
+        ([("a", 1, (0,), False), ("b", 2, (), True)], {"d2"}, True),
+    ],
+)
+def test_devices_are_spare_if_no_job_runs_there_or_may_need_them(
+    jobs: list[tuple[str, int, tuple[int, ...], bool]], spare: set[str], spares: bool
+) -> None:
+    carried = tuple(
+        CarriedJob(JobSpec(name, job_class=name, gpus=gpus), 0.0, lanes=lanes, held=held)
+        for name, gpus, lanes, held in jobs
+    )
+    lanes = tuple((number, f"d{number}") for number in range(3))
+    segment = Segment(carried, settings=(("d0", ()), ("d2", ())), emptied=("d1",), lanes=lanes)
+    assert segment.spares(spare) is spares
+    left = segment.without({"d1", "d2"})
+    assert (left.lanes, left.settings, left.emptied) == (((0, "d0"),), (("d0", ()),), ())
 
 
 def test_a_machine_that_answers_nothing_any_more_holds_up_no_segment() -> None:
@@ -109,6 +155,7 @@ def test_a_segment_is_read_as_it_was_written() -> None:
     failure_s=st.none() | st.floats(0, 15),
     joins_s=st.none() | st.floats(0, 30),
     silent=st.booleans(),
+    spares=st.booleans(),
 )
 def test_whenever_segments_begin_every_job_ends_as_it_would(
     config: Config,
@@ -118,8 +165,9 @@ def test_whenever_segments_begin_every_job_ends_as_it_would(
     failure_s: float | None,
     joins_s: float | None,
     silent: bool,
+    spares: bool,
 ) -> None:
-    """No job is lost or started twice for one attempt, even if a device fails or joins."""
+    """No job is lost or started twice for one attempt, even if a device fails, joins or leaves."""
     named = named_jobs(jobs, movable, config.profile)
     driver = VirtualDriver(
         config,
@@ -127,6 +175,7 @@ def test_whenever_segments_begin_every_job_ends_as_it_would(
         named,
         failures=() if failure_s is None else ((failure_s, "d0"),),
         silent=silent,
+        spares=spares,
         segments_s=tuple(segments_s),
         joins=() if joins_s is None else ((joins_s, Device("d2", "there", 8 * GIB)),),
         advises=advice,
