@@ -277,7 +277,7 @@ def here_or_elsewhere(request: AnySharing) -> AnySharing:
         f"does not go with --on {request.on}",
     )
     if request.release_idle is not None and request.power_budget is not None:
-        raise UsageError("--release-idle does not go with --power-budget, whose shares are those of all devices")
+        raise UsageError("--release-idle does not go with --power-budget: its shares are those of all devices")
     return request
 
 
