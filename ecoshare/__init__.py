@@ -11,6 +11,8 @@ from collections.abc import Callable
 
 TYPE_CHECKING = False  # type checkers take it as True; `typing` would cost each job's process some milliseconds
 if TYPE_CHECKING:
+    from ecoshare.api.compare_policies import Comparison as Comparison
+    from ecoshare.api.compare_policies import compare as compare
     from ecoshare.api.profile_script import ProfileRequest as ProfileRequest
     from ecoshare.api.profile_script import ProfileResult as ProfileResult
     from ecoshare.api.profile_script import profile as profile
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _API = {
+    "api.compare_policies": ("Comparison", "compare"),
     "api.profile_script": ("ProfileRequest", "ProfileResult", "profile"),
     "api.queue_client": ("Queue",),
     "api.queue_up": ("UpRequest", "up"),

@@ -5,7 +5,7 @@
     RunRequest      ──► run()      ──► RunResult          plan() ──► Plan, resume() goes on with a run
     ProfileRequest  ──► profile()  ──► ProfileResult
     TuneRequest     ──► tune()     ──► TuneResult         replay() searches in a measured table
-    SimulateRequest ──► simulate() ──► SimulateResult
+    SimulateRequest ──► simulate() ──► SimulateResult     compare() ──► Comparison of policies on many traces
 
 A request is a frozen dataclass with defaults. The fields have the names of the command's options. Each function also
 takes the fields as keyword arguments. No function prints: notes and progress go to the objects that the request holds.

@@ -28,7 +28,8 @@ Watch = Callable[[int], None] | None
 """Function that gets the number of ended jobs; None to watch nothing."""
 
 
-def _watch_nothing(_policy: str, _jobs: int) -> AbstractContextManager[Watch]:
+def watch_nothing(_policy: str, _jobs: int) -> AbstractContextManager[Watch]:
+    """Context without a watch."""
     return nullcontext()
 
 
@@ -90,7 +91,7 @@ class SimulateRequest:
     schedules: AnyPath | None = None
     calibration: AnyPath | None = None
     note: Callable[[str], None] = silent
-    progress: Callable[[str, int], AbstractContextManager[Watch]] = _watch_nothing
+    progress: Callable[[str, int], AbstractContextManager[Watch]] = watch_nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,9 +196,30 @@ def convert(trace: AnyPath | SimulateRequest | None, path: AnyPath, /, **fields:
     return found
 
 
+def checked(request: SimulateRequest) -> Scenario:
+    """Parts of a request that could be simulated as it is.
+
+    Raises:
+        UsageError: See `simulate`.
+        InvalidJobFile: See `simulate`.
+    """
+    found = _scenario(_request(request, {}))
+    _simulators(request, found)
+    return found
+
+
 @dataclass(frozen=True, slots=True)
-class _Scenario:
-    """Parts of a request that need no lanes and no costs, read and checked."""
+class Scenario:
+    """Parts of a request that need no lanes and no costs, read and checked.
+
+    Attributes:
+        policies: Names of the policies.
+        options: Options of the policies, as (name, value) pairs.
+        past_gpu_s: GPU-seconds of past jobs.
+        trace: The trace.
+        power: Device that prices the joules.
+        cluster: Nodes and GPUs.
+    """
 
     policies: tuple[str, ...]
     options: tuple[tuple[str, float], ...]
@@ -216,7 +238,7 @@ def _request(trace: AnyPath | SimulateRequest | None, fields: dict[str, Any]) ->
     return request
 
 
-def _scenario(request: SimulateRequest) -> _Scenario:
+def _scenario(request: SimulateRequest) -> Scenario:
     from ecoshare.policy_names import policy_options
     from ecoshare.simulation import cluster as clusters
     from ecoshare.simulation.calibration import read as read_calibration
@@ -249,10 +271,10 @@ def _scenario(request: SimulateRequest) -> _Scenario:
     unused = {each for of in cluster.speeds.values() for each in of if each} - {job.job_class for job in found.all_jobs}
     if unused:
         request.note(f"no job of the trace is of class {', '.join(sorted(unused))}, which --calibration names")
-    return _Scenario(policies, options, past_gpu_s, found, power, cluster)
+    return Scenario(policies, options, past_gpu_s, found, power, cluster)
 
 
-def _simulators(request: SimulateRequest, scenario: _Scenario) -> list[Simulator]:
+def _simulators(request: SimulateRequest, scenario: Scenario) -> list[Simulator]:
     from ecoshare.core.events import Config
     from ecoshare.policy_names import LANES_TO_PACK, packs
     from ecoshare.simulation.pairs import read as read_pairs

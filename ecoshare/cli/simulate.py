@@ -15,6 +15,7 @@ from ecoshare.api import simulate_trace
 from ecoshare.api.simulate_trace import SimulateRequest
 from ecoshare.cli import completion
 from ecoshare.common.plural import counted
+from ecoshare.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -101,6 +102,15 @@ def simulate(
     calibration: Annotated[
         Path | None, typer.Option(help="Speeds of single GPUs by job class (CSV): device,class,speed; 1 is typical.")
     ] = None,
+    compare: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="SEEDS",
+            help="Run all policies on this number of generated traces, on all cores, and compare them. With 1: on the "
+            "one trace.",
+        ),
+    ] = None,
     convert: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the trace in ecoshare's own form (CSV), and stop.")
     ] = None,
@@ -144,6 +154,11 @@ def simulate(
         found = simulate_trace.convert(request, convert)
         _say(f"{counted(len(found.jobs), 'job')} written to {convert}; {found.note}")
         return
+    if compare is not None:
+        if report is not None:
+            raise UsageError("--report draws one trace: it does not go with --compare")
+        _compare(request, compare, as_json)
+        return
     result = simulate_trace.simulate(request)
     if as_json:
         print(json.dumps(result.as_dict(), indent=2))
@@ -157,6 +172,26 @@ def simulate(
         result.write_report(report)
         if not as_json:
             print(f"report: {report}", flush=True)
+
+
+def _compare(request: SimulateRequest, seeds: int, as_json: bool) -> None:
+    from rich.progress import Progress
+
+    from ecoshare.api import compare_policies
+    from ecoshare.reporting.comparison_table import print_comparison
+
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("simulations", total=None)
+
+        def watch(ended: int, of: int) -> None:
+            bar.update(task, completed=ended, total=of)
+
+        found = compare_policies.compare(request, seeds, watch=watch)
+    if as_json:
+        print(json.dumps(found.as_dict(), indent=2))
+    else:
+        print_comparison(found, Console(highlight=False))
 
 
 @contextmanager
