@@ -130,8 +130,8 @@ def _rule(
     if name == chain_rule.BACK_TESTED:
         rule = chain_rule.back_tested(past, total, count, limit_s, Overlap(request.overlap), time.time())
         notes.append(
-            f"of the rules that the log was replayed with, {rule.predictor} was cheapest, with a margin of "
-            f"{rule.margin_s / 3600.0:.3g} h and {counted(rule.ahead, 'successor')} ahead"
+            f"a replay of the log has chosen the predictor {rule.predictor} with a margin of "
+            f"{rule.margin_s / 3600.0:.3g} h, and {counted(rule.ahead, 'successor')} ahead at most"
         )
     else:
         rule = chain_rule.ChainRule(str(name))

@@ -2,8 +2,11 @@
 
 A prediction of the wait is of a submission now. If the queue grows before the next look, the successor is late, however
 right the prediction was. How much earlier to submit depends on the bursts of the cluster and on what an early successor
-costs: little if it takes over at a checkpoint, its whole overlap if it waits idle. So rules with several predictors and
-margins are tried on chains in a replay of the log, and the cheapest one is taken.
+costs: little if it takes over at a checkpoint, its whole overlap if it waits idle.
+
+So rules are tried on chains in a replay of the log, and the boldest one is taken that keeps a budget of overlap.
+Overlap is alike from week to week. Interruption is not: it comes from few bursts, and the rule with the least of it in
+the past is often only the luckiest one.
 """
 
 from __future__ import annotations
@@ -18,18 +21,14 @@ from ecoshare.chains.provisioner import Provisioner
 from ecoshare.chains.queue_replay import QueueReplay
 from ecoshare.chains.simulated_chain import ChainSpec, run_chain
 
-WORTH = 9.0
-"""Seconds of overlap that one second of interruption costs: GPUs that work are worth nine times GPUs that idle. It is a
-choice of the user, and gives a quantile of 0.9 where no burst comes between (`gradient_boosting.QUANTILE`)."""
-
-MOST_OVERLAP = 0.1
+MOST_OVERLAP = 0.05
 """Largest part of the time of all chains in which two allocations may be held, if any rule keeps it."""
 
-MARGINS = (0.0, 0.25, 0.5)
-"""Margins to try, as parts of the limit."""
+BOLDNESS = ((0.0, 1), (0.0, 3), (0.05, 3), (0.1, 3), (0.25, 3), (0.5, 3), (0.7, 3), (0.85, 3), (0.92, 3))
+"""Margin, as part of the limit, and largest number of successors that wait at once: rules to try, the boldest one last.
 
-AHEAD = (1, 3)
-"""Numbers of successors that wait at once, to try."""
+Beyond the last margin a chain hops from job to job in an empty cluster, with an overlap of its own each time.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +37,16 @@ class TriedRule:
 
     Attributes:
         provisioner: The rule.
-        cost_s: Interruption (s), `WORTH` times, and overlap (s) of all chains.
         results: Result of each chain.
     """
 
     provisioner: Provisioner
-    cost_s: float
     results: tuple[ChainResult, ...]
+
+    @property
+    def totals(self) -> ChainTotals:
+        """Sums over the chains."""
+        return ChainTotals.of(self.results)
 
 
 def back_test(
@@ -53,12 +55,8 @@ def back_test(
     chains: Sequence[tuple[float, ChainSpec]],
     rules: Sequence[Provisioner],
     until_s: float,
-    worth: float = WORTH,
-    most_overlap: float = MOST_OVERLAP,
 ) -> list[TriedRule]:
-    """Rules with their costs, those within the most overlap first, and among them the cheapest one first.
-
-    Equally cheap rules keep the order of `rules`.
+    """Rules with what they would have done, in their order.
 
     Args:
         jobs: Jobs of the log, in the order of submission.
@@ -66,8 +64,6 @@ def back_test(
         chains: First submission (s) and form of each chain, in the order of time.
         rules: Rules to try. Their predictors should know nothing after the first chain's submission.
         until_s: End (s) of what is known; later jobs are not replayed.
-        worth: Seconds of overlap that a second of interruption costs.
-        most_overlap: Part of the time that the overlap of all chains may have.
 
     Raises:
         ValueError: There are no chains.
@@ -80,10 +76,20 @@ def back_test(
         replay.advance(at_s)
         for place, rule in enumerate(rules):
             results[place].append(run_chain(replay.copy(), spec, rule))
-    tried = [_tried(rule, found, worth) for rule, found in zip(rules, results, strict=True)]
-    return sorted(tried, key=lambda each: (ChainTotals.of(each.results).overlap_share > most_overlap, each.cost_s))
+    return [TriedRule(rule, tuple(found)) for rule, found in zip(rules, results, strict=True)]
 
 
-def _tried(rule: Provisioner, results: Sequence[ChainResult], worth: float) -> TriedRule:
-    cost_s = sum(worth * each.interruption_s + each.overlap_s for each in results)
-    return TriedRule(rule, cost_s, tuple(results))
+def boldest(reactive: TriedRule, others: Sequence[TriedRule], most_overlap: float = MOST_OVERLAP) -> TriedRule:
+    """The boldest rule that keeps a budget of overlap; without one, that with the least overlap.
+
+    If even a reactive chain had no interruption, nothing is to be gained, and the least bold rule is taken.
+
+    Args:
+        reactive: Rule that submits a successor when its predecessor ends.
+        others: Rules that submit ahead of time, the boldest one last.
+        most_overlap: Part of the time that the overlap of all chains may have.
+    """
+    if reactive.totals.interruption_s == 0.0:
+        return others[0]
+    fitting = [each for each in others if each.totals.overlap_share <= most_overlap]
+    return fitting[-1] if fitting else min(others, key=lambda each: each.totals.overlap_share)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import product
 from math import inf
 
-from ecoshare.chains.back_test import AHEAD, MARGINS, back_test
+from ecoshare.chains.back_test import BOLDNESS, back_test, boldest
 from ecoshare.chains.batch_job import BatchJob
 from ecoshare.chains.gradient_boosting import LEAST_SAMPLES, GradientBoosting
 from ecoshare.chains.provisioner import Provisioner
@@ -28,7 +27,7 @@ NEED_LOG = (BOOSTED, BACK_TESTED)
 _SAMPLES = 3000
 """Number of waits that a model is fitted to, about."""
 
-_CHAINS = 5
+_CHAINS = 8
 """Number of chains that try each rule."""
 
 _LIMITS = 4
@@ -102,9 +101,9 @@ def why_not_tested(past: Sequence[BatchJob], limit_s: float) -> str:
 def back_tested(
     past: Sequence[BatchJob], total: int, count: int, limit_s: float, overlap: Overlap, at_s: float
 ) -> ChainRule:
-    """Rule that would have been the cheapest for chains in the second half of the log.
+    """Boldest rule that would have kept a budget of overlap for chains in the second half of the log; see `boldest`.
 
-    Predictors know the first half alone meanwhile.
+    The predictor knows the first half alone meanwhile.
 
     Args:
         past: Jobs of the log, in the order of submission; `why_not_tested` has nothing against them.
@@ -127,10 +126,10 @@ def back_tested(
         for place in range(_CHAINS)
     ]
     known = [job for job in jobs if job.submit_s < half_s]
-    names = [PLANNED] + [BOOSTED] * (sum(job.wait_s is not None for job in known) >= LEAST_SAMPLES)
-    rules = [ChainRule(name, part * limit_s, ahead) for name, part, ahead in product(names, MARGINS, AHEAD)]
-    fitted = {name: predictor(name, known, total, half_s) for name in names}
+    name = BOOSTED if sum(job.wait_s is not None for job in known) >= LEAST_SAMPLES else PLANNED
+    rules = [ChainRule(name, part * limit_s, ahead) for part, ahead in BOLDNESS]
+    fitted = predictor(name, known, total, half_s)
     least_s = max(_SHORTEST_LOOK_S, limit_s / 50.0)  # each look asks the model, which takes milliseconds
-    tried = [Provisioner(fitted[rule.predictor], rule.margin_s, least_s, ahead=rule.ahead) for rule in rules]
-    best = back_test(jobs, total, chains, tried, inf)[0]
-    return rules[tried.index(best.provisioner)]
+    provisioners = [Provisioner(fitted, rule.margin_s, least_s, ahead=rule.ahead) for rule in rules]
+    reactive, *others = back_test(jobs, total, chains, [Provisioner(Reactive()), *provisioners], inf)
+    return rules[others.index(boldest(reactive, others))]

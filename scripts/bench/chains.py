@@ -10,9 +10,10 @@ Ways to submit a successor:
 * `average`: the mean wait of the last 20 jobs at least as large before that.
 * `plan`: the wait if all jobs last until their limits, which is close to Slurm's own estimate.
 * `boosted`: a quantile of the wait by gradient boosting, fitted to the log of past jobs.
-* `back-tested`: `plan` or `boosted`, a margin, and one or three successors that wait at once: those that were cheapest
-  in a replay of the weeks before the held-back ones, with predictors of before.
+* `back-tested`: `boosted` with a margin, and one or three successors that wait at once: the boldest rule that kept a
+  budget of overlap in a replay of the weeks before the held-back ones, with a predictor of before.
 * `at once`: as soon as its predecessor works.
+* `forest`, `policy gradient`, `deep Q`, with `--learned`: other learned ways (chain_learning.py).
 
 All ways have the same chains in the same queue, and know of it what `squeue` and `sacct` would tell. `back-tested`
 replays the past in a queue that is first come, first served. The judge's queue gives large jobs a bonus. Both have EASY
@@ -33,7 +34,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from random import Random
 
-from ecoshare.chains.back_test import AHEAD, MARGINS, back_test
+from ecoshare.chains.back_test import BOLDNESS, back_test, boldest
+from ecoshare.chains.backfill_queue import BackfillQueue
 from ecoshare.chains.batch_job import BatchJob
 from ecoshare.chains.chain_result import ChainResult, ChainTotals
 from ecoshare.chains.gradient_boosting import QUANTILE, GradientBoosting
@@ -42,7 +44,7 @@ from ecoshare.chains.queue_replay import QueueReplay, replayed
 from ecoshare.chains.queue_sight import QueueSight
 from ecoshare.chains.simulated_chain import ChainSpec, run_chain
 from ecoshare.chains.wait_predictor import AverageWait, PlannedWait, Reactive, WaitPredictor
-from ecoshare.chains.wait_samples import logged_samples
+from ecoshare.chains.wait_samples import WaitSample, logged_samples
 from ecoshare.values.allocation_chain import Overlap
 from scripts.bench.benchmarking import DataOptions, Figure, add_data, run_benchmark, say
 from scripts.bench.chain_world import CLUSTERS, DAY_S, WEEK_S, World, read_clusters, world
@@ -55,7 +57,7 @@ SEED = 1
 
 SIZES, DAYS = (1, 4, 8), (2, 3, 4, 5, 6, 7)
 CHAINS, QUICK_CHAINS = 8, 4
-BACK_WEEKS, BACK_CHAINS = 3, 5
+BACK_WEEKS, BACK_CHAINS = 3, 8
 """Weeks before the held-back ones in which rules are tried, and the number of chains that try them."""
 
 LOGGED = 3000
@@ -63,6 +65,11 @@ LOGGED = 3000
 
 BEST, LEARNED = "back-tested", "boosted"
 WAYS = ("reactive", "average", "plan", LEARNED, BEST, "at once")
+FOREST, GRADIENT, DEEP_Q = "forest", "policy gradient", "deep Q"
+OTHERS = (FOREST, GRADIENT, DEEP_Q)
+"""Ways of `--learned`, with successors that take over. The forest has the margin and successors of `back-tested`."""
+
+TRAINING_CHAINS, TRAINING_ROUNDS = 40, 6
 
 
 class ChainOptions(DataOptions):
@@ -71,21 +78,24 @@ class ChainOptions(DataOptions):
     Attributes:
         workers: Number of processes.
         quantile: Quantile of the wait that a successor is given.
+        learned: Whether other learned ways are trained, too.
     """
 
     workers: int
     quantile: float
+    learned: bool
 
 
 @dataclass(frozen=True)
 class Case:
-    """One world and its number of chains."""
+    """One world, its number of chains, and whether other learned ways are trained."""
 
     cluster: str
     load: float
     limit_h: int
     chains: int
     quantile: float
+    learned: bool = False
 
 
 @dataclass(frozen=True)
@@ -94,7 +104,7 @@ class Judged:
 
     Attributes:
         case: World of the chain.
-        way: One of `WAYS`.
+        way: One of `WAYS`, or of `OTHERS`.
         overlap: Conduct of a successor that comes early.
         result: Result of the chain.
     """
@@ -125,7 +135,7 @@ def measure(options: ChainOptions) -> list[Figure]:
         QUICK_LIMITS_H if quick else LIMITS_H,
     )
     chains = QUICK_CHAINS if quick else CHAINS
-    cases = [Case(cluster, load, limit_h, chains, options.quantile) for cluster, load, limit_h in worlds]
+    cases = [Case(*each, chains, options.quantile, options.learned) for each in worlds]
     os.environ["OMP_NUM_THREADS"] = "1"  # scikit-learn's threads cost more than they bring for one row
     judged: list[Judged] = []
     with ProcessPoolExecutor(options.workers, get_context("spawn")) as pool:
@@ -138,7 +148,7 @@ def measure(options: ChainOptions) -> list[Figure]:
 def line(judged: Sequence[Judged]) -> str:
     """Hours of interruption a chain and overlap of each way, for messages on progress."""
     parts = []
-    for way, overlap in product(WAYS, Overlap):
+    for way, overlap in dict.fromkeys((each.way, each.overlap) for each in judged):
         totals = ChainTotals.of(select(judged, way, overlap))
         hours = totals.interruption_s / totals.chains / HOUR_S
         parts.append(f"{way} {overlap.value} {hours:.1f} h, {100 * totals.overlap_share:.0f} %")
@@ -158,7 +168,8 @@ def figures(judged: Sequence[Judged]) -> list[Figure]:
         groups.setdefault(f", limit {case.limit_h} h", []).extend(each for each in judged if each.case == case)
     return [
         figure
-        for group, overlap, way in product(groups, (Overlap.TAKE_OVER, Overlap.IDLE), WAYS)
+        for group, overlap, way in product(groups, (Overlap.TAKE_OVER, Overlap.IDLE), (*WAYS, *OTHERS))
+        if select(groups[group], way, overlap)
         for figure in figures_of(groups[group], overlap, way, group)
     ]
 
@@ -207,6 +218,7 @@ def judge(data: Path, case: Case, training_only: bool = False) -> list[Judged]:
     replay = QueueReplay(here.queue(), here.jobs)
     log = replayed(here.jobs, here.queue())
     best = best_rules(here, log, held_back, case.quantile)
+    others = other_rules(here, log, held_back, case.quantile, best[Overlap.TAKE_OVER]) if case.learned else {}
     found, fitted = [], dict[int, dict[str, WaitPredictor]]()
     for start_s, chain in draw_chains(here, begin_s, end_s - WEEK_S, case.chains):
         replay.advance(start_s)
@@ -216,11 +228,14 @@ def judge(data: Path, case: Case, training_only: bool = False) -> list[Judged]:
         for overlap, way in product(Overlap, WAYS):
             known = fitted[week]
             if way == BEST:
-                chosen, part, ahead = best[overlap]
-                rule = Provisioner(known[chosen], part * here.limit_s, ahead=ahead)
+                part, ahead = best[overlap]
+                rule = Provisioner(known[LEARNED], part * here.limit_s, ahead=ahead)
             else:
                 rule = Provisioner(known[way])
             found.append(Judged(case, way, overlap, run_chain(replay.copy(), replace(chain, overlap=overlap), rule)))
+        for way, rule in others.items():
+            now = rule if way == FOREST else replace(rule, predictor=fitted[week][LEARNED])
+            found.append(Judged(case, way, Overlap.TAKE_OVER, run_chain(replay.copy(), chain, now)))
     return found
 
 
@@ -234,42 +249,66 @@ def draw_chains(here: World, begin_s: float, end_s: float, count: int) -> list[t
     ]
 
 
-def best_rules(
-    here: World, log: Sequence[BatchJob], week: int, quantile: float
-) -> dict[Overlap, tuple[str, float, int]]:
-    """Way, margin (part of the limit) and successors ahead that were cheapest before `week`, for each overlap."""
+def best_rules(here: World, log: Sequence[BatchJob], week: int, quantile: float) -> dict[Overlap, tuple[float, int]]:
+    """Margin (part of the limit) and successors ahead that a back test chooses before `week`, for each overlap."""
     first, until_s = week - BACK_WEEKS, here.weeks_s[week]
     known = predictors(here, log, first, quantile)
-    settings = list(product(("plan", LEARNED), MARGINS, AHEAD))
-    rules = [Provisioner(known[way], part * here.limit_s, ahead=ahead) for way, part, ahead in settings]
+    rules = [Provisioner(known[LEARNED], part * here.limit_s, ahead=ahead) for part, ahead in BOLDNESS]
     chains = draw_chains(here, here.weeks_s[first], until_s - WEEK_S, BACK_CHAINS)
     best = {}
     for overlap in Overlap:
         these = [(at_s, replace(chain, overlap=overlap)) for at_s, chain in chains]
-        tried = back_test(here.jobs, here.gpus, these, rules, until_s)
-        best[overlap] = way, part, ahead = settings[rules.index(tried[0].provisioner)]
-        say(f"{here.name}, {overlap.value}: {way}, margin of {part:g} of the limit, {ahead} ahead")
+        reactive, *others = back_test(here.jobs, here.gpus, these, [Provisioner(known["reactive"]), *rules], until_s)
+        best[overlap] = part, ahead = BOLDNESS[others.index(boldest(reactive, others))]
+        say(f"{here.name}, {overlap.value}: margin of {part:g} of the limit, {ahead} ahead")
     return best
+
+
+def other_rules(
+    here: World, log: Sequence[BatchJob], week: int, quantile: float, best: tuple[float, int]
+) -> dict[str, Provisioner]:
+    """Rules of the other learned ways, with what was known before `week`."""
+    from scripts.bench import chain_learning
+
+    first, until_s = week - BACK_WEEKS, here.weeks_s[week]
+    boosted = predictors(here, log, first, quantile)[LEARNED]
+    assert isinstance(boosted, GradientBoosting)
+    known = QueueReplay(BackfillQueue(here.gpus), [job for job in here.jobs if job.submit_s < until_s])
+    drawn = draw_chains(here, here.weeks_s[first], until_s - WEEK_S, TRAINING_CHAINS)
+    chains = chain_learning.training_chains(known, drawn, TRAINING_ROUNDS)
+    usual = Provisioner(boosted, chain_learning.MARGIN * here.limit_s, ahead=chain_learning.AHEAD)
+    forest = chain_learning.RandomForest(samples(here, log, week), quantile)
+    part, ahead = best
+    return {
+        FOREST: Provisioner(forest, part * here.limit_s, ahead=ahead),
+        GRADIENT: chain_learning.policy_gradient(boosted, chains, usual),
+        DEEP_Q: chain_learning.deep_q(boosted, chains),
+    }
 
 
 def predictors(here: World, log: Sequence[BatchJob], week: int, quantile: float) -> dict[str, WaitPredictor]:
     """Predictor of each way, with what was known at the begin of a week."""
-    until_s = here.weeks_s[week]
-    past = [job for job in log if job.submit_s < until_s]
-    logged = logged_samples(past, here.gpus, until_s, max(1, len(past) // LOGGED))
     return {
         "reactive": Reactive(),
         "average": AverageWait(),
         "plan": PlannedWait(),
-        LEARNED: GradientBoosting(logged, quantile),
+        LEARNED: GradientBoosting(samples(here, log, week), quantile),
         "at once": AtOnce(),
     }
+
+
+def samples(here: World, log: Sequence[BatchJob], week: int) -> list[WaitSample]:
+    """Waits that were known at the begin of a week."""
+    until_s = here.weeks_s[week]
+    past = [job for job in log if job.submit_s < until_s]
+    return logged_samples(past, here.gpus, until_s, max(1, len(past) // LOGGED))
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of this benchmark."""
     add_data(parser)
     parser.add_argument("--workers", type=int, default=2, metavar="N", help="processes (default 2)")
+    parser.add_argument("--learned", action="store_true", help="train other learned ways, too: minutes for each world")
     parser.add_argument("--quantile", type=float, default=QUANTILE, metavar="Q", help="quantile of the wait")
 
 

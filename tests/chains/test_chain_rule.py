@@ -54,6 +54,6 @@ def test_the_back_test_submits_ahead_of_time_where_jobs_wait() -> None:
     assert (chosen.margin_s, chosen.ahead) == (rule.margin_s, rule.ahead)
 
 
-def test_where_rules_cost_alike_the_plan_is_taken() -> None:
+def test_where_nothing_waits_the_least_bold_rule_is_taken() -> None:
     quiet = log(60, step_s=6 * HOUR_S)
     assert back_tested(quiet, 8, 2, 18 * HOUR_S, Overlap.IDLE, 1e9) == ChainRule(PLANNED)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ecoshare.chains.back_test import back_test
+from ecoshare.chains.back_test import back_test, boldest
 from ecoshare.chains.backfill_queue import BackfillQueue
 from ecoshare.chains.batch_job import BatchJob
 from ecoshare.chains.chain_result import ChainResult, ChainTotals, HandOver
@@ -150,17 +150,26 @@ def test_totals_are_those_of_the_chains() -> None:
     assert ChainTotals.of(results) == ChainTotals(2, 2, 2.0, 6.0 / 200.0, 300.0, 0.5)
 
 
-def test_the_rule_that_was_cheapest_comes_first_and_one_beyond_the_budget_last() -> None:
+def test_the_boldest_rule_within_the_budget_is_taken() -> None:
+    """A successor that waits idle holds 2 GPUs from its start to the limit of its predecessor."""
     jobs = [job("other", 10.0, 2, 30.0), job("later", 120.0, 2, 30.0)]
     chains = [(0.0, ChainSpec(2, 100.0, 250.0, Overlap.IDLE))]
-    reactive, early = Provisioner(Reactive(), least_s=1.0), Provisioner(Fixed(100.0), least_s=1.0)
-    tried = back_test(jobs, 2, chains, [reactive, early], 200.0)
-    assert [each.provisioner for each in tried] == [early, reactive]
-    assert tried[0].cost_s < tried[1].cost_s
-    roomy = back_test(jobs, 4, chains, [early, reactive], 200.0)
-    assert [each.provisioner for each in roomy] == [reactive, early]
+    rules = [
+        Provisioner(Reactive(), least_s=1.0),
+        *(Provisioner(Fixed(wait_s), least_s=1.0) for wait_s in (5.0, 20.0, 60.0)),
+    ]
+    reactive, *others = back_test(jobs, 4, chains, rules, 200.0)
+    assert [each.provisioner for each in (reactive, *others)] == rules
+    assert reactive.totals.interruption_s == 0.0 and boldest(reactive, others) is others[0], "nothing is to be gained"
+    shares = [each.totals.overlap_share for each in others]
+    assert shares == sorted(shares) and shares[0] < shares[-1]
+    busy, *_ = back_test(jobs, 2, chains, rules, 200.0)
+    assert busy.totals.interruption_s > 0.0
+    assert boldest(busy, others, shares[1]) is others[1]
+    assert boldest(busy, others, 1.0) is others[2]
+    assert boldest(busy, others, shares[0] / 2.0) is others[0], "none keeps the budget"
     with pytest.raises(ValueError, match="no chains"):
-        back_test(jobs, 2, [], [reactive], 200.0)
+        back_test(jobs, 2, [], rules, 200.0)
 
 
 def test_a_back_test_knows_nothing_after_its_end() -> None:
