@@ -11,7 +11,6 @@ from collections.abc import Callable
 
 TYPE_CHECKING = False  # type checkers take it as True; `typing` would cost each job's process some milliseconds
 if TYPE_CHECKING:
-    from ecoshare.api.compare_policies import Comparison as Comparison
     from ecoshare.api.compare_policies import compare as compare
     from ecoshare.api.profile_script import ProfileRequest as ProfileRequest
     from ecoshare.api.profile_script import ProfileResult as ProfileResult
@@ -37,12 +36,13 @@ if TYPE_CHECKING:
     from ecoshare.serving.batch_server import Server as Server
     from ecoshare.serving.batch_server import serve as serve
     from ecoshare.serving.request_queue import QueueFull as QueueFull
+    from ecoshare.simulation.comparison import Comparison as Comparison
     from ecoshare.values.service import Answering, AnswerMeasurement, ServiceSpec, ServiceThread
 
 __version__ = "0.1.0"
 
 _API = {
-    "api.compare_policies": ("Comparison", "compare"),
+    "api.compare_policies": ("compare",),
     "api.profile_script": ("ProfileRequest", "ProfileResult", "profile"),
     "api.queue_client": ("Queue",),
     "api.queue_up": ("UpRequest", "up"),
@@ -50,6 +50,7 @@ _API = {
     "api.run_jobs": ("ResumeRequest", "RunRequest", "plan", "resume", "run"),
     "api.run_result": ("RunResult",),
     "api.simulate_trace": ("SimulateRequest", "SimulateResult", "simulate"),
+    "simulation.comparison": ("Comparison",),
     "api.tune_packing": ("TuneRequest", "TuneResult", "tune"),
     "serving.batch_server": ("Server", "serve"),
     "serving.request_queue": ("QueueFull",),

@@ -79,7 +79,7 @@ Choose = Callable[[Tensor], bool]
 
 @dataclass(frozen=True, slots=True)
 class LearnedRule(Provisioner):
-    """Rule whose decisions a network makes.
+    """Rule with decisions of a network.
 
     Attributes:
         choose: Decides.

@@ -9,10 +9,10 @@ import pytest
 from rich.console import Console
 
 import ecoshare
-from ecoshare.api.compare_policies import ComparedRun, Comparison
 from ecoshare.api.simulate_trace import SimulateRequest
 from ecoshare.errors import UsageError
 from ecoshare.reporting.comparison_table import print_comparison
+from ecoshare.simulation.comparison import ComparedRun, Comparison
 from tests.warm import Started
 
 REQUEST = SimulateRequest(generate="philly", jobs=20, gpus=4, seed=5, policies=["fifo", "srtf"])
