@@ -79,11 +79,13 @@ class ChainOptions(DataOptions):
         workers: Number of processes.
         quantile: Quantile of the wait that a successor is given.
         learned: Whether other learned ways are trained, too.
+        clusters: Clusters of the trace.
     """
 
     workers: int
     quantile: float
     learned: bool
+    clusters: list[str]
 
 
 @dataclass(frozen=True)
@@ -130,7 +132,7 @@ def measure(options: ChainOptions) -> list[Figure]:
         return [Figure("chains", None, "", note="give the folder of the traces with --data")]
     quick = options.quick
     worlds = product(
-        QUICK_CLUSTERS if quick else CLUSTERS,
+        QUICK_CLUSTERS if quick else options.clusters,
         QUICK_LOADS if quick else LOADS,
         QUICK_LIMITS_H if quick else LIMITS_H,
     )
@@ -308,6 +310,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of this benchmark."""
     add_data(parser)
     parser.add_argument("--workers", type=int, default=2, metavar="N", help="processes (default 2)")
+    parser.add_argument("--clusters", nargs="+", default=CLUSTERS, choices=CLUSTERS, help="clusters of the trace")
     parser.add_argument("--learned", action="store_true", help="train other learned ways, too: minutes for each world")
     parser.add_argument("--quantile", type=float, default=QUANTILE, metavar="Q", help="quantile of the wait")
 
