@@ -58,8 +58,16 @@ def check_shipped_again(jobs: Iterable[PlannedJob], folder: Path) -> None:
 def _outside(job: PlannedJob, folder: Path) -> tuple[str, str] | None:
     """Key of a path of the job that is not in the shipped folder, and words for the user; None if all are."""
     for key, path in (("script", job.source.script), ("cwd", job.source.cwd)):
-        if path is not None and not Path(os.path.realpath(path)).is_relative_to(folder):
+        if path is not None and _inside(path, folder) is None:
             return key, f"{path} is not in the folder of --ship, {folder}"
+    return None
+
+
+def _inside(path: Path, folder: Path) -> Path | None:
+    """The path from the shipped folder on, whether its links are followed or not; None if it leads elsewhere."""
+    for each in (Path(os.path.normpath(path)), Path(os.path.realpath(path))):
+        if each.is_relative_to(folder):
+            return each.relative_to(folder)
     return None
 
 
@@ -76,12 +84,8 @@ def placed(job: NodeJob, folder: Path, copy: str) -> NodeJob:
     """
 
     def there(text: str) -> str:
-        if not Path(text).is_absolute():
-            return text
-        for path in (Path(os.path.normpath(text)), Path(os.path.realpath(text))):
-            if path.is_relative_to(folder):
-                return str(Path(copy) / path.relative_to(folder))
-        return text
+        inside = _inside(Path(text), folder) if Path(text).is_absolute() else None
+        return text if inside is None else str(Path(copy) / inside)
 
     def argument(text: str) -> str:
         name, equals, value = text.partition("=")

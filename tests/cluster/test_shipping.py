@@ -182,6 +182,9 @@ def test_scripts_and_working_folders_must_be_shipped(tmp_path: Path) -> None:
         plan = planning.make(loaded, CPU)
         with pytest.raises(InvalidJobFile, match=rf"jobs.yaml:\d+:\d+: .*{place}: .*is not in the folder of --ship"):
             check_shipped(plan.everything, loaded, shipped)
+    (shipped / "linked.py").symlink_to(tmp_path / "outside.py")
+    loaded = load(job_file(tmp_path, job(shipped, "a", "linked.py")))
+    check_shipped(planning.make(loaded, CPU).everything, loaded, shipped)
     with pytest.raises(UsageError, match=r"--ship .*none: no such folder"):
         shipped_folder(tmp_path / "none")
 
