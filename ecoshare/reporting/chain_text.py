@@ -72,7 +72,7 @@ def account_lines(chain: AllocationChain, account: ChainAccount) -> list[str]:
     count = len(account.passages)
     first = f"{counted(count, 'passage')}: {format_duration(account.interruption_s)} without an allocation, "
     first += f"{format_duration(account.between_s)} between the runs, {format_duration(account.overlap_s)} of overlap"
-    joules = UNKNOWN if account.overlap_j is None else format_energy(account.overlap_j)
+    joules = "not known" if account.overlap_j is None else format_energy(account.overlap_j)
     lines = [f"{first}."]
     if account.overlap_s > 0.0:
         lines.append(

@@ -247,7 +247,7 @@ class ChainAccount:
         overlap_s: Time (s) with two allocations.
         between_s: Time (s) from the end of each run to its next start.
         overlap_j: Joules of idle successors; None if those of one are unknown.
-        overlap_source: `measured`, `modelled` or `partly measured`; empty without an overlap.
+        overlap_source: `measured`, `modelled` or `partly measured`; empty without an overlap or without its joules.
         span_s: Time (s) from the first start to the last end.
     """
 
@@ -287,13 +287,15 @@ class ChainAccount:
                 sources.add(own.idle_source)
         joules = [each.overlap_j for each in passages]
         known = [each for each in joules if each is not None]
+        is_known = len(known) == len(joules)
+        source = sources.pop() if len(sources) == 1 else "partly measured" if sources else ""
         moments_s = [moment for _, each in started for moment in (each.started_s, each.ended_s) if moment is not None]
         return cls(
             tuple(passages),
             fsum(each.interruption_s for each in passages),
             fsum(each.overlap_s for each in passages),
             fsum(each.between_s or 0.0 for each in passages),
-            fsum(known) if len(known) == len(joules) else None,
-            "" if not sources else sources.pop() if len(sources) == 1 else "partly measured",
+            fsum(known) if is_known else None,
+            source if is_known else "",
             max(moments_s) - min(moments_s) if moments_s else 0.0,
         )

@@ -219,3 +219,9 @@ def test_fields_of_scontrol() -> None:
 )
 def test_a_limit_that_passes_does_not_end_a_chain(reason: str, never: bool) -> None:
     assert replace(listed(1, "PENDING"), reason=reason).never_starts is never
+
+
+def test_joules_that_were_not_told_are_not_known() -> None:
+    second = ChainAllocation(2, 5.0, 3.0, 900.0, 20, 880.0, None, 905.0, 1800.0, 1800.0, AllocationEnd.FINISHED, 0)
+    found = ChainAccount.of(chain(over(1, 10.0, 900.0), second))
+    assert (found.overlap_s, found.overlap_j, found.overlap_source) == (20.0, None, "")
