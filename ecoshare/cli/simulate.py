@@ -151,6 +151,8 @@ def simulate(
         progress=_progress,
     )
     if convert is not None:
+        if compare is not None:
+            raise UsageError("--convert writes one trace: it does not go with --compare")
         found = simulate_trace.convert(request, convert)
         _say(f"{counted(len(found.jobs), 'job')} written to {convert}; {found.note}")
         return

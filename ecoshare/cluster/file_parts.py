@@ -12,6 +12,7 @@ sent some times a second, and all that is left of them before the run hears of a
 from __future__ import annotations
 
 import base64
+import hashlib
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -41,12 +42,17 @@ _FOLDERS = ("jobs", "nodes")
 
 @dataclass(frozen=True, slots=True)
 class _Sent:
-    """What was sent of a file: up to `end` (bytes), with its inode, size, time (ns) and first bytes at that moment."""
+    """What was sent of a file: up to `end` (bytes), with its inode, size and time (ns) at that moment.
+
+    Attributes:
+        head: Digest of its first bytes, as many as `head_bytes`.
+    """
 
     inode: int
     size: int
     changed_ns: int
     end: int
+    head_bytes: int
     head: bytes
 
 
@@ -66,6 +72,7 @@ class FileSender:
         """
         self._run, self._send = run, send
         self._sent: dict[Path, _Sent] = {}
+        self._ignored = set[Path]()
         self.cut: set[str] = set()
 
     def look(self, below: str, most_bytes: int = _AT_ONCE_BYTES) -> None:
@@ -76,17 +83,23 @@ class FileSender:
             most_bytes: Most bytes of a file that are sent now.
         """
         for path in sorted((self._run / below).rglob("*")):
-            if path.is_file() and not path.is_symlink() and path.suffix != _BEING_WRITTEN:
+            is_own = path.is_file() and not path.is_symlink() and path not in self._ignored
+            if is_own and path.suffix != _BEING_WRITTEN:
                 self._look(path, most_bytes)
 
     def finish(self, below: str) -> None:
         """Send all that is left in a folder."""
         self.look(below, MOST_BYTES)
 
-    def forget(self, below: str) -> None:
-        """Forget the files of a folder, which will be written anew."""
-        for path in [each for each in self._sent if each.is_relative_to(self._run / below)]:
-            del self._sent[path]
+    def ignore(self, path: str) -> None:
+        """Do not send a file."""
+        self._ignored.add(self._run / path)
+
+    def forget(self, job: str) -> None:
+        """Forget the files of a job, which will be written anew, if at all."""
+        folder = self._run / "jobs" / job
+        self._sent = {path: sent for path, sent in self._sent.items() if not path.is_relative_to(folder)}
+        self._ignored = {path for path in self._ignored if not path.is_relative_to(folder)}
 
     def _look(self, path: Path, most_bytes: int) -> None:
         try:
@@ -100,7 +113,7 @@ class FileSender:
             if before is not None:
                 if now == (before.inode, before.size, before.changed_ns) and before.end == before.size:
                     return
-                if before.inode == status.st_ino and before.end <= status.st_size and head.startswith(before.head):
+                if before.inode == status.st_ino and before.end <= status.st_size and _is_head(head, before):
                     done = before.end
             name = path.relative_to(self._run).as_posix()
             for part, end in _parts(file, name, done, min(done + most_bytes, MOST_BYTES)):
@@ -108,7 +121,15 @@ class FileSender:
                 done = end
             if done == MOST_BYTES < status.st_size:
                 self.cut.add(name)
-            self._sent[path] = _Sent(*now, done, head[:done])
+            self._sent[path] = _Sent(*now, done, len(head[:done]), _digest(head[:done]))
+
+
+def _is_head(head: bytes, sent: _Sent) -> bool:
+    return len(head) >= sent.head_bytes and _digest(head[: sent.head_bytes]) == sent.head
+
+
+def _digest(data: bytes) -> bytes:
+    return hashlib.sha256(data).digest()
 
 
 def file_parts(path: Path, run: Path) -> Iterator[FilePart]:

@@ -32,7 +32,14 @@ class IdleNodes:
         leaving: Nodes that the run does without.
     """
 
-    def __init__(self, idle_s: float, run: NodeRun, nodes: list[RemoteNode], note: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        idle_s: float,
+        run: NodeRun,
+        nodes: list[RemoteNode],
+        note: Callable[[str], None],
+        left: Callable[[str], None],
+    ) -> None:
         """Nothing is given back yet.
 
         Args:
@@ -40,8 +47,9 @@ class IdleNodes:
             run: The run.
             nodes: Nodes of the run; those that leave are taken out.
             note: Gets notes for the user.
+            left: Gets the name of each node that has left.
         """
-        self._idle_s, self._run, self._nodes, self._note = idle_s, run, nodes, note
+        self._idle_s, self._run, self._nodes, self._note, self._told = idle_s, run, nodes, note, left
         self._busy_s = dict[str, float]()  # time at which a node last had a job, by its name
         self.leaving = list[RemoteNode]()
 
@@ -60,6 +68,7 @@ class IdleNodes:
     def _left(self, node: RemoteNode) -> None:
         self._nodes.remove(node)
         self.leaving.append(node)
+        self._told(node.name)
         self._run.begin(self._give_back(node, self._run.now_s()))
 
     async def _give_back(self, node: RemoteNode, at_s: float) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -44,6 +44,7 @@ class JoinedNodes:
         folder: RunFolder,
         joining: NodeJoining | None,
         idle_s: float | None,
+        left: Callable[[str], None],
         run: NodeRun,
     ) -> None:
         """Nodes that have been opened.
@@ -53,13 +54,14 @@ class JoinedNodes:
             folder: The run folder.
             joining: Opens nodes of machines that come later; None if none can.
             idle_s: Time (s) without a job after which a machine is given back; None to keep all.
+            left: Gets the name of each node that was given back.
             run: The run.
         """
         self._samples = SampleFile(folder.samples, *run.hear_samples)
         self._run, self._joining = run, joining
         self._owners: dict[str, RemoteNode | RemoteGang] = {}  # of each job in progress
         self._nodes: list[RemoteNode] = []
-        self._idle = None if idle_s is None else IdleNodes(idle_s, run, self._nodes, setups[0].notes.append)
+        self._idle = None if idle_s is None else IdleNodes(idle_s, run, self._nodes, setups[0].notes.append, left)
         self._of_device: dict[str, RemoteNode] = {}
         self._of_lane: dict[int, RemoteNode] = {}
         self.knobs: dict[str, Sequence[KnobSpec]] = {}

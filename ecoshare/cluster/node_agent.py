@@ -54,7 +54,6 @@ from ecoshare.cluster.agent_messages import (
 )
 from ecoshare.cluster.agent_program import BegunAgent
 from ecoshare.cluster.allocation import why_not_alone
-from ecoshare.cluster.file_parts import write_part
 from ecoshare.cluster.shipment import Shipment
 from ecoshare.core.commands import MeasureSetting
 from ecoshare.core.driving import node_methods
@@ -166,7 +165,7 @@ class Agent:
                 await self._drive(opening.lease_s)
                 if self._shipment is not None:
                     self._folder.keep_log()
-                    notes = self._shipment.end(self._begun.name)
+                    notes = self._shipment.end()
             finally:
                 self._send(NodeClosed(self._claims.unrestored, (*self._claims.notes, *notes)))
 
@@ -300,7 +299,7 @@ class Agent:
                     if self._shipment is not None:
                         self._shipment.begin(job.spec.name)
                 case FilePart() if self._shipment is not None:
-                    write_part(self._shipment.run, message)
+                    self._shipment.receive(message)
                 case AskPort(command):
                     self._take_port(command)
                 case ReleaseDevices():
@@ -311,6 +310,8 @@ class Agent:
                     self._run = message
                 case KeepOnly(names):
                     self._node.keep_only(names)
+                    if self._shipment is not None:
+                        self._shipment.keep_only(names)
                     for name in self._jobs.keys() - set(names):  # in place: the node has the same object
                         del self._jobs[name]
                 case EndSilentServer():

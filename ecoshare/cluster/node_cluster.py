@@ -51,7 +51,7 @@ class NodeCluster:
 
     @property
     def devices(self) -> tuple[DeviceInfo, ...]:
-        """All devices, those that have joined included."""
+        """All devices, those that have joined included, without those of machines that were given back."""
         return tuple(device for node in self._nodes for device in node.devices)
 
     @property
@@ -78,6 +78,9 @@ class NodeCluster:
     def tell(self, run: Path) -> None:
         """See `HeldMachines`. The agents are told when their nodes are opened."""
 
+    def _left(self, name: str) -> None:
+        self._nodes = [node for node in self._nodes if node.line.name != name]
+
     def _beat(self) -> None:
         """Tell the nodes that are open that the run goes on, while others are opened."""
         for node in self._nodes:
@@ -92,7 +95,7 @@ class NodeCluster:
     def open_node(self, plan: Plan, run: RunFacts) -> Iterator[OpenedNode]:
         """See `HeldMachines`."""
         if self._ship is not None:
-            check_shipped_again(plan.jobs, self._ship)
+            check_shipped_again(plan.everything, self._ship)
         setups = NodeSetups(plan, run, claim_request(plan), self._timeout_s, self._lease_s, self._ship)
         if setups.request.searches:
             run_searches.load()  # now: an agent with an open node must hear of the run
@@ -112,6 +115,12 @@ class NodeCluster:
         models = {**run.power_models, **power_model.as_json(self.power_models(plan.devices))}  # some nodes may be new
         facts = {node.line.name: node.facts(opened[node.line.name]) for node in self._nodes}
         environment = {"nodes": facts, "power_models": models, "mps": next(iter(opened.values())).evidence}
+        idle_s = self._idle_s
+        if idle_s is not None and plan.budget:
+            run.profiler.notes.append(
+                "no machine is given back: the shares of the power budget are those of all devices"
+            )
+            idle_s = None
         joining = None
         if self._look is not None and not plan.budget and not run.profiler.stops_the_run:
             joining = NodeJoining(
@@ -119,12 +128,12 @@ class NodeCluster:
                 self._most,
                 list(opened),
                 setups,
-                began=self._nodes.append,
+                began=lambda node: self._nodes.append(node),
                 links=self._links,
-                only_for_work=self._idle_s is not None,
+                only_for_work=idle_s is not None,
             )
         first = [setups.of(node, opened[node.line.name]) for node in self._nodes]
-        make = partial(JoinedNodes, first, run.folder, joining, None if plan.budget else self._idle_s)
+        make = partial(JoinedNodes, first, run.folder, joining, idle_s, self._left)
         yield OpenedNode(plan, make, environment, setups.claims, searches)
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -74,7 +75,7 @@ class NodeJoining:
         self._look, self._most, self._setups, self._began, self._links = look, most, setups, began, links
         self._next_s = dict.fromkeys(names, math.inf)  # time of the next try, by the name of the node
         self._tries: Counter[str] = Counter()
-        self._only_for_work, self._asked = only_for_work, 0
+        self._only_for_work, self._asked, self._asking = only_for_work, 0, threading.Lock()
         self._is_over = False
 
     async def keep(
@@ -123,13 +124,16 @@ class NodeJoining:
 
     def _ask(self, nodes: int) -> None:
         """Ask the engine for machines, if the run needs another number than before. This runs in a thread."""
-        if nodes == self._asked or (self._most is not None and nodes > self._most):
+        if self._most is not None and nodes > self._most:
             return
-        try:
-            self._look.ask(nodes)
+        with self._asking:
+            if nodes == self._asked or (nodes and self._is_over):
+                return
             self._asked = nodes
-        except Exception as error:  # the run goes on without it
-            self._note(f"the engine is not asked for machines: {error}")
+            try:
+                self._look.ask(nodes)
+            except Exception as error:  # the run goes on without it
+                self._note(f"the engine is not asked for machines: {error}")
 
     def _opened(self, start: NodeStart) -> JoiningNode | None:
         """Open a node; None if it cannot join. This runs in a thread."""

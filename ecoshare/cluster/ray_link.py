@@ -33,6 +33,9 @@ _ENDS_WITHIN_S = 15.0
 _OF_THE_NODE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 """Variables that Ray sets for the devices of an actor."""
 
+_OF_THE_MACHINE = ("HOME", "USER", "LOGNAME", "TMPDIR", "XDG_STATE_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME")
+"""Variables that name folders of a machine, which another one need not have if they share no file system."""
+
 
 class AgentActor:
     """Starts an agent, and passes its lines on."""
@@ -54,7 +57,8 @@ class AgentActor:
             patient: Beginnings of lines that can wait. They come from the run, since it takes long to load them here.
             is_shipped: Whether files were shipped to the working folder of this process.
         """
-        own = {key: os.environ[key] for key in _OF_THE_NODE if key in os.environ}
+        keys = (*_OF_THE_NODE, *(_OF_THE_MACHINE if is_shipped else ()))
+        own = {key: os.environ[key] for key in keys if key in os.environ}
         self._lines, self._patient = SimpleQueue[bytes | str](), patient
         unpacked = ["--unpacked", str(Path.cwd())] if is_shipped else []
         self._link = ProcessLink(agent_command(name, [*options, *unpacked]), {**environment, **own})

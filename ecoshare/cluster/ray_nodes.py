@@ -69,7 +69,7 @@ class _RayNodes:
         self._request, self._stays = request, stays
         self._names: dict[str, str] = {}  # by the ID in Ray
         self._left = set[str]()
-        self._whole = dict[str, float]()  # resources of a whole node
+        self._whole = dict[str, int]()  # resources of a whole node
 
     def first(self, nodes: Sequence[Mapping[str, Any]]) -> list[NodeStart]:
         """Nodes that a run begins with.
@@ -118,7 +118,7 @@ class _RayNodes:
                 taken = {*self._names.values(), *self._left}
                 self._names[id] = next(choice for choice in free if choice not in taken)
             gpus = _gpus(node, self._request)
-            self._whole = {"GPU": float(gpus)} if gpus else {"CPU": node["Resources"].get("CPU", 1.0)}
+            self._whole = {"GPU": gpus} if gpus else {"CPU": int(node["Resources"].get("CPU", 1))}
         return [self._start(node) for node in nodes]
 
     def _start(self, node: Mapping[str, Any]) -> NodeStart:

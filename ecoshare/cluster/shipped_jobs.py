@@ -74,8 +74,8 @@ def _inside(path: Path, folder: Path) -> Path | None:
 def placed(job: NodeJob, folder: Path, copy: str) -> NodeJob:
     """A job as a machine starts it that has a copy of the shipped folder.
 
-    Paths in the folder become paths in the copy: script and working folder, and each variable of `env:` and each
-    argument that is such a path as a whole, or after its first `=`.
+    Paths in the folder become paths in the copy: script and working folder, each argument that is such a path as a
+    whole or after its first `=`, and variables that are such paths or lists of them. So does PYTHONPATH of the run.
 
     Args:
         job: The job with the paths of the machine of the run.
@@ -91,11 +91,19 @@ def placed(job: NodeJob, folder: Path, copy: str) -> NodeJob:
         name, equals, value = text.partition("=")
         return there(text) if text.startswith("/") else f"{name}{equals}{there(value)}"
 
+    def listed(text: str) -> str:
+        return os.pathsep.join(map(there, text.split(os.pathsep)))
+
+    inherited = {name: value if value is None else listed(value) for name, value in job.inherited.items()}
+    path = os.environ.get("PYTHONPATH", "")
+    if listed(path) != path:
+        inherited.setdefault("PYTHONPATH", listed(path))
     return replace(
         job,
         script=there(job.script) if job.script is not None else None,
         cwd=there(job.cwd),
         args=tuple(map(argument, job.args)),
         resume_args=tuple(map(argument, job.resume_args)),
-        env={name: there(value) for name, value in job.env.items()},
+        env={name: listed(value) for name, value in job.env.items()},
+        inherited=inherited,
     )

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Iterator
 from functools import partial
 
 from ecoshare.chains.own_jobs import fields
@@ -24,6 +25,9 @@ from ecoshare.cluster.process_link import ProcessLink, agent_command
 from ecoshare.cluster.slurm_command import asked
 from ecoshare.common.plural import counted
 from ecoshare.errors import UnfitEnvironment
+
+_changing = threading.Lock()
+"""Held while an allocation is changed: what is left is read and written, and several nodes may leave at once."""
 
 
 @contextlib.contextmanager
@@ -40,7 +44,7 @@ def on_slurm(request: NodesRequest) -> Iterator[NodeCluster]:
             "--on slurm runs in an allocation, and this process is in none",
             "`ecoshare slurm submit` asks for one; or run it under `salloc` or `sbatch`",
         )
-    names = allocated_nodes(os.environ)
+    names = allocated_nodes(job)
     if request.nodes is not None and len(names) < request.nodes:
         raise UnfitEnvironment(f"--nodes {request.nodes}: the allocation has {counted(len(names), 'node')}")
     options = request.agent_options(request.gpus_per_node)
@@ -63,11 +67,11 @@ def _give_back(job: str, node: str) -> None:
     Raises:
         UnfitEnvironment: Slurm does not let it go.
     """
-    held_now = fields(asked(["scontrol", "--oneliner", "show", "job", job])).get("NodeList", "")
-    left = [name for name in asked(["scontrol", "show", "hostnames", held_now]).split() if name != node]
     # Without the job's variables scontrol writes no script that would change them in a shell.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_JOB")}
-    asked(["scontrol", "update", f"JobId={job}", f"NodeList={','.join(left)}"], environment=environment)
+    with _changing:
+        left = [name for name in allocated_nodes(job) if name != node]
+        asked(["scontrol", "update", f"JobId={job}", f"NodeList={','.join(left)}"], environment=environment)
 
 
 def step(job: str, node: str) -> list[str]:
@@ -80,13 +84,16 @@ def step(job: str, node: str) -> list[str]:
     return ["srun", f"--jobid={job}", "--overlap", "--nodes=1", "--ntasks=1", f"--nodelist={node}", "--unbuffered"]
 
 
-def allocated_nodes(environment: Mapping[str, str]) -> list[str]:
-    """Names of the nodes of an allocation, by its variables.
+def allocated_nodes(job: str) -> list[str]:
+    """Names of the nodes that an allocation has now. Its variables also have those that were given back.
+
+    Args:
+        job: ID of the Slurm job.
 
     Raises:
         UnfitEnvironment: Slurm does not tell them.
     """
-    said = asked(["scontrol", "show", "hostnames", environment.get("SLURM_JOB_NODELIST", "")])
-    if not (names := said.split()):
-        raise UnfitEnvironment("Slurm names no node of the allocation", "see `scontrol show job $SLURM_JOB_ID`")
+    held_now = fields(asked(["scontrol", "--oneliner", "show", "job", job])).get("NodeList", "")
+    if not (names := asked(["scontrol", "show", "hostnames", held_now]).split()):
+        raise UnfitEnvironment("Slurm names no node of the allocation", f"see `scontrol show job {job}`")
     return names

@@ -24,7 +24,14 @@ STOP_S = 120.0
 
 _LEAST_STOP_S = 60.0
 
-_KEPT = {"--share-device": False, "--no-report": False, "--json": False, "--node-timeout": True, "--control": True}
+_KEPT = {
+    "--share-device": False,
+    "--no-report": False,
+    "--json": False,
+    "--node-timeout": True,
+    "--control": True,
+    "--release-idle": True,
+}
 """Options of `ecoshare run` that go with `--resume`, and whether each has a value."""
 
 

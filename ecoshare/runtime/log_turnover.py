@@ -97,7 +97,8 @@ class LogTurnover:
 
     def leave(self, leaving: LeavingDevices) -> None:
         """Do without devices, if the next look finds that this can be."""
-        self._leaving.append(leaving)
+        if all(each.names != leaving.names for each in self._leaving):
+            self._leaving.append(leaving)
 
     def never_joins(self, device: str) -> bool:
         """Whether a device that has failed was still to be used. None of its machine is used then."""
@@ -134,10 +135,13 @@ class LogTurnover:
         return RunOpened(at_s=at_s, **opening, segment=replace(segment, jobs=carried))
 
     def _may_leave(self, segment: Segment) -> list[LeavingDevices]:
-        """Devices that the jobs can do without. A job that is still to come might use any."""
+        """Devices of the segment that the jobs can do without. A job that is still to come might use any."""
         gone, found = frozenset[str](), list[LeavingDevices]()
+        if self._arrivals.names_to_come:
+            return []
+        present = {device for _, device in segment.lanes}
         for each in self._leaving:
-            if not self._arrivals.names_to_come and segment.spares(gone | each.names):
+            if each.names <= present and segment.spares(gone | each.names):
                 gone |= each.names
                 found.append(each)
         return found

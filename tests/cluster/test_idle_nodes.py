@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from ecoshare.core.events import JobArrived, JobExited, RunOpened
+from ecoshare.core.events import RunOpened
+from ecoshare.devices import registry
 from ecoshare.errors import UnfitEnvironment
+from ecoshare.jobs.load import load
 from ecoshare.record import event_log, run_documents
+from ecoshare.runtime import plan as planning
 from ecoshare.runtime import reaping
+from ecoshare.runtime.joining_devices import LeavingDevices
+from ecoshare.runtime.log_turnover import LogTurnover
+from ecoshare.values.segment import Segment
 from tests.cluster.agents import check_alike, members, run_on, states
-from tests.runtime.running import slow_steps
-
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+from tests.runtime.running import job_file, slow_steps
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_a_machine_without_a_job_is_given_back_and_the_other_job_goes_on(tmp_path: Path) -> None:
     log, left = tmp_path / "runs" / "latest" / "events.jsonl", list[tuple[str, list[int]]]()
 
@@ -42,22 +52,8 @@ def test_a_machine_without_a_job_is_given_back_and_the_other_job_goes_on(tmp_pat
     assert not members(done.folder.path)
 
 
-def test_no_machine_is_given_back_while_a_job_is_still_to_come(tmp_path: Path) -> None:
-    late = slow_steps("late", 30, 5, arrival="6 s")
-    done = run_on(tmp_path, [slow_steps("long", 1200, 5), late], idle_s=0.5, given_back=lambda _name: None)
-    assert states(done) == {"long": ("completed", 1200), "late": ("completed", 30)}
-    told = [each for each in event_log.read(done.folder.events) if isinstance(each, JobArrived | JobExited | RunOpened)]
-    kinds = [(type(each), each.job if isinstance(each, JobExited) else "") for each in told]
-    assert kinds == [
-        (RunOpened, ""),
-        (JobArrived, ""),
-        (JobArrived, ""),
-        (JobExited, "late"),
-        (RunOpened, ""),
-        (JobExited, "long"),
-    ]
-
-
+@pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_an_engine_that_takes_nothing_back_is_named(tmp_path: Path) -> None:
     def refuses(name: str) -> None:
         raise UnfitEnvironment(f"scontrol: {name} stays")
@@ -67,3 +63,33 @@ def test_an_engine_that_takes_nothing_back_is_named(tmp_path: Path) -> None:
     assert states(done) == {"long": ("completed", 500), "short": ("completed", 60)}
     words = "the node n1 is not used any more, and could not be given back: scontrol: n1 stays"
     assert words in done.notes
+
+
+def turnover(folder: Path, to_come: tuple[str, ...] = ()) -> LogTurnover:
+    """Turnover of a run on n0 and n1 without a job."""
+    nothing: Any = None
+    lanes = ((0, "n0/cpu"), (1, "n1/cpu"))
+    core: Any = SimpleNamespace(segment=Segment(lanes=lanes, lanes_made=2), known=lambda _classes: {})
+    arrivals: Any = SimpleNamespace(names_to_come=to_come)
+    devices = [replace(registry.find("cpu"), name=name) for _, name in lanes]
+    plan = planning.make(load(job_file(folder, slow_steps("j", 1, 1))), tuple(devices), policy="fair")
+    return LogTurnover(plan, devices, False, nothing, core, {}, arrivals, nothing, ())
+
+
+def test_a_machine_leaves_once_however_often_it_is_asked(tmp_path: Path) -> None:
+    left = list[str]()
+    each = turnover(tmp_path)
+    for name in ("n1", "n1", "n0"):
+        each.leave(LeavingDevices(frozenset({f"{name}/cpu"}), partial(left.append, name)))
+    opened = each.opening(1.0)
+    assert opened is not None and [device.name for device in opened.devices] == ["n0/cpu"], "one stays"
+    each.begun()
+    assert left == ["n1"] and each.opening(2.0) is None
+
+
+def test_devices_leave_neither_before_they_are_used_nor_while_a_job_is_to_come(tmp_path: Path) -> None:
+    left = list[str]()
+    for to_come, device in (((), "n2/cpu"), (("late",), "n1/cpu")):
+        each = turnover(tmp_path, to_come)
+        each.leave(LeavingDevices(frozenset({device}), partial(left.append, device)))
+        assert each.opening(1.0) is None and not left

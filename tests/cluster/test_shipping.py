@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 from ecoshare.cluster.agent_messages import FilePart
 from ecoshare.cluster.file_parts import MOST_BYTES, FileSender, file_parts, write_part
 from ecoshare.cluster.process_link import ProcessLink
+from ecoshare.cluster.shipment import Shipment
 from ecoshare.cluster.shipped_jobs import check_shipped, placed, shipped_folder
 from ecoshare.common.atomic_write import atomic_write
 from ecoshare.devices import registry
-from ecoshare.errors import InvalidJobFile, UsageError
+from ecoshare.errors import InvalidJobFile, UnfitEnvironment, UsageError
 from ecoshare.jobs.load import load
 from ecoshare.lane import trace
 from ecoshare.profiling.profile_store import ProfileStore
@@ -113,6 +114,57 @@ def test_a_sweep_reads_what_its_trials_report_elsewhere(tmp_path: Path) -> None:
     assert [each.value for each in found.best] == [0.25, 4.0]
 
 
+def test_a_resumed_run_gets_changed_files_and_keeps_those_of_its_jobs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ECOSHARE_STATE", str(tmp_path / "state"))
+    shipped = project(tmp_path)
+    first = Shipment("/runs/a", "n0", shipped, lambda _part: None)
+    assert (first.files / "data" / "values.txt").read_text() == "1 2 3"
+    (first.files / "model.pt").write_text("trained")
+    (first.files / "sleeps.py").write_text("changed by a job")
+    [note] = first.end()
+    assert note == f"files that jobs have written on n0 are there in {first.files}" and not first.run.exists()
+    (shipped / "works.py").write_text("mended")
+    (shipped / "new.py").touch()
+    again = Shipment("/runs/a", "n0", shipped, lambda _part: None)
+    assert again.files == first.files and (again.files / "works.py").read_text() == "mended"
+    assert (again.files / "model.pt").read_text() == "trained" and (again.files / "new.py").exists()
+    assert (again.files / "sleeps.py").read_text() == "changed by a job", "the shipped one is as it was"
+    other = Shipment("/runs/b", "n0", shipped, lambda _part: None)
+    assert not (other.files / "model.pt").exists(), "another run has a copy of its own"
+    assert other.end() == () and not other.files.exists()
+
+
+def test_files_of_the_run_do_not_go_back_and_those_of_ended_jobs_are_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ECOSHARE_STATE", str(tmp_path / "state"))
+    sent = list[FilePart]()
+    here = Shipment("/runs/a", "n0", project(tmp_path), sent.append)
+    here.begin("a")
+    here.receive(FilePart("jobs/a/arrivals.txt", 0, "MQ=="))
+    (here.run / "jobs" / "a" / "stdout.log").write_text("out")
+    (here.run / "jobs" / "b").mkdir()
+    here.sender.finish("jobs")
+    assert [part.path for part in sent] == ["jobs/a/stdout.log"]
+    assert (here.run / "jobs" / "a" / "arrivals.txt").read_text() == "1"
+    here.keep_only(["a"])
+    assert [path.name for path in (here.run / "jobs").iterdir()] == ["a"]
+    with pytest.raises(ValueError, match="no file of another machine"):
+        here.receive(FilePart("../x", 0, ""))
+
+
+def test_a_state_folder_that_cannot_be_written_is_told_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "state").touch()
+    monkeypatch.setenv("ECOSHARE_STATE", str(tmp_path / "state"))
+    with pytest.raises(UnfitEnvironment, match=r"cannot write .*shipped.*: ") as told:
+        Shipment("/runs/a", "n0", project(tmp_path), lambda _part: None)
+    assert "ECOSHARE_STATE" in told.value.hint
+
+
 @settings(max_examples=60)
 @given(st.lists(st.tuples(st.sampled_from("arcl"), st.integers(0, 2), st.integers(0, 400_000)), max_size=12))
 def test_files_arrive_as_they_are(tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int, int]]) -> None:
@@ -189,13 +241,16 @@ def test_scripts_and_working_folders_must_be_shipped(tmp_path: Path) -> None:
         shipped_folder(tmp_path / "none")
 
 
-def test_paths_in_the_shipped_folder_become_those_of_the_copy(tmp_path: Path) -> None:
+def test_paths_in_the_shipped_folder_become_those_of_the_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shipped = shipped_folder(project(tmp_path))
     (tmp_path / "link").symlink_to(shipped)
     args = [str(shipped / "data"), "data", str(tmp_path / "link" / "data"), str(tmp_path), f"--data={shipped}/data"]
-    given = job(shipped, "a", "works.py", *args, env={"DATA": str(shipped), "OTHER": "/usr"})
+    env = {"DATA": str(shipped), "OTHER": "/usr", "PATHS": f"{shipped}/data:/usr"}
+    monkeypatch.setenv("PYTHONPATH", f"/elsewhere:{shipped}/src")
+    given = job(shipped, "a", "works.py", *args, env=env)
     [planned] = planning.make(load(job_file(tmp_path, given)), CPU).jobs
     there = placed(planned.for_node(), shipped, "/copy")
     assert (there.script, there.cwd) == ("/copy/works.py", "/copy")
     assert there.args == ("/copy/data", "data", "/copy/data", str(tmp_path), "--data=/copy/data")
-    assert there.env == {"DATA": "/copy", "OTHER": "/usr"}
+    assert there.env == {"DATA": "/copy", "OTHER": "/usr", "PATHS": "/copy/data:/usr"}
+    assert there.inherited == {"PYTHONPATH": "/elsewhere:/copy/src"}
