@@ -71,7 +71,8 @@ def test_a_job_runs_in_a_copy_and_its_files_come_back(tmp_path: Path) -> None:
     assert {name: state for name, (state, _) in states(done).items()} == {"works": "completed", "trains": "completed"}
     output = (done.folder.job("works") / "stdout.log").read_text()
     node = next(name for name in ("n0", "n1") if f"/state-{name}/shipped/" in output)
-    [files] = places(tmp_path, node)
+    files, listed = places(tmp_path, node)
+    assert (files.name, listed.name) == ("files", "shipped.json")
     assert output == f"in {files}\n" and (files / "written.txt").read_text() == "result"
     assert not (shipped / "written.txt").exists() and not (tmp_path / "unpacked" / "written.txt").exists()
     assert f"files that jobs have written on {node} are there in {files}" in done.notes

@@ -31,7 +31,7 @@ def test_joules_say_where_they_come_from() -> None:
     assert "Energy of the overlap: 1.5 kJ, measured." in lines
     assert lines[0].startswith("2 passages: 1 min 40 s without an allocation")
     unknown = replace(CHAIN, allocations=(CHAIN.allocations[0], replace(SECOND, idle_j=None, idle_source="")))
-    assert "Energy of the overlap: -." in account_lines(unknown, ChainAccount.of(unknown))
+    assert "Energy of the overlap: not known." in account_lines(unknown, ChainAccount.of(unknown))
 
 
 def test_the_terminal_shows_the_table() -> None:
