@@ -84,7 +84,9 @@ def test_a_run_goes_through_several_allocations(cluster: dict[str, str], tmp_pat
     found = json.loads(done.stdout)
     assert found["outcome"] == "done" and len(found["allocations"]) >= 3, found["allocations"]
     check_iterations(tmp_path, 3)
-    assert [each["number"] for each in found["passages"]] == [each["number"] for each in found["allocations"][1:]]
+    # One that was submitted in the last moment need not have started.
+    started = [each["number"] for each in found["allocations"] if each["started_s"] is not None]
+    assert [each["number"] for each in found["passages"]] == started[1:]
     assert found["overlap_s"] > 0.0 and found["overlap_j"] > 0.0 and found["overlap_source"] == "modelled"
     assert not queued(cluster) or all(state(int(each), cluster) == "COMPLETING" for each in queued(cluster))
     assert len(list((tmp_path / "ecoshare-runs/chain-jobs").glob("*/plan.json"))) == 2, "one run, and the link to it"
