@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Callable
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +20,7 @@ from ecoshare.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from types import FrameType
 
 
 def simulate(
@@ -189,11 +191,27 @@ def _compare(request: SimulateRequest, seeds: int, as_json: bool) -> None:
         def watch(ended: int, of: int) -> None:
             bar.update(task, completed=ended, total=of)
 
-        found = compare_policies.compare(request, seeds, watch=watch)
+        with _one_interrupt():
+            found = compare_policies.compare(request, seeds, watch=watch)
     if as_json:
         print(json.dumps(found.as_dict(), indent=2))
     else:
         print_comparison(found, Console(highlight=False))
+
+
+@contextmanager
+def _one_interrupt() -> Iterator[None]:
+    """Context manager: Ctrl-C interrupts once. A second one would end the programs by which joblib ends processes."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager
