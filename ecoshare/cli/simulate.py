@@ -202,12 +202,14 @@ def _compare(request: SimulateRequest, seeds: int, as_json: bool) -> None:
 @contextmanager
 def _one_interrupt() -> Iterator[None]:
     """Context manager: Ctrl-C interrupts once. A second one would end the programs by which joblib ends processes."""
+    before = signal.getsignal(signal.SIGINT)
 
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
+    def interrupt(number: int, frame: FrameType | None) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        raise KeyboardInterrupt
+        if callable(before):
+            before(number, frame)
 
-    before = signal.signal(signal.SIGINT, interrupt)
+    signal.signal(signal.SIGINT, interrupt)
     try:
         yield
     finally:

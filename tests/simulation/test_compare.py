@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
 from io import StringIO
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -13,7 +17,7 @@ from ecoshare.api.simulate_trace import SimulateRequest
 from ecoshare.errors import UsageError
 from ecoshare.reporting.comparison_table import print_comparison
 from ecoshare.simulation.comparison import ComparedRun, Comparison
-from tests.warm import Started
+from tests.warm import COLD, Started, wait_for
 
 REQUEST = SimulateRequest(generate="philly", jobs=20, gpus=4, seed=5, policies=["fifo", "srtf"])
 
@@ -55,6 +59,26 @@ def test_the_command_prints_one_object() -> None:
         ("srtf", 0),
         ("srtf", 1),
     ]
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_all_processes_and_is_told_in_one_line(tmp_path: Path) -> None:
+    words = ("simulate", "--generate", "philly", "--jobs", "3000", "--gpus", "32", "--compare", "50")
+    run = subprocess.Popen([*COLD, *words], cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    workers = Path(f"/proc/{run.pid}/task/{run.pid}/children")
+    wait_for(lambda: len(workers.read_text().split()) > 2)  # joblib's trackers are the first ones
+    os.killpg(run.pid, signal.SIGINT)
+    _, errors = run.communicate(timeout=30)
+    assert (run.returncode, errors) == (130, "error: interrupted\n")
+    wait_for(lambda: not any(psid(path) == run.pid for path in Path("/proc").glob("[0-9]*")))
+
+
+def psid(path: Path) -> int:
+    """Session of a process."""
+    try:
+        return int((path / "stat").read_text().rpartition(")")[2].split()[3])
+    except OSError:
+        return 0
 
 
 def test_mistakes_are_told_before_any_process_starts() -> None:
