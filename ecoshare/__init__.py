@@ -50,10 +50,10 @@ _API = {
     "api.run_jobs": ("ResumeRequest", "RunRequest", "plan", "resume", "run"),
     "api.run_result": ("RunResult",),
     "api.simulate_trace": ("SimulateRequest", "SimulateResult", "simulate"),
-    "simulation.comparison": ("Comparison",),
     "api.tune_packing": ("TuneRequest", "TuneResult", "tune"),
     "serving.batch_server": ("Server", "serve"),
     "serving.request_queue": ("QueueFull",),
+    "simulation.comparison": ("Comparison",),
 }
 """Names of the Python API by module. They are imported at their first use: most jobs need none of them."""
 

@@ -41,15 +41,14 @@ def compare(
     scenario = checked(request)  # now: a mistake is told once, and not by each process
     plain = replace(request, note=silent, progress=watch_nothing)
     numbers = range(request.seed, request.seed + seeds)
-    tasks = [(policy, seed) for policy in scenario.policies for seed in numbers]
     # The slowest policies are often the last ones, so all policies of a seed come together.
-    order = sorted(range(len(tasks)), key=lambda place: tasks[place][1])
+    tasks = [(policy, seed) for seed in numbers for policy in scenario.policies]
     run = Parallel(n_jobs=workers or -1, return_as="generator_unordered")
     found: dict[tuple[str, int], ComparedRun] = {}
-    for each in run(delayed(_one)(plain, *tasks[place]) for place in order):
+    for each in run(delayed(_one)(plain, *task) for task in tasks):
         found[each.policy, each.seed] = each
         watch(len(found), len(tasks))
-    runs = tuple(found[task] for task in tasks)
+    runs = tuple(found[policy, seed] for policy in scenario.policies for seed in numbers)
     return Comparison(scenario.policies, tuple(numbers), runs, scenario.power.words)
 
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from ecoshare.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ecoshare.jobs.from_values import AnyPath
     from ecoshare.profiling.profile_store import ProfileStore
     from ecoshare.record.run_view import ProgressDisplay
@@ -102,12 +104,7 @@ def power_w(option: str, power: str | float | None) -> float | None:
     """
     from ecoshare.jobs.quantities import parse_power_w
 
-    if power is None:
-        return None
-    try:
-        return parse_power_w(power if isinstance(power, str) else f"{float(power):.10g}")
-    except ValueError as error:
-        raise UsageError(f"{option} {power}: {error}") from error
+    return _quantity(option, power, parse_power_w)
 
 
 def duration_s(option: str, duration: str | float | None) -> float | None:
@@ -121,15 +118,24 @@ def duration_s(option: str, duration: str | float | None) -> float | None:
     """
     from ecoshare.jobs.quantities import parse_duration_s
 
-    if duration is None:
-        return None
-    try:
-        found_s = parse_duration_s(duration if isinstance(duration, str) else f"{float(duration):.10g}")
-    except ValueError as error:
-        raise UsageError(f"{option} {duration}: {error}") from error
-    if found_s <= 0.0:
+    found_s = _quantity(option, duration, parse_duration_s)
+    if found_s is not None and found_s <= 0.0:
         raise UsageError(f"{option} {duration}: expected a time above 0")
     return found_s
+
+
+def _quantity(option: str, value: str | float | None, parse: Callable[[str], float]) -> float | None:
+    """Quantity of an option from text, or from a number in the unit that `parse` takes for a bare one; None for None.
+
+    Raises:
+        UsageError: It is none.
+    """
+    if value is None:
+        return None
+    try:
+        return parse(value if isinstance(value, str) else f"{float(value):.10g}")
+    except ValueError as error:
+        raise UsageError(f"{option} {value}: {error}") from error
 
 
 def path_or_none(path: AnyPath | None) -> Path | None:

@@ -79,7 +79,7 @@ class NodeCluster:
         """See `HeldMachines`. The agents are told when their nodes are opened."""
 
     def _left(self, name: str) -> None:
-        self._nodes = [node for node in self._nodes if node.line.name != name]
+        self._nodes[:] = [node for node in self._nodes if node.line.name != name]  # in place: others add to it
 
     def _beat(self) -> None:
         """Tell the nodes that are open that the run goes on, while others are opened."""
@@ -128,7 +128,7 @@ class NodeCluster:
                 self._most,
                 list(opened),
                 setups,
-                began=lambda node: self._nodes.append(node),
+                began=self._nodes.append,
                 links=self._links,
                 only_for_work=idle_s is not None,
             )

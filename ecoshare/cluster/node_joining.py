@@ -88,13 +88,13 @@ class NodeJoining:
             waiting: Returns the number of jobs that wait.
             join: Called with each node that may join, in the loop.
         """
-        had_waiting = 0
+        did_wait = False
         try:
             while True:
                 await asyncio.sleep(LOOK_S)
-                has_waiting, needs_more = waiting(), bool(had_waiting and waiting())  # at two looks
-                had_waiting = has_waiting
                 if self._only_for_work:
+                    waits = waiting() > 0
+                    needs_more, did_wait = waits and did_wait, waits  # jobs wait at two looks
                     await asyncio.to_thread(self._ask, count() + 1 if needs_more else 0)
                     if not needs_more:
                         continue

@@ -33,6 +33,7 @@ class NodeSetups:
         request: Request to set the devices.
         timeout_s: Time (s) without a message of an agent after which its node counts as lost.
         lease_s: Time (s) without a message of the run after which an agent ends all that it has started.
+        ship: Folder that was shipped to the nodes, without links; None if they share the file system of the run.
         knobs: Knobs of each claimed device that can still be set, by its name in the run.
         claims: What becomes of the claimed devices.
         searches: Searches for settings.

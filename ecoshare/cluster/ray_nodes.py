@@ -69,7 +69,7 @@ class _RayNodes:
         self._request, self._stays = request, stays
         self._names: dict[str, str] = {}  # by the ID in Ray
         self._left = set[str]()
-        self._whole = dict[str, int]()  # resources of a whole node
+        self._whole = dict[str, int]()  # resources of a whole node, as the first one has them
 
     def first(self, nodes: Sequence[Mapping[str, Any]]) -> list[NodeStart]:
         """Nodes that a run begins with.
@@ -84,6 +84,8 @@ class _RayNodes:
         if request.nodes is not None and len(fit) < request.nodes:
             found = counted(len(fit), "node")
             raise UnfitEnvironment(f"--nodes {request.nodes}: the Ray cluster has {found} for the run")
+        gpus = _gpus(fit[0], request)
+        self._whole = {"GPU": gpus} if gpus else {"CPU": int(fit[0]["Resources"].get("CPU", 1))}
         return self._starts(fit[: request.nodes])
 
     def present(self) -> list[NodeStart]:
@@ -117,8 +119,6 @@ class _RayNodes:
                 free = (_safe(choice) for choice in choices if used[choice] <= 1)
                 taken = {*self._names.values(), *self._left}
                 self._names[id] = next(choice for choice in free if choice not in taken)
-            gpus = _gpus(node, self._request)
-            self._whole = {"GPU": gpus} if gpus else {"CPU": int(node["Resources"].get("CPU", 1))}
         return [self._start(node) for node in nodes]
 
     def _start(self, node: Mapping[str, Any]) -> NodeStart:

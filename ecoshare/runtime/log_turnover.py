@@ -114,6 +114,8 @@ class LogTurnover:
     def opening(self, at_s: float) -> RunOpened | None:
         """Event that begins a segment now; None if there is no reason for one, or if the moment is not calm."""
         is_due = bool(self._coming) or (self._stays_open and self._is_long(at_s))
+        if self._leaving and self._arrivals.names_to_come:
+            self._leaving.clear()  # a job that is still to come might use any device
         segment = self._core.segment if is_due or self._leaving else None
         self._leaving = self._may_leave(segment) if segment is not None else []
         if segment is None or not (is_due or self._leaving):
@@ -135,10 +137,8 @@ class LogTurnover:
         return RunOpened(at_s=at_s, **opening, segment=replace(segment, jobs=carried))
 
     def _may_leave(self, segment: Segment) -> list[LeavingDevices]:
-        """Devices of the segment that the jobs can do without. A job that is still to come might use any."""
+        """Devices of the segment that the jobs can do without."""
         gone, found = frozenset[str](), list[LeavingDevices]()
-        if self._arrivals.names_to_come:
-            return []
         present = {device for _, device in segment.lanes}
         for each in self._leaving:
             if each.names <= present and segment.spares(gone | each.names):
