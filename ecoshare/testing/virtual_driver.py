@@ -206,7 +206,7 @@ class VirtualDriver:
         for at_s, make in self.requests:
             self._at(at_s, make, self._goes_on)
         for at_s, device in self.failures:
-            self._at(at_s, partial(self._fails, device))
+            self._at(at_s, partial(self._fails, device), partial(self._is_used, device))
         for at_s, _ in self.joins:
             self._at(at_s, opened, lambda: False)  # nothing is told, but the moment may be calm
         for at_s, name in self.misses:
@@ -255,6 +255,9 @@ class VirtualDriver:
     def _is_unheard(self, event: Event) -> bool:
         """Whether an event is the answer of a device that answers nothing any more."""
         return self.silent and self._of_device.get(getattr(event, "command", 0)) in self._failed
+
+    def _is_used(self, device: str) -> bool:
+        return any(lane.device.name == device for lane in self.core.lanes.values())
 
     def _fails(self, device: str, at_s: float) -> DeviceFailed:
         self._failed.add(device)
