@@ -43,8 +43,12 @@ def displaces(policy: str) -> bool:
 
     A policy that packs or sets the number of devices of each job has rules of its own.
     """
-    is_elastic = hasattr(named(policy), "pour")  # the protocol has an attribute that only an object has
-    return not packs(policy) and not is_elastic
+    return not packs(policy) and not widens(policy)
+
+
+def widens(policy: str) -> bool:
+    """Whether a policy sets the number of devices of each job."""
+    return hasattr(named(policy), "pour")  # the protocol has an attribute that only an object has
 
 
 def check_policy(name: str) -> None:

@@ -5,6 +5,7 @@ torchrun --standalone --nproc-per-node=2 examples/ddp.py
 
 import argparse
 import os
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -22,6 +23,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--batch-size", type=int, default=32, help="of each rank")
     parser.add_argument("--lr", type=float, default=2e-3)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--state", type=Path, help="file for the state after each epoch; a start goes on from it")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     return parser.parse_args()
 
@@ -55,6 +57,12 @@ def accuracy(model: nn.Module, images: torch.Tensor, labels: torch.Tensor) -> fl
     return right
 
 
+def save(path: Path, **state: object) -> None:
+    part = path.with_suffix(".part")
+    torch.save(state, part)
+    part.replace(path)  # a stop in the middle leaves the state before
+
+
 def train(args: argparse.Namespace, device: torch.device) -> None:
     rank = dist.get_rank()
     painter = torch.Generator().manual_seed(args.seed)
@@ -65,10 +73,16 @@ def train(args: argparse.Namespace, device: torch.device) -> None:
 
     model = DistributedDataParallel(make_model(len(shapes.NAMES)).to(device))
     optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr)
+    done = 0
+    if args.state and args.state.exists():
+        state = torch.load(args.state, map_location=device)
+        done = state["epochs"]
+        model.module.load_state_dict(state["model"])
+        optimizer.load_state_dict(state["optimizer"])
     if rank == 0:
-        print(f"{len(train_set)} images, {dist.get_world_size()} ranks", flush=True)
+        print(f"{len(train_set)} images, {dist.get_world_size()} ranks, {done} epochs done", flush=True)
 
-    for epoch in range(1, args.epochs + 1):
+    for epoch in range(done + 1, args.epochs + 1):
         sampler.set_epoch(epoch)
         total = torch.zeros((), device=device)
         for batch, names in loader:
@@ -81,6 +95,8 @@ def train(args: argparse.Namespace, device: torch.device) -> None:
         if rank == 0:
             mean_loss = total.item() / len(loader) / dist.get_world_size()
             print(f"epoch {epoch:2d}  train loss {mean_loss:.9g}", flush=True)
+            if args.state:
+                save(args.state, epochs=epoch, model=model.module.state_dict(), optimizer=optimizer.state_dict())
     if rank == 0:
         print(f"result: validation accuracy {accuracy(model.module, images, labels):.4f} after {args.epochs} epochs")
 

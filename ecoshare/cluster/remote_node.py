@@ -267,7 +267,7 @@ class RemoteNode:
             return
         job = self._setup.job(command.job)
         if part is not None:
-            job = replace(job, ranks=len(command.lanes), part=part)
+            job = replace(job, part=part)
         self._send(JobForNode(job, self._setup.context_bytes(job.spec.job_class)))
         if self._setup.files is not None:
             for part_of_file in self._setup.files.begin(command, part):

@@ -103,7 +103,7 @@ class JobEnds:
         job.again = False
         job.earlier_s += job.usage.held_s
         if job.spec.movable:
-            job.earlier_iterations += job.usage.iterations
+            job.earlier_iterations = job.done_iterations
         job.usage, job.boundary_s, job.stood_s = Usage(), None, 0.0
         job.lanes = ()
         if pauses:

@@ -64,7 +64,7 @@ class Profiling:
             self._wanted
             and job.state is JobState.RUNNING
             and not job.spec.profiled
-            and job.spec.gpus == 1
+            and len(job.lanes) == 1
             and job.spec.service is None
             and job.spec.job_class not in self._classes
             and self._tries[job.spec.job_class] < MOST_WINDOWS
@@ -99,7 +99,7 @@ class Profiling:
             return job.usage.done >= WARM_UP_ITERATIONS
         name = job.spec.job_class
         measured = name in self._classes and all(each.spec.job_class != name for each in self.windows.values())
-        given_up = self._tries[name] >= MOST_WINDOWS or job.spec.gpus > 1
+        given_up = self._tries[name] >= MOST_WINDOWS or len(job.lanes) > 1
         none_comes = not self._wanted or beside_service or job.spec.profiled or measured or given_up
         return _is_warm(job.usage) and none_comes
 

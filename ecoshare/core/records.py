@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from ecoshare.core.states import JOB_MOVES, LANE_MOVES, JobState, LaneState, Step, move
@@ -42,7 +43,8 @@ class Job:
         passed: Number of times that a job behind it in the queue was started before it.
         usage: Resources that the present attempt has used; as told last.
         earlier_s: Time (s) for which earlier attempts held the turn.
-        earlier_iterations: Training iterations of earlier attempts, if the job continues from there.
+        earlier_iterations: Training iterations of earlier attempts, if the job continues from there; counted as
+            `done_iterations` does.
         iterations_until_rung: Iterations after which a trial pauses at its next rung; None if it runs to its end.
         first_start_s: Time (s) of the start of its first attempt; None before.
         told_s: Time (s) at which `usage` was told.
@@ -115,10 +117,26 @@ class Job:
         self.state = move(JOB_MOVES, f"job {self.spec.name!r}", self.state, to, at_s, cause, self.history)
 
     @property
+    def widening(self) -> float:
+        """Present devices over those that the job needs, at least 1. Only an elastic policy gives a job more."""
+        return max(1.0, len(self.lanes) / self.spec.gpus)
+
+    @property
+    def done_iterations(self) -> int:
+        """Training iterations of all attempts, as many as the job would have done on `JobSpec.gpus` devices.
+
+        The ranks on twice as many devices either do two iterations at once, or half of one each. The time of an
+        iteration shows which: it is then nearer to that of a whole iteration, or to half of it.
+        """
+        wide, own_s = self.widening, self.usage.iteration_s
+        solo_s = self.spec.solo.iteration_s if self.spec.solo is not None else None
+        each = wide if wide > 1.0 and own_s and solo_s and own_s > solo_s / math.sqrt(wide) else 1.0
+        return self.earlier_iterations + int(each * self.usage.iterations)
+
+    @property
     def exceeds_its_length(self) -> bool:
         """Whether the job has done more iterations than `JobSpec.iterations`. Then its length is unknown."""
-        done = self.earlier_iterations + self.usage.iterations
-        return self.spec.iterations is not None and done > self.spec.iterations
+        return self.spec.iterations is not None and self.done_iterations > self.spec.iterations
 
     @property
     def device_names(self) -> tuple[str, ...]:
@@ -185,13 +203,15 @@ class Job:
     def needs_s(self, at_s: float) -> float | None:
         """Time (s) on one device alone until the job ends or pauses; None if unknown.
 
-        The value is the profiled iteration time multiplied by the iterations left. Without either it is `remaining_s`.
+        The value is the profiled iteration time multiplied by the iterations left. Without either it is `remaining_s`,
+        with the time on all present devices added up unless the driver told it.
         """
         iteration_s = self.spec.solo.iteration_s if self.spec.solo is not None else None
         ends_at = self.spec.iterations if self.iterations_until_rung is None else self.iterations_until_rung
         if ends_at is None or iteration_s is None or self.exceeds_its_length:
-            return self.remaining_s(at_s)
-        return max(0, ends_at - self.earlier_iterations - self.usage.iterations) * iteration_s
+            left_s = self.remaining_s(at_s)
+            return left_s if left_s is None or self.left_s is not None else left_s * self.widening
+        return max(0, ends_at - self.done_iterations) * iteration_s
 
 
 @dataclass(slots=True, eq=False)

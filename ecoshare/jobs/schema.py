@@ -70,6 +70,14 @@ class JobOptions(_Model):
         ),
     )
     gpus: fields.DeviceCount = Field(default=1, description="Number of devices that the job needs at once.")
+    most_gpus: fields.DeviceCount | None = Field(
+        default=None,
+        description=(
+            "Most devices that the job can use. Under `--policy fluid` and `equal` it has `gpus` of them or more, as "
+            "many as its part of the work that is left. It is stopped and started again for another number, so it "
+            "must be `preemptible`."
+        ),
+    )
     nodes: fields.DeviceCount = Field(
         default=1,
         description=(

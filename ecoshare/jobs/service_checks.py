@@ -17,6 +17,7 @@ _EXCLUDED: Final = {
     "sweep": ("", "a service is one job: it has no sweep"),
     "iterations": ("", "a service has requests, and no number of iterations"),
     "gpus": ("1", "a service runs on one device"),
+    "most_gpus": ("1", "a service runs on one device"),
     "launch": ("", "a service runs in one process"),
     "nodes": ("1", "a service runs on one device"),
     "preemptible": ("false", "a service answers requests all the time, so it is not stopped for other jobs"),

@@ -40,6 +40,7 @@ REFERENCE: Final = """\
 #     priority: 0             # jobs with a higher number go first
 #     iterations: null        # how many it trains for, which helps to plan; null: learned from earlier runs
 #     gpus: 1                 # number of devices that the job needs at once
+#     most_gpus: null         # with --policy fluid: most devices that it can use, if it is preemptible
 #     nodes: 1                # with launch: ranks: most machines that these devices may lie on
 #     launch: null            # ranks: a process for each device, as torchrun starts them; torchrun: by torchrun itself
 #     slowdown: null          # such as 1.5: the largest slowdown that the job accepts; docs/summary.md defines it

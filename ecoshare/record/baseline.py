@@ -116,7 +116,8 @@ def _unknown(
     reasons: dict[str, str] = {}
     for job in jobs:
         if job.job_class not in reasons and (why := uncertain(job, profiles.get(job.job_class))):
-            reasons[job.job_class] = f"{why}{_remedy(planned.get(job.name, {}))}"
+            remedy = "" if job.widened else _remedy(planned.get(job.name, {}))
+            reasons[job.job_class] = f"{why}{remedy}"
     return list(reasons.values())
 
 

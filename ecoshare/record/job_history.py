@@ -129,6 +129,11 @@ class JobHistory:
         self.arrival_s = at_s if self.arrival_s is None else self.arrival_s
 
     @property
+    def widened(self) -> bool:
+        """Whether an attempt had more devices than the job needs."""
+        return self.spec is not None and any(len(each.lanes) > self.spec.gpus for each in self.starts.values())
+
+    @property
     def unknown_attempts(self) -> int:
         """Number of attempts that were over at the beginning of the log, so that it has no ends of them."""
         return 0 if self.carried is None else self.carried.attempt - bool(self.carried.lanes)

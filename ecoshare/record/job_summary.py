@@ -29,6 +29,7 @@ class JobSummary:
         attempts: Number of attempts.
         devices: Devices of the last attempt.
         lanes: Lanes of the last attempt.
+        widened: Whether an attempt had more devices than the job needs. The profile of its class then tells nothing.
         iterations: Number of training iterations of the last attempt.
         eval_iterations: Number of inference iterations of the last attempt.
         start_s: Time (s) at which the first process existed.
@@ -65,6 +66,7 @@ class JobSummary:
     attempts: int = 0
     devices: tuple[str, ...] = ()
     lanes: tuple[int, ...] = ()
+    widened: bool = False
     iterations: int = 0
     eval_iterations: int = 0
     arrival_s: float | None = None
@@ -136,7 +138,7 @@ def job_summary(
     arrival_s, start_s, finish_s = history.arrival_s, history.start_s, history.finish_s
     own = job_energy(job["name"], energy)
     counted = energy.iterations(job["name"])
-    alone_s = _alone_s(usage, profile)
+    alone_s = None if history.widened else _alone_s(usage, profile)
     slower = slowdown(usage, lanes)
     doubt = "" if at_settings else too_fast(usage.span_s - usage.waited_s, alone_s, usage.done, profile)
     if doubt:
@@ -152,6 +154,7 @@ def job_summary(
         attempts=history.attempt,
         devices=devices,
         lanes=history.lanes,
+        widened=history.widened,
         iterations=usage.iterations,
         eval_iterations=usage.eval_iterations,
         arrival_s=arrival_s,

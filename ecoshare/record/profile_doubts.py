@@ -47,6 +47,8 @@ def uncertain(job: JobSummary, profile: Profile | None) -> str:
     name = job.name
     if job.service is not None:
         return f"{name} is a service, and savings are those of iterations"
+    if job.widened:
+        return f"{name} had more devices than in its profile"
     if job.profile_doubt:
         return f"{name} {job.profile_doubt}"
     if profile is None:

@@ -50,8 +50,8 @@ class AttemptLaunches:
             self._parts.began_s,
             process_bytes=process_bytes,
             context_bytes=self._parts.context_bytes(job.spec.job_class),
-            master_port=self._ports.take() if job.ranks and job.part is None else 0,
-            gang_table=self._attempts.gang_table(command.id, job) if job.ranks else "",
+            master_port=self._ports.take() if job.has_ranks and job.part is None else 0,
+            gang_table=self._attempts.gang_table(own) if job.has_ranks else "",
             measures_answers=self._parts.profiler.stops_the_run,
         )
 

@@ -171,16 +171,16 @@ class Attempts:
 
     # Attempts
 
-    def gang_table(self, command: int, job: NodeJob) -> str:
-        """Path of a new table for the ranks that a command starts. A part of a gang never hands over.
+    def gang_table(self, own: LiveAttempt) -> str:
+        """Path of a new table for the ranks of an attempt. A part of a gang never hands over.
 
         Raises:
             UnfitEnvironment: The table cannot be written.
         """
-        path = self._gang_path(command)
+        path = self._gang_path(own.command)
         try:
-            table = GangTable.create(path, job.ranks)
-            if job.part is not None:
+            table = GangTable.create(path, len(own.places))
+            if own.job.part is not None:
                 table.keep()
             table.close()
         except OSError as error:
@@ -197,7 +197,7 @@ class Attempts:
         for lane, slot in places:
             self.tables[lane].seat(slot, command.id)
         own = self.live[command.job] = LiveAttempt(job, command.attempt, places, command.id, command=command.id)
-        if len(places) > 1 and not job.ranks:
+        if len(places) > 1 and not job.has_ranks:
             own.keeps_lane = f"one process uses {counted(len(places), 'device')}"
         if job.part is not None:
             own.keeps_lane = f"its ranks run on {counted(job.part.nodes, 'node')}"
@@ -221,7 +221,7 @@ class Attempts:
         if own is None or own.attempt != ended.attempt:
             return None
         del self.live[ended.job]
-        if own.job.ranks:
+        if own.job.has_ranks:
             self._gang_path(own.command).unlink(missing_ok=True)
         usage = Usage(**ended.usage) if ended.usage else own.seen
         # The kernel's peak is that of one process, and the job may have several.
@@ -257,7 +257,7 @@ class Attempts:
     def _process_on(self, name: str, device: DeviceInfo) -> tuple[int, bool]:
         """Process of a job on a device, as `Slot.process` tells it: that of the rank there, if the job has ranks."""
         own = self.live[name]
-        if not own.job.ranks:
+        if not own.job.has_ranks:
             return self.slot(name).process()
         lane, index = next(place for place in own.places if self._device_of[place[0]] == device.name)
         return self.tables[lane].slots[index].process()
@@ -324,7 +324,7 @@ class Attempts:
             own, usage, (pid, is_fused) = self.live[name], usages[name], shown[name]
             family = processes.family(pid)
             spent_s = usage.cpu_s if is_fused else max(processes.processor_s(family), usage.cpu_s)
-            if not own.job.ranks:  # the kernel does not tell by partition what one process has used
+            if not own.job.has_ranks:  # the kernel does not tell by partition what one process has used
                 spent_s /= len(own.places)
             reported = None if device.on_processors else on_device
             memory_bytes = self._footprints.bytes(own.key, family, reported, sharing[pid])

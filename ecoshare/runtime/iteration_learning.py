@@ -94,8 +94,9 @@ def _iterations(job: JobHistory, continues: bool) -> int | None:
 
     An attempt after another one may begin again or continue. The job shows that it continues by its `resume_args`. Then
     the iterations of all attempts are added up. Without them the count is unknown, unless earlier attempts did none.
+    On more devices than the job needs, its ranks may do fewer iterations for the same work, so the count is unknown.
     """
-    if job.exit is None or job.exit.outcome is not Outcome.COMPLETED:
+    if job.exit is None or job.exit.outcome is not Outcome.COMPLETED or job.widened:
         return None
     before = 0
     for attempt in job.starts.keys() - {job.attempt}:

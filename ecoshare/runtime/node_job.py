@@ -24,7 +24,7 @@ class NodeJob:
     Attributes:
         spec: Description of the job for the core.
         job_class: Class of the job.
-        ranks: Number of ranks that ecoshare starts, one on each device; 0 for a job of one process.
+        has_ranks: Whether ecoshare starts a rank on each device of an attempt; else the job is one process.
         launcher: Name of the launcher that the job is; empty if it is none.
         script: Path of the script; None if `module` names a module, or `is_called`.
         module: Module to run, as `python -m` does.
@@ -43,7 +43,7 @@ class NodeJob:
 
     spec: JobSpec
     job_class: JobClass
-    ranks: int
+    has_ranks: bool
     launcher: str
     script: str | None
     module: str | None
@@ -94,7 +94,7 @@ class NodeJob:
             measures_answers: Whether a program that calls `ecoshare.serve` measures its answers instead of serving.
         """
         # The limit counts for each process, and one process of several partitions has memory on all of them.
-        is_wide = devices[0].on_processors and not self.ranks
+        is_wide = devices[0].on_processors and not self.has_ranks
         again = command.attempt > 1
         return LaunchAttempt(
             command=command.id,
@@ -126,11 +126,11 @@ class NodeJob:
             context_bytes=context_bytes,
             launcher=self.launcher,
             processors=[number for each in devices for number in each.processors],
-            ranks=self.ranks,
+            ranks=len(tables) if self.has_ranks else 0,
             master_port=master_port,
             gang_table=gang_table,
             gang_part=asdict(self.part) if self.part is not None else None,
-            rank_processors=[each.processors for each in devices] if self.ranks and devices[0].processors else [],
+            rank_processors=[each.processors for each in devices] if self.has_ranks and devices[0].processors else [],
             service=self._service(folder),
             requests_path=str(of_attempt(folder.absolute(), REQUESTS, command.attempt)) if self.spec.service else "",
             batches_path=str(of_attempt(folder.absolute(), BATCHES, command.attempt)) if measures_answers else "",

@@ -12,7 +12,7 @@ from ecoshare.common.plural import counted, listed
 from ecoshare.core.events import SCHEMA, Config
 from ecoshare.errors import UsageError
 from ecoshare.jobs.fields import Launch
-from ecoshare.jobs.load import LoadedJobs, mistake_of
+from ecoshare.jobs.load import LoadedJobs
 from ecoshare.jobs.quantities import format_size
 from ecoshare.jobs.schema import JobConfig
 from ecoshare.lane.table_layout import SLOTS
@@ -22,6 +22,7 @@ from ecoshare.profiling.profile import Profile
 from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.profiling.tuning_store import TuningStore
 from ecoshare.runtime import (
+    planned_devices,
     planned_knowledge,
     planned_launchers,
     planned_parking,
@@ -325,17 +326,8 @@ def make(
         raise UsageError(f"{swept[0].name} is a sweep: one of its trials can be tuned, as a job of its own")
     for job in both:
         check_job(budget, loaded, job.spec)
-        if job.source.nodes > 1 and job.source.launch is not Launch.RANKS:
-            words = "only the ranks of `launch: ranks` can run on several machines"
-            raise mistake_of(loaded, job.spec.name, "nodes", words, "give `launch: ranks`")
-        if job.spec.gpus > len(devices):
-            raise mistake_of(
-                loaded,
-                job.spec.name,
-                "gpus",
-                f"the job needs {counted(job.spec.gpus, 'device')}, and the run has {len(devices)}",
-                f"`--device cpu/{job.spec.gpus}` cuts the processors into so many" if device.on_processors else "",
-            )
+    planned_devices.check(loaded, both, devices)
+    notes += planned_devices.notes(both, policy, budget.by_placement)
     unknown = [job.spec.name for job in jobs if job.spec.iterations is None and job.spec.service is None]
     if policy in ("srtf", *OBJECTIVES) and unknown and len(jobs) > 1:
         give, they_are = ("gives", "it is") if len(unknown) == 1 else ("give", "they are")
@@ -424,10 +416,11 @@ def _plan(
         solo=solo(profile, sizes).on_typical_device(speed) if profile is not None else Solo(job_class.origin.script),
         slowdown_limit=job.slowdown_limit,
         movable=job.preemptible and job.sweep is None,
+        widest=job.most_gpus or job.gpus,
         nodes=job.nodes,
         takes_turns=job.gpus > 1 and job.launch is Launch.RANKS and not spans,
         fused=job.isolation == "lane"
-        and job.gpus == 1
+        and job.gpus == 1 == (job.most_gpus or 1)
         and job.launch is job.python is None
         and (service is None or service.requests is not None),
         profiled=profile is not None and profile.is_whole,

@@ -52,9 +52,9 @@ class PlannedJob:
         return "" if self.called else launcher_of(script, module, args)
 
     @property
-    def ranks(self) -> int:
-        """Number of ranks that ecoshare starts, one on each device; 0 for a job of one process."""
-        return self.spec.gpus if self.source.launch is Launch.RANKS else 0
+    def has_ranks(self) -> bool:
+        """Whether ecoshare starts a rank on each device; else the job is one process."""
+        return self.source.launch is Launch.RANKS
 
     def _program(self) -> tuple[str | None, str | None, tuple[str, ...]]:
         """Script, module and arguments to run: those of torchrun, if that starts the job."""
@@ -71,7 +71,7 @@ class PlannedJob:
         return NodeJob(
             spec=self.spec,
             job_class=self.job_class,
-            ranks=self.ranks,
+            has_ranks=self.has_ranks,
             launcher=self.launcher,
             script=script,
             module=module,
@@ -103,6 +103,7 @@ class PlannedJob:
             "iterations": self.spec.iterations,
             "iterations_learned": asdict(self.learned) if self.learned is not None else None,
             "gpus": job.gpus,
+            "most_gpus": self.spec.widest,
             "nodes": job.nodes,
             "launch": job.launch,
             "slowdown_limit": job.slowdown_limit,

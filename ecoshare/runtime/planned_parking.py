@@ -13,7 +13,7 @@ from ecoshare.devices import mps
 from ecoshare.devices.registry import vendor
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.jobs.quantities import format_size
-from ecoshare.policy_names import displaces, packs
+from ecoshare.policy_names import displaces, packs, widens
 from ecoshare.runtime.planned_job import PlannedJob
 from ecoshare.values.device import DeviceInfo
 
@@ -88,6 +88,8 @@ def notes(jobs: Sequence[PlannedJob], policy: str, host_bytes: int, at_once: int
     """
     stopped = [job.spec.name for job in jobs if job.spec.movable]
     lines = []
+    if widens(policy):
+        return []  # it stops jobs to give them other devices
     if stopped and not displaces(policy):
         effect = "only lets jobs move to idle devices" if packs(policy) and devices > 1 else "has no effect"
         lines.append(f"policy {policy} stops no job for another one, so `preemptible` {effect}")

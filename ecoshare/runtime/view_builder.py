@@ -122,14 +122,14 @@ class Viewing:
         reading = self.node.attempt(name) if name in self.node.in_progress else None
         service, usage = planned.spec.service, job.usage if reading is None else reading.usage
         done, total = usage.done, planned.spec.iterations
-        if is_learned and total is not None and usage.iterations > total:
+        if is_learned and total is not None and job.earlier_iterations + usage.iterations > total:
             total = None
         return JobView(
             name=name,
             state=job.state.value,
             lanes=tuple(lane.number for lane in job.lanes) if reading is not None else (),
             holding=reading is not None and reading.holding,
-            iterations=usage.iterations,
+            iterations=job.earlier_iterations + usage.iterations,
             eval_iterations=usage.eval_iterations,
             total=total,
             rate=(done - 1) / usage.span_s if done > 1 and usage.span_s > 0 and service is None else None,

@@ -62,7 +62,8 @@ class Invariants:
         for job in self.core.jobs.values():
             placed = [lane for lane in self.core.lanes.values() if job.spec.name in lane.jobs]
             active = bool(job.lanes) if job.state is JobState.STOPPING else not _is_without_place(job.state)
-            assert len(placed) == (job.spec.gpus if active else 0), (job.spec.name, job.state)
+            fewest, most = (job.spec.gpus, max(job.spec.gpus, job.spec.widest)) if active else (0, 0)
+            assert fewest <= len(placed) <= most, (job.spec.name, job.state)
             assert len({lane.device.name for lane in placed}) == len(placed)
             assert len({lane.device.node for lane in placed}) <= 1
         assert self.core.live_jobs == sum(not job.state.ended for job in self.core.jobs.values())

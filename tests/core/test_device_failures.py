@@ -170,7 +170,8 @@ def named_jobs(
     named = {}
     for number, (spec, script) in enumerate(jobs):
         memory = None if profile else spec.memory  # jobs of one class have one demand
-        movable_spec = replace(spec, name=f"j{number}", movable=movable and spec.gpus == 1, memory=memory)
+        moves = movable and spec.gpus == 1
+        movable_spec = replace(spec, name=f"j{number}", movable=moves, widest=1 + moves, memory=memory)
         named[movable_spec.name] = movable_spec, script
     return named
 

@@ -19,8 +19,8 @@ from pathlib import Path
 import pytest
 
 KNOWN_KEYS = (
-    "cwd, env, python, class, arrival, priority, iterations, gpus, nodes, launch, slowdown, isolation, retries, "
-    "resume_args, preemptible, timeout, startup_timeout, on_end, name, script, module, args, "
+    "cwd, env, python, class, arrival, priority, iterations, gpus, most_gpus, nodes, launch, slowdown, isolation, "
+    "retries, resume_args, preemptible, timeout, startup_timeout, on_end, name, script, module, args, "
     "after, after_ok, after_any, sweep, service"
 )
 # Abbreviations of texts that would make the lines of a table too long.

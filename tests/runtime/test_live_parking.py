@@ -45,7 +45,9 @@ class Live:
         self.attempts = Attempts(folder, 2, self._send, self._tell)
         for number in range(2):
             self.attempts.open_lane(OpenLane(number + 1, number, "cpu", GIB), lambda pid: None)
-        job = cast(Any, SimpleNamespace(spec=SimpleNamespace(name="a"), ranks=(), part=None, has_first_rank=True))
+        job = cast(
+            Any, SimpleNamespace(spec=SimpleNamespace(name="a"), has_ranks=False, part=None, has_first_rank=True)
+        )
         own = self.attempts.start(StartJob(10, "a", 1, (0,), GIB, False), job)
         self._jobs = ForkedJobs()
         self.pid = self._jobs.start(partial(_iterate, lane_path(folder, 0), own.places[0][1]))

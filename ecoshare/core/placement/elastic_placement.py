@@ -7,15 +7,15 @@
               ████████████████████ ██ c ████ ██ d ████
               █ a ████████ b █████ ██ e ████ ██ f ████
 
-All jobs are arranged anew whenever one comes, ends, pauses or is pruned. Jobs of whole devices are placed first, the
-longest first. Each other job goes to the device with the least work. A running job stays where it is unless its width
-changes, or unless it gains by moving from a shared device to an idle one. A job that cannot be moved always stays.
-A job is resized by stopping it and starting it again.
+All jobs are arranged anew whenever one comes, ends, pauses or is pruned, and once the need of one is known. Jobs of
+whole devices are placed first, the longest first. Each other job goes to the device with the least work. A running job
+stays where it is unless its width changes, or unless it gains by moving from a shared device to an idle one. A job that
+cannot be moved always stays. A job is resized by stopping it and starting it again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 from ecoshare.core.placement.elastic_plan import HERE, ElasticPlan, devices_of, is_resizable, resize_reason
@@ -41,11 +41,19 @@ class ElasticPlacement(PlacementStrategy):
         self._elastic, self._trials_coming = policy, trials_coming
         self._plan = ElasticPlan({}, {}, 0.0)
         self._started: list[Job] = []  # jobs that were starting, and could not be moved, when all were arranged
+        self._unknown: list[Job] = []  # jobs of unknown need when all were arranged
 
     def started(self, job: Job, at_s: float) -> Iterator[Step]:
         """Steps after a job has begun to run: it can be resized from now on."""
         self._timers.look(job, at_s)
         yield from self.fill(at_s)
+
+    def progressed(self, job: Job, settled: bool, at_s: float) -> Iterable[Step]:
+        """Steps after a job has told its progress: if its need is known only now, all jobs are arranged anew."""
+        yield from super().progressed(job, settled, at_s)
+        if job in self._unknown and job.state is JobState.RUNNING and job.needs_s(at_s) is not None:
+            self._plan = ElasticPlan({}, {}, 0.0)
+            yield from self.fill(at_s)
 
     def device_failed(self, device: str) -> None:
         """Note that a device has failed: all jobs are arranged anew."""
@@ -66,6 +74,7 @@ class ElasticPlacement(PlacementStrategy):
         if self._plan.needs.keys() != set(jobs) or any(job.state is JobState.RUNNING for job in self._started):
             self._plan = self._arrange(jobs, at_s)
             self._started = [job for job in stay if job.state is JobState.STARTING]
+            self._unknown = [job for job in jobs if job.needs_s(at_s) is None]
         for job in stay:
             after = self._plan.devices.get(job, ())
             if is_resizable(job) and set(after) != set(devices_of(job)):
@@ -86,7 +95,8 @@ class ElasticPlacement(PlacementStrategy):
             return ElasticPlan(dict.fromkeys(jobs, 0.0), nodes, 0.0)
         places = {name: sum(lane.places for lane in self.lane_index.devices[name]) for name in nodes}
         needs = dict(zip(jobs, self._elastic.needs(jobs, at_s), strict=True))
-        most = [min(len(nodes), job.spec.widest) for job in jobs]
+        # A power budget by placement counts a job with as many devices as it needs.
+        most = [1 if self.fit.has_power_budget else min(len(nodes), job.spec.widest) for job in jobs]
         share = 1.0 / max(places.values())
         poured = self._elastic.pour(list(needs.values()), len(nodes), share, most)
         anew: dict[Job, float] = {}
@@ -94,8 +104,8 @@ class ElasticPlacement(PlacementStrategy):
         for job, wide in zip(jobs, poured, strict=True):
             now = len(devices_of(job))
             if job.spec.gpus > 1:
-                wide = float(job.spec.gpus)
-            elif now and not is_resizable(job):
+                wide = max(wide, float(job.spec.gpus))
+            if now and not is_resizable(job):
                 wide = float(now) if now > 1 else min(wide, 1.0)
             elif wide > now > 0 and needs[job] / now - needs[job] / wide <= self._elastic.restart_s:
                 wide = float(now)

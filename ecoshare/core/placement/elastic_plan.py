@@ -83,7 +83,7 @@ class ElasticPlan:
         of_own = Counter(self.nodes[name] for name in own)
         order = sorted(free, key=lambda node: (-min(wide, len(free[node])), -of_own[node], len(free[node])))
         found = [name for node in order[: job.spec.nodes] for name in free[node]][:wide]
-        if len(found) == wide or (found and job.spec.gpus == 1):
+        if len(found) >= job.spec.gpus:
             self._put(job, tuple(found), False)
 
     def _place_shared(self, job: Job, places: Mapping[str, int]) -> None:

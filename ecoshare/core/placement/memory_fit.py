@@ -76,6 +76,11 @@ class MemoryFit:
         self._family_bytes: dict[str, int] = {}  # largest peak, by script
         self._suspects: set[str] = set()
 
+    @property
+    def has_power_budget(self) -> bool:
+        """Whether jobs start only where a power budget has room for them."""
+        return self._power is not None
+
     def took(self, job: Job, peak_bytes: int) -> None:
         """Note the peak of a job that ran to its end. Jobs of its class and script are granted more than that."""
         name = job.spec.job_class
@@ -303,6 +308,8 @@ class MemoryFit:
             return job.demand  # the process lives, with this limit of its allocator
         if job.whole_device:
             return MemoryDemand(device_bytes)
+        if job.widening > 1.0:  # no other job is there, and ranks take more than one process: their gradients' buckets
+            return MemoryDemand(min(each.device.memory_bytes for each in job.lanes))
         measured = self._measured(job)
         if measured is not None:
             demand = promised(measured, device_bytes) if self._enforces else measured
@@ -370,7 +377,7 @@ class MemoryFit:
 def _needs(job: Job) -> tuple[object, ...]:
     """Key of everything in a job that its demand depends on."""
     spec, seen = job.spec, job.usage.peak_bytes
-    lanes = spec.gpus, spec.takes_turns
+    lanes = spec.gpus, spec.takes_turns, job.widening
     return (spec.job_class, _family(job), spec.memory, lanes, job.whole_device, job.least_bytes, seen)
 
 

@@ -20,7 +20,8 @@ class Fluid(WithOptions):
     Source: Yu et al., "Fluid: Resource-aware Hyperparameter Tuning Engine", MLSys 2021. `placement/water_filling.py`
     computes the widths, and `placement/elastic_placement.py` chooses the devices of each job. Widths are computed anew
     whenever a job arrives, ends, pauses or is pruned. The need of a job is the profiled time of an iteration alone,
-    multiplied by the iterations until the job ends or pauses. A job of unknown need counts as the mean of the others.
+    multiplied by the iterations until the job ends or pauses. A job of unknown need counts as the mean of the others,
+    and at least as long as it has run so far.
 
     Differences from the paper: devices that rounding down leaves over are given away, too. All present jobs are one
     group. The order of the widths follows the lengths. In Fluid's published code the lengths are not sorted, the
@@ -48,11 +49,14 @@ class Fluid(WithOptions):
         return 0.0
 
     def needs(self, jobs: Sequence[Job], at_s: float) -> list[float]:
-        """Time (s) that each job needs on one device; the mean of the known ones for a job of unknown need."""
-        known = [None if (each_s := job.needs_s(at_s)) is None else each_s * job.spec.gpus for job in jobs]
-        others = [each for each in known if each is not None]
-        mean = fmean(others) if others else 1.0
-        return [mean if each is None else each for each in known]
+        """Time (s) that each job needs on one device; for a job of unknown need an estimate, see the class."""
+        known_s = [job.needs_s(at_s) for job in jobs]
+        known = [job.spec.gpus * each for job, each in zip(jobs, known_s, strict=True) if each is not None]
+        mean = fmean(known) if known else 1.0
+        return [
+            job.spec.gpus * each if each is not None else max(mean, job.spec.gpus * job.attained_s(at_s))
+            for job, each in zip(jobs, known_s, strict=True)
+        ]
 
     def pour(self, needs: Sequence[float], devices: int, share: float, most: Sequence[int]) -> list[float]:
         """Widths of the jobs, in proportion to their needs."""
