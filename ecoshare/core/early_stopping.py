@@ -20,6 +20,7 @@ import math
 from bisect import bisect_left, insort
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Protocol
 
 from ecoshare.common.plural import counted
@@ -45,11 +46,14 @@ class StoppingRule(Protocol):
 
 def rule(spec: StoppingSpec, past: Sequence[EarlierTrial] = ()) -> StoppingRule:
     """Rule of a sweep, with the reports of the trials of earlier sessions replayed into it."""
-    made: StoppingRule = {"asha": Asha, "halving": Halving, "median": Median}[spec.rule](spec)
+    if spec.rule == "halving":
+        return Halving.going_on(spec, past)
+    made: StoppingRule = {"asha": Asha, "median": Median}[spec.rule](spec)
     for trial in past:
         for step, value in enumerate(trial.values, start=1):
             made.told(trial.name, step, value)
-        made.ended(trial.name, trial.completed)
+        if not trial.goes_on:
+            made.ended(trial.name, trial.completed)
     return made
 
 
@@ -107,6 +111,17 @@ class Halving:
     spec: StoppingSpec
     waiting: dict[str, float] = field(default_factory=dict)
     _passed: dict[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def going_on(cls, spec: StoppingSpec, past: Sequence[EarlierTrial]) -> Halving:
+        """Rule that goes on with the trials of earlier sessions.
+
+        A rung at which trials have ended is decided. Trials that paused at the next one pause there once more, with
+        their next report.
+        """
+        decided = max((_rungs(spec, len(trial.values)) for trial in past if trial.pruned), default=0)
+        going_on = (trial for trial in past if trial.goes_on)
+        return cls(spec, _passed={trial.name: min(decided, _rungs(spec, len(trial.values))) for trial in going_on})
 
     def told(self, trial: str, step: int, value: float) -> str:
         """See `StoppingRule`; the text is the reason for the pause, not for an end."""
@@ -183,6 +198,11 @@ def _rung(spec: StoppingSpec, number: int) -> int | None:
     """Step of a rung; the number counts from 0. None if a trial is over by then."""
     step = spec.grace * spec.reduction**number
     return None if 0 < spec.steps <= step else step
+
+
+def _rungs(spec: StoppingSpec, steps: int) -> int:
+    """Number of the rungs up to a number of steps."""
+    return next(number for number in count() if (step := _rung(spec, number)) is None or step > steps)
 
 
 def _reached(spec: StoppingSpec, passed: dict[str, int], trial: str, step: int) -> tuple[int, int] | None:

@@ -128,8 +128,8 @@ class Sweeps:
         sweep = self._sweeps[job.spec.sweep]
         if event.halt:
             return event.halt
-        if sweep.rule is None or (isinstance(sweep.rule, Halving) and job.state not in _AT_WORK):
-            return ""  # a late report: the trial waits for a place, between its last rung and the next
+        if sweep.rule is None or (isinstance(sweep.rule, Halving) and (job.state not in _AT_WORK or self.pauses(job))):
+            return ""  # a late report: the trial is about to pause, or waits for a place on its way to the next rung
         value = -event.value if sweep.spec.maximise else event.value
         reason = sweep.rule.told(job.spec.name, event.step, value)
         if not reason or not isinstance(sweep.rule, Halving) or job.state is not JobState.RUNNING:

@@ -170,15 +170,28 @@ Named = tuple[str, dict[str, Any]]
 class StopConfig(_Model):
     """Early stopping: the rule that ends trials before their last iteration."""
 
-    rule: Annotated[Literal["asha", "median"], BeforeValidator(_one_of("asha", "median"))] = Field(
-        description="`asha`: the best trials of each rung go on; `median`: trials better than half of the others go on."
+    rule: Annotated[Literal["asha", "median", "halving"], BeforeValidator(_one_of("asha", "median", "halving"))] = (
+        Field(
+            description=(
+                "`asha`: the best trials of each rung go on; `median`: trials better than half of the others go on; "
+                "`halving`: trials pause at each rung until all others are there, and the best go on. They must be "
+                "`preemptible`."
+            )
+        )
     )
     grace: fields.PositiveInteger = Field(
         default=1, description="Values that each trial reports before it can be ended."
     )
     reduction: Annotated[fields.PositiveInteger, Field(ge=2, le=100)] = Field(
         default=3,
-        description="For `asha`: one trial of this many goes on to the next rung, which is this many times as long.",
+        description=(
+            "For `asha` and `halving`: one trial of this many goes on to the next rung, which is this many times as "
+            "long."
+        ),
+    )
+    steps: fields.PositiveInteger | None = Field(
+        default=None,
+        description="For `halving`: values that a whole trial reports. With `iterations`, `fluid` knows the next rung.",
     )
 
 

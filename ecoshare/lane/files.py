@@ -40,6 +40,11 @@ def outputs(folder: Path) -> tuple[Path, Path]:
     return folder / "stdout.log", folder / "stderr.log"
 
 
+def are_outputs_of(folder: Path, attempt: int) -> bool:
+    """Whether the output in a job's folder may be that of an attempt: the attempt before it has given up the name."""
+    return attempt == 1 or any((folder / f"{path.stem}.attempt-{attempt - 1}.log").exists() for path in outputs(folder))
+
+
 def open_outputs(folder: Path, attempt: int) -> tuple[int, int]:
     """Open the logs of a job and return their descriptors: output, errors. Logs of an earlier attempt get its number.
 

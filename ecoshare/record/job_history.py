@@ -98,7 +98,10 @@ class JobHistory:
         refusal: Reason why the last attempt could not be started; None if it could.
         finish_s: Time (s) at which the last attempt ended or was refused; None if it has not.
         usage: Usage of the last attempt, as last reported.
-        reports: Time (s) and value of each report of the last attempt.
+        reports: Time (s) and value of each report of the last attempt, after those of attempts that it goes on from.
+        earlier_reports: Number of those that it goes on from.
+        asked_to_end_at: Number of reports when it was last asked to end; None if it never was.
+        is_dropped: Whether it was a paused trial, and early stopping has ended it.
         parked: Times for which its attempts were parked, in order.
         cancelled: Reason why the user, or the end of another job, has cancelled the job; empty if neither has.
         carried: State of the job at the beginning of the log, if the log begins with a segment in which it goes on.
@@ -118,6 +121,9 @@ class JobHistory:
     finish_s: float | None = None
     usage: Usage = field(default_factory=Usage)
     reports: list[tuple[float, float]] = field(default_factory=list)
+    earlier_reports: int = 0
+    asked_to_end_at: int | None = None
+    is_dropped: bool = False
     parked: list[ParkedSpan] = field(default_factory=list)
     cancelled: str = ""
     carried: CarriedJob | None = None
@@ -148,7 +154,10 @@ class JobHistory:
         """Begin a new attempt, of which nothing is known yet."""
         self.attempt, self.lanes, self.starts[command.attempt] = command.attempt, command.lanes, command
         self.exit = self.refusal = self.finish_s = None
-        self.usage, self.reports = Usage(), []
+        self.usage = Usage()
+        if self.spec is None or not self.spec.movable:
+            self.reports = []
+        self.earlier_reports = len(self.reports)
 
     def began(self, at_s: float) -> None:
         """Note that a process of the job exists."""
@@ -164,6 +173,8 @@ class JobHistory:
             self.exit, self.cancelled, self.finish_s = None, reason, at_s
         elif self.spec is None or not self.spec.sweep:
             self.exit, self.refusal, self.finish_s = None, reason, at_s
+        else:
+            self.is_dropped = True
 
     def exited(self, event: JobExited) -> None:
         """Note the end of an attempt."""

@@ -201,6 +201,8 @@ def job_state(history: JobHistory, stopped: bool, live: bool, is_unplaceable: bo
             failed = history.refusal is not None or (is_unplaceable and not stopped)
             return "failed" if failed else "cancelled"
         return "arriving" if history.arrival_s is None else "running" if history.attempt else "queued"
+    if history.is_dropped:
+        return "pruned"
     is_stopped = stopped or bool(history.cancelled)
     if last.outcome is Outcome.STOPPED or (last.outcome in NO_FAULT_OF_ITS_OWN and is_stopped):
         return "cancelled"

@@ -117,7 +117,7 @@ def _unlogged(plan: dict[str, Any], folder: RunFolder, history: RunHistory) -> l
                 values = values_of(metric.read(job["metric"]), own, end.attempt)
                 found += [
                     Reported(last_s, end.job, step, value)
-                    for step, value in enumerate(values, start=1)
+                    for step, value in enumerate(values, start=1 + told.earlier_reports)
                     if step > len(told.reports)
                 ]
             outcome, usage = Outcome(end.outcome), Usage(**end.usage)

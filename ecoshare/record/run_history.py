@@ -20,6 +20,7 @@ from ecoshare.core.commands import (
     AskSampler,
     Command,
     DropJob,
+    KillJob,
     MeasureSetting,
     MoveJob,
     OpenLane,
@@ -238,6 +239,8 @@ class RunHistory:
                 self._job(command.job).asked(command)
                 attempt = AttemptHistory(command.job, command.attempt, command.lanes, self.end_s)
                 self._going[command.job] = self._attempts[command.job, command.attempt] = attempt
+            case KillJob():
+                self._job(command.job).asked_to_end_at = len(self._job(command.job).reports)
             case DropJob():
                 self._job(command.job).dropped(command.reason, self.end_s, command.cancelled)
             case ProfileJob():

@@ -38,14 +38,18 @@ class _Trial:
     Attributes:
         sweep: Name of the sweep.
         number: Number of the trial in the sweep, from 0.
-        values: Values that the present attempt has reported.
+        values: Values that the present attempt has reported, after those that it goes on from.
+        goes_on: Whether an attempt goes on from the one before, and counts its steps from there.
+        untold: Values of earlier attempts that the core does not know.
         reader: Reader of the present attempt; None before the first attempt has started.
         attempt: Number of the present attempt.
     """
 
     sweep: str
     number: int
-    values: list[float] = field(default_factory=list)
+    values: list[float]
+    goes_on: bool
+    untold: tuple[float, ...]
     reader: MetricReader | None = None
     attempt: int = 0
 
@@ -107,7 +111,8 @@ class Sweeping:
     def add(self, job: PlannedJob) -> None:
         """Add a trial that is about to arrive."""
         self.jobs[job.spec.name] = job
-        self._trials[job.spec.name] = _Trial(job.spec.sweep, trial_number(job.spec.name))
+        spec = job.spec
+        self._trials[spec.name] = _Trial(spec.sweep, trial_number(spec.name), list(job.told), spec.movable, job.untold)
 
     def ask(self, command: AskSampler, tasks: asyncio.TaskGroup) -> None:
         """Draw the next trial of a sweep: in a thread if Optuna samples, which may take its time; otherwise at once."""
@@ -153,9 +158,11 @@ class Sweeping:
             return
         if trial.reader is None or trial.attempt != attempt:
             trial.reader, trial.attempt = MetricReader(metric, self.folder.job(name), attempt), attempt
-            trial.values.clear()
+            if not trial.goes_on:
+                trial.values.clear()
         try:
-            values = trial.reader.read(over)
+            values = [*trial.untold, *trial.reader.read(over)]
+            trial.untold = ()
         except Exception as error:  # output of a trial must not end the run, nor each resumption of it
             self._failed(trial.sweep, error)
             return

@@ -327,6 +327,7 @@ def make(
     for job in both:
         check_job(budget, loaded, job.spec)
     planned_devices.check(loaded, both, devices)
+    planned_sweeps.check(loaded, both)
     notes += planned_devices.notes(both, policy, budget.by_placement)
     unknown = [job.spec.name for job in jobs if job.spec.iterations is None and job.spec.service is None]
     if policy in ("srtf", *OBJECTIVES) and unknown and len(jobs) > 1:
@@ -415,7 +416,7 @@ def _plan(
         memory=demand(profile) if profile is not None else None,
         solo=solo(profile, sizes).on_typical_device(speed) if profile is not None else Solo(job_class.origin.script),
         slowdown_limit=job.slowdown_limit,
-        movable=job.preemptible and job.sweep is None,
+        movable=job.preemptible and (job.sweep is None or job.isolation != "lane"),
         widest=job.most_gpus or job.gpus,
         nodes=job.nodes,
         takes_turns=job.gpus > 1 and job.launch is Launch.RANKS and not spans,

@@ -34,6 +34,8 @@ class PlannedJob:
         inherited: Variables of the environment that its submitter has and the run has not, or has otherwise; None takes
             one out.
         called: Whether the job is a call of the function that the lane server was forked with.
+        told: Values that a trial, which goes on from there, has reported in earlier sessions of the run.
+        untold: Values after those, which the log lacks: an earlier session was killed before it read them.
     """
 
     spec: JobSpec
@@ -44,6 +46,8 @@ class PlannedJob:
     metric: Metric | None = None
     inherited: Mapping[str, str | None] = field(default_factory=dict)
     called: bool = False
+    told: tuple[float, ...] = ()
+    untold: tuple[float, ...] = ()
 
     @property
     def launcher(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import Any
 
 from ecoshare.core.states import JobState
 from ecoshare.errors import UnfitEnvironment, UsageError
+from ecoshare.jobs.fields import Isolation
+from ecoshare.jobs.load import LoadedJobs, mistake_of
 from ecoshare.jobs.schema import JobConfig
 from ecoshare.jobs.sweep import Sweep, filled, names_in, trial_name
 from ecoshare.runtime.planned_job import PlannedJob
@@ -124,6 +127,24 @@ class PlannedSweep:
         }
 
 
+def check(loaded: LoadedJobs, jobs: Sequence[PlannedJob]) -> None:
+    """Check that trials which pause can go on later.
+
+    Raises:
+        InvalidJobFile: The trials of a sweep cannot, with its place in the file.
+    """
+    for job in jobs:
+        sweep = job.source.sweep
+        if sweep is None or sweep.stop is None or sweep.stop.rule != "halving":
+            continue
+        words = "with `stop: halving` a trial is stopped at each rung, and goes on later"
+        if not job.source.preemptible:
+            hint = "give `preemptible: true` if the script saves its state on SIGTERM"
+            raise mistake_of(loaded, job.spec.name, "sweep", words, hint)
+        if job.source.isolation is Isolation.LANE:
+            raise mistake_of(loaded, job.spec.name, "sweep", words, "leave out `isolation: lane`")
+
+
 def plan(template: PlannedJob, places: int, at_once: int) -> PlannedSweep:
     """Decide how to run a sweep.
 
@@ -139,12 +160,14 @@ def plan(template: PlannedJob, places: int, at_once: int) -> PlannedSweep:
     assert options is not None, "the job has a sweep"
     if options.optuna is not None and find_spec("optuna") is None:
         raise UnfitEnvironment(f"the sweep {job.name} asks for optuna", "pip install 'ecoshare[optuna]'")
-    stop = options.stop
+    stop, rule = options.stop, None
+    if stop is not None:
+        rule = StoppingSpec(stop.rule, stop.grace, stop.reduction, stop.steps or 0)
     spec = SweepSpec(
         name=job.name,
         parallel=options.parallel or (places if options.optuna is None else at_once),
         maximise=options.goal == "maximize",
-        early_stopping=StoppingSpec(stop.rule, stop.grace, stop.reduction) if stop is not None else None,
+        early_stopping=rule,
     )
     return PlannedSweep(template, options, spec)
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from ecoshare.core.states import JobState
 from ecoshare.jobs.sweep import trial_number
+from ecoshare.lane.files import are_outputs_of
 from ecoshare.policy_names import packs
 from ecoshare.record import samples
 from ecoshare.record.job_history import JobHistory
@@ -49,7 +50,8 @@ def leftover(plan: Plan, folder: RunFolder, history: RunHistory) -> Plan:
         left = {trial.spec.name: _again(trial, history, folder, largest_bytes) for trial in trials}
         jobs += left.values()
         if len(drawn) < sweep.options.count or any(left.values()):
-            past = [_ended(trial, history, folder) for trial in trials if left[trial.spec.name] is None]
+            past = [_ended(trial, sweep, history, folder) for trial in trials if left[trial.spec.name] is None]
+            past += [_live(trial) for trial in left.values() if trial is not None and trial.told]
             sweeps.append(_going_on(sweep, 1 + max(map(trial_number, drawn), default=-1), past))
         else:
             states = [_final(trial, history, folder) for trial in trials]
@@ -72,13 +74,16 @@ def _drawn(sweep: PlannedSweep, job: JobHistory) -> PlannedJob:
     return sweep.trial(trial_number(job.name), job.spec.values)
 
 
-def _going_on(sweep: PlannedSweep, drawn: int, ended: list[tuple[JobState, EarlierTrial]]) -> PlannedSweep:
-    past = tuple(each for _, each in ended)
+def _going_on(sweep: PlannedSweep, drawn: int, told: list[tuple[JobState, EarlierTrial]]) -> PlannedSweep:
+    past = tuple(each for _, each in told)
+    ended = ((state, each) for state, each in told if not each.goes_on)
     over = tuple(EndedTrial(each.name, state, each.values[-1] if each.values else None) for state, each in ended)
     return replace(sweep, spec=replace(sweep.spec, drawn=drawn, earlier_trials=past), ended=over)
 
 
-def _ended(trial: PlannedJob, history: RunHistory, folder: RunFolder) -> tuple[JobState, EarlierTrial]:
+def _ended(
+    trial: PlannedJob, sweep: PlannedSweep, history: RunHistory, folder: RunFolder
+) -> tuple[JobState, EarlierTrial]:
     """State and reports of a trial that is over.
 
     The log may lack the last reports, if the controller was killed before it read them. Then the files of the trial
@@ -89,10 +94,18 @@ def _ended(trial: PlannedJob, history: RunHistory, folder: RunFolder) -> tuple[J
     last = max(ends)
     values = [value for _, value in job.reports]
     if trial.metric is not None and last not in job.exits:
-        values = values_of(trial.metric, folder.job(job.name), last)
+        values = [*values[: job.earlier_reports], *values_of(trial.metric, folder.job(job.name), last)]
     states = {Outcome.COMPLETED: JobState.COMPLETED, Outcome.PRUNED: JobState.PRUNED}
-    state = states.get(ends[last], JobState.FAILED)
-    return state, EarlierTrial(job.name, state is JobState.COMPLETED, tuple(values))
+    state = JobState.PRUNED if job.is_dropped else states.get(ends[last], JobState.FAILED)
+    pruned, stopping = state is JobState.PRUNED, sweep.spec.early_stopping
+    if pruned and stopping is not None and stopping.rule == "halving":
+        values = values[: job.asked_to_end_at]  # it may have gone a little beyond its rung
+    return state, EarlierTrial(job.name, state is JobState.COMPLETED, tuple(values), pruned=pruned)
+
+
+def _live(trial: PlannedJob) -> tuple[JobState, EarlierTrial]:
+    """State and reports of a trial that goes on."""
+    return JobState.QUEUED, EarlierTrial(trial.spec.name, False, trial.told, goes_on=True)
 
 
 def _ends(job: JobHistory, folder: RunFolder) -> dict[int, Outcome]:
@@ -109,7 +122,7 @@ def _final(job: PlannedJob, history: RunHistory, folder: RunFolder) -> JobState:
     outcomes = set(_ends(told, folder).values())
     if Outcome.COMPLETED in outcomes:
         return JobState.COMPLETED
-    if Outcome.PRUNED in outcomes:
+    if Outcome.PRUNED in outcomes or told.is_dropped:
         return JobState.PRUNED
     return JobState.CANCELLED if told.cancelled else JobState.FAILED
 
@@ -129,10 +142,18 @@ def _again(job: PlannedJob, history: RunHistory, folder: RunFolder, largest_byte
     whole = sum(caps.get(attempt, 0) >= largest_bytes for attempt in short)
     failures = outcomes[Outcome.FAILED] + outcomes[Outcome.CRASHED] + outcomes[Outcome.TIMED_OUT] + whole
     failures += carried.failures if carried is not None else 0
-    if outcomes[Outcome.COMPLETED] or outcomes[Outcome.PRUNED] or failures > job.spec.retries or told.cancelled:
+    is_over = outcomes[Outcome.COMPLETED] or outcomes[Outcome.PRUNED] or told.is_dropped or told.cancelled
+    if is_over or failures > job.spec.retries:
         return None
     attempts = max([0, *caps, *ends])
     was_short = bool(short) or (carried is not None and carried.whole_device)
     before = EarlierAttempts(attempts, failures, out_of_memory=was_short)
     priority = told.spec.priority if told.spec is not None else job.spec.priority
-    return replace(job, spec=replace(job.spec, earlier_attempts=before, priority=priority))
+    job = replace(job, spec=replace(job.spec, earlier_attempts=before, priority=priority))
+    if job.metric is None or not job.spec.movable:
+        return job
+    logged, values = [value for _, value in told.reports], list[float]()
+    own = folder.job(job.spec.name)
+    if attempts and attempts not in told.exits and are_outputs_of(own, attempts):
+        values = values_of(job.metric, own, attempts)
+    return replace(job, told=tuple(logged), untold=tuple(values[len(logged) - told.earlier_reports :]))

@@ -29,12 +29,16 @@ class EarlierTrial:
     Attributes:
         name: Name of the trial.
         completed: Whether the trial did all its steps.
-        values: Reported values, the first one first.
+        values: Reported values, the first one first. For a trial that `halving` has ended, those up to its last pause.
+        pruned: Whether early stopping has ended it.
+        goes_on: Whether it has not ended, and counts its steps from there.
     """
 
     name: str
     completed: bool
     values: tuple[float, ...]
+    pruned: bool = False
+    goes_on: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +51,7 @@ class SweepSpec:
         maximise: Whether larger reported values are better.
         early_stopping: Rule of early stopping; None for no rule, or if the sampler has its own.
         drawn: Number of trials that earlier sessions have drawn.
-        earlier_trials: Trials of earlier sessions that have ended.
+        earlier_trials: Trials of earlier sessions that have ended, or that go on from what they have reported.
     """
 
     name: str

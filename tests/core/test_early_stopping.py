@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from ecoshare.core.commands import AskSampler, Command, DropJob, KillJob, OpenLane, StartJob
-from ecoshare.core.early_stopping import Halving
+from ecoshare.core.early_stopping import LEAST_COMPLETED, Halving, rule
 from ecoshare.core.events import (
     SCHEMA,
     Config,
@@ -28,7 +28,7 @@ from ecoshare.values.attempt import Outcome, Usage
 from ecoshare.values.class_profile import Solo
 from ecoshare.values.device import Device
 from ecoshare.values.job_spec import JobSpec
-from ecoshare.values.sweep_spec import StoppingSpec, SweepSpec
+from ecoshare.values.sweep_spec import EarlierTrial, StoppingSpec, SweepSpec
 
 STEPS = 9
 
@@ -186,3 +186,59 @@ def test_equal_ones_go_on_in_the_order_in_which_they_came() -> None:
 def test_a_rung_at_the_end_of_a_trial_is_none() -> None:
     assert not Halving(StoppingSpec("halving", 3, 3, steps=3)).told("a", 3, 0.5)
     assert Halving(StoppingSpec("halving", 3, 3)).told("a", 3, 0.5), "the end of the trial is unknown"
+
+
+HALVING = StoppingSpec("halving", grace=1, reduction=2, steps=8)
+"""Rungs after 1, 2 and 4 steps."""
+
+
+def going_on(*trials: EarlierTrial) -> Halving:
+    made = rule(HALVING, trials)
+    assert isinstance(made, Halving)
+    return made
+
+
+def test_a_rung_that_was_decided_in_an_earlier_session_is_not_decided_again() -> None:
+    ended = EarlierTrial("ended", False, (9.0,), pruned=True)
+    good = (EarlierTrial(name, False, (value,), goes_on=True) for name, value in (("a", 1.0), ("b", 2.0)))
+    again = going_on(ended, *good)
+    assert (again.next_step("a"), again.next_step("b")) == (2, 2)
+
+
+def test_a_trial_that_paused_at_an_undecided_rung_pauses_there_again() -> None:
+    ended = EarlierTrial("ended", False, (9.0,), pruned=True)
+    again = going_on(ended, EarlierTrial("a", False, (1.0, 1.0, 1.0), goes_on=True))
+    assert again.next_step("a") == 2, "it ran on a little when it was asked to pause"
+    assert again.told("a", 4, 1.0) and set(again.waiting) == {"a"}
+    assert again.next_step("a") == 4
+
+
+def test_trials_that_failed_decide_no_rung() -> None:
+    again = going_on(EarlierTrial("f", False, (1.0, 1.0)), EarlierTrial("a", False, (1.0, 1.0), goes_on=True))
+    assert again.next_step("a") == 1
+
+
+@pytest.mark.parametrize("name", ["asha", "median"])
+def test_a_trial_that_goes_on_is_known_to_the_rule(name: str) -> None:
+    """It counts as one that has reported its values, and that has not ended."""
+    spec = StoppingSpec(name, grace=1, reduction=2)
+    past = [EarlierTrial(f"t{number}", True, (1.0, 1.0)) for number in range(LEAST_COMPLETED)]
+    made = rule(spec, [*past, EarlierTrial("a", False, (0.5,), goes_on=True)])
+    assert made.told("a", 2, 0.5) == "", "its best value so far is better than those of the others"
+    assert rule(spec, past).told("b", 2, 5.0) != ""
+
+
+class SlowToEnd(Run):
+    """Trials that are asked to pause run on."""
+
+    def end(self, job: str, outcome: Outcome) -> None:
+        if outcome is not Outcome.STOPPED:
+            super().end(job, outcome)
+
+
+def test_values_that_come_while_a_trial_pauses_count_for_no_further_rung() -> None:
+    """A trial of short steps reports many more before it ends at a boundary."""
+    run = SlowToEnd(trials=2, parallel=2)
+    run.report("t0", 1.0, steps=4)
+    assert run.states()["t0"] is JobState.STOPPING
+    assert run.core.jobs["t0"].iterations_until_rung == 30, "it is still on its way to the rung at 3 of 9 steps"

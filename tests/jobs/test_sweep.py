@@ -204,7 +204,7 @@ jobs:
 --- mistakes
 3:75: jobs[0].sweep.optuna.sampler: {OPTUNA} has no sampler 'TPSampler'; did you mean 'TPESampler'?
 4:64: jobs[1].sweep.metric: {METRIC} 'loss = ?'
-4:82: jobs[1].sweep.stop.rule: expected 'asha' or 'median', got 'ahsa'
+4:82: jobs[1].sweep.stop.rule: expected 'asha' or 'median' or 'halving', got 'ahsa'
 4:94: jobs[1].sweep.goal: expected 'minimize' or 'maximize', got 'min'
 5:97: jobs[2].sweep.stop.reduction: expected at least 2, got '1'
 5:100: jobs[2].sweep.stop.grase: unknown key 'grase'; did you mean 'grace'?

@@ -96,8 +96,8 @@ def test_a_job_gives_a_device_away_and_takes_it_back(tmp_path: Path) -> None:
 
 def planned(folder: Path, *jobs: dict[str, Any], **options: Any) -> Plan:
     (folder / "jobs.yaml").write_text(json.dumps({"version": 1, "jobs": list(jobs)}))
-    devices = [DeviceInfo(f"cuda:{n}", "cuda", "nvidia", "A GPU", f"GPU-{n}", 1 << 34, 8) for n in range(2)]
-    return planning.make(load(folder / "jobs.yaml"), devices, **options)
+    devices = (DeviceInfo(f"cuda:{n}", "cuda", "nvidia", "A GPU", f"GPU-{n}", 1 << 34, 8) for n in range(2))
+    return planning.make(load(folder / "jobs.yaml"), tuple(devices), **options)
 
 
 @pytest.mark.parametrize(
