@@ -6,6 +6,10 @@
     Done     ◄── when all have launched their ranks
     JobExited ◄── when all ranks have ended. The first node with ranks that failed ends those of the others at once:
                   they would wait in their collectives for ever.
+    KillJob  ──►  node of rank 0, whose ranks end after the same iteration ──► all others, at once
+
+Rank 0 saves the state of most scripts. If ranks of another node ended first, it would wait for them in a collective,
+and not get to its boundary.
 
 The ranks keep their lanes: turns never cross machines. Iterations, output and the exit record are those of rank 0.
 """
@@ -127,9 +131,13 @@ class RemoteGang:
         if not self._has_begun:
             self._early.append(command)
             return
-        self._is_stopping = self._is_stopping or isinstance(command, KillJob)
-        self._asked[command.id] = set(self._running)
-        for node in list(self._running):
+        nodes = set(self._running)
+        if isinstance(command, KillJob):
+            self._is_stopping = True
+            if not command.at_once and self._head in nodes:
+                nodes = {self._head}
+        self._asked[command.id] = nodes
+        for node in [node for node, _ in self._parts if node in nodes]:
             node.carry_out(command)
 
     # Events
@@ -180,7 +188,8 @@ class RemoteGang:
     def _left(self, node: GangNode) -> None:
         """Take note that no rank of the gang is left on a node."""
         self._running.discard(node)
-        if (self._culprit is not None or self._refusal) and self._running:
+        has_stopped = self._is_stopping and node is self._head
+        if (self._culprit is not None or self._refusal or has_stopped) and self._running:
             words = f"ranks on {node.name} have ended"
             kill = KillJob(self._command.id, self._command.job, self._command.attempt, True, words, False)
             for each in self._running:
@@ -201,14 +210,17 @@ class RemoteGang:
     def _whole(self) -> JobExited:
         """End of the attempt: that of the node which ended the others, with the counters of rank 0.
 
-        If none did, the attempt was stopped if the ranks of any node were, else it failed if those of any node did.
+        If none did, the attempt was stopped if the ranks of any node were, else it failed if those of any node did. It
+        was not stopped if rank 0 had done all its work by then.
         """
+        has_done_all = self._head in self._ends and self._ends[self._head].outcome is Outcome.COMPLETED
 
         def order(node: GangNode) -> tuple[bool, ...]:
             outcome, is_culprit = self._ends[node].outcome, node is self._culprit
             is_lost = outcome is Outcome.DEVICE_FAILED  # its fellows may fail before the run knows of it
+            is_second = has_done_all and self._is_stopping and node is not self._head
             others = (not outcome.was_asked_for, outcome is Outcome.COMPLETED, node is not self._head)
-            return not is_lost, not is_culprit, *others
+            return not is_lost, not is_culprit, is_second, *others
 
         told = min(self._ends.items(), key=lambda end: order(end[0]))[1]
         head = self._ends[self._head].usage if self._head in self._ends else Usage()

@@ -172,17 +172,14 @@ class Attempts:
     # Attempts
 
     def gang_table(self, own: LiveAttempt) -> str:
-        """Path of a new table for the ranks of an attempt. A part of a gang never hands over.
+        """Path of a new table for the ranks of an attempt. The ranks of a part of a gang end together, too.
 
         Raises:
             UnfitEnvironment: The table cannot be written.
         """
         path = self._gang_path(own.command)
         try:
-            table = GangTable.create(path, len(own.places))
-            if own.job.part is not None:
-                table.keep()
-            table.close()
+            GangTable.create(path, len(own.places)).close()
         except OSError as error:
             raise UnfitEnvironment(f"cannot write {path}: {error.strerror or error}") from error
         return str(path)

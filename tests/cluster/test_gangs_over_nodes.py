@@ -20,6 +20,7 @@ from ecoshare.values.attempt import Outcome
 from tests.cluster.agents import members, run_on, states, strikes
 from tests.runtime.running import slow_steps
 from tests.runtime.test_gangs import gang, told
+from tests.runtime.test_resizing import ELASTIC, trains
 from tests.warm import wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -109,4 +110,25 @@ def test_ctrl_c_ends_all_ranks(tmp_path: Path) -> None:
         signal.signal(signal.SIGINT, before)
     [end] = [each for each in event_log.read(done.folder.events) if isinstance(each, JobExited)]
     assert end.outcome is Outcome.STOPPED and end.usage.iterations > 0
+    wait_for(lambda: not members(done.folder.path))
+
+
+def test_a_job_gets_the_device_of_another_node_and_gives_it_back(tmp_path: Path) -> None:
+    """Its first rank ends before the others, and saves the state at the end of an iteration."""
+    jobs = [
+        trains(tmp_path, "long", 400, **ELASTIC, nodes=2),
+        trains(tmp_path, "short", 30, launch="ranks", arrival="6 s"),
+    ]
+    done = run_on(tmp_path, jobs, policy="fluid", lanes=1, places=1, options={"restart": 1.0})
+    assert {name: state for name, (state, _) in states(done).items()} == {"long": "completed", "short": "completed"}
+    starts = [each for each in event_log.read(done.folder.events) if isinstance(each, StartJob) and each.job == "long"]
+    assert [len(each.lanes) for each in starts] == [2, 1, 2]
+    folder = done.folder.job("long")
+    texts = [(folder / f"stdout.attempt-{number}.log").read_text() for number in (1, 2)]
+    texts.append((folder / "stdout.log").read_text())
+    assert [text.partition(" from ")[0] for text in texts] == ["rank 0 of 2", "rank 0 of 1", "rank 0 of 2"], texts
+    begins = [int(text.splitlines()[0].rpartition(" ")[2]) for text in texts]
+    ends = [int(text.splitlines()[1].removeprefix("to ").partition(":")[0]) for text in texts]
+    assert begins == [0, *ends[:-1]] and ends[0] > 0 and ends[-1] == 400
+    assert (folder / "rank-1" / "stdout.log").exists()
     wait_for(lambda: not members(done.folder.path))

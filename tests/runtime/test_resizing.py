@@ -31,7 +31,7 @@ model = DistributedDataParallel(torch.nn.Linear(32, 4))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 state = f"{sys.argv[1]}.pt"
 step, steps = 0, int(sys.argv[2])
-if "--resume" in sys.argv:
+if "--resume" in sys.argv and os.path.exists(state):
     saved = torch.load(state)
     step = saved["step"]
     model.module.load_state_dict(saved["model"])
