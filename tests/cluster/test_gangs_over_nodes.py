@@ -114,7 +114,7 @@ def test_ctrl_c_ends_all_ranks(tmp_path: Path) -> None:
 
 
 def test_a_job_gets_the_device_of_another_node_and_gives_it_back(tmp_path: Path) -> None:
-    """Its first rank ends before the others, and saves the state at the end of an iteration."""
+    """The first rank ends before the others, and saves the state at the end of an iteration."""
     jobs = [
         trains(tmp_path, "long", 400, **ELASTIC, nodes=2),
         trains(tmp_path, "short", 30, launch="ranks", arrival="6 s"),
