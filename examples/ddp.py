@@ -23,7 +23,8 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--batch-size", type=int, default=32, help="of each rank")
     parser.add_argument("--lr", type=float, default=2e-3)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--state", type=Path, help="file for the state after each epoch; a start goes on from it")
+    parser.add_argument("--state", type=Path, help="file for the state after each epoch")
+    parser.add_argument("--resume", action="store_true", help="go on from the state")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     return parser.parse_args()
 
@@ -74,7 +75,7 @@ def train(args: argparse.Namespace, device: torch.device) -> None:
     model = DistributedDataParallel(make_model(len(shapes.NAMES)).to(device))
     optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr)
     done = 0
-    if args.state and args.state.exists():
+    if args.resume and args.state.exists():
         state = torch.load(args.state, map_location=device)
         done = state["epochs"]
         model.module.load_state_dict(state["model"])

@@ -48,7 +48,12 @@ class NodeFiles:
             part: Ranks of a gang that run on the node; None for all of the job.
         """
         folder, first = self.run.job(command.job), part.first_rank if part is not None else 0
-        for rank in range(first, first + len(command.lanes)):
+        ranks = {*range(first, first + len(command.lanes))}
+        if first == 0:  # those that earlier attempts had, and this one has not
+            world = part.world_size if part is not None else len(command.lanes)
+            had = (int(each.name.removeprefix("rank-")) for each in folder.glob("rank-*"))
+            ranks |= {rank for rank in had if rank >= world}
+        for rank in ranks:
             keep_outputs(folder_of(folder, rank) if rank else folder, command.attempt)
         if (arrivals := folder / ARRIVALS).exists():
             yield from file_parts(arrivals, self.run.path)

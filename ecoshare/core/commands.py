@@ -179,12 +179,14 @@ class DropJob:
     Attributes:
         reason: One line for the user.
         cancelled: Whether the user has cancelled the job.
+        pruned: Whether early stopping ends the trial.
     """
 
     id: int
     job: str
     reason: str
     cancelled: bool = False
+    pruned: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,6 +128,7 @@ class Halving:
         reached = _reached(self.spec, self._passed, trial, step)
         if reached is None:
             return ""
+        self._passed[trial] = _rungs(self.spec, step)  # a trial of short steps may have run past several
         self.waiting[trial] = _ordered(value)
         return f"pauses at step {reached[1]} until all others are there (halving)"
 

@@ -128,10 +128,16 @@ class Job:
         The ranks on twice as many devices either do two iterations at once, or half of one each. The time of an
         iteration shows which: it is then nearer to that of a whole iteration, or to half of it.
         """
-        wide, own_s = self.widening, self.usage.iteration_s
-        solo_s = self.spec.solo.iteration_s if self.spec.solo is not None else None
-        each = wide if wide > 1.0 and own_s and solo_s and own_s > solo_s / math.sqrt(wide) else 1.0
-        return self.earlier_iterations + int(each * self.usage.iterations)
+        return self.earlier_iterations + int(self.counts_for * self.usage.iterations)
+
+    @property
+    def counts_for(self) -> float:
+        """Iterations on `JobSpec.gpus` devices for which one of the present attempt counts: see `done_iterations`."""
+        if len(self.lanes) <= self.spec.gpus or self.spec.solo is None:
+            return 1.0
+        own_s, solo_s = self.usage.iteration_s, self.spec.solo.iteration_s
+        is_whole = own_s and solo_s and own_s > solo_s / math.sqrt(self.widening)
+        return self.widening if is_whole else 1.0
 
     @property
     def exceeds_its_length(self) -> bool:
@@ -193,12 +199,12 @@ class Job:
             return None
         iteration_s = self.usage.iteration_s
         if self.spec.iterations is not None and iteration_s is not None:
-            left = (self.spec.iterations - self.usage.iterations) * iteration_s - (held_s - self.usage.held_s)
-        elif self.spec.service_s is not None:
+            to_do = self.spec.iterations - self.usage.iterations - self.earlier_iterations
+            return max(0.0, to_do * iteration_s - (held_s - self.usage.held_s))
+        if self.spec.service_s is not None:
             left = self.spec.service_s - held_s
-        else:
-            return None
-        return max(0.0, left - self.earlier_s if self.spec.movable else left)
+            return max(0.0, left - self.earlier_s if self.spec.movable else left)
+        return None
 
     def needs_s(self, at_s: float) -> float | None:
         """Time (s) on one device alone until the job ends or pauses; None if unknown.

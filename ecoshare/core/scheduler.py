@@ -411,7 +411,7 @@ class Scheduler:
             job = self.jobs[name]
             if reason:
                 self._ends.end(job, JobState.PRUNED, at_s, reason)
-                commands.append(DropJob(self._next_id(), name, reason))
+                commands.append(DropJob(self._next_id(), name, reason, pruned=True))
             else:
                 job.move(JobState.QUEUED, at_s, "is among the best of its rung")
                 self._placement.resumes(job, at_s)

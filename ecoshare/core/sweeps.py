@@ -189,7 +189,8 @@ class Sweeps:
 
     def _look(self, sweep: _Sweep) -> None:
         """Decide which paused trials go on, if no trial is on its way to the rung any more."""
-        if isinstance(sweep.rule, Halving) and sweep.rule.waiting and not sweep.live and not sweep.is_open:
+        is_alive = sweep.live or sweep.is_open or sweep.cancelled
+        if isinstance(sweep.rule, Halving) and sweep.rule.waiting and not is_alive:
             self._decide(sweep, sweep.rule)
 
     def _decide(self, sweep: _Sweep, rule: Halving) -> None:

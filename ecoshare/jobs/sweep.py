@@ -194,6 +194,12 @@ class StopConfig(_Model):
         description="For `halving`: values that a whole trial reports. With `iterations`, `fluid` knows the next rung.",
     )
 
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.steps is not None and self.rule != "halving":
+            raise ValueError("'steps' is for the rule 'halving'")
+        return self
+
 
 class Optuna(_Model):
     """A sweep with trials that Optuna chooses."""

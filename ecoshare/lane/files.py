@@ -41,8 +41,8 @@ def outputs(folder: Path) -> tuple[Path, Path]:
 
 
 def are_outputs_of(folder: Path, attempt: int) -> bool:
-    """Whether the output in a job's folder may be that of an attempt: the attempt before it has given up the name."""
-    return attempt == 1 or any((folder / f"{path.stem}.attempt-{attempt - 1}.log").exists() for path in outputs(folder))
+    """Whether the output in a job's folder is that of an attempt, so that the attempt has begun: see `keep_outputs`."""
+    return attempt == 1 or _kept(outputs(folder)[0], attempt - 1).exists()
 
 
 def open_outputs(folder: Path, attempt: int) -> tuple[int, int]:
@@ -58,11 +58,17 @@ def open_outputs(folder: Path, attempt: int) -> tuple[int, int]:
 
 
 def keep_outputs(folder: Path, attempt: int) -> None:
-    """Give the logs of the attempt before `attempt` its number.
+    """Give the logs of the attempt before `attempt` its number. They are empty if it never began.
 
     Raises:
-        OSError: If there is no permission.
+        OSError: If there is no room or no permission.
     """
-    for path in outputs(folder):
-        if attempt > 1 and path.exists():
-            path.replace(folder / f"{path.stem}.attempt-{attempt - 1}.log")
+    for path in outputs(folder) if attempt > 1 else ():
+        if path.exists():
+            path.replace(_kept(path, attempt - 1))
+        elif not _kept(path, attempt - 1).exists():
+            _kept(path, attempt - 1).touch(0o600)
+
+
+def _kept(path: Path, attempt: int) -> Path:
+    return path.with_name(f"{path.stem}.attempt-{attempt}.log")

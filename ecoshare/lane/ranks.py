@@ -14,6 +14,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
+from ecoshare.lane.files import keep_outputs
 from ecoshare.lane.messages import LaunchAttempt
 from ecoshare.values.gang_part import GangPart
 
@@ -52,6 +53,19 @@ def _folder(launch: LaunchAttempt, rank: int) -> Path:
 def folder_of(folder: Path, rank: int) -> Path:
     """Folder of a rank other than the first, in the folder of its job."""
     return folder / f"rank-{rank}"
+
+
+def keep_outputs_beyond(launch: LaunchAttempt) -> None:
+    """Give the logs of ranks that earlier attempts had, and this one has not, the number of their attempt.
+
+    Raises:
+        OSError: There is no room or no permission.
+    """
+    if launch.attempt > 1 and has_first(launch):
+        world = GangPart(**launch.gang_part).world_size if launch.gang_part is not None else launch.ranks
+        for folder in Path(launch.folder).glob("rank-*"):
+            if int(folder.name.removeprefix("rank-")) >= world:
+                keep_outputs(folder, launch.attempt)
 
 
 def job_folder(launch: LaunchAttempt) -> Path:

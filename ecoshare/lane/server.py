@@ -277,6 +277,7 @@ class JobSupervisor:
         gang: Gang | None = None
         started: list[AttemptProcess] = []
         try:
+            ranks.keep_outputs_beyond(launch)
             if launch.ranks:
                 gang = Gang(launch, GangTable(launch.gang_table))
             for each in ranks.launches(launch) if gang is not None else [launch]:

@@ -101,7 +101,7 @@ class JobHistory:
         reports: Time (s) and value of each report of the last attempt, after those of attempts that it goes on from.
         earlier_reports: Number of those that it goes on from.
         asked_to_end_at: Number of reports when it was last asked to end; None if it never was.
-        is_dropped: Whether it was a paused trial, and early stopping has ended it.
+        is_pruned: Whether early stopping has ended it, or has asked it to end.
         parked: Times for which its attempts were parked, in order.
         cancelled: Reason why the user, or the end of another job, has cancelled the job; empty if neither has.
         carried: State of the job at the beginning of the log, if the log begins with a segment in which it goes on.
@@ -123,7 +123,7 @@ class JobHistory:
     reports: list[tuple[float, float]] = field(default_factory=list)
     earlier_reports: int = 0
     asked_to_end_at: int | None = None
-    is_dropped: bool = False
+    is_pruned: bool = False
     parked: list[ParkedSpan] = field(default_factory=list)
     cancelled: str = ""
     carried: CarriedJob | None = None
@@ -137,7 +137,9 @@ class JobHistory:
     @property
     def widened(self) -> bool:
         """Whether an attempt had more devices than the job needs."""
-        return self.spec is not None and any(len(each.lanes) > self.spec.gpus for each in self.starts.values())
+        carried = () if self.carried is None else self.carried.lanes
+        lanes = (carried, *(each.lanes for each in self.starts.values()))
+        return self.spec is not None and any(len(each) > self.spec.gpus for each in lanes)
 
     @property
     def unknown_attempts(self) -> int:
@@ -154,7 +156,7 @@ class JobHistory:
         """Begin a new attempt, of which nothing is known yet."""
         self.attempt, self.lanes, self.starts[command.attempt] = command.attempt, command.lanes, command
         self.exit = self.refusal = self.finish_s = None
-        self.usage = Usage()
+        self.usage, self.is_pruned = Usage(), False
         if self.spec is None or not self.spec.movable:
             self.reports = []
         self.earlier_reports = len(self.reports)
@@ -167,14 +169,18 @@ class JobHistory:
         """Note that the last attempt could not be started."""
         self.refusal, self.finish_s = error, at_s
 
-    def dropped(self, reason: str, at_s: float, cancelled: bool = False) -> None:
+    def dropped(self, reason: str, at_s: float, cancelled: bool = False, pruned: bool = False) -> None:
         """Note that the job never starts again. A trial that paused keeps the end of its last attempt."""
         if cancelled:
             self.exit, self.cancelled, self.finish_s = None, reason, at_s
         elif self.spec is None or not self.spec.sweep:
             self.exit, self.refusal, self.finish_s = None, reason, at_s
-        else:
-            self.is_dropped = True
+        self.is_pruned = pruned
+
+    def asked_to_end(self, pruned: bool) -> None:
+        """Note that an attempt is asked to end."""
+        self.asked_to_end_at = len(self.reports)
+        self.is_pruned = self.is_pruned or pruned
 
     def exited(self, event: JobExited) -> None:
         """Note the end of an attempt."""

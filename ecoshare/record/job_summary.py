@@ -197,13 +197,17 @@ def job_state(history: JobHistory, stopped: bool, live: bool, is_unplaceable: bo
     if last is None:
         if history.cancelled and (not live or not history.attempt or history.finish_s is not None):
             return "cancelled"
+        if not live and history.is_pruned:
+            return "pruned"
         if not live:
             failed = history.refusal is not None or (is_unplaceable and not stopped)
             return "failed" if failed else "cancelled"
         return "arriving" if history.arrival_s is None else "running" if history.attempt else "queued"
-    if history.is_dropped:
+    if history.is_pruned and last.outcome is not Outcome.COMPLETED:
         return "pruned"
     is_stopped = stopped or bool(history.cancelled)
+    if live and last.outcome is Outcome.STOPPED and not is_stopped:
+        return "queued"  # it has given its place away, or pauses at a rung
     if last.outcome is Outcome.STOPPED or (last.outcome in NO_FAULT_OF_ITS_OWN and is_stopped):
         return "cancelled"
     if last.outcome is Outcome.PRUNED:

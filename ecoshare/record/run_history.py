@@ -240,9 +240,9 @@ class RunHistory:
                 attempt = AttemptHistory(command.job, command.attempt, command.lanes, self.end_s)
                 self._going[command.job] = self._attempts[command.job, command.attempt] = attempt
             case KillJob():
-                self._job(command.job).asked_to_end_at = len(self._job(command.job).reports)
+                self._job(command.job).asked_to_end(command.pruned)
             case DropJob():
-                self._job(command.job).dropped(command.reason, self.end_s, command.cancelled)
+                self._job(command.job).dropped(command.reason, self.end_s, command.cancelled, command.pruned)
             case ProfileJob():
                 lanes = self._going[command.job].lanes if command.job in self._going else ()
                 device = "".join(self.devices_of(lanes)[:1])

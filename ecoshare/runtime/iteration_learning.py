@@ -94,9 +94,11 @@ def _iterations(job: JobHistory, continues: bool) -> int | None:
 
     An attempt after another one may begin again or continue. The job shows that it continues by its `resume_args`. Then
     the iterations of all attempts are added up. Without them the count is unknown, unless earlier attempts did none.
-    On more devices than the job needs, its ranks may do fewer iterations for the same work, so the count is unknown.
+    On more devices than the job needs, its ranks may do fewer iterations for the same work, so the count is unknown. So
+    it is if attempts were over before the log began.
     """
-    if job.exit is None or job.exit.outcome is not Outcome.COMPLETED or job.widened:
+    is_known = not job.widened and not job.unknown_attempts
+    if job.exit is None or job.exit.outcome is not Outcome.COMPLETED or not is_known:
         return None
     before = 0
     for attempt in job.starts.keys() - {job.attempt}:

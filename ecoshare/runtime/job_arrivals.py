@@ -141,6 +141,7 @@ class Arrivals:
                 self._tell(partial(self._cancelled, verdict.name, verdict.reason))
 
     def _job_arrived(self, name: str, at_s: float) -> JobArrived:
+        self._sweeping.tell_rest(self._jobs[name])
         return JobArrived(at_s, self._jobs[name].spec)
 
     def _cancelled(self, name: str, reason: str, at_s: float) -> Event | None:

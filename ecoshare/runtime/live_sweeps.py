@@ -20,6 +20,7 @@ from ecoshare.core.events import Event, Exhausted, JobArrived, Reported
 from ecoshare.core.records import Job
 from ecoshare.core.states import JobState
 from ecoshare.jobs.sweep import trial_number
+from ecoshare.lane.files import are_outputs_of
 from ecoshare.record.metric_reader import MetricReader
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.runtime.planned_job import PlannedJob
@@ -40,7 +41,6 @@ class _Trial:
         number: Number of the trial in the sweep, from 0.
         values: Values that the present attempt has reported, after those that it goes on from.
         goes_on: Whether an attempt goes on from the one before, and counts its steps from there.
-        untold: Values of earlier attempts that the core does not know.
         reader: Reader of the present attempt; None before the first attempt has started.
         attempt: Number of the present attempt.
     """
@@ -49,7 +49,6 @@ class _Trial:
     number: int
     values: list[float]
     goes_on: bool
-    untold: tuple[float, ...]
     reader: MetricReader | None = None
     attempt: int = 0
 
@@ -112,7 +111,7 @@ class Sweeping:
         """Add a trial that is about to arrive."""
         self.jobs[job.spec.name] = job
         spec = job.spec
-        self._trials[spec.name] = _Trial(spec.sweep, trial_number(spec.name), list(job.told), spec.movable, job.untold)
+        self._trials[spec.name] = _Trial(spec.sweep, trial_number(spec.name), list(job.told), spec.movable)
 
     def ask(self, command: AskSampler, tasks: asyncio.TaskGroup) -> None:
         """Draw the next trial of a sweep: in a thread if Optuna samples, which may take its time; otherwise at once."""
@@ -146,6 +145,11 @@ class Sweeping:
         self.add(job)
         self.tell(partial(JobArrived, job=job.spec, answers=command.id))
 
+    def tell_rest(self, job: PlannedJob) -> None:
+        """Report the values of a trial of an earlier session that the log lacks. It has just arrived, and waits."""
+        for step in range(len(job.told) - job.untold, len(job.told)):
+            self.tell(partial(Reported, job=job.spec.name, step=step + 1, value=job.told[step]))
+
     def listen(self, name: str, attempt: int, over: bool = False) -> None:
         """Report to the core the new values of an attempt of a trial. Does nothing for other jobs.
 
@@ -156,13 +160,14 @@ class Sweeping:
         metric = self.jobs[name].metric
         if trial is None or metric is None:
             return
+        if metric.is_printed and not are_outputs_of(self.folder.job(name), attempt):
+            return  # the attempt has not begun, and the output is that of the one before
         if trial.reader is None or trial.attempt != attempt:
             trial.reader, trial.attempt = MetricReader(metric, self.folder.job(name), attempt), attempt
             if not trial.goes_on:
                 trial.values.clear()
         try:
-            values = [*trial.untold, *trial.reader.read(over)]
-            trial.untold = ()
+            values = trial.reader.read(over)
         except Exception as error:  # output of a trial must not end the run, nor each resumption of it
             self._failed(trial.sweep, error)
             return

@@ -328,7 +328,7 @@ def make(
         check_job(budget, loaded, job.spec)
     planned_devices.check(loaded, both, devices)
     planned_sweeps.check(loaded, both)
-    notes += planned_devices.notes(both, policy, budget.by_placement)
+    notes += planned_devices.notes(both, policy, bool(budget))
     unknown = [job.spec.name for job in jobs if job.spec.iterations is None and job.spec.service is None]
     if policy in ("srtf", *OBJECTIVES) and unknown and len(jobs) > 1:
         give, they_are = ("gives", "it is") if len(unknown) == 1 else ("give", "they are")

@@ -47,19 +47,19 @@ def _mistake(job: PlannedJob, devices: Sequence[DeviceInfo]) -> tuple[str, str, 
     return None
 
 
-def notes(jobs: Sequence[PlannedJob], policy: str, by_placement: bool) -> list[str]:
+def notes(jobs: Sequence[PlannedJob], policy: str, has_budget: bool) -> list[str]:
     """Notes for the user about jobs that do not get the devices that they could use; empty if there is none.
 
     Args:
         jobs: Jobs of the run.
         policy: Name of the policy.
-        by_placement: Whether jobs start only where a power budget has room for them.
+        has_budget: Whether the run has a power budget.
     """
     resizable = [job.spec.name for job in jobs if job.spec.widest > job.spec.gpus]
     if not resizable:
         return []
     if not widens(policy):
         return [f"policy {policy} gives {listed(resizable)} as many devices as `gpus`; fluid and equal may give more"]
-    if by_placement:
-        return [f"under this power budget {listed(resizable)} get as many devices as `gpus`"]
+    if has_budget:
+        return [f"under a power budget {listed(resizable)} get as many devices as `gpus`"]
     return []

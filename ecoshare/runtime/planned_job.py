@@ -35,7 +35,7 @@ class PlannedJob:
             one out.
         called: Whether the job is a call of the function that the lane server was forked with.
         told: Values that a trial, which goes on from there, has reported in earlier sessions of the run.
-        untold: Values after those, which the log lacks: an earlier session was killed before it read them.
+        untold: Number of the last of them that the log lacks: an earlier session was killed before it read them.
     """
 
     spec: JobSpec
@@ -47,7 +47,7 @@ class PlannedJob:
     inherited: Mapping[str, str | None] = field(default_factory=dict)
     called: bool = False
     told: tuple[float, ...] = ()
-    untold: tuple[float, ...] = ()
+    untold: int = 0
 
     @property
     def launcher(self) -> str:

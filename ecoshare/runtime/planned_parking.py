@@ -86,7 +86,7 @@ def notes(jobs: Sequence[PlannedJob], policy: str, host_bytes: int, at_once: int
         at_once: Number of jobs that have places at once.
         devices: Number of devices of the run.
     """
-    stopped = [job.spec.name for job in jobs if job.spec.movable]
+    stopped = [job.spec.name for job in jobs if job.spec.movable and job.source.sweep is None]
     lines = []
     if widens(policy):
         return []  # it stops jobs to give them other devices

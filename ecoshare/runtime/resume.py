@@ -91,12 +91,14 @@ def _ended(
     """
     job = history.jobs[trial.spec.name]
     ends = _ends(job, folder)
-    last = max(ends)
+    last = max(ends, default=0)
     values = [value for _, value in job.reports]
-    if trial.metric is not None and last not in job.exits:
+    if trial.metric is not None and last and last not in job.exits:
         values = [*values[: job.earlier_reports], *values_of(trial.metric, folder.job(job.name), last)]
     states = {Outcome.COMPLETED: JobState.COMPLETED, Outcome.PRUNED: JobState.PRUNED}
-    state = JobState.PRUNED if job.is_dropped else states.get(ends[last], JobState.FAILED)
+    state = states.get(ends[last], JobState.FAILED) if last else JobState.FAILED
+    if job.is_pruned and state is JobState.FAILED:
+        state = JobState.PRUNED
     pruned, stopping = state is JobState.PRUNED, sweep.spec.early_stopping
     if pruned and stopping is not None and stopping.rule == "halving":
         values = values[: job.asked_to_end_at]  # it may have gone a little beyond its rung
@@ -122,7 +124,7 @@ def _final(job: PlannedJob, history: RunHistory, folder: RunFolder) -> JobState:
     outcomes = set(_ends(told, folder).values())
     if Outcome.COMPLETED in outcomes:
         return JobState.COMPLETED
-    if Outcome.PRUNED in outcomes or told.is_dropped:
+    if Outcome.PRUNED in outcomes or told.is_pruned:
         return JobState.PRUNED
     return JobState.CANCELLED if told.cancelled else JobState.FAILED
 
@@ -142,7 +144,7 @@ def _again(job: PlannedJob, history: RunHistory, folder: RunFolder, largest_byte
     whole = sum(caps.get(attempt, 0) >= largest_bytes for attempt in short)
     failures = outcomes[Outcome.FAILED] + outcomes[Outcome.CRASHED] + outcomes[Outcome.TIMED_OUT] + whole
     failures += carried.failures if carried is not None else 0
-    is_over = outcomes[Outcome.COMPLETED] or outcomes[Outcome.PRUNED] or told.is_dropped or told.cancelled
+    is_over = outcomes[Outcome.COMPLETED] or outcomes[Outcome.PRUNED] or told.is_pruned or told.cancelled
     if is_over or failures > job.spec.retries:
         return None
     attempts = max([0, *caps, *ends])
@@ -156,4 +158,5 @@ def _again(job: PlannedJob, history: RunHistory, folder: RunFolder, largest_byte
     own = folder.job(job.spec.name)
     if attempts and attempts not in told.exits and are_outputs_of(own, attempts):
         values = values_of(job.metric, own, attempts)
-    return replace(job, told=tuple(logged), untold=tuple(values[len(logged) - told.earlier_reports :]))
+    untold = values[len(logged) - told.earlier_reports :]
+    return replace(job, told=(*logged, *untold), untold=len(untold))

@@ -122,17 +122,20 @@ class Viewing:
         reading = self.node.attempt(name) if name in self.node.in_progress else None
         service, usage = planned.spec.service, job.usage if reading is None else reading.usage
         done, total = usage.done, planned.spec.iterations
-        if is_learned and total is not None and job.earlier_iterations + usage.iterations > total:
+        iterations = job.earlier_iterations + int(job.counts_for * usage.iterations)
+        is_known = done > 1 and usage.span_s > 0 and service is None
+        rate = job.counts_for * (done - 1) / usage.span_s if is_known else None
+        if is_learned and total is not None and iterations > total:
             total = None
         return JobView(
             name=name,
             state=job.state.value,
             lanes=tuple(lane.number for lane in job.lanes) if reading is not None else (),
             holding=reading is not None and reading.holding,
-            iterations=job.earlier_iterations + usage.iterations,
+            iterations=iterations,
             eval_iterations=usage.eval_iterations,
             total=total,
-            rate=(done - 1) / usage.span_s if done > 1 and usage.span_s > 0 and service is None else None,
+            rate=rate,
             slowdown=slowdown(usage, self.plan.lanes) if service is None else None,
             reason=job.history[-1].cause if job.state is JobState.FAILED else "",
             is_learned=is_learned,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from random import Random
 
 from ecoshare.core.turns import Contender
@@ -33,7 +33,7 @@ class SimulatedAttempt:
         is_killed: Whether the attempt was killed, and its end is to come.
         pace: Time of the present iteration / its mean. It varies in a lane with services only.
         past_longest_s: Longest iteration (s) of late, which decays as in a live lane.
-        draws: Random numbers for the pace.
+        draws: Random numbers for the pace; None until it varies, since most attempts need none.
         back: Whether the attempt had the turn before, left it, and has not had it since.
     """
 
@@ -57,7 +57,7 @@ class SimulatedAttempt:
     is_killed: bool = False
     pace: float = 1.0
     past_longest_s: float = 0.0
-    draws: Random = field(default_factory=lambda: Random(0))
+    draws: Random | None = None
     back: bool = False
 
     @property
@@ -68,6 +68,8 @@ class SimulatedAttempt:
     def vary(self) -> None:
         """Draw the pace of the next iteration; the present one has ended."""
         self.past_longest_s = max(self.iteration_s / self.rate, 0.95 * self.past_longest_s)
+        if self.draws is None:
+            self.draws = Random(f"{self.job.name}/{self.attempt}")
         self.pace = drawn_ratio(self.job.spread, self.draws)
 
     @property

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from random import Random
 
 from ecoshare.core.commands import StartJob
 from ecoshare.core.events import Config
@@ -67,7 +66,6 @@ class SimulatedJob:
         else:
             requests = SimulatedRequests(job, seed)
             seat = ServiceAttempt(job, attempt, lanes, 0.0, 0.0, 0.0, command.cap_bytes, requests=requests)
-        seat.draws = Random(seed)
         seat.steps, seat.reported = len(self.curve), self.reported
         self.seat, self.since_s, self.attempts = seat, now_s, command.attempt
         return seat

@@ -175,7 +175,8 @@ def _ends(data: RunData) -> dict[str, str]:
     if data.summary.state != "running" or history.is_stopped:
         return ends
     for name in ends:
-        last = history.of(name).exit
-        if last is not None and last.outcome is Outcome.STOPPED and name not in history.cancelled:
+        told = history.of(name)
+        is_stopped = told.exit is not None and told.exit.outcome is Outcome.STOPPED
+        if is_stopped and not told.is_pruned and name not in history.cancelled:
             ends[name] = "queued"
     return ends

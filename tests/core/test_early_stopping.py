@@ -10,6 +10,7 @@ from ecoshare.core.commands import AskSampler, Command, DropJob, KillJob, OpenLa
 from ecoshare.core.early_stopping import LEAST_COMPLETED, Halving, rule
 from ecoshare.core.events import (
     SCHEMA,
+    CancelRequested,
     Config,
     Done,
     Event,
@@ -210,7 +211,7 @@ def test_a_trial_that_paused_at_an_undecided_rung_pauses_there_again() -> None:
     again = going_on(ended, EarlierTrial("a", False, (1.0, 1.0, 1.0), goes_on=True))
     assert again.next_step("a") == 2, "it ran on a little when it was asked to pause"
     assert again.told("a", 4, 1.0) and set(again.waiting) == {"a"}
-    assert again.next_step("a") == 4
+    assert again.next_step("a") is None, "it is past the rung at 4 steps, too"
 
 
 def test_trials_that_failed_decide_no_rung() -> None:
@@ -234,6 +235,19 @@ class SlowToEnd(Run):
     def end(self, job: str, outcome: Outcome) -> None:
         if outcome is not Outcome.STOPPED:
             super().end(job, outcome)
+
+
+def test_a_sweep_that_is_cancelled_decides_no_rung() -> None:
+    """The end of the last trial on its way to the rung would complete it, and the paused ones end with it."""
+    run = Run(trials=3, parallel=3, devices=2, policy="priority", preempt=True)
+    for name in ("t1", "t2"):
+        run.report(name, 1.0)
+    for name in ("one", "two"):
+        run.tell(JobArrived(0.0, JobSpec(name, "c", priority=1)))
+    run.end("t0", Outcome.LOST)
+    assert [run.states()[name] for name in ("t0", "t1", "t2")] == [JobState.QUEUED, JobState.PAUSED, JobState.PAUSED]
+    run.tell(CancelRequested(0.0, "s", "cancelled by the user"))
+    assert {run.states()[name] for name in ("t0", "t1", "t2")} == {JobState.CANCELLED}
 
 
 def test_values_that_come_while_a_trial_pauses_count_for_no_further_rung() -> None:

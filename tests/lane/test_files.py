@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ecoshare.lane.files import make_folder, open_outputs, open_to_append
+from ecoshare.lane.files import are_outputs_of, keep_outputs, make_folder, open_outputs, open_to_append
 from ecoshare.lane.own_file import OwnFile
 
 
@@ -32,3 +32,22 @@ def test_folders_that_are_made_are_their_owners_alone(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(OSError, match="exists"):
         make_folder(tmp_path / "file")
+
+
+def test_the_output_is_that_of_an_attempt_once_it_has_begun(tmp_path: Path) -> None:
+    """An attempt that never begins leaves the output of the one before where it is."""
+    assert are_outputs_of(tmp_path, 1)
+    for attempt in (1, 3):
+        for number in open_outputs(tmp_path, attempt):
+            os.close(number)
+        assert are_outputs_of(tmp_path, attempt) and not are_outputs_of(tmp_path, attempt + 1)
+    assert (tmp_path / "stdout.attempt-2.log").exists(), "the first output, under the last number before"
+
+
+def test_an_attempt_after_one_without_output_is_known(tmp_path: Path) -> None:
+    keep_outputs(tmp_path, 2)
+    assert are_outputs_of(tmp_path, 2) and (tmp_path / "stdout.attempt-1.log").read_bytes() == b""
+    (tmp_path / "stdout.log").write_text("second")
+    keep_outputs(tmp_path, 3)
+    keep_outputs(tmp_path, 3)
+    assert (tmp_path / "stdout.attempt-2.log").read_text() == "second"

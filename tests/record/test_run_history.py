@@ -19,6 +19,7 @@ from ecoshare.core.events import (
     SettingMeasured,
     StopRequested,
 )
+from ecoshare.record.job_history import JobHistory
 from ecoshare.record.job_summary import job_state
 from ecoshare.record.log_entry import LogEntry
 from ecoshare.record.run_energy import RunEnergy
@@ -154,3 +155,28 @@ def test_a_service_that_is_too_slow_by_itself_could_not_start(longest_s: float |
     why = "its answers take up to 60 ms alone, and its target is 50 ms" if is_refused else ""
     assert history.unplaceable(history.jobs["s"]) == why
     assert job_state(history.jobs["s"], False, False, bool(why)) == ("failed" if is_refused else "cancelled")
+
+
+def test_a_trial_that_early_stopping_has_asked_to_end_is_pruned() -> None:
+    """So it is without its exit, which a kill may have cut off, and after a stop that came later."""
+    job = JobHistory("t", JobSpec("t", "c", sweep="s", movable=True))
+    job.asked(StartJob(1, "t", 1, (0,), 0, False))
+    job.reports.append((1.0, 0.5))
+    job.asked_to_end(pruned=True)
+    assert job_state(job, stopped=False, live=False) == "pruned"
+    job.exited(JobExited(2.0, "t", 1, Outcome.STOPPED, 143, "stopped", Usage()))
+    assert job_state(job, stopped=True, live=False) == "pruned" and job.asked_to_end_at == 1
+    job.asked(StartJob(2, "t", 2, (0,), 0, False))
+    assert not job.is_pruned and job.earlier_reports == 1, "it failed meanwhile, and was tried again"
+
+
+def test_a_trial_that_pauses_waits_while_the_run_goes_on() -> None:
+    job = JobHistory("t", JobSpec("t", "c", sweep="s", movable=True))
+    job.asked(StartJob(1, "t", 1, (0,), 0, False))
+    job.asked_to_end(pruned=False)
+    job.exited(JobExited(2.0, "t", 1, Outcome.STOPPED, 143, "pauses", Usage()))
+    assert job_state(job, stopped=False, live=True) == "queued"
+    job.dropped("place 2 of 2", 3.0, pruned=True)
+    assert job_state(job, stopped=False, live=True) == "pruned"
+    job.dropped("a service keeps it out of every lane", 3.0)
+    assert not job.is_pruned

@@ -18,7 +18,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
-from ecoshare.core.placement.elastic_plan import HERE, ElasticPlan, devices_of, is_resizable, resize_reason
+from ecoshare.core.placement.elastic_plan import (
+    HERE,
+    ElasticPlan,
+    devices_of,
+    is_resizable,
+    most_devices,
+    narrowed,
+    resize_reason,
+)
 from ecoshare.core.placement.steps import GiveWay, Start, Step
 from ecoshare.core.placement.strategy import PlacementParts, PlacementStrategy
 from ecoshare.core.policies.base import ElasticPolicy
@@ -29,16 +37,19 @@ from ecoshare.core.states import JobState, LaneState
 class ElasticPlacement(PlacementStrategy):
     """Strategy of a policy that sets the number of devices of each job."""
 
-    def __init__(self, parts: PlacementParts, policy: ElasticPolicy, trials_coming: Callable[[], bool]) -> None:
+    def __init__(
+        self, parts: PlacementParts, policy: ElasticPolicy, trials_coming: Callable[[], bool], widens: bool
+    ) -> None:
         """Strategy without jobs.
 
         Args:
             parts: Parts of the run.
             policy: Policy that sets the widths.
             trials_coming: Whether a sampler was asked for a trial and has not answered.
+            widens: Whether jobs may have more devices than they need.
         """
         super().__init__(parts)
-        self._elastic, self._trials_coming = policy, trials_coming
+        self._elastic, self._trials_coming, self._widens = policy, trials_coming, widens
         self._plan = ElasticPlan({}, {}, 0.0)
         self._started: list[Job] = []  # jobs that were starting, and could not be moved, when all were arranged
         self._unknown: list[Job] = []  # jobs of unknown need when all were arranged
@@ -95,8 +106,7 @@ class ElasticPlacement(PlacementStrategy):
             return ElasticPlan(dict.fromkeys(jobs, 0.0), nodes, 0.0)
         places = {name: sum(lane.places for lane in self.lane_index.devices[name]) for name in nodes}
         needs = dict(zip(jobs, self._elastic.needs(jobs, at_s), strict=True))
-        # A power budget by placement counts a job with as many devices as it needs.
-        most = [1 if self.fit.has_power_budget else min(len(nodes), job.spec.widest) for job in jobs]
+        most = [most_devices(job.spec, nodes.values()) if self._widens else 1 for job in jobs]
         share = 1.0 / max(places.values())
         poured = self._elastic.pour(list(needs.values()), len(nodes), share, most)
         anew: dict[Job, float] = {}
@@ -110,6 +120,7 @@ class ElasticPlacement(PlacementStrategy):
             elif wide > now > 0 and needs[job] / now - needs[job] / wide <= self._elastic.restart_s:
                 wide = float(now)
             anew[job], kept[job] = wide, share if max(wide, now) <= 1 else max(wide, now)
+        anew = narrowed(anew, needs, len(nodes))
         restart_s = self._elastic.restart_s
         plan = ElasticPlan(needs, nodes, restart_s).fill(anew, places)
         if all(len(devices_of(job)) <= wide for job, wide in anew.items() if len(devices_of(job)) > 1):

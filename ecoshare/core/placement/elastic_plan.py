@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from ecoshare.core.records import Job
 from ecoshare.core.states import JobState
+from ecoshare.values.job_spec import JobSpec
 
 HERE = (JobState.STARTING, JobState.RUNNING)
 """States of a job that keeps its place, unless it is resized or moved."""
@@ -116,6 +117,32 @@ class ElasticPlan:
 
     def _load_s(self, name: str) -> float:
         return sum(self.needs[job] for job in self._inside[name])
+
+
+def most_devices(spec: JobSpec, nodes: Collection[str]) -> int:
+    """Most devices that a job can use, given the node of each device."""
+    largest = sorted(Counter(nodes).values(), reverse=True)
+    return max(1, min(spec.widest, sum(largest[: spec.nodes])))
+
+
+def narrowed(widths: Mapping[Job, float], needs: Mapping[Job, float], devices: int) -> dict[Job, float]:
+    """The widths, made to fit: jobs that can do with less give devices to gangs that cannot.
+
+    Water-filling knows no least width. If the widths of all jobs exceed the devices, the job that would end first gives
+    one device after the other.
+    """
+    found = dict(widths)
+    while sum(wide for wide in found.values() if wide >= 1.0) > devices:
+        able = [job for job, wide in found.items() if wide - 1.0 >= job.spec.gpus and not _is_fixed(job)]
+        if not able:
+            break
+        first = min(able, key=lambda job: (needs[job] / (found[job] - 1.0), job.number))
+        found[first] -= 1.0
+    return found
+
+
+def _is_fixed(job: Job) -> bool:
+    return bool(devices_of(job)) and not is_resizable(job)
 
 
 def devices_of(job: Job) -> tuple[str, ...]:

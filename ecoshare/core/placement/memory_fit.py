@@ -76,13 +76,13 @@ class MemoryFit:
         self._family_bytes: dict[str, int] = {}  # largest peak, by script
         self._suspects: set[str] = set()
 
-    @property
-    def has_power_budget(self) -> bool:
-        """Whether jobs start only where a power budget has room for them."""
-        return self._power is not None
-
     def took(self, job: Job, peak_bytes: int) -> None:
-        """Note the peak of a job that ran to its end. Jobs of its class and script are granted more than that."""
+        """Note the peak of a job that ran to its end. Jobs of its class and script are granted more than that.
+
+        A job with more devices than it needs shows nothing.
+        """
+        if job.widening > 1.0:
+            return
         name = job.spec.job_class
         self._shown_bytes[name] = max(peak_bytes, self._shown_bytes.get(name, 0))
         self._saw(job, peak_bytes)
@@ -308,7 +308,9 @@ class MemoryFit:
             return job.demand  # the process lives, with this limit of its allocator
         if job.whole_device:
             return MemoryDemand(device_bytes)
-        if job.widening > 1.0:  # no other job is there, and ranks take more than one process: their gradients' buckets
+        if (
+            job.widening > 1.0
+        ):  # no other job is there, and gradients that ranks exchange are in no profile of one device
             return MemoryDemand(min(each.device.memory_bytes for each in job.lanes))
         measured = self._measured(job)
         if measured is not None:

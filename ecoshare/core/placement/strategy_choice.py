@@ -78,7 +78,7 @@ def placement_strategy(
     if isinstance(policy, PackingPolicy):
         return PackedPlacement(parts, policy, config.lanes_per_device, opened.colocations, is_held, next_id)
     if isinstance(policy, ElasticPolicy):
-        return ElasticPlacement(parts, policy, trials_coming)
+        return ElasticPlacement(parts, policy, trials_coming, widens=not config.power_budget_w)
     if isinstance(policy, RoundPolicy):
         planned = policy if isinstance(policy, PlannedPolicy) else None
         if preempts:

@@ -54,7 +54,7 @@ class Fluid(WithOptions):
         known = [job.spec.gpus * each for job, each in zip(jobs, known_s, strict=True) if each is not None]
         mean = fmean(known) if known else 1.0
         return [
-            job.spec.gpus * each if each is not None else max(mean, job.spec.gpus * job.attained_s(at_s))
+            job.spec.gpus * each if each is not None else max(mean, job.spec.gpus * job.widening * job.attained_s(at_s))
             for job, each in zip(jobs, known_s, strict=True)
         ]
 

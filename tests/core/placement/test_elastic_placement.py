@@ -107,8 +107,26 @@ def test_a_job_has_no_more_devices_than_it_can_use(changes: dict[str, Any], wide
 
 
 def test_a_gang_keeps_the_devices_that_it_needs_at_least() -> None:
-    found = widths(resizable("a", 20.0, gpus=2, widest=4), resizable("b", 400.0, arrival_s=1.0), policy="fluid")
-    assert min(found["a"]) >= 2 and max(found["b"]) >= 2
+    found = widths(resizable("a", 20.0, gpus=2, widest=4), resizable("b", 400.0, arrival_s=1.0))
+    assert found["a"] == [4, 2] and found["b"][0] == 2
+
+
+def test_a_long_job_gives_a_gang_its_devices() -> None:
+    jobs = resizable("a", 300.0), resizable("b", 30.0, arrival_s=1.0, gpus=2, movable=False, widest=2)
+    told = Config("fluid", 1, 1, options=(("restart", 0.0),))
+    driver = VirtualDriver(told, DEVICES, {spec.name: (spec, script) for spec, script in jobs}).run()
+    (start,) = [
+        event.at_s for event, log in driver.log for each in log if isinstance(each, StartJob) and each.job == "b"
+    ]
+    assert start < 5.0, "it does not wait for the end of the long one"
+
+
+def test_a_job_is_no_wider_than_its_machines_are() -> None:
+    devices = tuple(replace(device, node=f"n{number // 2}") for number, device in enumerate(DEVICES))
+    jobs = resizable("a", 30.0, nodes=1), resizable("b", 30.0, nodes=1)
+    driver = VirtualDriver(Config("fluid", 1, 1), devices, {spec.name: (spec, script) for spec, script in jobs}).run()
+    starts = [each for _, commands in driver.log for each in commands if isinstance(each, StartJob)]
+    assert [len(each.lanes) for each in starts][:2] == [2, 2]
 
 
 def test_a_power_budget_leaves_jobs_as_narrow_as_they_can_be() -> None:
