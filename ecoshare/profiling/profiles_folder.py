@@ -5,6 +5,7 @@
     profiles/              one file for each class       profile_store.py
       beside/              times beside other classes    colocation_store.py
       calibration/         times by device               calibration_store.py
+      gangs/               times by number of machines   gang_time_store.py
       iterations/          counts of iterations          iteration_store.py
       tuned/               measured settings             tuning_store.py
 
@@ -22,6 +23,7 @@ from ecoshare.errors import UnfitEnvironment
 
 BESIDE = "beside"
 CALIBRATION = "calibration"
+GANGS = "gangs"
 ITERATIONS = "iterations"
 TUNED = "tuned"
 

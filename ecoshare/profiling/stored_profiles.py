@@ -16,6 +16,7 @@ from ecoshare.common.plural import counted
 from ecoshare.errors import UsageError
 from ecoshare.profiling.calibration_store import CalibrationStore
 from ecoshare.profiling.colocation_store import ColocationStore
+from ecoshare.profiling.gang_time_store import GangTimeStore
 from ecoshare.profiling.iteration_store import ArgumentCounts, IterationStore
 from ecoshare.profiling.profile import Profile
 from ecoshare.profiling.profile_store import ProfileStore
@@ -118,6 +119,7 @@ def forget(one: StoredClass, store: ProfileStore) -> Forgotten:
     tuned = TuningStore(store.folder).forget(one.job_class)
     counts = IterationStore(store.folder).forget(one.job_class)
     times = CalibrationStore(store.folder).forget(one.job_class)
+    times += GangTimeStore(store.folder).forget(one.job_class)
     store.forget(one.job_class)  # last, so that the class can still be named after an error
     return Forgotten(one.job_class, one.script, beside, tuned, counts, times)
 

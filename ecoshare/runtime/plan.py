@@ -23,6 +23,7 @@ from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.profiling.tuning_store import TuningStore
 from ecoshare.runtime import (
     planned_devices,
+    planned_gangs,
     planned_knowledge,
     planned_launchers,
     planned_parking,
@@ -297,6 +298,7 @@ def make(
     shown = planned_knowledge.shown_jobs(planned)
     known = planned_knowledge.profiles(names, shown, store, notes)
     lengths = learned(planned, store, notes) if learn else {}
+    nodes = planned_gangs.most_nodes(planned, devices, store, notes)
     speeds = planned_speeds.known_speeds(devices, names, store, notes)
     measured_at = {name: planned_speeds.speed_where_measured(each, devices, speeds) for name, each in known.items()}
     both = [
@@ -306,7 +308,8 @@ def make(
             known.get(job_class.name),
             lengths.get(job.name),
             measured_at.get(job_class.name, 1.0),
-            spans=job.nodes > 1 and len({each.node for each in devices}) > 1,
+            nodes[job.name],
+            spans=nodes[job.name] > 1 and len({each.node for each in devices}) > 1,
         )
         for job, job_class in planned
     ]
@@ -393,12 +396,14 @@ def _plan(
     profile: Profile | None,
     length: LearnedIterations | None,
     speed: float,
+    nodes: int,
     spans: bool,
 ) -> PlannedJob:
     """Job of the plan. Times are those of a typical device.
 
     Args:
         speed: Speed of the device of the profile.
+        nodes: Most machines of the job.
         spans: Whether the devices of the job may lie on several nodes of the run.
     """
     iterations = job.iterations if length is None else length.iterations
@@ -418,7 +423,7 @@ def _plan(
         slowdown_limit=job.slowdown_limit,
         movable=job.preemptible and (job.sweep is None or job.isolation != "lane"),
         widest=job.most_gpus or job.gpus,
-        nodes=job.nodes,
+        nodes=nodes,
         takes_turns=job.gpus > 1 and job.launch is Launch.RANKS and not spans,
         fused=job.isolation == "lane"
         and job.gpus == 1 == (job.most_gpus or 1)

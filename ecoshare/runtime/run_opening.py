@@ -25,6 +25,7 @@ from ecoshare.jobs.load import LoadedJobs, load
 from ecoshare.jobs.mask import MASK, masked
 from ecoshare.lane import futex
 from ecoshare.profiling.calibration_store import CalibrationStore
+from ecoshare.profiling.gang_time_store import GangTimeStore
 from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.profiling.tuning_store import TuningStore
 from ecoshare.record import event_log, run_documents
@@ -32,6 +33,7 @@ from ecoshare.record.run_folder import RunFolder, unwritable, write_json, write_
 from ecoshare.runtime import plan as planning
 from ecoshare.runtime import reaping
 from ecoshare.runtime.calibration_learning import teach_speeds
+from ecoshare.runtime.gang_learning import teach_gangs
 from ecoshare.runtime.held_machines import HeldMachines, HoldMachines, ThisMachine, this_machine
 from ecoshare.runtime.iteration_learning import teach
 from ecoshare.runtime.limit_learning import teach_limits
@@ -316,6 +318,7 @@ def _taught(plan: Plan, finished: FinishedRun, machines: HeldMachines) -> Finish
     notes = teach((*plan.jobs, *finished.submitted), data.history.jobs, folder.path.name, store)
     if finished.as_found and not machines.is_shared:
         notes += teach_speeds(plan.devices, folder, data, finished.made, CalibrationStore(store.folder))
+        notes += teach_gangs(folder, data, GangTimeStore(store.folder))
         if plan.budget.sets_limits:
             notes += teach_limits(plan.devices, data.history, TuningStore(store.folder))
     return replace(finished, notes=(*finished.notes, *notes))

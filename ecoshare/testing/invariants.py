@@ -65,7 +65,8 @@ class Invariants:
             fewest, most = (job.spec.gpus, max(job.spec.gpus, job.spec.widest)) if active else (0, 0)
             assert fewest <= len(placed) <= most, (job.spec.name, job.state)
             assert len({lane.device.name for lane in placed}) == len(placed)
-            assert len({lane.device.node for lane in placed}) <= 1
+            nodes = len({lane.device.node for lane in placed})
+            assert job.spec.nodes is None or nodes <= job.spec.nodes, (job.spec.name, nodes)
         assert self.core.live_jobs == sum(not job.state.ended for job in self.core.jobs.values())
 
 

@@ -13,7 +13,9 @@ import pytest
 
 from ecoshare.cluster.process_link import ProcessLink
 from ecoshare.core.commands import StartJob
-from ecoshare.core.events import Done, JobExited
+from ecoshare.core.events import Done, JobArrived, JobExited
+from ecoshare.profiling.gang_time_store import GangTimeStore
+from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.record import event_log
 from ecoshare.runtime.loopback_ports import LoopbackPorts
 from ecoshare.values.attempt import Outcome
@@ -132,3 +134,38 @@ def test_a_job_gets_the_device_of_another_node_and_gives_it_back(tmp_path: Path)
     assert begins == [0, *ends[:-1]] and ends[0] > 0 and ends[-1] == 400
     assert (folder / "rank-1" / "stdout.log").exists()
     wait_for(lambda: not members(done.folder.path))
+
+
+SLOW_LINK = """
+import os, time
+import torch
+
+model = torch.nn.Linear(8, 8)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(100):
+    loss = model(torch.ones(4, 8)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    time.sleep(0.02 * int(os.environ["GROUP_WORLD_SIZE"]))  # a slow network, as far as ecoshare can see it
+"""
+
+
+def test_a_gang_that_is_slow_between_machines_keeps_to_one_the_next_time(tmp_path: Path) -> None:
+    """Two machines of two devices. The first gang finds one free device on each, and the second two on one."""
+    (tmp_path / "ranks.py").write_text(SLOW_LINK)
+    ranks = {"script": "ranks.py", "gpus": 2, "nodes": 2, "launch": "ranks"}
+    lengths = {"b0": 30, "b1": 250, "b2": 30, "b3": 250}
+    jobs = [slow_steps(name, steps, 20, arrival="3 s") for name, steps in lengths.items()]
+    jobs += [{"name": "over", **ranks, "arrival": "3.5 s"}, {"name": "within", **ranks, "after": ["over", "b1", "b3"]}]
+    store = ProfileStore(tmp_path / "profiles")
+    done = run_on(tmp_path, jobs, device="cpu/2", lanes=1, places=1, store=store)
+    devices = {job.name: job.devices for job in done.data.summary.jobs}
+    nodes = {name: {device.partition("/")[0] for device in devices[name]} for name in ("within", "over")}
+    assert (len(nodes["within"]), len(nodes["over"])) == (1, 2), devices
+    (job_class,) = {job.job_class for job in done.data.summary.jobs if job.name in nodes}
+    times = GangTimeStore(store.folder).find(job_class)
+    assert times is not None and 1.5 < times.slowdowns[2] < 2.5, times
+    again = run_on(tmp_path, [{"name": "next", **ranks}], device="cpu/2", lanes=1, places=1, store=store)
+    (arrived,) = [each.job for each in event_log.read(again.folder.events) if isinstance(each, JobArrived)]
+    assert arrived.nodes == 1 and states(again) == {"next": ("completed", 100)}

@@ -18,8 +18,9 @@ from ecoshare.profiling.profile import Profile
 from ecoshare.record import event_log
 from ecoshare.record.run_data import RunData
 from ecoshare.record.run_history import RunHistory
-from ecoshare.runtime import calibration_learning
-from ecoshare.runtime.calibration_learning import WARM_UP, Span, measured_times
+from ecoshare.runtime import alone_iterations
+from ecoshare.runtime.alone_iterations import WARM_UP, Span
+from ecoshare.runtime.calibration_learning import measured_times
 from ecoshare.values.attempt import Outcome, Usage
 from ecoshare.values.device import Device
 from ecoshare.values.job_spec import JobSpec
@@ -76,13 +77,13 @@ def test_iterations_beside_a_job_of_another_lane_do_not_count() -> None:
 def test_each_attempt_is_compared_with_those_beside_it_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before, each was compared with all others: a sweep of 400 trials took 40 s more at its end."""
     spans: list[int] = []
-    merged = calibration_learning._merged
+    merged = alone_iterations._merged
 
     def counts(them: list[Span]) -> list[Span]:
         spans.append(len(them))
         return merged(them)
 
-    monkeypatch.setattr(calibration_learning, "_merged", counts)
+    monkeypatch.setattr(alone_iterations, "_merged", counts)
     lives = [(f"a{number}", 0, turn(10.0 * number, 20, 0.1), 10.0 * number, 10.0 * number + 3.0) for number in range(9)]
     assert found(data(*lives))["d0"]["a"] == (0.1, 9 * (20 - WARM_UP))
     assert spans == [0] * 9

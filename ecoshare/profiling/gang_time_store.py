@@ -1,0 +1,117 @@
+"""Stores how long an iteration of a gang takes on one machine and over several, beside the profiles: a file a class.
+
+::
+
+    profiles/gangs/
+      train-0123456789ab.json      the last times of the class, by the number of machines that its ranks were on
+
+The ratio tells what the network between the machines costs this class. `json_store.py` reads the files, replaces them,
+and sets damaged ones aside, as it does for profiles. If two runs write a class at the same moment, the times of one of
+them are lost.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from statistics import median
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from ecoshare.profiling.calibration_store import MOST_TIMES, IterationTime
+from ecoshare.profiling.json_store import CLASS_NAME, KeptFiles
+from ecoshare.profiling.profiles_folder import GANGS
+
+_DEEP = 4
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class TimesOverNodes(_Part):
+    """Times of a gang with its ranks on so many machines, the newest last."""
+
+    nodes: Annotated[int, Field(ge=1)]
+    times: Annotated[tuple[IterationTime, ...], Field(min_length=1)]
+
+
+class GangTimes(_Part):
+    """Times of one class of gangs, by the number of machines."""
+
+    schema_version: Literal[1] = 1
+    job_class: str
+    over: tuple[TimesOverNodes, ...]
+
+    @property
+    def slowdowns(self) -> dict[int, float]:
+        """Time of an iteration over so many machines / that on one machine; empty without a time on one machine."""
+        times_s = {each.nodes: median(time.seconds for time in each.times) for each in self.over}
+        if 1 not in times_s:
+            return {}
+        return {nodes: each_s / times_s[1] for nodes, each_s in times_s.items() if nodes > 1}
+
+
+SCHEMA_VERSION: int = GangTimes.model_fields["schema_version"].default
+
+
+class GangTimeStore:
+    """Store of the times of gangs, in the folder of the profiles. The folder need not exist yet."""
+
+    def __init__(self, profiles: Path) -> None:
+        self._folder = profiles / GANGS
+        self._kept = KeptFiles(self._folder, SCHEMA_VERSION, "holds no times of gangs of its class", _DEEP)
+
+    @property
+    def notes(self) -> list[str]:
+        """Reasons why files cannot be used, one line each, for the caller to show."""
+        return self._kept.notes
+
+    def find(self, job_class: str) -> GangTimes | None:
+        """Times of a class, always from the disk; None if there are none that this version can use."""
+        return self._read(self._file(job_class)) if CLASS_NAME.fullmatch(job_class) else None
+
+    def add(self, job_class: str, nodes: int, time: IterationTime) -> None:
+        """Add a time that one run measured. It replaces an earlier one of the same run.
+
+        Args:
+            job_class: Name of the class.
+            nodes: Number of machines that the ranks were on.
+            time: Time of an iteration.
+
+        Raises:
+            UnfitEnvironment: The file cannot be written: no room, or no permission.
+            ValueError: The name of the class cannot be a file name here.
+        """
+        if not CLASS_NAME.fullmatch(job_class):
+            raise ValueError(f"not the name of a class: {job_class!r}")
+        before = self.find(job_class)
+        known = {each.nodes: each.times for each in before.over} if before is not None else {}
+        others = [each for each in known.get(nodes, ()) if each.run != time.run]
+        known[nodes] = (*others, time)[-MOST_TIMES:]
+        over = tuple(TimesOverNodes(nodes=each, times=known[each]) for each in sorted(known))
+        content = GangTimes(job_class=job_class, over=over)
+        self._kept.write(self._file(job_class), content.model_dump_json(indent=1) + "\n")
+
+    def forget(self, job_class: str) -> int:
+        """Remove the times of a class; return their number.
+
+        Raises:
+            UnfitEnvironment: The file cannot be removed: no permission.
+        """
+        found = self.find(job_class)
+        if found is None or not self._kept.remove(self._file(job_class)):
+            return 0
+        return sum(len(each.times) for each in found.over)
+
+    def _file(self, job_class: str) -> Path:
+        return self._folder / f"{job_class}.json"
+
+    def _read(self, path: Path) -> GangTimes | None:
+        def parse(data: bytes) -> GangTimes:
+            content = GangTimes.model_validate_json(data)
+            if content.job_class != path.stem:
+                raise ValueError("it is that of another class")
+            return content
+
+        return self._kept.read(path, parse)
