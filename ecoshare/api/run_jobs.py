@@ -270,10 +270,7 @@ def here_or_elsewhere(request: AnySharing) -> AnySharing:
     if request.on is None:
         return request
     _check_absent(
-        {
-            "--host-memory": request.host_memory,
-            "--devices": request.devices,
-        },
+        {"--devices": request.devices},
         f"does not go with --on {request.on}",
     )
     if request.release_idle is not None and request.power_budget is not None:
@@ -399,6 +396,7 @@ def job_planner(request: SharingRequest, queue: str = "") -> PlanJobs:
             control=request.control != "off",
             goal=goal(request.objective, request.tuning_limit, planning.MOST_TRIALS) if searched else None,
             host_bytes=host_bytes,
+            hosts=machines.parking_hosts() if host_bytes else {},
             budget=NO_BUDGET
             if budget_w is None
             else planned_budget(

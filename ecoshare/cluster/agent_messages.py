@@ -6,6 +6,8 @@
                  ◄── NodeFound ────     the machine has these devices
     ── AskLimits ─►
                  ◄── LimitsTold ───     power limits, for a power budget
+    ── AskParking ►
+                 ◄── ParkingTold ──     memory of the machine, for parked jobs
     ── OpenNode ──►
                  ◄── NodeOpened ───     guard, shared memory and contexts are ready
     ── JobForNode, MostTimes, AskPort, FilePart, commands ──►
@@ -43,6 +45,7 @@ from ecoshare.runtime.node_claims import ClaimReport, ClaimRequest
 from ecoshare.runtime.node_job import NodeJob
 from ecoshare.runtime.node_parts import NodePlan
 from ecoshare.runtime.node_readings import AttemptReading, DeviceReading
+from ecoshare.runtime.parking_host import ParkingHost
 from ecoshare.runtime.profiling_window import Limits
 from ecoshare.serving.request_intervals import RequestInterval
 from ecoshare.values.device import DeviceInfo
@@ -86,6 +89,22 @@ class LimitsTold:
     """
 
     limits_w: dict[str, tuple[float, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class AskParking:
+    """Tell whether jobs can be parked. It comes before the node is opened, or not at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class ParkingTold:
+    """Answer to `AskParking`.
+
+    Attributes:
+        host: The machine, as it parks jobs.
+    """
+
+    host: ParkingHost
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,6 +361,7 @@ class AgentFailed:
 
 ToAgent = (
     AskLimits
+    | AskParking
     | OpenNode
     | ReleaseDevices
     | JobForNode
@@ -357,6 +377,7 @@ ToAgent = (
 ToRun = (
     NodeFound
     | LimitsTold
+    | ParkingTold
     | NodeOpened
     | ServerReady
     | FirstSamples

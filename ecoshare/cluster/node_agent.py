@@ -26,6 +26,7 @@ from pathlib import Path
 from ecoshare.cluster.agent_messages import (
     AgentMessage,
     AskLimits,
+    AskParking,
     AskPort,
     AttemptOver,
     CloseNode,
@@ -43,6 +44,7 @@ from ecoshare.cluster.agent_messages import (
     NodeOpened,
     NodeReport,
     OpenNode,
+    ParkingTold,
     PortTaken,
     ProfileMade,
     ReleaseDevices,
@@ -74,6 +76,7 @@ from ecoshare.runtime.node_claims import ClaimReport, ClaimRequest, NodeClaims, 
 from ecoshare.runtime.node_job import NodeJob
 from ecoshare.runtime.node_opening import guard_of, shared_contexts
 from ecoshare.runtime.node_parts import NodeParts
+from ecoshare.runtime.parking_host import parking_host
 from ecoshare.runtime.planned_power import device_limits_w
 from ecoshare.runtime.profiler import Profiler
 from ecoshare.runtime.run_node import NodeRun
@@ -138,9 +141,13 @@ class Agent:
             OSError: The disk is full.
         """
         while not isinstance(opening := await self._next(), OpenNode):
-            if not isinstance(opening, AskLimits):
-                raise UsageError(f"an agent cannot begin with {type(opening).__name__}")
-            self._send(LimitsTold(self._limits_w(occupancy.devices)))
+            match opening:
+                case AskLimits():
+                    self._send(LimitsTold(self._limits_w(occupancy.devices)))
+                case AskParking():
+                    self._send(ParkingTold(parking_host(occupancy.devices)))
+                case _:
+                    raise UsageError(f"an agent cannot begin with {type(opening).__name__}")
         with contextlib.ExitStack() as undo:
             parts, opened = self._parts(opening, occupancy, models, undo)
             began_s = parts.began_s

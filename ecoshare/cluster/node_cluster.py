@@ -9,7 +9,14 @@ from functools import partial
 from pathlib import Path
 
 from ecoshare.cluster.agent_line import AgentLine
-from ecoshare.cluster.agent_messages import AskLimits, LimitsTold, ReleaseDevices, RunBeat
+from ecoshare.cluster.agent_messages import (
+    AskLimits,
+    AskParking,
+    LimitsTold,
+    ParkingTold,
+    ReleaseDevices,
+    RunBeat,
+)
 from ecoshare.cluster.cluster_node import ClusterNode, device_name, found_node
 from ecoshare.cluster.joined_nodes import JoinedNodes
 from ecoshare.cluster.node_joining import NodeJoining
@@ -21,13 +28,14 @@ from ecoshare.devices import power_model
 from ecoshare.devices.power_model import PowerModel
 from ecoshare.runtime import run_searches
 from ecoshare.runtime.node_opening import OpenedNode, RunFacts
+from ecoshare.runtime.parking_host import ParkingHost
 from ecoshare.runtime.plan import Plan
 from ecoshare.runtime.run_claims import claim_request, settled
 from ecoshare.runtime.run_host import ControllerHost, RunHost
 from ecoshare.runtime.signals import StopSignals
 from ecoshare.values.device import NODE_TIMEOUT_S, DeviceInfo
 
-_LIMITS_WITHIN_S = 60.0
+_ANSWERS_WITHIN_S = 60.0
 
 
 class NodeCluster:
@@ -48,6 +56,7 @@ class NodeCluster:
         self._nodes, self._timeout_s, self._lease_s = list(nodes), timeout_s, lease_s
         self._look, self._most, self._links, self._ship, self._idle_s = look, most, links, ship, idle_s
         self._limits_w: Mapping[str, tuple[float, ...]] | None = None
+        self._hosts: Mapping[str, ParkingHost] | None = None
 
     @property
     def devices(self) -> tuple[DeviceInfo, ...]:
@@ -69,11 +78,21 @@ class NodeCluster:
         if self._limits_w is None:
             for node in self._nodes:
                 node.line.send(AskLimits())
-            told = [(node.line, node.line.answer(LimitsTold, _LIMITS_WITHIN_S)) for node in self._nodes]
+            told = [(node.line, node.line.answer(LimitsTold, _ANSWERS_WITHIN_S)) for node in self._nodes]
             self._limits_w = {
                 device_name(line, name): each for line, told in told for name, each in told.limits_w.items()
             }
         return self._limits_w
+
+    def parking_hosts(self) -> Mapping[str, ParkingHost]:
+        """See `HeldMachines`. The agents are asked once, before their nodes are opened."""
+        if self._hosts is None:
+            for node in self._nodes:
+                node.line.send(AskParking())
+            self._hosts = {
+                node.line.name: node.line.answer(ParkingTold, _ANSWERS_WITHIN_S).host for node in self._nodes
+            }
+        return self._hosts
 
     def tell(self, run: Path) -> None:
         """See `HeldMachines`. The agents are told when their nodes are opened."""

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from ecoshare.cluster.agent_line import AgentLine
-from ecoshare.cluster.agent_messages import NodeOpened, ReleaseDevices
+from ecoshare.cluster.agent_messages import AskParking, NodeOpened, ParkingTold, ReleaseDevices
 from ecoshare.cluster.cluster_node import ClusterNode, found_node
 from ecoshare.cluster.node_link import LookForNodes, NodeLink, NodeStart
 from ecoshare.cluster.node_setups import NodeSetups
@@ -27,13 +27,17 @@ from ecoshare.cluster.remote_node import NodeSetup
 from ecoshare.devices import power_model
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.runtime.joining_devices import JoiningDevices
-from ecoshare.runtime.planned_parking import left_for_jobs
+from ecoshare.runtime.parking_host import ParkingHost
+from ecoshare.runtime.planned_parking import check_host_memory, left_for_jobs
 
 LOOK_S = 5.0
 """Time (s) between two looks for machines."""
 
 _AGAIN_S, _AT_LAST_AGAIN_S = 60.0, 3600.0
 """Time (s) after which a machine that could not join is tried again: twice as long each time, up to the second one."""
+
+
+_PARKING_WITHIN_S = 60.0
 
 
 class _RunOver(Exception):
@@ -161,6 +165,7 @@ class NodeJoining:
         had = plan.devices[0].model
         if (other := next((each for each in node.devices if each.model != had), None)) is not None:
             raise UnfitEnvironment(f"{other.name} is {other.model}, and the run has {had}")
+        hosts = self._parking(line, node)
         setups.ask(node)
         opened = setups.opened(line, self._check)
         self._check_claims(opened)
@@ -169,7 +174,7 @@ class NodeJoining:
         elif opened.report.knobs:
             line.send(ReleaseDevices())
         memory_bytes = max(each.memory_bytes for each in plan.devices)
-        devices = left_for_jobs(plan.host_bytes, node.devices, memory_bytes)
+        devices = left_for_jobs(plan.host_bytes, node.devices, memory_bytes, hosts)
         for device in devices:
             setups.searches.join(device)
         facts = {
@@ -178,6 +183,20 @@ class NodeJoining:
             "nodes": {line.name: node.facts(opened)},
         }
         return JoiningNode(setups.of(node, opened), JoiningDevices(devices, facts, lambda: self._began(node)))
+
+    def _parking(self, line: AgentLine, node: ClusterNode) -> dict[str, ParkingHost]:
+        """The machine, as it parks jobs, if the run parks any.
+
+        Raises:
+            UnfitEnvironment: Jobs cannot be parked there.
+        """
+        plan = self._setups.plan
+        if not plan.host_bytes:
+            return {}
+        line.send(AskParking())
+        hosts = {line.name: line.answer(ParkingTold, _PARKING_WITHIN_S, self._check).host}
+        check_host_memory(plan.host_bytes, plan.policy, node.devices, plan.lanes, hosts)
+        return hosts
 
     def _check_claims(self, opened: NodeOpened) -> None:
         """Check that the devices share contexts, and may be set, as those of the run.

@@ -12,6 +12,7 @@ from ecoshare.devices import registry
 from ecoshare.devices.occupancy import DeviceAdmission, Occupancy, occupied
 from ecoshare.devices.power_model import PowerModel
 from ecoshare.record.run_folder import unwritable
+from ecoshare.runtime.parking_host import ParkingHost, parking_host
 from ecoshare.runtime.planned_power import device_limits_w
 from ecoshare.runtime.run_host import LocalHost, RunHost
 from ecoshare.runtime.signals import StopSignals
@@ -47,6 +48,14 @@ class PlannedMachines(Protocol):
 
         Raises:
             UnfitEnvironment: Those of a device cannot be set.
+        """
+        ...
+
+    def parking_hosts(self) -> Mapping[str, ParkingHost]:
+        """Machine of each node, as it parks jobs.
+
+        Raises:
+            UnfitEnvironment: A node does not answer.
         """
         ...
 
@@ -115,6 +124,10 @@ class FoundDevices:
     def power_limits_w(self) -> Mapping[str, tuple[float, ...]]:
         """See `PlannedMachines`."""
         return {each.name: device_limits_w(each) for each in self.devices}
+
+    def parking_hosts(self) -> Mapping[str, ParkingHost]:
+        """See `PlannedMachines`."""
+        return {self.devices[0].node: parking_host(self.devices)}
 
 
 class ThisMachine(FoundDevices):

@@ -36,6 +36,7 @@ from ecoshare.runtime.iteration_learning import learned
 from ecoshare.runtime.job_class import JobClass, JobClasses
 from ecoshare.runtime.limit_learning import known_responses
 from ecoshare.runtime.planned_job import PlannedJob
+from ecoshare.runtime.planned_parking import ParkingHosts
 from ecoshare.runtime.planned_power import NO_BUDGET, PlannedBudget, check_job
 from ecoshare.runtime.planned_sweeps import PlannedSweep
 from ecoshare.values.class_profile import Solo
@@ -242,6 +243,7 @@ def make(
     only_tune: bool = False,
     learn: bool = True,
     host_bytes: int = 0,
+    hosts: ParkingHosts = MappingProxyType({}),
     budget: PlannedBudget = NO_BUDGET,
     queue: str = "",
     beside: Collection[str] = (),
@@ -261,7 +263,8 @@ def make(
         goal: Goal of searches for the best settings, under policies that pack; None for no search.
         only_tune: Whether the run is for one search only, under any policy.
         learn: Whether jobs without `iterations:` take the number that earlier runs took.
-        host_bytes: Host memory (bytes) for parked jobs; 0 to park none.
+        host_bytes: Host memory (bytes) of each machine for parked jobs; 0 to park none.
+        hosts: Machine of each node, if jobs are parked.
         budget: Power budget. If it sets limits, no other knob is set.
         queue: Name of the queue that the run belongs to; empty for a run of a job file.
         beside: Classes of the other jobs of the run, which these jobs may share a device with.
@@ -282,9 +285,9 @@ def make(
     if not 1 <= lanes <= SLOTS:
         raise UsageError(f"--lanes {lanes}: expected 1 to {SLOTS}")
     if host_bytes:
-        planned_parking.check_host_memory(host_bytes, policy, devices, lanes)
+        planned_parking.check_host_memory(host_bytes, policy, devices, lanes, hosts)
     notes = _too_much(memory_bytes, devices)
-    devices = planned_parking.left_for_jobs(host_bytes, devices, memory_bytes)
+    devices = planned_parking.left_for_jobs(host_bytes, devices, memory_bytes, hosts)
     device, smallest_bytes = devices[0], min(each.memory_bytes for each in devices)
     if smallest_bytes < (need := 1 if packs(policy) else lanes) * LEAST_BYTES:
         where = f" in {counted(lanes, 'lane')}" if need > 1 else ""

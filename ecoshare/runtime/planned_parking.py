@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ecoshare.common.machine_memory import free_swap_bytes, total_bytes
 from ecoshare.common.plural import listed
-from ecoshare.devices import mps
-from ecoshare.devices.registry import vendor
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.jobs.quantities import format_size
 from ecoshare.policy_names import displaces, packs, widens
+from ecoshare.runtime.parking_host import ParkingHost
 from ecoshare.runtime.planned_job import PlannedJob
 from ecoshare.values.device import DeviceInfo
+
+ParkingHosts = Mapping[str, ParkingHost]
+"""Machine of each node of a run."""
 
 OPTION = "--host-memory"
 
@@ -23,34 +22,43 @@ _NEEDS_PLACES = frozenset({"tiresias", "gittins", "srtf", "srsf", "priority", "g
 """Policies that give little without preemption: their papers let urgent jobs take the places of others."""
 
 
-def check_host_memory(host_bytes: int, policy: str, devices: Sequence[DeviceInfo], lanes: int) -> None:
-    """Check that waiting jobs can be parked on this machine, and that it has so much memory.
+def check_host_memory(
+    host_bytes: int, policy: str, devices: Sequence[DeviceInfo], lanes: int, hosts: ParkingHosts
+) -> None:
+    """Check that waiting jobs can be parked on each machine, and that it has so much memory.
 
     Raises:
         UsageError: The policy parks no job.
-        UnfitEnvironment: The machine has less memory, or memory of a device cannot be moved.
+        UnfitEnvironment: A machine has less memory, or memory of a device cannot be moved.
     """
     if not displaces(policy):
         raise UsageError(
             f"{OPTION}: policy {policy} parks no job", "take a policy with an order, such as priority, srtf or fair"
         )
-    on_processors = devices[0].on_processors
-    most_bytes = total_bytes() + (free_swap_bytes() if on_processors else 0)
-    if host_bytes > most_bytes:
-        raise UnfitEnvironment(
-            f"{OPTION} {format_size(host_bytes)}: this machine has {format_size(most_bytes)}",
-            "give less; the memory of parked jobs lies there",
-        )
-    if lanes > 1 and not on_processors and shutil.which(mps.CONTROL) is not None:
-        raise UnfitEnvironment(
-            f"{OPTION}: jobs of parallel lanes share a context through MPS, and their memory cannot be moved",
-            "give it with one lane, the default of this policy",
-        )
-    for device in devices:
-        vendor(device.vendor).memory_transfer(device, dict(os.environ))
+    for node, host in hosts.items():
+        most_bytes = host.total_bytes + (host.free_swap_bytes if devices[0].on_processors else 0)
+        if host_bytes > most_bytes:
+            raise UnfitEnvironment(
+                f"{OPTION} {format_size(host_bytes)}: {_words(node, hosts)} has {format_size(most_bytes)}",
+                "give less; the memory of parked jobs lies there",
+            )
+        if lanes > 1 and host.has_mps:
+            raise UnfitEnvironment(
+                f"{OPTION}: jobs of parallel lanes share a context through MPS, and their memory cannot be moved",
+                "give it with one lane, the default of this policy",
+            )
+        if host.refusal:
+            where = f"{_words(node, hosts)}: " if len(hosts) > 1 else ""
+            raise UnfitEnvironment(f"{where}{host.refusal}", host.hint)
 
 
-def left_for_jobs(host_bytes: int, devices: Sequence[DeviceInfo], memory_bytes: int | None) -> tuple[DeviceInfo, ...]:
+def _words(node: str, hosts: ParkingHosts) -> str:
+    return f"the node {node}" if len(hosts) > 1 else "this machine"
+
+
+def left_for_jobs(
+    host_bytes: int, devices: Sequence[DeviceInfo], memory_bytes: int | None, hosts: ParkingHosts
+) -> tuple[DeviceInfo, ...]:
     """The devices, with the memory that running jobs may use on each.
 
     On processors, parked jobs share the main memory with them: what does not fit into free swap is set aside.
@@ -59,18 +67,21 @@ def left_for_jobs(host_bytes: int, devices: Sequence[DeviceInfo], memory_bytes: 
         host_bytes: Host memory for parked jobs.
         devices: The devices.
         memory_bytes: Memory that the user gives the running jobs of each device; None for all that is left.
+        hosts: Machine of each node, if `host_bytes` is not 0.
 
     Raises:
         UnfitEnvironment: Both together are more than there is.
     """
-    set_aside_bytes = max(0, host_bytes - free_swap_bytes()) if devices[0].on_processors and host_bytes else 0
     left = []
     for device in devices:
-        left_bytes = device.memory_bytes - -(-set_aside_bytes // len(devices))
+        beside = [each for each in devices if each.node == device.node]
+        is_there = device.on_processors and host_bytes
+        set_aside_bytes = max(0, host_bytes - hosts[device.node].free_swap_bytes) if is_there else 0
+        left_bytes = device.memory_bytes - -(-set_aside_bytes // len(beside))
         if set_aside_bytes and (memory_bytes or 1) > left_bytes:
             both = f"{OPTION} {format_size(host_bytes)}"
             both += "" if memory_bytes is None else f" and --memory {format_size(memory_bytes)}"
-            there = f"jobs on the processors have {format_size(sum(each.memory_bytes for each in devices))} in all"
+            there = f"jobs on the processors have {format_size(sum(each.memory_bytes for each in beside))} in all"
             raise UnfitEnvironment(f"{both}: {there}", "give less to one of them")
         left.append(replace(device, memory_bytes=min(memory_bytes or left_bytes, left_bytes)))
     return tuple(left)

@@ -150,6 +150,7 @@ def resume(
         machines.tell(folder.path)
         _check_models(run, before["devices"], machines.devices)
         host_bytes = before.get("host_bytes", 0)
+        hosts = machines.parking_hosts() if host_bytes else {}
         budget = before.get("power_budget")
         plan = planning.make(
             loaded,
@@ -162,11 +163,12 @@ def resume(
             places=before["places_per_lane"],
             memory_bytes=min(
                 max(each["memory_bytes"] for each in before["devices"]),
-                max(each.memory_bytes for each in left_for_jobs(host_bytes, machines.devices, None)),
+                max(each.memory_bytes for each in left_for_jobs(host_bytes, machines.devices, None, hosts)),
             ),
             store=ProfileStore(Path(before["profiles"])) if before["profiles"] is not None else None,
             goal=run_documents.goal_of(before) if search else None,
             host_bytes=host_bytes,
+            hosts=hosts,
             budget=planned_budget(machines=machines, may_set=control, **budget) if budget else NO_BUDGET,
         )
         return _go_on(plan, before["devices"], folder, history, events, progress, signals, machines)

@@ -117,7 +117,8 @@ def run_on(
     look = None if coming is None else Looks(coming, start, asked)
     with held(first, LEASE_S, LEASE_S, look, ship=shipped, idle_s=idle_s) as cluster:
         budget = planned_budget(budget_w, BY_LIMITS, cluster, may_set=True) if budget_w else NO_BUDGET
-        plan = planning.make(loaded, cluster.devices, policy=policy, budget=budget, **options)
+        hosts = cluster.parking_hosts() if options.get("host_bytes") else {}
+        plan = planning.make(loaded, cluster.devices, policy=policy, budget=budget, hosts=hosts, **options)
         begun(started)
         return run_opening.start(
             plan, loaded.text, folder / "runs", Silent(), machines=cluster, signals=CommandSignals()

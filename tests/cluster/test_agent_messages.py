@@ -14,6 +14,7 @@ from ecoshare.cluster.agent_messages import (
     AgentFailed,
     AgentMessage,
     AskLimits,
+    AskParking,
     AskPort,
     AttemptOver,
     CloseNode,
@@ -32,6 +33,7 @@ from ecoshare.cluster.agent_messages import (
     NodeOpened,
     NodeReport,
     OpenNode,
+    ParkingTold,
     PortTaken,
     ReleaseDevices,
     RunBeat,
@@ -56,6 +58,7 @@ from ecoshare.runtime import plan as planning
 from ecoshare.runtime.node_claims import ClaimReport, ClaimRequest
 from ecoshare.runtime.node_parts import NodePlan
 from ecoshare.runtime.node_readings import AttemptReading, DeviceReading, LaneReading
+from ecoshare.runtime.parking_host import ParkingHost
 from ecoshare.runtime.profiling_window import Limits
 from ecoshare.serving.request_intervals import RequestInterval, read_from
 from ecoshare.serving.request_record import RequestRecorder
@@ -81,6 +84,7 @@ def messages(folder: Path) -> list[AgentMessage]:
         FilePart("jobs/a/stdout.log", 7, "cw=="),
         AskPort(9),
         AskLimits(),
+        AskParking(),
         ReleaseDevices(),
         RunBeat(True, 3),
         KeepOnly(("a", "b")),
@@ -89,6 +93,7 @@ def messages(folder: Path) -> list[AgentMessage]:
         CloseNode(),
         NodeFound(1, "0.1.0", "ab", (cpu,), {"cpu": None}, False),
         LimitsTold({"cpu": (100.0, 150.5)}),
+        ParkingTold(ParkingHost(1 << 34, 0, refusal="the driver is too old", hint="update it")),
         NodeOpened(False, {"why": "no GPU"}, ClaimReport(knobs={"n/cpu": KNOBS}, limits_w={"n/cpu": (100.0, 150.5)})),
         KnobsLeft("n/cpu", KNOBS),
         PortTaken(9, 29500),

@@ -22,6 +22,8 @@ from tests.warm import wait_for
 
 STEPS = 150
 SHORT_S = 0.0005
+AHEAD = 12
+"""Most iterations that a rank is ahead of the slowest one."""
 
 
 class Lanes:
@@ -62,7 +64,7 @@ class Lanes:
         name: str,
         lanes: list[int],
         steps: Callable[[int], int] = lambda _rank: STEPS,
-        ahead: int = 12,
+        ahead: int = AHEAD,
         after: Callable[[int, int, GangTable], None] = lambda _rank, _step, _table: None,
     ) -> tuple[GangTable, list[int]]:
         """Gang with a rank in each lane; `NAME-RANK.json` gets the iterations after which it handed over.
@@ -99,9 +101,9 @@ class Lanes:
         return table, [self.jobs.start(lambda rank=rank: run(rank)) for rank in range(len(lanes))]  # type: ignore[misc]
 
     def handed(self, name: str, ranks: int) -> list[list[int]]:
-        """Iterations after which each rank handed over. After its last one, a rank may do so alone: others are gone."""
+        """Iterations after which each rank handed over. In the last ones a rank may be alone: others were ahead of it."""
         found = [json.loads((self.folder / f"{name}-{rank}.json").read_text())[0] for rank in range(ranks)]
-        return [[step for step in steps if step < STEPS] for steps in found]
+        return [[step for step in steps if step < STEPS - AHEAD] for steps in found]
 
 
 def _keep_in_step(table: GangTable, step: int, ahead: int) -> None:
