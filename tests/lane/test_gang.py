@@ -101,7 +101,7 @@ class Lanes:
         return table, [self.jobs.start(lambda rank=rank: run(rank)) for rank in range(len(lanes))]  # type: ignore[misc]
 
     def handed(self, name: str, ranks: int) -> list[list[int]]:
-        """Iterations after which each rank handed over. In the last ones a rank may be alone: others were ahead of it."""
+        """Iterations after which each rank handed over. In its last ones it may be alone: others were ahead."""
         found = [json.loads((self.folder / f"{name}-{rank}.json").read_text())[0] for rank in range(ranks)]
         return [[step for step in steps if step < STEPS - AHEAD] for steps in found]
 
