@@ -39,8 +39,8 @@ MemoryOption = Annotated[str | None, typer.Option(help="Memory limit for all job
 HostMemoryOption = Annotated[
     str | None,
     typer.Option(
-        help="Host memory for parked jobs, such as '16 GiB': a running job waits with its memory there while a job "
-        "that the policy puts before it has its place. Default: no job is parked."
+        help="Host memory of a machine for parked jobs, such as '16 GiB': a running job waits with its memory there "
+        "while a job that the policy puts before it has its place. Default: no job is parked."
     ),
 ]
 PowerBudgetOption = Annotated[
