@@ -12,6 +12,7 @@ from ecoshare.cluster.agent_messages import PROTOCOL, NodeFound, NodeOpened
 from ecoshare.cluster.node_link import NodeStart
 from ecoshare.devices.power_model import PowerModel
 from ecoshare.errors import UnfitEnvironment
+from ecoshare.runtime.parking_host import ParkingHost
 from ecoshare.values.device import DeviceInfo
 
 _FOUND_WITHIN_S = 60.0
@@ -28,6 +29,7 @@ class ClusterNode:
         devices: Devices, with their names in a run; see `device_name`.
         power_models: Power model of each device, by its name in a run; None for none.
         is_shared: Whether another run uses one of the devices.
+        host: The machine, as it parks jobs; None if its agent was not asked.
     """
 
     line: AgentLine
@@ -36,6 +38,7 @@ class ClusterNode:
     devices: tuple[DeviceInfo, ...]
     power_models: Mapping[str, PowerModel | None]
     is_shared: bool
+    host: ParkingHost | None = None
 
     def facts(self, opened: NodeOpened) -> dict[str, Any]:
         """Facts about the opened node for `environment.json`."""

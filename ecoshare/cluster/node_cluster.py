@@ -56,7 +56,6 @@ class NodeCluster:
         self._nodes, self._timeout_s, self._lease_s = list(nodes), timeout_s, lease_s
         self._look, self._most, self._links, self._ship, self._idle_s = look, most, links, ship, idle_s
         self._limits_w: Mapping[str, tuple[float, ...]] | None = None
-        self._hosts: Mapping[str, ParkingHost] | None = None
 
     @property
     def devices(self) -> tuple[DeviceInfo, ...]:
@@ -86,13 +85,12 @@ class NodeCluster:
 
     def parking_hosts(self) -> Mapping[str, ParkingHost]:
         """See `HeldMachines`. The agents are asked once, before their nodes are opened."""
-        if self._hosts is None:
+        if any(node.host is None for node in self._nodes):
             for node in self._nodes:
                 node.line.send(AskParking())
-            self._hosts = {
-                node.line.name: node.line.answer(ParkingTold, _ANSWERS_WITHIN_S).host for node in self._nodes
-            }
-        return self._hosts
+            told = [node.line.answer(ParkingTold, _ANSWERS_WITHIN_S).host for node in self._nodes]
+            self._nodes[:] = [replace(node, host=host) for node, host in zip(self._nodes, told, strict=True)]
+        return {node.line.name: node.host for node in self._nodes if node.host is not None}
 
     def tell(self, run: Path) -> None:
         """See `HeldMachines`. The agents are told when their nodes are opened."""

@@ -16,7 +16,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ecoshare.cluster.agent_line import AgentLine
 from ecoshare.cluster.agent_messages import AskParking, NodeOpened, ParkingTold, ReleaseDevices
@@ -166,6 +166,7 @@ class NodeJoining:
         if (other := next((each for each in node.devices if each.model != had), None)) is not None:
             raise UnfitEnvironment(f"{other.name} is {other.model}, and the run has {had}")
         hosts = self._parking(line, node)
+        node = replace(node, host=hosts.get(line.name))
         setups.ask(node)
         opened = setups.opened(line, self._check)
         self._check_claims(opened)
@@ -174,7 +175,8 @@ class NodeJoining:
         elif opened.report.knobs:
             line.send(ReleaseDevices())
         memory_bytes = max(each.memory_bytes for each in plan.devices)
-        devices = left_for_jobs(plan.host_bytes, node.devices, memory_bytes, hosts)
+        left = left_for_jobs(plan.host_bytes, node.devices, None, hosts)
+        devices = tuple(replace(each, memory_bytes=min(memory_bytes, each.memory_bytes)) for each in left)
         for device in devices:
             setups.searches.join(device)
         facts = {

@@ -35,6 +35,8 @@ def leftover_jobs(queue: str, store: JobStore, planner: Planner) -> Plan:
     by_submission: dict[str, list[JobRow]] = {}
     for row in rows:
         by_submission.setdefault(row.submission, []).append(row)
+    if rows:
+        planner(no_jobs(queue), ())  # what is wrong with the whole run is not the fault of a job
     others, found = store.names(), list[JobConfig]()
     environments: dict[str, Mapping[str, str | None]] = {}
     for name, own in by_submission.items():

@@ -40,14 +40,15 @@ def most_nodes(
     kept = GangTimeStore(store.folder) if store is not None else None
     for job, job_class in jobs:
         found[job.name] = job.nodes
-        times = kept.find(job_class.name) if kept is not None and 1 < job.gpus <= largest and job.nodes > 1 else None
+        fits = job.gpus > 1 and (job.most_gpus or job.gpus) <= largest
+        times = kept.find(job_class.name) if kept is not None and fits and job.nodes > 1 else None
         slowdowns = {} if times is None else {each: x for each, x in times.slowdowns.items() if each <= job.nodes}
         if slowdowns and min(slowdowns.values()) >= MOST_SLOWDOWN:
             nodes, slowdown = min(slowdowns.items(), key=lambda each: each[1])
             found[job.name] = 1
             over = counted(nodes, "machine")
             notes.append(
-                f"{job.name} keeps to one machine: over {over} its iterations took {slowdown:.1f} times as long"
+                f"{job.name} keeps to one machine: over {over} its iterations took {slowdown:.2f} times as long"
             )
     notes += kept.notes if kept is not None else []
     return found

@@ -11,7 +11,7 @@ from ecoshare.jobs.quantities import format_size
 from ecoshare.policy_names import displaces, packs, widens
 from ecoshare.runtime.parking_host import ParkingHost
 from ecoshare.runtime.planned_job import PlannedJob
-from ecoshare.values.device import DeviceInfo
+from ecoshare.values.device import LOCAL, DeviceInfo
 
 ParkingHosts = Mapping[str, ParkingHost]
 """Machine of each node of a run."""
@@ -48,12 +48,12 @@ def check_host_memory(
                 "give it with one lane, the default of this policy",
             )
         if host.refusal:
-            where = f"{_words(node, hosts)}: " if len(hosts) > 1 else ""
+            where = f"{_words(node, hosts)}: " if len(hosts) > 1 or node != LOCAL else ""
             raise UnfitEnvironment(f"{where}{host.refusal}", host.hint)
 
 
 def _words(node: str, hosts: ParkingHosts) -> str:
-    return f"the node {node}" if len(hosts) > 1 else "this machine"
+    return f"the node {node}" if len(hosts) > 1 or node != LOCAL else "this machine"
 
 
 def left_for_jobs(

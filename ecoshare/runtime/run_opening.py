@@ -163,7 +163,9 @@ def resume(
             places=before["places_per_lane"],
             memory_bytes=min(
                 max(each["memory_bytes"] for each in before["devices"]),
-                max(each.memory_bytes for each in left_for_jobs(host_bytes, machines.devices, None, hosts)),
+                (min if host_bytes else max)(
+                    each.memory_bytes for each in left_for_jobs(host_bytes, machines.devices, None, hosts)
+                ),
             ),
             store=ProfileStore(Path(before["profiles"])) if before["profiles"] is not None else None,
             goal=run_documents.goal_of(before) if search else None,
