@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+_NONE = ".none"
+
 
 def of_attempt(folder: Path, name: str, attempt: int) -> Path:
     """Path of an attempt's file. The first attempt has the plain name, later ones a number before the suffix."""
@@ -42,7 +44,8 @@ def outputs(folder: Path) -> tuple[Path, Path]:
 
 def are_outputs_of(folder: Path, attempt: int) -> bool:
     """Whether the output in a job's folder is that of an attempt, so that the attempt has begun: see `keep_outputs`."""
-    return attempt == 1 or _kept(outputs(folder)[0], attempt - 1).exists()
+    kept = _kept(outputs(folder)[0], attempt - 1)
+    return attempt == 1 or kept.exists() or kept.with_suffix(_NONE).exists()
 
 
 def open_outputs(folder: Path, attempt: int) -> tuple[int, int]:
@@ -58,7 +61,7 @@ def open_outputs(folder: Path, attempt: int) -> tuple[int, int]:
 
 
 def keep_outputs(folder: Path, attempt: int) -> None:
-    """Give the logs of the attempt before `attempt` its number. They are empty if it never began.
+    """Give the logs of the attempt before `attempt` its number. A mark stands for the output if there is none here.
 
     Raises:
         OSError: If there is no room or no permission.
@@ -66,8 +69,8 @@ def keep_outputs(folder: Path, attempt: int) -> None:
     for path in outputs(folder) if attempt > 1 else ():
         if path.exists():
             path.replace(_kept(path, attempt - 1))
-        elif not _kept(path, attempt - 1).exists():
-            _kept(path, attempt - 1).touch(0o600)
+        elif path.name.startswith("stdout") and not _kept(path, attempt - 1).exists():
+            _kept(path, attempt - 1).with_suffix(_NONE).touch(0o600)
 
 
 def _kept(path: Path, attempt: int) -> Path:

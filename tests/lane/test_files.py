@@ -46,7 +46,7 @@ def test_the_output_is_that_of_an_attempt_once_it_has_begun(tmp_path: Path) -> N
 
 def test_an_attempt_after_one_without_output_is_known(tmp_path: Path) -> None:
     keep_outputs(tmp_path, 2)
-    assert are_outputs_of(tmp_path, 2) and (tmp_path / "stdout.attempt-1.log").read_bytes() == b""
+    assert are_outputs_of(tmp_path, 2) and not (tmp_path / "stdout.attempt-1.log").exists()
     (tmp_path / "stdout.log").write_text("second")
     keep_outputs(tmp_path, 3)
     keep_outputs(tmp_path, 3)
