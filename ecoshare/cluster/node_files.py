@@ -11,7 +11,7 @@ from ecoshare.cluster.file_parts import file_parts, write_part
 from ecoshare.cluster.shipped_jobs import placed
 from ecoshare.core.commands import StartJob
 from ecoshare.lane.files import keep_outputs
-from ecoshare.lane.ranks import folder_of
+from ecoshare.lane.ranks import folder_of, keep_outputs_beyond
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.runtime.node_job import NodeJob
 from ecoshare.values.gang_part import GangPart
@@ -48,12 +48,9 @@ class NodeFiles:
             part: Ranks of a gang that run on the node; None for all of the job.
         """
         folder, first = self.run.job(command.job), part.first_rank if part is not None else 0
-        ranks = {*range(first, first + len(command.lanes))}
-        if first == 0:  # those that earlier attempts had, and this one has not
-            world = part.world_size if part is not None else len(command.lanes)
-            had = (int(each.name.removeprefix("rank-")) for each in folder.glob("rank-*"))
-            ranks |= {rank for rank in had if rank >= world}
-        for rank in ranks:
+        if first == 0:
+            keep_outputs_beyond(folder, part.world_size if part is not None else len(command.lanes), command.attempt)
+        for rank in range(first, first + len(command.lanes)):
             keep_outputs(folder_of(folder, rank) if rank else folder, command.attempt)
         if (arrivals := folder / ARRIVALS).exists():
             yield from file_parts(arrivals, self.run.path)

@@ -36,8 +36,8 @@ LOOK_S = 5.0
 _AGAIN_S, _AT_LAST_AGAIN_S = 60.0, 3600.0
 """Time (s) after which a machine that could not join is tried again: twice as long each time, up to the second one."""
 
-
 _PARKING_WITHIN_S = 60.0
+"""Longest time (s) in which an agent tells about its machine."""
 
 
 class _RunOver(Exception):

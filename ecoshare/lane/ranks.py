@@ -45,6 +45,11 @@ def has_first(launch: LaunchAttempt) -> bool:
     return number_of(launch, 0) == 0
 
 
+def count_of(launch: LaunchAttempt) -> int:
+    """Number of ranks of the whole gang; 0 for a job of one process."""
+    return launch.ranks if launch.gang_part is None else GangPart(**launch.gang_part).world_size
+
+
 def _folder(launch: LaunchAttempt, rank: int) -> Path:
     number = number_of(launch, rank)
     return folder_of(Path(launch.folder), number) if number else Path(launch.folder)
@@ -55,17 +60,15 @@ def folder_of(folder: Path, rank: int) -> Path:
     return folder / f"rank-{rank}"
 
 
-def keep_outputs_beyond(launch: LaunchAttempt) -> None:
-    """Give the logs of ranks that earlier attempts had, and this one has not, the number of their attempt.
+def keep_outputs_beyond(folder: Path, ranks: int, attempt: int) -> None:
+    """Give the logs of ranks that earlier attempts of a job had, and this one of `ranks` has not, their number.
 
     Raises:
         OSError: There is no room or no permission.
     """
-    if launch.attempt > 1 and has_first(launch):
-        world = GangPart(**launch.gang_part).world_size if launch.gang_part is not None else launch.ranks
-        for folder in Path(launch.folder).glob("rank-*"):
-            if int(folder.name.removeprefix("rank-")) >= world:
-                keep_outputs(folder, launch.attempt)
+    for each in folder.glob("rank-*"):
+        if int(each.name.removeprefix("rank-")) >= ranks:
+            keep_outputs(each, attempt)
 
 
 def job_folder(launch: LaunchAttempt) -> Path:

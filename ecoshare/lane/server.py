@@ -277,7 +277,8 @@ class JobSupervisor:
         gang: Gang | None = None
         started: list[AttemptProcess] = []
         try:
-            ranks.keep_outputs_beyond(launch)
+            if launch.attempt > 1 and ranks.has_first(launch):
+                ranks.keep_outputs_beyond(Path(launch.folder), ranks.count_of(launch), launch.attempt)
             if launch.ranks:
                 gang = Gang(launch, GangTable(launch.gang_table))
             for each in ranks.launches(launch) if gang is not None else [launch]:

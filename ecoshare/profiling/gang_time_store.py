@@ -19,7 +19,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from ecoshare.profiling.calibration_store import MOST_TIMES, IterationTime
-from ecoshare.profiling.json_store import CLASS_NAME, KeptFiles
+from ecoshare.profiling.json_store import ClassFiles, OfClass, check_class_name
 from ecoshare.profiling.profiles_folder import GANGS
 
 _DEEP = 4
@@ -36,11 +36,10 @@ class TimesOverNodes(_Part):
     times: Annotated[tuple[IterationTime, ...], Field(min_length=1)]
 
 
-class GangTimes(_Part):
+class GangTimes(OfClass):
     """Times of one class of gangs, by the number of machines."""
 
     schema_version: Literal[1] = 1
-    job_class: str
     over: tuple[TimesOverNodes, ...]
 
     @property
@@ -59,17 +58,17 @@ class GangTimeStore:
     """Store of the times of gangs, in the folder of the profiles. The folder need not exist yet."""
 
     def __init__(self, profiles: Path) -> None:
-        self._folder = profiles / GANGS
-        self._kept = KeptFiles(self._folder, SCHEMA_VERSION, "holds no times of gangs of its class", _DEEP)
+        damaged = "holds no times of gangs of its class"
+        self._files = ClassFiles(profiles / GANGS, GangTimes, SCHEMA_VERSION, damaged, _DEEP)
 
     @property
     def notes(self) -> list[str]:
         """Reasons why files cannot be used, one line each, for the caller to show."""
-        return self._kept.notes
+        return self._files.notes
 
     def find(self, job_class: str) -> GangTimes | None:
         """Times of a class, always from the disk; None if there are none that this version can use."""
-        return self._read(self._file(job_class)) if CLASS_NAME.fullmatch(job_class) else None
+        return self._files.find(job_class)
 
     def add(self, job_class: str, nodes: int, time: IterationTime) -> None:
         """Add a time that one run measured. It replaces an earlier one of the same run.
@@ -83,15 +82,14 @@ class GangTimeStore:
             UnfitEnvironment: The file cannot be written: no room, or no permission.
             ValueError: The name of the class cannot be a file name here.
         """
-        if not CLASS_NAME.fullmatch(job_class):
-            raise ValueError(f"not the name of a class: {job_class!r}")
+        check_class_name(job_class)
         before = self.find(job_class)
         known = {each.nodes: each.times for each in before.over} if before is not None else {}
         others = [each for each in known.get(nodes, ()) if each.run != time.run]
         known[nodes] = (*others, time)[-MOST_TIMES:]
         over = tuple(TimesOverNodes(nodes=each, times=known[each]) for each in sorted(known))
         content = GangTimes(job_class=job_class, over=over)
-        self._kept.write(self._file(job_class), content.model_dump_json(indent=1) + "\n")
+        self._files.write(content)
 
     def forget(self, job_class: str) -> int:
         """Remove the times of a class; return their number.
@@ -99,19 +97,5 @@ class GangTimeStore:
         Raises:
             UnfitEnvironment: The file cannot be removed: no permission.
         """
-        found = self.find(job_class)
-        if found is None or not self._kept.remove(self._file(job_class)):
-            return 0
-        return sum(len(each.times) for each in found.over)
-
-    def _file(self, job_class: str) -> Path:
-        return self._folder / f"{job_class}.json"
-
-    def _read(self, path: Path) -> GangTimes | None:
-        def parse(data: bytes) -> GangTimes:
-            content = GangTimes.model_validate_json(data)
-            if content.job_class != path.stem:
-                raise ValueError("it is that of another class")
-            return content
-
-        return self._kept.read(path, parse)
+        found = self._files.forget(job_class)
+        return 0 if found is None else sum(len(each.times) for each in found.over)

@@ -22,7 +22,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from ecoshare.common.plural import counted
-from ecoshare.profiling.json_store import CLASS_NAME, KeptFiles
+from ecoshare.profiling.json_store import ClassFiles, OfClass, check_class_name
 from ecoshare.profiling.profile import ProfileOrigin
 from ecoshare.profiling.profiles_folder import ITERATIONS
 
@@ -117,7 +117,7 @@ class ArgumentCounts(_Part):
         return LearnedIterations(round(median(numbers)), len(numbers), min(numbers), max(numbers))
 
 
-class ClassIterations(_Part):
+class ClassIterations(OfClass):
     """Counts of one class.
 
     Attributes:
@@ -128,7 +128,6 @@ class ClassIterations(_Part):
     """
 
     schema_version: Literal[1] = 1
-    job_class: str
     script: str
     given: str | None
     counted: tuple[ArgumentCounts, ...]
@@ -145,26 +144,21 @@ class IterationStore:
     """Store of iteration counts, in the folder of the profiles. The folder need not exist yet."""
 
     def __init__(self, profiles: Path) -> None:
-        self._folder = profiles / ITERATIONS
-        self._kept = KeptFiles(self._folder, SCHEMA_VERSION, "holds no iteration counts of its class", _DEEP)
+        damaged = "holds no iteration counts of its class"
+        self._files = ClassFiles(profiles / ITERATIONS, ClassIterations, SCHEMA_VERSION, damaged, _DEEP)
 
     @property
     def notes(self) -> list[str]:
         """Reasons why files cannot be used, one line each, for the caller to show."""
-        return self._kept.notes
+        return self._files.notes
 
     def find(self, job_class: str) -> ClassIterations | None:
         """Counts of a class, always from the disk; None if there are none that this version can use."""
-        return self._read(self._file(job_class)) if CLASS_NAME.fullmatch(job_class) else None
+        return self._files.find(job_class)
 
     def all(self) -> list[ClassIterations]:
         """Counts of all classes that this version can use, by class."""
-        try:
-            paths = sorted(self._folder.glob("[!.]*.json"))
-        except OSError as error:
-            self._kept.note(f"{self._folder} cannot be read: {error.strerror or error}")
-            return []
-        return [counts for path in paths if (counts := self._read(path)) is not None]
+        return self._files.all()
 
     def add(self, job_class: str, origin: ProfileOrigin, new: Sequence[tuple[JobArguments, IterationCount]]) -> None:
         """Add counts of completed jobs of one class; a job that was counted before is left out.
@@ -180,8 +174,7 @@ class IterationStore:
             UnfitEnvironment: The file cannot be written: no room, or no permission.
             ValueError: The name of the class cannot be a file name here.
         """
-        if not CLASS_NAME.fullmatch(job_class):
-            raise ValueError(f"not the name of a class: {job_class!r}")
+        check_class_name(job_class)
         before = self.find(job_class)
         known = {each.arguments: each.counts for each in before.counted} if before is not None else {}
         kept = dict(known)
@@ -196,7 +189,7 @@ class IterationStore:
         content = ClassIterations(
             job_class=job_class, script=origin.script, given=origin.given, counted=tuple(last[-MOST_ARGUMENTS:])
         )
-        self._kept.write(self._file(job_class), content.model_dump_json(indent=1) + "\n")
+        self._files.write(content)
 
     def forget(self, job_class: str) -> int:
         """Remove the counts of a class; return their number.
@@ -204,19 +197,5 @@ class IterationStore:
         Raises:
             UnfitEnvironment: The file cannot be removed: no permission.
         """
-        found = self.find(job_class)
-        if found is None or not self._kept.remove(self._file(job_class)):
-            return 0
-        return sum(len(each.counts) for each in found.counted)
-
-    def _file(self, job_class: str) -> Path:
-        return self._folder / f"{job_class}.json"
-
-    def _read(self, path: Path) -> ClassIterations | None:
-        def parse(data: bytes) -> ClassIterations:
-            content = ClassIterations.model_validate_json(data)
-            if content.job_class != path.stem:
-                raise ValueError("it is that of another class")
-            return content
-
-        return self._kept.read(path, parse)
+        found = self._files.forget(job_class)
+        return 0 if found is None else sum(len(each.counts) for each in found.counted)

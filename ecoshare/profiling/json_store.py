@@ -13,9 +13,9 @@ import time
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import BinaryIO, Generic, TypeVar
 
-from pydantic import BaseModel, StrictInt, ValidationError
+from pydantic import BaseModel, ConfigDict, StrictInt, ValidationError
 
 from ecoshare.common import documents
 from ecoshare.common.atomic_write import atomic_write
@@ -137,6 +137,88 @@ class KeptFiles:
                 self.note(f"{what}; it was renamed to {aside.name}")
         except OSError as error:
             self.note(f"{what}, and cannot be renamed: {error.strerror or error}")
+
+
+class OfClass(BaseModel):
+    """Content of the file of a job class."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    schema_version: int
+    job_class: str
+
+
+ClassContent = TypeVar("ClassContent", bound=OfClass)
+
+
+class ClassFiles(Generic[ClassContent]):
+    """The files of one kind in a folder, one for each class and with its name."""
+
+    def __init__(self, folder: Path, content: type[ClassContent], schema_version: int, damaged: str, deep: int) -> None:
+        """Prepare the access; nothing is read yet. See `KeptFiles` for the rest.
+
+        Args:
+            content: Model of the content.
+        """
+        self._folder, self._content = folder, content
+        self._kept = KeptFiles(folder, schema_version, damaged, deep)
+
+    @property
+    def notes(self) -> list[str]:
+        """Reasons why files cannot be used, one line each, for the caller to show."""
+        return self._kept.notes
+
+    def find(self, job_class: str) -> ClassContent | None:
+        """Content of a class, always from the disk; None if there is none that this version can use."""
+        return self._read(self._file(job_class)) if CLASS_NAME.fullmatch(job_class) else None
+
+    def all(self) -> list[ClassContent]:
+        """Contents of all classes that this version can use, by class."""
+        try:
+            paths = sorted(self._folder.glob("[!.]*.json"))
+        except OSError as error:
+            self._kept.note(f"{self._folder} cannot be read: {error.strerror or error}")
+            return []
+        return [content for path in paths if (content := self._read(path)) is not None]
+
+    def write(self, content: ClassContent) -> None:
+        """Write or replace the file of a class. One from a newer version stays as it is, and `notes` says so.
+
+        Raises:
+            UnfitEnvironment: The file cannot be written: no room, or no permission.
+        """
+        self._kept.write(self._file(content.job_class), content.model_dump_json(indent=1) + "\n")
+
+    def forget(self, job_class: str) -> ClassContent | None:
+        """Remove the file of a class; return its content, or None if there was none.
+
+        Raises:
+            UnfitEnvironment: The file cannot be removed: no permission.
+        """
+        found = self.find(job_class)
+        return found if found is not None and self._kept.remove(self._file(job_class)) else None
+
+    def _file(self, job_class: str) -> Path:
+        return self._folder / f"{job_class}.json"
+
+    def _read(self, path: Path) -> ClassContent | None:
+        def parse(data: bytes) -> ClassContent:
+            content = self._content.model_validate_json(data)
+            if content.job_class != path.stem:
+                raise ValueError("it is that of another class")
+            return content
+
+        return self._kept.read(path, parse)
+
+
+def check_class_name(job_class: str) -> None:
+    """Check that a class can have files.
+
+    Raises:
+        ValueError: The name of the class cannot be a file name here.
+    """
+    if not CLASS_NAME.fullmatch(job_class):
+        raise ValueError(f"not the name of a class: {job_class!r}")
 
 
 def _schema_version(data: bytes) -> int:

@@ -17,9 +17,11 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
-from ecoshare.lane.trace import Kind, held
+from ecoshare.lane.trace import MARK_BYTES, Kind, held, trace_path, whole_bytes
 from ecoshare.record.job_history import AttemptHistory
+from ecoshare.record.reading import with_traces
 from ecoshare.record.run_data import RunData
+from ecoshare.record.run_folder import RunFolder
 
 WARM_UP = 10
 """First iterations of an attempt that do not count: they allocate memory, choose kernels and fill caches."""
@@ -28,6 +30,16 @@ _SAME_S = 1e-9
 """Tolerance (s) for the turn time of an iteration that was not interrupted: rounding of floats."""
 
 Span = tuple[float, float]
+
+
+MOST_MARKS = 500_000
+"""Most marks of all traces that are read at the end of a run, which takes about two seconds."""
+
+
+def with_short_traces(data: RunData, folder: RunFolder) -> RunData | None:
+    """The data with all traces of the run; None if they are very long."""
+    paths = (trace_path(folder.job(each.job), each.number) for each in data.history.attempts)
+    return None if sum(map(whole_bytes, paths)) > MOST_MARKS * MARK_BYTES else with_traces(data, folder)
 
 
 class AloneIterations:

@@ -12,20 +12,15 @@ from statistics import median
 
 from ecoshare.common.batch_means import relative_error
 from ecoshare.errors import UnfitEnvironment
-from ecoshare.lane.trace import MARK_BYTES, trace_path, whole_bytes
 from ecoshare.profiling.calibration_store import CalibrationStore, IterationTime, identity
 from ecoshare.profiling.profile import Profile
-from ecoshare.record.reading import with_traces
 from ecoshare.record.run_data import RunData
 from ecoshare.record.run_folder import RunFolder
-from ecoshare.runtime.alone_iterations import AloneIterations
+from ecoshare.runtime.alone_iterations import AloneIterations, with_short_traces
 from ecoshare.values.device import DeviceInfo
 
 LEAST_S, FEWEST = 1.0, 5
 """Least time (s) and fewest iterations of a class on a device that count as a measurement."""
-
-MOST_MARKS = 500_000
-"""Most marks of all traces that are read at the end of a run, which takes about two seconds."""
 
 
 def teach_speeds(
@@ -48,10 +43,10 @@ def teach_speeds(
     """
     if all(identity(device) is None for device in devices):
         return []
-    paths = (trace_path(folder.job(each.job), each.number) for each in data.history.attempts)
-    if sum(map(whole_bytes, paths)) > MOST_MARKS * MARK_BYTES:
+    traced = with_short_traces(data, folder)
+    if traced is None:
         return []
-    measured = measured_times(with_traces(data, folder), made, folder.path.name)
+    measured = measured_times(traced, made, folder.path.name)
     try:
         for device in devices:
             store.add(device, measured.get(device.name, {}))

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 
 from ecoshare.errors import UnfitEnvironment
-from ecoshare.lane.trace import MARK_BYTES, trace_path, whole_bytes
 from ecoshare.profiling.calibration_store import IterationTime
 from ecoshare.profiling.gang_time_store import GangTimeStore
 from ecoshare.record.job_history import AttemptHistory
-from ecoshare.record.reading import with_traces
 from ecoshare.record.run_data import RunData
 from ecoshare.record.run_folder import RunFolder
-from ecoshare.runtime.alone_iterations import AloneIterations
-from ecoshare.runtime.calibration_learning import MOST_MARKS, is_enough, iteration_time
+from ecoshare.runtime.alone_iterations import AloneIterations, with_short_traces
+from ecoshare.runtime.calibration_learning import is_enough, iteration_time
 
 
 def teach_gangs(folder: RunFolder, data: RunData, store: GangTimeStore) -> list[str]:
@@ -26,13 +24,13 @@ def teach_gangs(folder: RunFolder, data: RunData, store: GangTimeStore) -> list[
         data: Data of the run, without traces.
         store: Times of gangs.
     """
-    attempts = data.history.attempts
-    if not any(_may_span(attempt, data) for attempt in attempts):
+    if not any(_may_span(attempt, data) for attempt in data.history.attempts):
         return []
-    if sum(whole_bytes(trace_path(folder.job(each.job), each.number)) for each in attempts) > MOST_MARKS * MARK_BYTES:
+    traced = with_short_traces(data, folder)
+    if traced is None:
         return []
     try:
-        for (job_class, nodes), time in gang_times(with_traces(data, folder), folder.path.name).items():
+        for (job_class, nodes), time in gang_times(traced, folder.path.name).items():
             store.add(job_class, nodes, time)
     except (UnfitEnvironment, ValueError) as error:
         return [*store.notes, f"the times of gangs are not kept: {error}"]
