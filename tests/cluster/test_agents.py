@@ -2,29 +2,37 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ecoshare.cluster.agent_line import AgentLine
 from ecoshare.cluster.agent_messages import NodeFound, NodeOpened, OpenNode
-from ecoshare.cluster.process_link import ProcessLink
+from ecoshare.cluster.process_link import ProcessLink, agent_command
+from ecoshare.cluster.remote_node import BEAT_S
 from ecoshare.core.commands import StartJob
 from ecoshare.core.events import DeviceFailed, JobExited
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.record import event_log, run_documents
 from ecoshare.record.log_entry import LogEntry
+from ecoshare.record.run_folder import RunFolder
 from ecoshare.runtime import reaping
 from ecoshare.runtime.node_claims import ClaimRequest
 from ecoshare.runtime.node_parts import NodePlan
 from ecoshare.runtime.profiling_window import Limits
 from ecoshare.runtime.run_lifecycle import FinishedRun
 from ecoshare.values.attempt import Outcome
+from tests.cluster import agents
 from tests.cluster.agents import LEASE_S, agent, check_alike, members, run_on, states, strikes
 from tests.driver import COMPILER, presets
 from tests.driver.runs import two_gpus
@@ -34,8 +42,55 @@ from tests.warm import ROOT, wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
-
 NOTHING = ClaimRequest(may_set=False, searches=False, sets_known=False, with_processors=False, limits_power=False)
+ENDS_WITHIN_S = 5.0
+"""Time (s) that an agent may take to end all that it has started."""
+
+RUN = """
+import json
+import sys
+from pathlib import Path
+
+from tests.cluster import agents
+
+folder, agents.LEASE_S = Path(sys.argv[1]), float(sys.argv[2])
+agents.run_on(folder, json.loads(sys.argv[3]), sys.argv[4:])
+"""
+"""Program of a run that a test stops or kills. Arguments: folder, lease (s), jobs, and names of the nodes."""
+
+
+@contextlib.contextmanager
+def begun_run(
+    folder: Path, lease_s: float, jobs: Sequence[dict[str, Any]], *nodes: str
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Context manager: a run of jobs in a process of its own, after each of them has told progress."""
+    run = subprocess.Popen([sys.executable, "-c", RUN, folder, str(lease_s), json.dumps(jobs), *nodes], cwd=ROOT)
+    log = folder / "runs" / "latest" / "events.jsonl"
+    try:
+        wait_for(lambda: log.exists() and have_begun(log) == {job["name"] for job in jobs})
+        yield run
+    finally:
+        run.kill()
+        run.wait()
+
+
+def have_begun(log: Path) -> set[str]:
+    """Jobs that have told progress, by the log of the run."""
+    told = [json.loads(line) for line in log.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
+    return {each["job"] for each in told if each.get("event") == "IterationsDone"}
+
+
+def lasting(folder: Path) -> list[dict[str, Any]]:
+    """Two jobs that last until there is a file `go` in the folder."""
+    script = "import pathlib, sys, time\nwhile not pathlib.Path(sys.argv[1]).exists():\n    time.sleep(0.02)\n"
+    (folder / "lasts.py").write_text(script)
+    job = {"script": str(folder / "lasts.py"), "args": [str(folder / "go")]}
+    return [{"name": f"j{number}", **job} for number in range(2)]
+
+
+def starts(log: Path) -> int:
+    """Number of starts of jobs, by the log of the run."""
+    return log.read_bytes().count(b'"StartJob"')
 
 
 def entries(done: FinishedRun) -> list[LogEntry]:
@@ -92,23 +147,16 @@ def test_the_jobs_of_an_agent_that_hangs_end_before_they_begin_elsewhere(tmp_pat
     log = tmp_path / "runs" / "latest" / "events.jsonl"
     left: list[int] = []
 
-    def starts() -> int:
-        return log.read_bytes().count(b'"StartJob"')
-
     def hang(link: ProcessLink) -> None:
-        wait_for(lambda: starts() == 2)
+        wait_for(lambda: starts(log) == 2)
         token = run_documents.read_environment(log.parent / "environment.json")["nodes"]["n1"]["token"]
         assert reaping.members(token)
         os.kill(link.pid, signal.SIGSTOP)
-        wait_for(lambda: starts() == 3)
+        wait_for(lambda: starts(log) == 3)
         left.extend(reaping.members(token))
         (tmp_path / "go").touch()
 
-    script = "import pathlib, sys, time\nwhile not pathlib.Path(sys.argv[1]).exists():\n    time.sleep(0.02)\n"
-    (tmp_path / "lasts.py").write_text(script)
-    job = {"script": str(tmp_path / "lasts.py"), "args": [str(tmp_path / "go")]}
-    jobs = [{"name": f"j{number}", **job} for number in range(2)]
-    done = run_on(tmp_path, jobs, begun=strikes(hang, "n1", tmp_path, events=0))
+    done = run_on(tmp_path, lasting(tmp_path), begun=strikes(hang, "n1", tmp_path, events=0))
     assert {state for state, _ in states(done).values()} == {"completed"}
     [failed] = [each for each in entries(done) if isinstance(each, DeviceFailed)]
     assert "n1 is lost" in failed.reason
@@ -132,19 +180,74 @@ def test_a_job_that_ends_while_its_agent_hangs_does_not_run_again(tmp_path: Path
     wait_for(lambda: not members(done.folder.path))
 
 
-def test_all_ends_when_the_run_is_killed(tmp_path: Path) -> None:
-    words = [sys.executable, "-m", "tests.cluster.agents", str(tmp_path)]
-    run = subprocess.Popen(words, cwd=ROOT)
+def test_all_ends_at_once_when_the_run_is_killed(tmp_path: Path) -> None:
+    """The lease is so long that only the end of the connection can end the jobs."""
+    latest = tmp_path / "runs" / "latest"
+    with begun_run(tmp_path, 60.0, [slow_steps("a", 100_000, 5)], "n0") as run:
+        assert members(latest)
+        run.kill()
+        run.wait()
+        killed_s = time.monotonic()
+        wait_for(lambda: not members(latest))
+        assert time.monotonic() - killed_s < 5.0, "it is the end of its stdin that ends the agent"
+
+
+def test_jobs_end_when_their_agents_hear_nothing_of_the_run_and_do_not_run_twice(tmp_path: Path) -> None:
+    """If it failed, the jobs of a run that hangs would go on, and could be given to other machines meanwhile."""
+    (tmp_path / "sleeps.py").write_text(SLEEPS)
+    jobs = [slow_steps("long", 100_000, 5), {"name": "short", "script": str(tmp_path / "sleeps.py"), "args": ["150"]}]
+    folder = RunFolder(tmp_path / "runs" / "latest")
+    with begun_run(tmp_path, LEASE_S, jobs, "n0", "n1") as run:
+        run.send_signal(signal.SIGSTOP)
+        stopped_s = time.monotonic()
+        wait_for(lambda: not members(folder.path))
+        silent_s = time.monotonic() - stopped_s
+        assert LEASE_S - 2 * BEAT_S < silent_s < LEASE_S + ENDS_WITHIN_S, "the lease begins with the last beat"
+        run.send_signal(signal.SIGCONT)
+        assert run.wait(60.0) == 0
+    found = list(event_log.read(folder.events))
+    failures = [each for each in found if isinstance(each, DeviceFailed)]
+    assert sorted(each.device for each in failures) == ["n0/cpu", "n1/cpu"]
+    for each in failures:  # the run sees that the agent is silent, or reads why it has ended
+        assert re.fullmatch(r"the node n\d is lost: nothing was heard of (it|the run) for \d+ s", each.reason)
+    assert sorted(each.job for each in found if isinstance(each, StartJob)) == ["long", "short"], "nothing ran twice"
+    ends = {each.job: each.outcome for each in found if isinstance(each, JobExited)}
+    assert ends == {"long": Outcome.DEVICE_FAILED, "short": Outcome.COMPLETED}, "one ended while the run was stopped"
+    assert not members(folder.path)
+
+
+def test_a_machine_that_is_cut_off_ends_its_job_before_another_one_begins_it_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pipes to the agent hang, and go on later: what they carried meanwhile comes too late to count."""
+
+    def through_pipes(name: str, options: Sequence[str]) -> list[str]:
+        return ["sh", "-c", 'cat | setsid "$@" | cat', "sh", *agent_command(name, options)]
+
+    monkeypatch.setattr(agents, "agent_command", through_pipes)
     log = tmp_path / "runs" / "latest" / "events.jsonl"
-    wait_for(lambda: log.exists() and b'"IterationsDone"' in log.read_bytes())
-    environment = run_documents.read_environment(log.parent / "environment.json")
-    token = environment["nodes"]["n0"]["token"]
-    assert reaping.members(token)
-    run.kill()
-    run.wait()
-    killed_s = time.monotonic()
-    wait_for(lambda: not reaping.members(token))
-    assert time.monotonic() - killed_s < 15.0, "it is the end of its stdin that ends the agent, not its lease"
+    left: list[int] = []
+
+    def cut_off(link: ProcessLink) -> None:
+        wait_for(lambda: starts(log) == 2)
+        token = run_documents.read_environment(log.parent / "environment.json")["nodes"]["n1"]["token"]
+        assert reaping.members(token)
+        os.killpg(link.pid, signal.SIGSTOP)  # the agent has a session of its own
+        wait_for(lambda: starts(log) == 3)
+        left.extend(reaping.members(token))
+        os.killpg(link.pid, signal.SIGCONT)
+        (tmp_path / "go").touch()
+
+    done = run_on(tmp_path, lasting(tmp_path), begun=strikes(cut_off, "n1", tmp_path, events=0))
+    assert {state for state, _ in states(done).values()} == {"completed"}
+    [failed] = [each for each in entries(done) if isinstance(each, DeviceFailed)]
+    assert failed.device == "n1/cpu" and "nothing was heard of it for" in failed.reason
+    assert not left, "its agent has ended the job, and all of its processes"
+    again = [(each.attempt, each.lanes) for each in entries(done) if isinstance(each, StartJob) and each.job == "j1"]
+    assert again == [(1, (1,)), (2, (0,))]
+    ends = [each.outcome for each in entries(done) if isinstance(each, JobExited) and each.job == "j1"]
+    assert ends == [Outcome.DEVICE_FAILED, Outcome.COMPLETED], "the end that was told too late does not count"
+    wait_for(lambda: not members(done.folder.path))
 
 
 def test_a_node_without_the_run_folder_is_told_in_one_line(tmp_path: Path) -> None:
