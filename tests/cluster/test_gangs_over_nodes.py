@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,13 @@ import pytest
 
 from ecoshare.cluster.process_link import ProcessLink
 from ecoshare.core.commands import StartJob
-from ecoshare.core.events import Done, JobArrived, JobExited
+from ecoshare.core.events import DeviceFailed, Done, IterationsDone, JobArrived, JobExited
 from ecoshare.profiling.gang_time_store import GangTimeStore
 from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.record import event_log
 from ecoshare.runtime.loopback_ports import LoopbackPorts
 from ecoshare.values.attempt import Outcome
-from tests.cluster.agents import members, run_on, states, strikes
+from tests.cluster.agents import LEASE_S, members, run_on, states, strikes
 from tests.runtime.running import slow_steps
 from tests.runtime.test_gangs import gang, told
 from tests.runtime.test_resizing import ELASTIC, trains
@@ -98,6 +99,47 @@ def test_a_gang_ends_with_a_node_that_is_lost(tmp_path: Path) -> None:
     ends = [each for each in event_log.read(done.folder.events) if isinstance(each, JobExited) and each.job == "wide"]
     assert [each.outcome for each in ends] == [Outcome.DEVICE_FAILED]
     wait_for(lambda: not members(done.folder.path))
+
+
+def test_a_gang_of_a_node_that_is_lost_begins_again_on_the_nodes_that_are_left(tmp_path: Path) -> None:
+    """The node of rank 0 is lost, so that the ranks meet at another port of another node."""
+    log, killed = tmp_path / "runs" / "latest" / "events.jsonl", list[int]()
+
+    def begun(started: dict[str, ProcessLink]) -> None:
+        threading.Thread(target=strike, args=(started,), daemon=True).start()
+
+    def strike(started: dict[str, ProcessLink]) -> None:
+        wait_for(lambda: log.exists() and has_trained(log))
+        (start,) = [each for each in event_log.read(log) if isinstance(each, StartJob)]
+        killed.append(min(start.lanes))  # `JoinedNodes` numbers the ranks so
+        os.kill(started[f"n{killed[0]}"].pid, signal.SIGKILL)
+
+    job = over_nodes(tmp_path, "wide", 300, env={"OMP_NUM_THREADS": "1"})
+    done = run_on(tmp_path, [job], ["n0", "n1", "n2"], begun)
+    assert states(done) == {"wide": ("completed", 300)}
+    folder = done.folder.job("wide")
+    first, second = told(folder / "stdout.log"), told(folder / "rank-1" / "stdout.log")
+    assert (first[:2], second[:2]) == ([0, 2], [1, 2]) and first[2] == second[2], "the sum of both ranks"
+    entries = list(event_log.read(done.folder.events))
+    [failed] = [each for each in entries if isinstance(each, DeviceFailed)]
+    assert failed.device == f"n{killed[0]}/cpu" and f"the node n{killed[0]} is lost" in failed.reason
+    turns = [each for each in entries if isinstance(each, StartJob | JobExited)]
+    assert [type(each) for each in turns] == [StartJob, JobExited] * 2, (
+        "no attempt begins before the last one has ended"
+    )
+    starts = [each for each in turns if isinstance(each, StartJob)]
+    ends = [each for each in turns if isinstance(each, JobExited)]
+    assert [each.outcome for each in ends] == [Outcome.DEVICE_FAILED, Outcome.COMPLETED]
+    assert ends[0].at_s - failed.at_s >= LEASE_S, "the ranks of the lost node have surely ended"
+    assert [each.attempt for each in starts] == [1, 2] and set(starts[1].lanes) == {0, 1, 2} - set(killed)
+    for _, logged, now in event_log.replay(iter(entries)):
+        assert logged == now
+    wait_for(lambda: not members(done.folder.path))
+
+
+def has_trained(log: Path) -> bool:
+    """Whether a job has told an iteration, by the log of the run."""
+    return any(isinstance(each, IterationsDone) and each.usage.iterations for each in event_log.read(log))
 
 
 def test_ctrl_c_ends_all_ranks(tmp_path: Path) -> None:
