@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +25,7 @@ from ecoshare.runtime.planned_power import NO_BUDGET, planned_budget
 from ecoshare.runtime.run_lifecycle import FinishedRun
 from ecoshare.runtime.signals import CommandSignals
 from ecoshare.values.power_response import BY_LIMITS
-from tests.runtime.running import SCRIPTS, alone, job_file, slow_steps
+from tests.runtime.running import SCRIPTS, alone, job_file
 from tests.warm import wait_for
 
 LEASE_S = 5.0
@@ -162,7 +161,3 @@ def check_alike(run: Path, names: Sequence[str], steps: int, ms: int) -> None:
     assert code == 0
     for name in names:
         assert (RunFolder(run).job(name) / "stdout.log").read_bytes() == stdout, name
-
-
-if __name__ == "__main__":  # a run that a test kills
-    run_on(Path(sys.argv[1]), [slow_steps("a", 100_000, 5)], ["n0"])

@@ -114,9 +114,9 @@ def test_a_gang_of_a_node_that_is_lost_begins_again_on_the_nodes_that_are_left(t
         killed.append(min(start.lanes))  # `JoinedNodes` numbers the ranks so
         os.kill(started[f"n{killed[0]}"].pid, signal.SIGKILL)
 
-    job = over_nodes(tmp_path, "wide", 300, env={"OMP_NUM_THREADS": "1"})
+    job = over_nodes(tmp_path, "wide", 1000, env={"OMP_NUM_THREADS": "1"})
     done = run_on(tmp_path, [job], ["n0", "n1", "n2"], begun)
-    assert states(done) == {"wide": ("completed", 300)}
+    assert states(done) == {"wide": ("completed", 1000)}
     folder = done.folder.job("wide")
     first, second = told(folder / "stdout.log"), told(folder / "rank-1" / "stdout.log")
     assert (first[:2], second[:2]) == ([0, 2], [1, 2]) and first[2] == second[2], "the sum of both ranks"
