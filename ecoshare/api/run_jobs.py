@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -25,7 +26,7 @@ from ecoshare.api.run_result import RunResult
 from ecoshare.cluster.nodes_request import check_counts
 from ecoshare.common.folders import RUNS
 from ecoshare.errors import UsageError
-from ecoshare.values.device import NODE_TIMEOUT_S
+from ecoshare.values.device import LEAST_NODE_TIMEOUT_S, NODE_TIMEOUT_S
 from ecoshare.values.goal import TUNING_LIMIT
 from ecoshare.values.power_response import BY_LIMITS
 
@@ -300,6 +301,8 @@ def _check_place(request: MachinesRequest) -> None:
         raise UsageError("--release-idle gives machines back to a cluster: name it with --address")
     elif request.wait:
         raise UsageError(f"--wait does not go with --on {request.on}")
+    elif not LEAST_NODE_TIMEOUT_S <= request.node_timeout_s < math.inf:
+        raise UsageError(f"--node-timeout {request.node_timeout_s:g}: expected {LEAST_NODE_TIMEOUT_S:g} s or more")
     else:
         check_counts(request.nodes, request.gpus_per_node)
 

@@ -22,7 +22,7 @@ def restore(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Put back clocks and power that a run has left, where both it and its guard were killed.
+    """Put back clocks and power that a run has left on this machine, where both it and its guard were killed.
 
     Processes that such a run has left are ended first.
     """
@@ -35,10 +35,11 @@ def restore(
 
     shared_folder.clear_dead()  # the limits that were found may exceed a power budget of the dead run
     state = StateFolder.of_this_user()
+    foreign = Foreign.OVERWRITE if force else Foreign.ASK
     done, troubles = [], []
     for path in _journals(state):
         try:
-            done += mend_in_time(path, state, foreign=Foreign.OVERWRITE if force else Foreign.ASK)
+            done += mend_in_time(path, state, foreign=foreign, of_any_machine=True)
         except UntrustedJournal as error:
             troubles.append(str(error))
         except Busy as error:
@@ -49,11 +50,11 @@ def restore(
         print_restored(done, Console(highlight=False))
     elif not troubles:
         print(f"nothing to restore: no run has left anything in {state.journals}")
-    foreign = [each for each in done if each.outcome is KnobOutcome.FOREIGN]
+    others = [each for each in done if each.outcome is KnobOutcome.FOREIGN]
     failed = [each.words for each in done if each.outcome is KnobOutcome.FAILED] + troubles
     if failed:
         raise NotRestored(failed[0] + (f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""))
-    if foreign:
+    if others:
         raise NotRestored(
             "another program has set it since: nothing was overwritten",
             "`ecoshare restore --force` puts back what was before ecoshare",

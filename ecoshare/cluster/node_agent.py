@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-import os
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -55,15 +54,14 @@ from ecoshare.cluster.agent_messages import (
     decoded,
 )
 from ecoshare.cluster.agent_program import BegunAgent
-from ecoshare.cluster.allocation import why_not_alone
 from ecoshare.cluster.shipment import Shipment
 from ecoshare.core.commands import MeasureSetting
 from ecoshare.core.driving import node_methods
 from ecoshare.core.events import Event, JobExited, Profiled, Refused, StopRequested
+from ecoshare.devices.allocation import why_not_alone
 from ecoshare.devices.device_knobs import DeviceKnobs
 from ecoshare.devices.occupancy import Occupancy
 from ecoshare.devices.power_model import PowerModel
-from ecoshare.devices.registry import processors
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.lane.files import make_folder
 from ecoshare.profiling.profile import Profile
@@ -72,7 +70,7 @@ from ecoshare.record.run_folder import RunFolder, unwritable
 from ecoshare.runtime import shared_folder
 from ecoshare.runtime.device_session import ClaimedDevice
 from ecoshare.runtime.node import Node
-from ecoshare.runtime.node_claims import ClaimReport, ClaimRequest, NodeClaims, claim_devices
+from ecoshare.runtime.node_claims import NodeClaims, claim_devices
 from ecoshare.runtime.node_job import NodeJob
 from ecoshare.runtime.node_opening import guard_of, shared_contexts
 from ecoshare.runtime.node_parts import NodeParts
@@ -223,7 +221,7 @@ class Agent:
         last = undo.enter_context(contextlib.ExitStack())  # after the settings are restored
         shared_folder.clear_dead()
         named = [replace(each, name=name) for each, name in zip(occupancy.devices, opening.names, strict=True)]
-        self._claims, report = self._claimed(named, opening.request)
+        self._claims, report = claim_devices(named, opening.request, self._why_not_alone)
         undo.callback(self._claims.restore)
         self._told_knobs = dict(report.knobs)
         devices = [
@@ -253,24 +251,13 @@ class Agent:
         files = str(self._shipment.files) if self._shipment is not None else ""
         return parts, NodeOpened(sharing.is_shared, sharing.evidence, report, files)
 
-    def _claimed(self, devices: Sequence[DeviceInfo], request: ClaimRequest) -> tuple[NodeClaims, ClaimReport]:
-        """Claims of the devices, if no other work uses them; see `claim_devices`."""
-        reason = self._why_not_alone(devices) if request.may_set else ""  # it opens each device
-        if reason and request.limits_power:
-            raise UnfitEnvironment(f"power limits cannot be set: {reason}")
-        if not reason:
-            beside = request.with_processors and not self._why_not_alone([processors()])
-            return claim_devices(devices, replace(request, with_processors=beside))
-        claims, report = claim_devices(devices, replace(request, may_set=False, searches=False, sets_known=False))
-        return claims, replace(report, refusal=reason if request.searches or request.sets_known else "")
-
     def _limits_w(self, devices: Sequence[DeviceInfo]) -> dict[str, tuple[float, ...]]:
         if reason := self._why_not_alone(devices):
             raise UnfitEnvironment(f"power limits cannot be set: {reason}")
         return {each.name: device_limits_w(each) for each in devices}
 
     def _why_not_alone(self, devices: Sequence[DeviceInfo]) -> str:
-        return why_not_alone(devices, self._begun.shares_processors, os.environ)
+        return why_not_alone(devices, self._begun.shares_processors)
 
     def _most_of(self, command: MeasureSetting) -> dict[str, float] | None:
         return self._most_s.pop(command.id)

@@ -26,6 +26,7 @@ from ecoshare.cluster.remote_node import LEASE_S
 from ecoshare.cluster.shipped_jobs import check_shipped_again
 from ecoshare.devices import power_model
 from ecoshare.devices.power_model import PowerModel
+from ecoshare.errors import UnfitEnvironment
 from ecoshare.runtime import run_searches
 from ecoshare.runtime.node_opening import OpenedNode, RunFacts
 from ecoshare.runtime.parking_host import ParkingHost
@@ -176,7 +177,8 @@ def held(
         idle_s: Time (s) without a job after which a machine is given back; None to keep all.
 
     Raises:
-        UnfitEnvironment: A node does not answer, has another version, or has no device for the run.
+        UnfitEnvironment: A node does not answer, has another version, or has no device for the run; or the devices are
+            of different models.
         UsageError: The user has asked for a device that does not exist there.
     """
     links: list[NodeLink] = []
@@ -186,8 +188,23 @@ def held(
             links.append(link := each.start())
             lines.append((AgentLine(each.name, link), each))
         nodes = [found_node(line, start) for line, start in lines]
+        _check_models([device for node in nodes for device in node.devices])
         yield NodeCluster(nodes, timeout_s, lease_s, look, most, links, ship, idle_s)
     finally:
         with contextlib.ExitStack() as undo:
             for link in links:
                 undo.callback(link.close)
+
+
+def _check_models(devices: Sequence[DeviceInfo]) -> None:
+    """Check that the devices of all machines are of one model: what is known of a job holds for it alone.
+
+    Raises:
+        UnfitEnvironment: They are not.
+    """
+    first = devices[0]
+    if (other := next((each for each in devices if each.model != first.model), None)) is not None:
+        raise UnfitEnvironment(
+            f"{other.name} is {other.model}, and {first.name} is {first.model}: all devices of a run are of one model",
+            "take the machines with one of them, or choose devices that all machines have with --device",
+        )

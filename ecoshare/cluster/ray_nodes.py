@@ -7,9 +7,10 @@ import logging
 import os
 import re
 import socket
+import time
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, count
 from pathlib import Path
@@ -30,6 +31,9 @@ _LEFT_OUT = ("__pycache__", ".pytest_cache", ".mypy_cache")
 _ANSWERS_WITHIN_S = 5.0
 """Time (s) within which the machine of a cluster takes a connection."""
 
+_FREE_WITHIN_S, _LOOK_S = 10.0, 0.2
+"""Time (s) within which Ray has the GPUs of work that has just ended back, and between two looks."""
+
 
 @contextlib.contextmanager
 def on_ray(request: NodesRequest, address: str | None) -> Iterator[NodeCluster]:
@@ -41,14 +45,16 @@ def on_ray(request: NodesRequest, address: str | None) -> Iterator[NodeCluster]:
 
     Raises:
         UsageError: The address has another form, or a device does not exist there.
-        UnfitEnvironment: Ray is not installed, the cluster does not answer, or it has too few nodes or GPUs.
+        UnfitEnvironment: Ray is not installed, the cluster does not answer, or it has too few nodes or free GPUs.
     """
     with _connected(address, request.ship):
         import ray
 
         nodes = _RayNodes(request, stays=address is None)
+        first = nodes.first(ray.nodes())
+        _await_gpus(nodes.gpus, lambda: ray.available_resources().get("GPU", 0.0))
         with held(
-            nodes.first(ray.nodes()),
+            first,
             request.timeout_s,
             look=nodes,
             most=request.nodes,
@@ -61,12 +67,17 @@ def on_ray(request: NodesRequest, address: str | None) -> Iterator[NodeCluster]:
 class _RayNodes:
     """Nodes of the cluster that suit a run; see `LookForNodes`.
 
-    A machine that comes again is another node of Ray, and has another name. So has one that was given back: its devices
-    of before have left the run.
+    Nodes without a GPU, such as a head that only keeps the cluster together, are left out if another one has some and
+    the run does not name its devices. A machine that comes again is another node of Ray, and has another name. So has
+    one that was given back: its devices of before have left the run.
+
+    Attributes:
+        gpus: Number of GPUs that the nodes hold with which the run begins.
     """
 
     def __init__(self, request: NodesRequest, stays: bool) -> None:
         self._request, self._stays = request, stays
+        self.gpus = 0
         self._names: dict[str, str] = {}  # by the ID in Ray
         self._left = set[str]()
         self._whole = dict[str, int]()  # resources of a whole node, as the first one has them
@@ -84,9 +95,11 @@ class _RayNodes:
         if request.nodes is not None and len(fit) < request.nodes:
             found = counted(len(fit), "node")
             raise UnfitEnvironment(f"--nodes {request.nodes}: the Ray cluster has {found} for the run")
+        fit = fit[: request.nodes]
         gpus = _gpus(fit[0], request)
+        self.gpus = sum(_gpus(node, request) for node in fit)
         self._whole = {"GPU": gpus} if gpus else {"CPU": int(fit[0]["Resources"].get("CPU", 1))}
-        return self._starts(fit[: request.nodes])
+        return self._starts(fit)
 
     def present(self) -> list[NodeStart]:
         """See `LookForNodes`."""
@@ -106,7 +119,10 @@ class _RayNodes:
 
     def _fit(self, nodes: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         wanted = self._request.gpus_per_node or 0
-        fit = [node for node in nodes if node["Alive"] and node["Resources"].get("GPU", 0) >= wanted]
+        alive = [node for node in nodes if node["Alive"]]
+        if self._request.device is None and any(node["Resources"].get("GPU", 0) for node in alive):
+            wanted = max(wanted, 1)
+        fit = [node for node in alive if node["Resources"].get("GPU", 0) >= wanted]
         return sorted(fit, key=lambda node: (node["NodeName"], node["NodeID"]))
 
     def _starts(self, nodes: Sequence[Mapping[str, Any]]) -> list[NodeStart]:
@@ -158,7 +174,7 @@ def _connected(address: str | None, ship: Path | None) -> Iterator[None]:
             raise UsageError("--ship: this process is connected to Ray already, and files go with a new connection")
         yield
         return
-    from ray.exceptions import RuntimeEnvSetupError
+    from ray.exceptions import RayError, RuntimeEnvSetupError
 
     with warnings.catch_warnings(action="ignore", category=FutureWarning):  # of its later versions
         try:
@@ -167,9 +183,10 @@ def _connected(address: str | None, ship: Path | None) -> Iterator[None]:
             reason = str(error).partition("the Ray cluster: ")[2].partition(". ")[0] or last_line(str(error))
             hint = "name files to leave out in .gitignore or .rayignore there"
             raise UnfitEnvironment(f"Ray cannot ship {ship}: {reason}", hint) from error
-        except (ConnectionError, RuntimeError, ValueError) as error:
+        except (ConnectionError, RuntimeError, ValueError, RayError) as error:
             shown = f" at {address}" if address is not None else ""
-            raise UnfitEnvironment(f"no Ray cluster answers{shown}: {_first_line(error)}") from error
+            said = f"no Ray cluster answers{shown}" if isinstance(error, ConnectionError) else f"Ray{shown} refuses"
+            raise UnfitEnvironment(f"{said}: {_one_line(error)}") from error
     try:
         yield
     finally:
@@ -183,6 +200,7 @@ def _connect(address: str | None, ship: Path | None) -> None:
         UsageError: The address has another form.
         ConnectionError: There is no cluster there.
         RuntimeError: It has another version of Ray or of Python.
+        RayError: It has another token.
         ValueError: The address is none.
     """
     import ray
@@ -204,5 +222,28 @@ def _connect(address: str | None, ship: Path | None) -> None:
     ray.init(address=address, **quiet)
 
 
-def _first_line(error: Exception) -> str:
-    return (legible(str(error)).splitlines() or [type(error).__name__])[0]
+def _await_gpus(wanted: int, free: Callable[[], float]) -> None:
+    """Wait until the GPUs of a run are free. Ray would let its agents wait for ever.
+
+    Args:
+        wanted: Number of GPUs that the agents hold.
+        free: Returns the number of GPUs of the cluster that no work of Ray holds.
+
+    Raises:
+        UnfitEnvironment: Other work of Ray holds them.
+    """
+    until_s = time.monotonic() + _FREE_WITHIN_S
+    while (left := free() if wanted else 0.0) < wanted:
+        if time.monotonic() >= until_s:
+            raise UnfitEnvironment(
+                f"the run needs {counted(wanted, 'GPU')} of the Ray cluster, and {left:g} are free: other work of Ray "
+                "holds the rest",
+                "wait for its end, or take less with --nodes and --gpus-per-node",
+            )
+        time.sleep(_LOOK_S)
+
+
+def _one_line(error: Exception) -> str:
+    """Text of an error of Ray, whose lines are joined; its class if there is none."""
+    lines = (line.strip() for line in legible(str(error)).splitlines())
+    return "; ".join(line.rstrip(".") for line in lines if line) or type(error).__name__

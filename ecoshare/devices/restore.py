@@ -23,9 +23,10 @@ from ecoshare.common.plural import counted
 from ecoshare.devices import journal
 from ecoshare.devices.journal import Entry, Journal, UntrustedJournal
 from ecoshare.devices.knob import Cause, DeviceKnob, KnobFault, Knobs, KnobSpec, Reading
-from ecoshare.devices.registry import open_knobs
-from ecoshare.devices.state_folder import DeviceLock, StateFolder, holder
+from ecoshare.devices.registry import open_knobs, processors
+from ecoshare.devices.state_folder import DeviceLock, StateFolder, holder, key
 from ecoshare.errors import EcoshareError
+from ecoshare.values.device import PROCESSORS
 
 _ROUNDED = 1.0
 """Tolerance (W or MHz): kernels and boards round values, and a process may die before it reads the rounded value."""
@@ -52,6 +53,8 @@ class KnobOutcome(Enum):
     UNTOUCHED = "as it was"
     FOREIGN = "left as another program has set it"
     GONE = "gone with a restart of the machine"
+    ELSEWHERE = "of another machine"
+    """The device is of a machine that shares the folder of journals, such as the home folder of a user."""
     FAILED = "not put back"
 
 
@@ -83,7 +86,13 @@ class Busy(Exception):
     """A live process uses the device, and will restore it itself. The message names the process and its user."""
 
 
-def mend(path: Path, state: StateFolder, wait_s: float = 0.0, foreign: Foreign = Foreign.LEAVE) -> list[Restored]:
+def mend(
+    path: Path,
+    state: StateFolder,
+    wait_s: float = 0.0,
+    foreign: Foreign = Foreign.LEAVE,
+    of_any_machine: bool = False,
+) -> list[Restored]:
     """Restore what a dead run left, and remove its journal if nothing is left to do.
 
     Args:
@@ -91,6 +100,7 @@ def mend(path: Path, state: StateFolder, wait_s: float = 0.0, foreign: Foreign =
         state: Folders of journals and locks.
         wait_s: Time (s) to wait for the device's lock, which a process that has just died may still hold.
         foreign: Treatment of values that another program has set since.
+        of_any_machine: Whether the journal may be of another machine that shares the folder. Then nothing is done.
 
     Raises:
         UntrustedJournal: The journal is not ecoshare's, or the device's lock cannot be taken.
@@ -99,6 +109,9 @@ def mend(path: Path, state: StateFolder, wait_s: float = 0.0, foreign: Foreign =
     known = journal.read(path)
     if known is None:
         return []
+    if of_any_machine and _is_elsewhere(known):
+        words = f"{known.model} is not on this machine, but on one that shares {path.parent}"
+        return [Restored(known.device, each, KnobOutcome.ELSEWHERE, f"{words}: {each} stays") for each in known.knobs]
     lock = _take(state.lock(known.device), wait_s)
     try:
         known = journal.read(path)  # the last holder of the lock may have restored the device
@@ -277,6 +290,19 @@ def _is_ours(spec: KnobSpec, now: Reading, entry: Entry) -> bool:
     return bool(known) and all(
         any(abs(value - each[place]) <= _ROUNDED for each in known) for place, value in enumerate(now)
     )
+
+
+def _is_elsewhere(known: Journal) -> bool:
+    """Whether a journal was written by another start of a machine, and its device is not on this one."""
+    if known.boot == journal.boot():
+        return False
+    if known.vendor == PROCESSORS:  # the knobs of any processors are those of this machine
+        return known.device != key(processors())
+    try:
+        open_knobs(known.vendor, known.device).close()
+    except EcoshareError:
+        return True
+    return False
 
 
 def _failed(known: Journal, name: str, words: str, remedy: str) -> Restored:

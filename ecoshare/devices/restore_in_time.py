@@ -39,7 +39,11 @@ class Claimed(Protocol):
 
 
 def mend_in_time(
-    path: Path, state: StateFolder, wait_s: float = 0.0, foreign: Foreign = Foreign.LEAVE
+    path: Path,
+    state: StateFolder,
+    wait_s: float = 0.0,
+    foreign: Foreign = Foreign.LEAVE,
+    of_any_machine: bool = False,
 ) -> list[Restored]:
     """Same as `mend`, within the time limit. Knobs of a device without an answer are `FAILED`.
 
@@ -48,7 +52,9 @@ def mend_in_time(
         Busy: See `mend`.
     """
     try:
-        return in_time(partial(mend, path, state, wait_s, foreign), wait_s + driver_answers.SETS_WITHIN_S)
+        return in_time(
+            partial(mend, path, state, wait_s, foreign, of_any_machine), wait_s + driver_answers.SETS_WITHIN_S
+        )
     except NoAnswer:
         return _left(path)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -25,11 +25,12 @@ def print_queue(queue: Mapping[str, Any], console: Console) -> None:
         queue: A `QueueStatus` as plain data.
         console: Console to print on.
     """
-    devices = listed([each["described"] for each in queue["devices"]])
     up = format_duration(max(0.0, time.time() - queue["opened_unix_s"]))
     loads = "" if queue["warm"] else ", torch is being loaded"
     head = f"queue {queue['name']}{_ENDINGS.get(queue['ending'], '')}: up for {up}"
-    say(console, f"{head}, policy {queue['policy']}, on {devices}{loads}")
+    say(console, f"{head}, policy {queue['policy']}, on {_in_words(queue['devices'])}{loads}")
+    for place, words in _places(queue["devices"]):
+        say(console, f"  {place:<10}  {words}")
     jobs = queue["jobs"]
     if not jobs:
         say(console, "no job was submitted yet")
@@ -37,6 +38,29 @@ def print_queue(queue: Mapping[str, Any], console: Console) -> None:
     print_columns(_columns(jobs), console)
     if queue["more"]:
         say(console, f"and {counted(queue['more'], 'job')} that ended earlier")
+
+
+def _in_words(devices: Sequence[Mapping[str, Any]]) -> str:
+    """All devices of a queue: their models, and their number if there are several."""
+    models = listed(list(dict.fromkeys(each["described"] for each in devices)))
+    return models if len(devices) == 1 else f"{counted(len(devices), 'device')}: {models}"
+
+
+def _places(devices: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
+    """Name and state of each machine, if the queue has several; and of each other device that has failed."""
+    machines: dict[str, list[Mapping[str, Any]]] = {}
+    for each in devices:
+        machine, slash, _ = each["name"].partition("/")
+        machines.setdefault(machine if slash else "", []).append(each)
+    for machine, own in machines.items():
+        failed = [each for each in own if each["failed"]]
+        if machine and len(failed) == len(own):
+            yield machine, f"failed: {failed[0]['failed']}"
+            continue
+        if machine:
+            yield machine, counted(len(own), "device")
+        for each in failed:
+            yield each["name"], f"failed: {each['failed']}"
 
 
 def _columns(jobs: list[dict[str, Any]]) -> list[TableColumn]:

@@ -9,6 +9,7 @@ from collections.abc import Collection, Sequence
 from functools import partial
 
 from ecoshare.devices import driver_answers, journal
+from ecoshare.devices.allocation import why_not_allocated
 from ecoshare.devices.device_control import DeviceControl
 from ecoshare.devices.device_knobs import DeviceKnobs
 from ecoshare.devices.driver_answers import NoAnswer, in_time
@@ -182,9 +183,12 @@ def claim(
         or_fixed: Whether a device with nothing to set is claimed, too: then no other run sets it meanwhile.
 
     Raises:
-        UnfitEnvironment: Another process holds the device, this user may set nothing, there is nothing to set (without
-            `or_fixed`), or the settings that a dead run left cannot be restored.
+        UnfitEnvironment: Another process holds the device, Slurm has not allocated it to this job alone, this user may
+            set nothing, there is nothing to set (without `or_fixed`), or the settings that a dead run left cannot be
+            restored.
     """
+    if reason := why_not_allocated([device]):
+        raise UnfitEnvironment(f"nothing is set on {device.model}: {reason}")
     if device.processors:
         raise UnfitEnvironment(
             "partitions of the processors share clocks and power limits", "`--device cpu` uses all processors as one"

@@ -9,12 +9,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
+from ecoshare.devices.allocation import why_not_allocated
 from ecoshare.devices.cpu_knobs import CPU_FREQUENCY
 from ecoshare.devices.device_knobs import DeviceKnobs
 from ecoshare.devices.meter_check import check_meter
+from ecoshare.devices.registry import processors
 from ecoshare.devices.restore import Restored
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.runtime.device_claim import AppliedSettings, claim, leftovers, leftovers_beside
@@ -100,12 +102,33 @@ class NodeClaims:
             each.restore()
 
 
-def claim_devices(devices: Sequence[DeviceInfo], request: ClaimRequest) -> tuple[NodeClaims, ClaimReport]:
+def claim_devices(
+    devices: Sequence[DeviceInfo],
+    request: ClaimRequest,
+    why_not: Callable[[Sequence[DeviceInfo]], str] = why_not_allocated,
+) -> tuple[NodeClaims, ClaimReport]:
     """Claim the devices of this machine for a run, all of them or none.
+
+    Args:
+        devices: The devices.
+        request: The request of the run.
+        why_not: Returns the reason why other work may use devices, or sets them, one line; empty if there is none.
 
     Raises:
         UnfitEnvironment: The run limits power, and the limits of a device cannot be set.
     """
+    reason = why_not(devices) if request.may_set else ""  # it may open each device
+    if reason and request.limits_power:
+        raise UnfitEnvironment(f"power limits cannot be set: {reason}")
+    if reason:
+        claims, report = _claimed(devices, replace(request, may_set=False, searches=False, sets_known=False))
+        return claims, replace(report, refusal=reason if request.searches or request.sets_known else "")
+    beside = request.with_processors and not why_not([processors()])
+    return _claimed(devices, replace(request, with_processors=beside))
+
+
+def _claimed(devices: Sequence[DeviceInfo], request: ClaimRequest) -> tuple[NodeClaims, ClaimReport]:
+    """See `claim_devices`; the run has the devices alone, or sets nothing."""
     notes, is_as_found = _as_found(devices, request.may_set)
     if request.limits_power:
         claims, limits_w = _limited(devices)

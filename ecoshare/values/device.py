@@ -20,6 +20,9 @@ LOCAL = "local"
 NODE_TIMEOUT_S = 15.0
 """Default time (s) without a message of a node after which it counts as lost."""
 
+LEAST_NODE_TIMEOUT_S = 5.0
+"""Shortest such time (s): a busy machine may send nothing for some seconds."""
+
 _NOT_IN_JSON = ("total_bytes", "free_bytes", "unfit")
 """Fields that describe one moment, or hold only before a run begins."""
 

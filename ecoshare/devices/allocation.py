@@ -1,4 +1,9 @@
-"""Whether a node has its devices for one run alone: only then may the run set them."""
+"""Whether a run has devices of this machine for itself: only then may it set them.
+
+Slurm tells a job in its environment what it has allocated to it. A run that is started inside an allocation by hand is
+held to that, too. `GpuFreqDef` of slurm.conf is no reason: Slurm uses it only where `--gpu-freq` was asked for, and
+shows a value for it (`high,memory=high`) on each cluster that does not name one.
+"""
 
 from __future__ import annotations
 
@@ -17,24 +22,16 @@ _FREQUENCY = "SLURM_GPU_FREQ"
 """Variable with the clocks that Slurm itself sets in an allocation."""
 
 
-def why_not_alone(devices: Sequence[DeviceInfo], shares_processors: bool, environment: Mapping[str, str]) -> str:
-    """Reason why other work may use the devices of a node, or sets them, one line; empty if there is none.
+def why_not_allocated(devices: Sequence[DeviceInfo], environment: Mapping[str, str] = os.environ) -> str:
+    """Reason why other work of Slurm may use devices, or why Slurm sets them, one line; empty if there is none.
 
     Args:
-        devices: Devices of the node.
-        shares_processors: Whether the engine gives the processors to other work, too.
-        environment: Environment of the agent. Slurm tells in it what it has allocated.
+        devices: Devices of this machine, of one kind.
+        environment: Environment of a process of the job. Without Slurm's variables there is no reason.
     """
-    reason = _why_not_allocated(devices[0].on_processors, shares_processors, environment)
-    return reason or _others_on(devices)
-
-
-def _why_not_allocated(on_processors: bool, shares_processors: bool, environment: Mapping[str, str]) -> str:
-    if on_processors and shares_processors:
-        return "other work of the cluster may use the processors"
     if "SLURM_JOB_ID" not in environment:
         return ""
-    if on_processors:
+    if devices[0].on_processors:
         allocated, there = environment.get("SLURM_CPUS_ON_NODE", "0"), os.cpu_count()
         return "" if allocated == str(there) else f"Slurm has allocated {allocated} of {there} processors"
     if not any(environment.get(name) for name in _GPUS):
@@ -42,6 +39,18 @@ def _why_not_allocated(on_processors: bool, shares_processors: bool, environment
     if asked := environment.get(_FREQUENCY):
         return f"Slurm sets the clocks of this allocation (--gpu-freq={asked})"
     return ""
+
+
+def why_not_alone(devices: Sequence[DeviceInfo], shares_processors: bool) -> str:
+    """Reason why other work may use the devices of a node, or sets them, one line; empty if there is none.
+
+    Args:
+        devices: Devices of the node, of one kind.
+        shares_processors: Whether the engine gives the processors to other work, too.
+    """
+    if devices[0].on_processors and shares_processors:
+        return "other work of the cluster may use the processors"
+    return why_not_allocated(devices) or _others_on(devices)
 
 
 def _others_on(devices: Sequence[DeviceInfo]) -> str:
