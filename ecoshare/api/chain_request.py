@@ -97,6 +97,7 @@ def asked_options(request: ChainRequest) -> dict[str, str]:
     return {
         "--nodes": str(request.nodes),
         "--gpus-per-node": str(request.gpus_per_node or ""),
+        "--cpus-per-node": str(request.cpus_per_node or ""),
         "--time": request.time or "",
         "--partition": request.partition or "",
         "--stop-before": request.stop_before,

@@ -27,6 +27,7 @@ def new_chain(request: ChainRequest, allocation: AllocationRequest, path: Path) 
     """A chain without allocations, and the log of the cluster, empty if there is none."""
     from ecoshare.cluster import slurm_queue
     from ecoshare.cluster.slurm_script import heading, resume_options, run_options
+    from ecoshare.cluster.slurm_script import notes as allocation_notes
     from ecoshare.jobs.load import load
 
     now_s = time.time()
@@ -36,7 +37,7 @@ def new_chain(request: ChainRequest, allocation: AllocationRequest, path: Path) 
     limit_s = allocation.time_s if allocation.time_s is not None else where.default_s
     _check_limit(where, limit_s, allocation)
     resource = slurm_queue.resource_of(allocation.gpus_per_node)
-    count = allocation.nodes * (allocation.gpus_per_node or 1)
+    count = allocation.nodes * (allocation.gpus_per_node or allocation.cpus_per_node or 1)
     total = where.total(resource)
     if where.total("node") < allocation.nodes:
         machines = counted(where.total("node"), "machine")
@@ -45,7 +46,7 @@ def new_chain(request: ChainRequest, allocation: AllocationRequest, path: Path) 
         what = "GPU" if allocation.gpus_per_node is not None else "processor"
         raise UnfitEnvironment(f"the partition {where.name} has {counted(total, what)}, and {count} are asked for")
     rule, log, notes = _rule(request, where.name, resource, total, count, limit_s)
-    for each in notes:
+    for each in (*notes, *allocation_notes(allocation)):
         request.note(each)
     timed = replace(allocation, time_s=limit_s, partition=where.name, runs=path)
     found = AllocationChain(

@@ -245,6 +245,10 @@ def resume(run: AnyPath | ResumeRequest, /, **fields: Any) -> RunResult:
     request = with_fields(run if isinstance(run, ResumeRequest) else ResumeRequest(run=run), fields)
     check_control(request.control)
     _check_place(request)
+    if request.on == "slurm":
+        from ecoshare.cluster.slurm_nodes import await_earlier_start
+
+        await_earlier_start(Path(request.run), request.note)
     go_on = partial(
         run_opening.resume,
         Path(request.run),

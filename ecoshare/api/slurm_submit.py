@@ -23,6 +23,7 @@ class SubmitRequest:
         jobs: Path of a job file.
         nodes: Number of machines.
         gpus_per_node: Number of GPUs of each machine; None if the jobs use the processors.
+        cpus_per_node: Number of processors of each machine; None for what the partition gives.
         time: Time limit as text, such as `4h` or `4:00:00`; None for that of the partition.
         partition: Partition; None for the default of the cluster.
         stop_before: Time before the limit, as text, at which jobs are asked to stop.
@@ -35,6 +36,7 @@ class SubmitRequest:
     jobs: AnyPath
     nodes: int = 1
     gpus_per_node: int | None = None
+    cpus_per_node: int | None = None
     time: str | None = None
     partition: str | None = None
     stop_before: str = "2min"
@@ -51,10 +53,12 @@ class SlurmJob:
     Attributes:
         job: ID of the Slurm job.
         runs: Folder that gets its run folder.
+        notes: Notes for the user, one line each.
     """
 
     job: int
     runs: Path
+    notes: tuple[str, ...] = ()
 
 
 def batch_script(request: SubmitRequest) -> str:
@@ -78,7 +82,7 @@ def submit(request: SubmitRequest) -> SlurmJob:
         UnfitEnvironment: Slurm is not installed, does not answer, or refuses the job.
     """
     from ecoshare.cluster.slurm_command import submitted
-    from ecoshare.cluster.slurm_script import script
+    from ecoshare.cluster.slurm_script import notes, script
 
     allocation = allocation_of(request)
     try:
@@ -86,7 +90,7 @@ def submit(request: SubmitRequest) -> SlurmJob:
     except OSError as error:
         raise UnfitEnvironment(f"{allocation.runs}: {error.strerror or error}", "choose another --runs") from error
     job = submitted(text=script(allocation))
-    return SlurmJob(job, allocation.runs.absolute() / f"slurm-{job}")
+    return SlurmJob(job, allocation.runs.absolute() / f"slurm-{job}", tuple(notes(allocation)))
 
 
 def allocation_of(request: SubmitRequest, least_stop_s: float | None = None) -> AllocationRequest:
@@ -110,6 +114,7 @@ def allocation_of(request: SubmitRequest, least_stop_s: float | None = None) -> 
         jobs=jobs,
         nodes=request.nodes,
         gpus_per_node=request.gpus_per_node,
+        cpus_per_node=request.cpus_per_node,
         time_s=time_s,
         partition=request.partition,
         stop_s=stop_s,

@@ -7,8 +7,10 @@ from typing import Annotated
 import typer
 
 from ecoshare.cli.classes import CommandGroup, HelpfulCommand, WordsAfter, words_after
+from ecoshare.cli.output import note
 from ecoshare.cli.slurm_chain import chain, chain_allocation
 from ecoshare.cli.slurm_options import (
+    AllocationCpusOption,
     AllocationGpusOption,
     AllocationNodesOption,
     JobFileArgument,
@@ -29,6 +31,7 @@ def submit(
     jobs: JobFileArgument,
     nodes: AllocationNodesOption = 1,
     gpus_per_node: AllocationGpusOption = None,
+    cpus_per_node: AllocationCpusOption = None,
     time: TimeOption = None,
     partition: PartitionOption = None,
     stop_before: StopBeforeOption = "2min",
@@ -45,6 +48,7 @@ def submit(
         jobs=jobs,
         nodes=nodes,
         gpus_per_node=gpus_per_node,
+        cpus_per_node=cpus_per_node,
         time=time,
         partition=partition,
         stop_before=stop_before,
@@ -57,6 +61,8 @@ def submit(
         print(batch_script(request), end="")
         return
     done = submitted(request)
+    for each in done.notes:
+        note(each)
     print(f"Slurm job {done.job}: {done.runs}; `scancel {done.job}` ends it")
 
 

@@ -13,6 +13,7 @@ from ecoshare.cli.classes import words_after
 from ecoshare.cli.options import JsonOption
 from ecoshare.cli.output import note
 from ecoshare.cli.slurm_options import (
+    AllocationCpusOption,
     AllocationGpusOption,
     AllocationNodesOption,
     JobFileArgument,
@@ -30,6 +31,7 @@ def chain(
     jobs: JobFileArgument,
     nodes: AllocationNodesOption = 1,
     gpus_per_node: AllocationGpusOption = None,
+    cpus_per_node: AllocationCpusOption = None,
     time: TimeOption = None,
     partition: PartitionOption = None,
     stop_before: StopBeforeOption = "2min",
@@ -83,6 +85,7 @@ def chain(
         jobs=jobs,
         nodes=nodes,
         gpus_per_node=gpus_per_node,
+        cpus_per_node=cpus_per_node,
         time=time,
         partition=partition,
         stop_before=stop_before,

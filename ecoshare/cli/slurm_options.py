@@ -13,6 +13,10 @@ AllocationGpusOption = Annotated[
     int | None,
     typer.Option("--gpus-per-node", help="Number of GPUs of each machine. Default: none, the jobs use the processors."),
 ]
+AllocationCpusOption = Annotated[
+    int | None,
+    typer.Option("--cpus-per-node", help="Number of processors of each machine. Default: what the partition gives."),
+]
 TimeOption = Annotated[
     str | None,
     typer.Option("--time", metavar="TIME", help="Time limit, such as 4h or 4:00:00. Default: of the partition."),

@@ -14,8 +14,10 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 
 from ecoshare.chains.own_jobs import fields
 from ecoshare.cluster.node_cluster import NodeCluster, held
@@ -25,6 +27,11 @@ from ecoshare.cluster.process_link import ProcessLink, agent_command
 from ecoshare.cluster.slurm_command import asked
 from ecoshare.common.plural import counted
 from ecoshare.errors import UnfitEnvironment
+from ecoshare.record.reading import is_live
+from ecoshare.record.run_folder import RunFolder
+
+_ENDS_WITHIN_S, _LOOK_S = 300.0, 1.0
+"""Longest time (s) to wait for the end of an earlier start of the same Slurm job, and between two looks."""
 
 _changing = threading.Lock()
 """Held while an allocation is changed: what is left is read and written, and several nodes may leave at once."""
@@ -59,6 +66,25 @@ def on_slurm(request: NodesRequest) -> Iterator[NodeCluster]:
     ]
     with held(starts, request.timeout_s, idle_s=request.idle_s) as cluster:
         yield cluster
+
+
+def await_earlier_start(run: Path, say: Callable[[str], None], within_s: float = _ENDS_WITHIN_S) -> None:
+    """Wait until an earlier start of this Slurm job does not write its run any more.
+
+    Slurm starts a job again while a machine that it has given up still runs it. The run of that start ends by itself
+    once its agents are gone; if it does not, the caller finds the run in progress.
+
+    Args:
+        run: The run folder.
+        say: Shows a note to the user.
+        within_s: Longest time (s) to wait.
+    """
+    if os.environ.get("SLURM_RESTART_COUNT", "0") == "0" or not is_live(RunFolder(run)):
+        return
+    say(f"{run} is still going on, where Slurm had started this job before: waiting for its end")
+    until_s = time.monotonic() + within_s
+    while is_live(RunFolder(run)) and time.monotonic() < until_s:
+        time.sleep(_LOOK_S)
 
 
 def _give_back(job: str, node: str) -> None:

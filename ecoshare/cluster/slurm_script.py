@@ -5,6 +5,8 @@
     sbatch ──► allocation ──► ecoshare run jobs.yaml --on slurm
                   limit - grace: SIGTERM to the run alone ──► jobs stop, settings are put back
                   requeue, preemption                     ──► ecoshare run --resume RUN --on slurm
+
+A machine that fails does not end the allocation (`--no-kill`): the run goes on with the others.
 """
 
 from __future__ import annotations
@@ -23,6 +25,9 @@ STOP_S = 120.0
 """Default time (s) before the limit at which jobs are asked to stop. Slurm's check of it is up to a minute late."""
 
 _LEAST_STOP_S = 60.0
+
+_PROCESSORS = ("--cpus-per-", "-c", "--exclusive", "--ntasks-per-node", "--mincpus")
+"""Options of `sbatch` that say how many processors an allocation gets."""
 
 _KEPT = {
     "--share-device": False,
@@ -43,6 +48,7 @@ class AllocationRequest:
         jobs: Job file.
         nodes: Number of nodes.
         gpus_per_node: Number of GPUs of each node; None if the jobs run on processors.
+        cpus_per_node: Number of processors of each node; None for what the partition gives, which may be one.
         time_s: Time limit (s); None for that of the partition.
         partition: Partition; None for the default of the cluster.
         stop_s: Time (s) before the limit at which jobs are asked to stop.
@@ -56,6 +62,7 @@ class AllocationRequest:
     jobs: Path
     nodes: int = 1
     gpus_per_node: int | None = None
+    cpus_per_node: int | None = None
     time_s: float | None = None
     partition: str | None = None
     stop_s: float = STOP_S
@@ -74,9 +81,14 @@ def check(request: AllocationRequest, least_stop_s: float = _LEAST_STOP_S) -> No
         least_stop_s: Shortest time (s) before the limit at which the jobs may be asked to stop.
 
     Raises:
-        UsageError: A number is out of its range, or the limit leaves no time for the jobs.
+        UsageError: A number is out of its range, a text has a line break, or the limit leaves no time for the jobs.
     """
     check_counts(request.nodes, request.gpus_per_node)
+    if request.cpus_per_node is not None and request.cpus_per_node < 1:
+        raise UsageError(f"--cpus-per-node {request.cpus_per_node}: expected 1 or more")
+    for text in (request.name, request.partition or "", str(request.runs), str(request.folder), *request.sbatch):
+        if len(text.splitlines()) > 1:
+            raise UsageError(f"{text!r} has a line break, which the heading of a batch script cannot have")
     if request.stop_s < least_stop_s:
         why = "since Slurm looks once a minute" if least_stop_s == _LEAST_STOP_S else "the time that jobs get to stop"
         raise UsageError(f"--stop-before {request.stop_s:g}s: expected {least_stop_s:g}s or more, {why}")
@@ -106,21 +118,41 @@ exec {python} -m ecoshare run {jobs} --runs "$runs" {options}
 """
 
 
+def notes(request: AllocationRequest) -> list[str]:
+    """Notes for the user on an allocation."""
+    found = []
+    given = (word.partition("=")[0].split()[0] for word in request.sbatch if word.strip())
+    if request.cpus_per_node is None and not any(word.startswith(_PROCESSORS) for word in given):
+        found.append("without --cpus-per-node, Slurm gives as many processors as the partition says, which may be one")
+    sets = not any(pair in f"{shlex.join(request.options)} " for pair in ("--control off ", "--control=off "))
+    if request.gpus_per_node is not None and sets:
+        found.append(f"if Slurm kills the job, this line in an epilog puts clocks and power back: {epilog()}")
+    return found
+
+
+def epilog() -> str:
+    """Line of an epilog that puts back what a killed job has set. A failed epilog would drain the machine."""
+    python = shlex.quote(sys.executable)
+    return f'runuser -u "$SLURM_JOB_USER" -- {python} -m ecoshare restore || true'
+
+
 def heading(request: AllocationRequest, *more: str) -> str:
     """First lines of a batch script, up to the options of `sbatch`, with `more` of them."""
     directives = [
-        f"--job-name={request.name}",
+        _quoted(f"--job-name={request.name}"),
         f"--nodes={request.nodes}",
         "--ntasks-per-node=1",
+        *([f"--cpus-per-task={request.cpus_per_node}"] if request.cpus_per_node is not None else []),
         *([f"--gres=gpu:{request.gpus_per_node}"] if request.gpus_per_node is not None else []),
         *([f"--time={slurm_time(request.time_s)}"] if request.time_s is not None else []),
-        *([f"--partition={request.partition}"] if request.partition is not None else []),
+        *([_quoted(f"--partition={request.partition}")] if request.partition is not None else []),
         *more,
         "--requeue",
+        "--no-kill",
         "--open-mode=append",
-        f"--output={_quoted(str(request.runs.absolute()).replace('%', '%%') + '/slurm-%j.out')}",
-        f"--chdir={_quoted(str(request.folder.absolute()))}",
-        *request.sbatch,
+        _quoted(f"--output={str(request.runs.absolute()).replace('%', '%%')}/slurm-%j.out"),
+        _quoted(f"--chdir={request.folder.absolute()}"),
+        *map(_quoted, request.sbatch),
     ]
     return "#!/bin/bash\n" + "".join(f"#SBATCH {each}\n" for each in directives)
 
@@ -147,11 +179,11 @@ def _kept(options: Sequence[str]) -> list[str]:
     return found
 
 
-def _quoted(path: str) -> str:
-    """A path as `#SBATCH` reads it. Slurm takes no variables there, but cuts at blanks."""
-    if not any(letter in path for letter in " \t\"'\\"):
-        return path
-    escaped = path.replace("\\", "\\\\").replace('"', '\\"')
+def _quoted(option: str) -> str:
+    """An option as `#SBATCH` reads it. Slurm takes no variables there, but cuts at blanks, and at `#`."""
+    if not any(letter in option for letter in " \t\"'\\#"):
+        return option
+    escaped = option.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
 
 

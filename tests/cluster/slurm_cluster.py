@@ -44,6 +44,8 @@ SchedulerParameters=bf_interval=1,sched_interval=1,batch_sched_delay=0,sched_min
 SlurmdTimeout=10
 KillWait=20
 JobRequeue=1
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
 AccountingStorageType=accounting_storage/none
 SlurmdParameters=config_overrides
 """
@@ -55,8 +57,14 @@ def is_installed() -> bool:
 
 
 @contextlib.contextmanager
-def slurm(nodes: int) -> Iterator[Path]:
-    """Context manager: path of the configuration of a cluster of so many nodes, all idle."""
+def slurm(nodes: int, gpus: int = 0, epilog: Path | None = None) -> Iterator[Path]:
+    """Context manager: path of the configuration of a cluster, all idle.
+
+    Args:
+        nodes: Number of nodes.
+        gpus: Number of GPUs that Slurm gives on each node. Their device files are those of anything.
+        epilog: Script that each node runs at the end of a job; None for none.
+    """
     with tempfile.TemporaryDirectory(prefix="slurm-", dir="/tmp", ignore_cleanup_errors=True) as name:
         folder, host = Path(name), socket.gethostname().partition(".")[0]
         (folder / "state").mkdir()
@@ -67,8 +75,17 @@ def slurm(nodes: int) -> Iterator[Path]:
             port, *others = (each.getsockname()[1] for each in ports)
         lines = _CONF.format(host=host, user=getpass.getuser(), port=port, folder=folder)
         for number, other in enumerate(others, start=1):
-            lines += f"NodeName=n{number} NodeHostname={host} NodeAddr=127.0.0.1 Port={other} CPUs=8 RealMemory=4000\n"
+            lines += f"NodeName=n{number} NodeHostname={host} NodeAddr=127.0.0.1 Port={other} CPUs=8 RealMemory=4000"
+            lines += f" Gres=gpu:{gpus}\n" if gpus else "\n"
         lines += "PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP\n"
+        lines += "PartitionName=first Nodes=ALL PriorityTier=9 State=UP\n"  # a job of it preempts those of `main`
+        if gpus:
+            lines += "GresTypes=gpu\n"
+            files = ("null", "zero", "full", "random")[:gpus]
+            nodes_of = f"NodeName=n[1-{nodes}] Name=gpu File=/dev/"
+            (folder / "gres.conf").write_text("".join(f"{nodes_of}{each}\n" for each in files))
+        if epilog is not None:
+            lines += f"Epilog={epilog}\n"
         conf = folder / "slurm.conf"
         conf.write_text(lines)
         environment = {**os.environ, "SLURM_CONF": str(conf), "PATH": f"{os.environ['PATH']}:/usr/sbin"}
@@ -86,5 +103,17 @@ def slurm(nodes: int) -> Iterator[Path]:
 
 
 def _idle(environment: dict[str, str]) -> int:
-    said = subprocess.run(["sinfo", "-h", "-N", "-o", "%T"], env=environment, capture_output=True, text=True).stdout
+    said = subprocess.run(
+        ["sinfo", "-h", "-N", "-p", "main", "-o", "%T"], env=environment, capture_output=True, text=True
+    ).stdout
     return said.split().count("idle")
+
+
+def processes_on(node: str, job: int) -> list[int]:
+    """Processes of a Slurm job on a node of this machine."""
+    marks, found = {f"SLURMD_NODENAME={node}".encode(), f"SLURM_JOB_ID={job}".encode()}, list[int]()
+    for path in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if marks <= set((path / "environ").read_bytes().split(b"\0")):
+                found.append(int(path.name))
+    return found

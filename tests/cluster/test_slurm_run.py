@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from ecoshare.core.commands import StartJob
-from ecoshare.core.events import JobExited
+from ecoshare.core.events import DeviceFailed, JobExited
 from ecoshare.record import event_log
 from ecoshare.values.attempt import Outcome
 from tests.cluster.agents import check_alike, members
-from tests.cluster.slurm_cluster import is_installed, slurm
-from tests.runtime.running import job_file, slow_steps
+from tests.cluster.slurm_cluster import is_installed, processes_on, slurm
+from tests.runtime.running import job_file, parent, slow_steps
 from tests.warm import ROOT, wait_for
 
 pytestmark = [
@@ -39,17 +41,22 @@ def ecoshare(folder: Path, environment: dict[str, str], *words: str) -> subproce
     )
 
 
-def submitted(folder: Path, environment: dict[str, str], *more: str) -> tuple[int, Path]:
+def submitted(
+    folder: Path, environment: dict[str, str], *more: str, asks: Sequence[str] = (), time: str = "20:00"
+) -> tuple[int, Path]:
     """Submit `jobs.yaml` for both nodes; the ID of the Slurm job, and the path of the log that its run will have.
 
     Args:
         folder: Folder with the file.
         environment: Environment of the command.
         more: Further options of the run.
+        asks: Further options of the allocation.
+        time: Time limit of the allocation.
     """
     # The nodes are one machine here, so each agent has to share the processors.
     options = ("--", "--policy", "fair", "--no-profiles", "--no-report", "--share-device", *more)
-    done = ecoshare(folder, environment, "slurm", "submit", "jobs.yaml", "--nodes", "2", "--time", "20:00", *options)
+    asks = ("--nodes", "2", "--time", time, *asks)
+    done = ecoshare(folder, environment, "slurm", "submit", "jobs.yaml", *asks, *options)
     assert done.returncode == 0, done.stderr
     job = int(done.stdout.split()[2].rstrip(":"))
     return job, folder / "ecoshare-runs" / f"slurm-{job}" / "latest" / "events.jsonl"
@@ -60,8 +67,8 @@ def state(job: int, environment: dict[str, str]) -> str:
     return next((word.partition("=")[2] for word in said.stdout.split() if word.startswith("JobState=")), "")
 
 
-def asked(environment: dict[str, str], *words: str) -> None:
-    subprocess.run(words, env=environment, check=True, capture_output=True)
+def asked(environment: dict[str, str], *words: str) -> str:
+    return subprocess.run(words, env=environment, check=True, capture_output=True, text=True).stdout
 
 
 def output(folder: Path, job: int) -> str:
@@ -95,6 +102,33 @@ def test_a_requeued_job_goes_on_with_its_run(cluster: dict[str, str], tmp_path: 
     assert completed == [("j0", 2), ("j1", 2), ("short", 1)], "what had ended did not run again"
     assert "Traceback" not in output(tmp_path, job) and not members(log.parent)
     assert len(list(log.parent.parent.glob("*/plan.json"))) == 2, "one run, and the link to it"
+
+
+def test_a_preempted_job_goes_on_with_its_run(cluster: dict[str, str], tmp_path: Path) -> None:
+    """A name and a comment have blanks and a `#`."""
+    (tmp_path / "jobs.yaml").write_text(
+        job_file(tmp_path, *(slow_steps(f"j{number}", 400, 4) for number in range(2))).read_text()
+    )
+    job, log = submitted(tmp_path, cluster, asks=("--name", "two of #1", "--sbatch=--comment=a #b"))
+    shown = asked(cluster, "scontrol", "-o", "show", "job", str(job))
+    assert "JobName=two of #1 " in shown and "Comment=a #b " in shown
+    wait_for(lambda: log.exists() and log.read_bytes().count(b'"IterationsDone"') >= 2)
+    asked(cluster, "sbatch", "--partition=first", "--nodes=2", "--exclusive", "--output=/dev/null", "--wrap=sleep 2")
+    wait_for(lambda: "Restarts=1" in asked(cluster, "scontrol", "-o", "show", "job", str(job)))
+    wait_for(lambda: state(job, cluster) in ("COMPLETED", "FAILED"), within_s=120.0)
+    assert state(job, cluster) == "COMPLETED", output(tmp_path, job)
+    completed = sorted((name, attempt) for name, outcome, attempt in ends(log) if outcome is Outcome.COMPLETED)
+    assert completed == [("j0", 2), ("j1", 2)] and not members(log.parent)
+
+
+def test_jobs_are_stopped_before_the_limit(cluster: dict[str, str], tmp_path: Path) -> None:
+    """Slurm looks once a minute, so this takes one or two."""
+    job_file(tmp_path, *(slow_steps(f"j{number}", 100_000, 4) for number in range(2)))
+    job, log = submitted(tmp_path, cluster, asks=("--stop-before", "60s"), time="2min")
+    wait_for(lambda: state(job, cluster) not in ("PENDING", "RUNNING", "COMPLETING"), within_s=150.0)
+    assert state(job, cluster) != "TIMEOUT", "the run has ended by itself"
+    assert {outcome for _, outcome, _ in ends(log)} == {Outcome.STOPPED} and not members(log.parent)
+    assert (log.parent / "summary.json").exists() and "Traceback" not in output(tmp_path, job)
 
 
 def test_a_node_without_a_job_is_given_back(cluster: dict[str, str], tmp_path: Path) -> None:
@@ -134,6 +168,28 @@ def test_mistakes_are_told_in_one_line(cluster: dict[str, str], tmp_path: Path) 
     ):
         done = ecoshare(tmp_path, cluster, *words)
         assert done.returncode == code and said in done.stderr and "Traceback" not in done.stderr, done.stderr
+    done = ecoshare(tmp_path, cluster, "slurm", "submit", "jobs.yaml", "--nodes", "2", "--dry-run")
+    assert done.returncode == 0 and "#SBATCH --nodes=2\n" in done.stdout
+    assert not asked(cluster, "squeue", "--noheader")
     bare = {**cluster, "PATH": "/nowhere"}
     done = ecoshare(tmp_path, bare, "slurm", "submit", "jobs.yaml")
     assert done.returncode == 4 and "Slurm is not installed" in done.stderr
+
+
+def test_jobs_of_a_machine_that_dies_go_on_with_the_others(cluster: dict[str, str], tmp_path: Path) -> None:
+    """The last test of the cluster, which has one node afterwards. The daemon of the machine and all that it started are killed."""
+    job_file(tmp_path, *(slow_steps(f"j{number}", 400, 4) for number in range(2)))
+    job, log = submitted(tmp_path, cluster)
+    wait_for(lambda: log.exists() and log.read_bytes().count(b'"IterationsDone"') >= 4)
+    daemon = int((Path(cluster["SLURM_CONF"]).parent / "slurmd.n2.pid").read_text())
+    processes = processes_on("n2", job)
+    for process in [daemon, *{parent(each) for each in processes}, *processes]:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
+    wait_for(lambda: state(job, cluster) not in ("RUNNING", "COMPLETING"), within_s=120.0)
+    assert state(job, cluster) == "COMPLETED", output(tmp_path, job)
+    entries = list(event_log.read(log))
+    assert [each.device for each in entries if isinstance(each, DeviceFailed)] == ["n2/cpu"]
+    completed = {name: attempt for name, outcome, attempt in ends(log) if outcome is Outcome.COMPLETED}
+    assert set(completed) == {"j0", "j1"} and sorted(completed.values()) == [1, 2]
+    assert "Restarts=0" in asked(cluster, "scontrol", "-o", "show", "job", str(job)) and not members(log.parent)

@@ -6,6 +6,7 @@ A comment directly above a fenced block says what to do with it::
     <!-- run -->                a program that console blocks further down need
     <!-- file: NAME -->         the content of a file that they need
     <!-- data: PATH -->         a console block needs this file of the folder that ECOSHARE_DATA names
+    <!-- run by: TEST -->       commands that another test runs
     <!-- in order -->           runs after the blocks above with this mark, in their folder: `test_queue_page.py`
 
 In a console block, `$ ` begins a command, and what it prints follows. A line `...` stands for any number of lines.
