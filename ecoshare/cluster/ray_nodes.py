@@ -50,9 +50,9 @@ def on_ray(request: NodesRequest, address: str | None) -> Iterator[NodeCluster]:
     with _connected(address, request.ship):
         import ray
 
-        nodes = _RayNodes(request, stays=address is None)
+        nodes = RayNodes(request, stays=address is None)
         first = nodes.first(ray.nodes())
-        _await_gpus(nodes.gpus, lambda: ray.available_resources().get("GPU", 0.0))
+        await_gpus(nodes.gpus, lambda: ray.available_resources().get("GPU", 0.0))
         with held(
             first,
             request.timeout_s,
@@ -64,7 +64,7 @@ def on_ray(request: NodesRequest, address: str | None) -> Iterator[NodeCluster]:
             yield cluster
 
 
-class _RayNodes:
+class RayNodes:
     """Nodes of the cluster that suit a run; see `LookForNodes`.
 
     Nodes without a GPU, such as a head that only keeps the cluster together, are left out if another one has some and
@@ -222,7 +222,7 @@ def _connect(address: str | None, ship: Path | None) -> None:
     ray.init(address=address, **quiet)
 
 
-def _await_gpus(wanted: int, free: Callable[[], float]) -> None:
+def await_gpus(wanted: int, free: Callable[[], float]) -> None:
     """Wait until the GPUs of a run are free. Ray would let its agents wait for ever.
 
     Args:

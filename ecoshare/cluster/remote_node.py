@@ -42,7 +42,7 @@ from ecoshare.cluster.node_files import NodeFiles
 from ecoshare.cluster.node_link import NodeStart
 from ecoshare.cluster.remote_gang import RemoteGang
 from ecoshare.core.commands import Command, MeasureSetting, ProfileJob, StartJob
-from ecoshare.core.events import DeviceFailed, Event, JobExited, Profiled, Refused
+from ecoshare.core.events import DeviceFailed, Event, IterationsDone, JobExited, Profiled, Refused
 from ecoshare.devices.device_knobs import DeviceKnobs
 from ecoshare.devices.restore import Restored
 from ecoshare.lane.messages import Ended, Ready
@@ -116,12 +116,16 @@ class NodeSetup:
 
 @dataclass(slots=True)
 class _Live:
-    """Attempt that the agent was asked to start, and that has no reported end; `gang` has more ranks elsewhere."""
+    """Attempt that the agent was asked to start, and that has no reported end; `gang` has more ranks elsewhere.
+
+    The usage is the last one that was heard, by a reading or by an event.
+    """
 
     attempt: int
     command: int
     gang: RemoteGang | None = None
     reading: AttemptReading | None = None
+    usage: Usage = field(default_factory=Usage)
 
 
 class RemoteNode:
@@ -325,7 +329,7 @@ class RemoteNode:
         self._devices = report.devices
         for name, reading in report.attempts.items():
             if name in self.live:
-                self.live[name].reading = reading
+                self.live[name].reading, self.live[name].usage = reading, reading.usage
         self._setup.notes.extend(note for note in report.notes if note not in self._setup.notes)
 
     def _tell(self, event: Event) -> None:
@@ -333,6 +337,8 @@ class RemoteNode:
         match event:
             case JobExited(job=job):
                 self._forget(job)
+            case IterationsDone(job=job, usage=usage) if job in self.live:
+                self.live[job].usage = usage
             case Refused(command=command):
                 if (asked := self._asks_port.pop(command, None)) is not None:
                     asked.has_no_port(event.error)
@@ -405,8 +411,7 @@ class RemoteNode:
         if recorded is not None and (outcome := Outcome(recorded.outcome)).is_the_end:  # it ended unheard
             code, reason, usage = recorded.exit_code, recorded.reason, Usage(**recorded.usage)
         else:
-            outcome, code, reason = Outcome.DEVICE_FAILED, None, self._why_lost()
-            usage = own.reading.usage if own.reading is not None else Usage()
+            outcome, code, reason, usage = Outcome.DEVICE_FAILED, None, self._why_lost(), own.usage
         self._tell(JobExited(0.0, name, own.attempt, outcome, code, reason, usage))
 
 

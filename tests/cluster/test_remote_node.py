@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
 from typing import Any
 
 from ecoshare.cluster.agent_line import AgentLine
@@ -14,20 +15,45 @@ from ecoshare.cluster.process_link import ProcessLink
 from ecoshare.cluster.remote_node import NodeSetup, RemoteClaims, RemoteNode
 from ecoshare.core.commands import StartJob
 from ecoshare.core.events import DeviceFailed, Event, JobExited
+from ecoshare.devices import registry
+from ecoshare.jobs.load import load
+from ecoshare.runtime import plan as planning
 from ecoshare.runtime.node_job import NodeJob
 from ecoshare.runtime.run_node import NodeRun
 from ecoshare.values.attempt import Outcome
+from tests.runtime.running import job_file, slow_steps
 
 _ENDS = [sys.executable, "-c", "pass"]
 """An agent that ends at once."""
+
+_TELLS = """
+import time
+from ecoshare.cluster.agent_messages import NodeReport, encoded
+from ecoshare.core.events import IterationsDone
+from ecoshare.runtime.node_readings import AttemptReading
+from ecoshare.values.attempt import Usage
+report = NodeReport({"j": AttemptReading(Usage(iterations=98), (0,), ())}, {}, ())
+for message in (report, IterationsDone(0.0, "j", Usage(iterations=201))):
+    print(encoded(message).decode(), end="", flush=True)
+"""
+"""An agent that tells of progress, first of less in a report, and ends."""
 
 
 def no_job(name: str) -> NodeJob:
     raise AssertionError(f"{name} is not asked for: nothing is sent to a lost node")
 
 
-async def told_after_a_loss() -> list[Event]:
-    """Events of a node that is lost, and that gets a command before the core has heard of its loss."""
+async def told_after_a_loss(
+    agent: Sequence[str], job: Callable[[str], NodeJob] = no_job, before: str = "", after: str = ""
+) -> list[Event]:
+    """Events of a node that is lost.
+
+    Args:
+        agent: Command line of its agent.
+        job: Returns a job that is started, by its name.
+        before: Name of a job that is started before the agent has ended; empty for none.
+        after: Name of a job that is started before the core has heard of the loss; empty for none.
+    """
     told, tasks = list[Event](), list[asyncio.Task[None]]()
 
     def tell(make: Callable[..., Event | None]) -> None:
@@ -47,12 +73,12 @@ async def told_after_a_loss() -> list[Event]:
         hear_requests=lambda _service, _attempt, _found: None,
         attempt_over=lambda _job, _attempt: None,
     )
-    line = AgentLine("n0", ProcessLink(_ENDS))
+    line = AgentLine("n0", ProcessLink(agent))
     setup = NodeSetup(
         line=line,
-        start=NodeStart("n0", "127.0.0.1", lambda: ProcessLink(_ENDS)),
+        start=NodeStart("n0", "127.0.0.1", lambda: ProcessLink(agent)),
         devices=["n0/cpu"],
-        job=no_job,
+        job=job,
         context_bytes=lambda _name: 0,
         most_s=lambda _command: None,
         knobs={},
@@ -65,18 +91,30 @@ async def told_after_a_loss() -> list[Event]:
         recorded_end=lambda _job, _attempt: None,
     )
     node = RemoteNode(setup, run, lambda _line: None, {})
+    if before:
+        node.carry_out(StartJob(1, before, 1, (0,), 0))
     await node.keep()  # until it is lost
     async with asyncio.timeout(60.0):
         while not tasks:
             await asyncio.sleep(0.01)
         await asyncio.gather(*tasks)  # the jobs have surely ended
-    node.carry_out(StartJob(1, "late", 1, (0,), 0))
+    if after:
+        node.carry_out(StartJob(2, after, 1, (0,), 0))
     await asyncio.to_thread(line.close)
     return told
 
 
 def test_a_job_that_is_given_to_a_node_which_is_lost_already_ends_at_once() -> None:
     """If it failed, the run would wait for the end of that job for ever."""
-    failed, exited = asyncio.run(told_after_a_loss())
+    failed, exited = asyncio.run(told_after_a_loss(_ENDS, after="late"))
     assert isinstance(failed, DeviceFailed) and failed.device == "n0/cpu"
     assert isinstance(exited, JobExited) and (exited.job, exited.outcome) == ("late", Outcome.DEVICE_FAILED)
+
+
+def test_the_usage_of_a_lost_attempt_is_the_last_one_that_was_heard(tmp_path: Path) -> None:
+    """If it failed, a run could tell more iterations of a job than its end has."""
+    plan = planning.make(load(job_file(tmp_path, slow_steps("j", 1, 1))), (registry.find("cpu"),), policy="fair")
+    agent = [sys.executable, "-c", _TELLS]
+    told = asyncio.run(told_after_a_loss(agent, lambda _name: plan.jobs[0].for_node(), before="j"))
+    (exited,) = [each for each in told if isinstance(each, JobExited)]
+    assert exited.outcome is Outcome.DEVICE_FAILED and exited.usage.iterations == 201

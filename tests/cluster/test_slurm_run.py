@@ -177,7 +177,7 @@ def test_mistakes_are_told_in_one_line(cluster: dict[str, str], tmp_path: Path) 
 
 
 def test_jobs_of_a_machine_that_dies_go_on_with_the_others(cluster: dict[str, str], tmp_path: Path) -> None:
-    """The last test of the cluster, which has one node afterwards. The daemon of the machine and all that it started are killed."""
+    """The last test of the cluster, of which one machine dies: its daemon, and all that it has started, are killed."""
     job_file(tmp_path, *(slow_steps(f"j{number}", 400, 4) for number in range(2)))
     job, log = submitted(tmp_path, cluster)
     wait_for(lambda: log.exists() and log.read_bytes().count(b'"IterationsDone"') >= 4)

@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 from ecoshare.core.placement.host_memory import HostMemory, size_bytes
@@ -132,27 +132,32 @@ class Displacement:
     def walk(self, waiting: WaitingJobs, at_s: float) -> Iterator[GiveWay | Park]:
         """Steps after which a waiting job has room. The caller has started all jobs that have room already.
 
-        The timer of the next look is set, if a later one may find more.
+        Among several devices, that one counts whose leaving jobs are last in the order, and fewest. The timer of the
+        next look is set, if a later one may find more.
         """
         next_s = math.inf
         residents: dict[str, list[_Resident]] = {}
         for job in self._candidates(waiting):
+            found, later_s = list[tuple[tuple[Key, int], str, list[Job]]](), next_s
             for device in self._devices_for(job):
                 if self._is_held(device):
-                    next_s = min(next_s, at_s + LOOK_AGAIN_S)
+                    later_s = min(later_s, at_s + LOOK_AGAIN_S)
                     continue
                 if device in self._claims:
                     continue
                 if device not in residents:
                     residents[device] = self._residents(device, at_s)
                 leaving, look_s = self._leaving(job, device, residents[device], at_s)
-                next_s = min(next_s, look_s)
+                later_s = min(later_s, look_s)
                 if leaving:
-                    self._claims[device] = job, leaving
-                    yield from (
-                        Park(each, job) if self._host.may_park(each) else GiveWay([each], job) for each in leaving
-                    )
-                    break
+                    first = min(each.leave_key for each in residents[device] if each.job in leaving)
+                    found.append(((first, -len(leaving)), device, leaving))
+            if not found:
+                next_s = later_s
+                continue
+            _, device, leaving = max(found, key=itemgetter(0))
+            self._claims[device] = job, leaving
+            yield from (Park(each, job) if self._host.may_park(each) else GiveWay([each], job) for each in leaving)
         self._timers.set_look(next_s)
 
     def _candidates(self, waiting: WaitingJobs) -> list[Job]:

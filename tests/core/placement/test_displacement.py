@@ -43,18 +43,27 @@ LONG_S = 1000.0
 
 
 class World:
-    """Scheduler of one device of 8 GiB; answers are given by hand.
+    """Scheduler of devices of 8 GiB, one by default; answers are given by hand.
 
     Attributes:
         commands: Commands without an answer, in order.
         now_s: Time (s) of the next event.
     """
 
-    def __init__(self, policy: str, lanes: int = 1, places: int = 2, host_gib: float = 64, displaces: bool = False):
+    def __init__(
+        self,
+        policy: str,
+        lanes: int = 1,
+        places: int = 2,
+        host_gib: float = 64,
+        displaces: bool = False,
+        devices: int = 1,
+    ):
         self.core, self.now_s = Scheduler(), 0.0
         self.commands: list[Command] = []
         config = Config(policy, lanes, places, host_bytes=int(host_gib * GIB), displaces=displaces)
-        self.tell(RunOpened(0.0, SCHEMA, config, (Device("cuda:0", "here", 8 * GIB),)))
+        found = tuple(Device(f"cuda:{number}", "here", 8 * GIB) for number in range(devices))
+        self.tell(RunOpened(0.0, SCHEMA, config, found))
         for command in self.take(object):
             self.tell(Done(0.0, command.id))
 
@@ -172,6 +181,20 @@ def test_no_more_jobs_leave_than_must() -> None:
     world.park("a")
     world.start("urgent")
     assert world.states() == "parked running running"
+
+
+def test_the_last_job_in_the_order_leaves_whatever_its_device() -> None:
+    """If it failed, the job of the first device would leave, and then the other one for it."""
+    world = World("priority", places=1, devices=2)
+    world.arrive("a", priority=2)
+    world.arrive("b", priority=1)
+    world.start("a", "b")
+    world.wait(LONG_S)
+    world.arrive("urgent", priority=99)
+    world.park("b")
+    world.start("urgent")
+    world.wait(LONG_S)
+    assert not world.take(ParkJob) and world.states() == "running parked running"
 
 
 def test_an_equally_urgent_job_waits() -> None:
