@@ -132,8 +132,8 @@ class Displacement:
     def walk(self, waiting: WaitingJobs, at_s: float) -> Iterator[GiveWay | Park]:
         """Steps after which a waiting job has room. The caller has started all jobs that have room already.
 
-        The device is the one whose leaving jobs are last in the order, and fewest. The timer of the next look is set,
-        if a later one may find more.
+        Room is made on the device where the leaving jobs are last in the order, and fewest. The timer of the next look
+        is set, if a later one may find more.
         """
         next_s = math.inf
         residents: dict[str, list[_Resident]] = {}
