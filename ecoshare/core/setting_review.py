@@ -82,4 +82,7 @@ class SettingReview:
     def answered(self, event: SettingAnswer) -> tuple[str, list[Command]]:
         """Device that the answer to a command is about, and the commands that follow from the answer."""
         device = self.selector.device_of(event.command)
-        return device, self.selector.answered(event, self._placement.lane_index.devices[device])
+        lanes = self._placement.lane_index.devices[device]
+        if isinstance(self.selector, PowerBudget):
+            return device, self.selector.answered(event, lanes)
+        return device, self.selector.answered(event, lanes, self._is_ready(device))

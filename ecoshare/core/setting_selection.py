@@ -234,12 +234,13 @@ class SettingSelector:
         """Whether a command belongs to the setting selection and has no answer yet."""
         return command in self._commands
 
-    def answered(self, event: SettingAnswer, lanes: Sequence[Lane]) -> list[Command]:
+    def answered(self, event: SettingAnswer, lanes: Sequence[Lane], ready: bool) -> list[Command]:
         """Commands that follow from the answer to a command of the setting selection.
 
         Args:
             event: The answer.
             lanes: All lanes of the device that the command is about.
+            ready: Whether all jobs of the device run, so that no other one begins during a measurement.
         """
         device = self._commands.pop(event.command)
         now = self._packing_of(lanes)
@@ -252,7 +253,9 @@ class SettingSelector:
                 if device.packing != now:
                     return self._rest(device)
                 device.has_tried |= device.setting != AS_FOUND
-                return self._measure(device, lanes) if device.missed is None else [self._recover(device, lanes)]
+                if device.missed is not None:
+                    return [self._recover(device, lanes)]
+                return self._measure(device, lanes) if ready else self._rest(device)
             case Refused() if device.packing == now and device.missed is not None:
                 return [self._ask(device, device.missed, last=True)]  # the device cannot be set any more
             case Refused() if device.packing == now:
@@ -265,7 +268,7 @@ class SettingSelector:
             case SettingMeasured():
                 return self._rest(device)
             case SettingAdvised():
-                return self._advised(device, event, lanes)
+                return self._advised(device, event, lanes, ready)
             case PowerPredicted():
                 raise AssertionError("only a run with a power budget asks for power")
 
@@ -289,12 +292,12 @@ class SettingSelector:
         share = RECOVERED_SHARE if device.safe_missed <= MISSED_SHARE else 1.0
         return AwaitRequests(self._begin(device, TuningPhase.RECOVERING), device.name, services, share, RECOVERY_S)
 
-    def _advised(self, device: _Device, event: SettingAdvised, lanes: Sequence[Lane]) -> list[Command]:
+    def _advised(self, device: _Device, event: SettingAdvised, lanes: Sequence[Lane], ready: bool) -> list[Command]:
         if device.packing is None:
             return self._rest(device)
         if event.over:
             self.known[device.packing] = KnownSetting(device.packing, event.setting, event.slower)
-        if event.over or device.packing != self._packing_of(lanes):
+        if event.over or not ready or device.packing != self._packing_of(lanes):
             return self._rest(device)
         if event.setting == device.setting:
             return self._measure(device, lanes)

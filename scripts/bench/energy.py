@@ -32,9 +32,10 @@ from typing import ClassVar
 from scipy.stats import spearmanr
 
 from ecoshare.advisers import interference_adviser
+from ecoshare.advisers.advice import Advice
 from ecoshare.advisers.setting_adviser import TunerAdviser
-from ecoshare.core.commands import Command, ProfileJob
-from ecoshare.core.events import Config, Event, Profiled
+from ecoshare.core.commands import AskSetting, Command, ProfileJob
+from ecoshare.core.events import Config, Event, JobArrived, Profiled
 from ecoshare.core.placement.colocation_estimates import ColocationForecast
 from ecoshare.core.policies import register
 from ecoshare.core.policies.shared.objective_policy import ObjectivePolicy
@@ -69,6 +70,9 @@ WAYS = {
     "ecoshare": Config("energy", LANES, PLACES, profile=True, search=True),
 }
 OURS = "ecoshare"
+
+Revise = Callable[[AskSetting, Advice], Advice]
+"""Function that may replace the answer of the setting adviser."""
 
 
 class EnergyOptions(DataOptions):
@@ -170,12 +174,16 @@ def simulate(
     config: Config,
     watch: Callable[[Event, list[Command]], None] = lambda event, commands: None,
     foresee: Foresee | None = None,
+    costs: Costs | None = None,
+    revise: Revise = lambda _ask, advice: advice,
 ) -> SimulationResult:
     """Simulation of a mix under one way, with all its events.
 
     Args:
         watch: Called with each event and its commands.
         foresee: Adviser on interference; None for ecoshare's own.
+        costs: Durations of windows, measurements and advice; None for those of a live run.
+        revise: Called with each question to the setting adviser and its answer. The run gets what it returns.
     """
     trace = Trace("mix", "energy", tuple(_job(world, each, config.policy != Blind.name) for each in jobs), "")
     gpu = GpuModel("judged", max(world.space.knobs[1].values), world.memory_bytes)
@@ -186,6 +194,8 @@ def simulate(
         windows.update({command.id: named[command.job] for command in commands if isinstance(command, ProfileJob)})
         if isinstance(event, Profiled) and event.solo is not None:
             solos[windows[event.command]] = event.solo
+        elif isinstance(event, JobArrived) and event.job.profiled and event.job.solo is not None:
+            solos.setdefault(event.job.job_class, event.job.solo)
         watch(event, commands)
 
     def alone(job: str) -> Solo:
@@ -197,8 +207,11 @@ def simulate(
     space, default = lambda: world.space, lambda: dict(world.default)
     limits = {each.name: each.slowdown_limit for each in jobs}
     adviser = TunerAdviser(space, default, alone, goal, class_of=named.__getitem__, slowdown_limit=limits.__getitem__)
-    costs = Costs()
-    simulator = Simulator(trace, Cluster(1, 1, gpu), config, Judge(world), costs, adviser.answer, foresee)
+
+    def tuner(ask: AskSetting) -> Advice:
+        return revise(ask, adviser.answer(ask))
+
+    simulator = Simulator(trace, Cluster(1, 1, gpu), config, Judge(world), costs or Costs(), tuner, foresee)
     return simulator.run(told)
 
 
@@ -249,12 +262,22 @@ def one(data: Path, seed: int) -> tuple[dict[str, Outcome], float, float, float]
     The correlation is Spearman's, between the profiled `busy` of the classes and the mean delay that each causes.
     """
     world = load(data, seed)
-    jobs = mix(world, seed, Random(f"jobs {seed}").randint(FEWEST, MOST))
-    foresee = partial(interference_adviser.foresee, centre=_unjudged(data))
+    jobs = mix(world, seed, jobs_in_mix(seed))
+    foresee = unjudged_adviser(data)
     outcomes = {way: run(world, jobs, config, foresee) for way, config in WAYS.items()}
     work = [(each.job_class, each.work_s) for each in jobs]
     limited, free = bound(world, work, LANES, tuning_limit=TUNING_LIMIT), bound(world, work, LANES)
     return outcomes, limited.joules, free.joules, float(spearmanr(*busy_and_delay(world)).statistic)
+
+
+def jobs_in_mix(seed: int) -> int:
+    """Number of jobs in the mix of a seed."""
+    return Random(f"jobs {seed}").randint(FEWEST, MOST)
+
+
+def unjudged_adviser(data: Path) -> Foresee:
+    """Adviser on interference with hyperparameters that saw no pair on the GPU of the judging world."""
+    return partial(interference_adviser.foresee, centre=_unjudged(data))
 
 
 @cache

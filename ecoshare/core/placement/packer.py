@@ -173,12 +173,16 @@ class Packer:
     def measured(self, found: Measurement, lanes: Iterable[Lane]) -> None:
         """Store the relative speeds that a measurement at the default setting shows for co-located classes.
 
+        Nothing is stored if other jobs are on the device: they may have come while it was measured.
+
         Args:
             found: The measurement.
             lanes: All lanes of the measured device.
         """
-        jobs = [job for job in self.present(lanes) if job.spec.name in found.times_s]
-        if found.status is not MeasurementStatus.MEASURED or found.setting or len(jobs) < max(2, len(found.times_s)):
+        jobs = self.present(lanes)
+        if found.status is not MeasurementStatus.MEASURED or found.setting or len(jobs) < 2:
+            return
+        if {job.spec.name for job in jobs} != set(found.times_s):
             return
         if found.services:  # they took some of the time, which the speeds of the others would be blamed for
             return
