@@ -23,7 +23,7 @@ from ecoshare.devices.state_folder import key
 from ecoshare.profiling.device_speeds import FLOOR, PARTITION_FLOOR, RelativeSpeed, device_speeds
 from ecoshare.profiling.json_store import KeptFiles
 from ecoshare.profiling.profiles_folder import CALIBRATION
-from ecoshare.values.device import DeviceInfo
+from ecoshare.values.device import LOCAL, DeviceInfo
 
 MOST_TIMES = 9
 """Times that are kept for one class: as many as counts of iterations, for the same reasons."""
@@ -85,14 +85,18 @@ SCHEMA_VERSION: int = DeviceCalibration.model_fields["schema_version"].default
 
 
 def identity(device: DeviceInfo) -> str | None:
-    """Identity of a device over all runs; None for a GPU without a UUID, and for the processors as one device.
+    """Identity of a device over all runs; None for a GPU without a UUID, and for all processors of this machine.
 
-    A GPU has its UUID. A partition has the name of this machine and the numbers of its processors, since machines may
-    share a folder of profiles. No run has the processors as one device beside another device of their model.
+    A GPU has its UUID. A partition has the name of its machine and the numbers of its processors, since machines may
+    share a folder of profiles. All processors of another machine have the name of that machine. Those of this machine
+    have no other device of their model beside them in a run without other machines.
     """
-    if device.on_processors:
-        return f"{key(device)}:{','.join(map(str, device.processors))}" if device.processors else None
-    return device.uuid
+    if not device.on_processors:
+        return device.uuid
+    machine = key(device) if device.node == LOCAL else f"processors-{device.node}"
+    if device.processors:
+        return f"{machine}:{','.join(map(str, device.processors))}"
+    return None if device.node == LOCAL else machine
 
 
 class CalibrationStore:

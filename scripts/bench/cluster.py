@@ -5,7 +5,8 @@
     start   two agents over pipes, many short jobs: StartJob in the log ──► Done (the process exists)
             against the same jobs on two partitions of one machine
     first   `ecoshare run --on ray`: the command ──► first process of a job
-            against the same by hand: ray.init, one actor, torch loaded in a process of it
+            against the same by hand: ray.init, one actor a node, torch loaded in a process of one
+            once with a Ray of its own, and once on a Ray of three nodes that is there
     scale   64 nodes of light agents and 2,000 jobs: cost of the run's process (scripts/bench/cluster_scale.py)
     kills   SIGKILL of raylets, actors, agents and the run on a real Ray of three nodes
             (scripts/bench/cluster_kills.py)
@@ -25,6 +26,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from ecoshare.core.commands import StartJob
@@ -35,20 +37,29 @@ from scripts.bench.cluster_kills import KILLS, kills
 from scripts.bench.cluster_kills import QUICK as QUICK_KILLS
 from scripts.bench.cluster_scale import QUICK_SIZE, SIZE, scale
 from tests.cluster.agents import run_on
+from tests.cluster.ray_cluster import ray_cluster
 
 PARTS = ("start", "first", "scale", "kills")
 JOBS, QUICK_JOBS = 200, 20
 RUNS = 5
 
+NODES = 3
+
 _BY_HAND = """
 import subprocess, sys, time
 import ray
-ray.init(address="local", log_to_driver=False, include_dashboard=False)
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+ray.init(address=sys.argv[1], log_to_driver=False, **({"include_dashboard": False} if sys.argv[1] == "local" else {}))
 @ray.remote(num_cpus=0)
 class Actor:
+    def begin(self):
+        pass
     def load(self):
         subprocess.run([sys.executable, "-c", "import torch"], check=True)
-ray.get(Actor.remote().load.remote())
+where = [NodeAffinitySchedulingStrategy(node["NodeID"], soft=False) for node in ray.nodes()]
+actors = [Actor.options(scheduling_strategy=each).remote() for each in where]
+ray.get([each.begin.remote() for each in actors])
+ray.get(actors[0].load.remote())
 print(time.time(), flush=True)
 """
 
@@ -101,25 +112,33 @@ def first(folder: Path, count: int) -> list[Figure]:
     """Time from the command to the first process of a job on Ray, against the same by hand."""
     (folder / "short.py").write_text("")
     (folder / "jobs.yaml").write_text(json.dumps({"version": 1, "jobs": [{"name": "a", "script": "short.py"}]}))
+    own = _pairs(folder, count, "command to first job on Ray / the same by hand")
+    with ray_cluster(NODES, network=9) as cluster:
+        name = f"command to first job on a Ray of {NODES} nodes / the same by hand"
+        return [own, _pairs(folder, count, name, cluster.address)]
+
+
+def _pairs(folder: Path, count: int, name: str, address: str = "") -> Figure:
+    """Median ratio of pairs of runs: on the Ray at an address, or on one of their own if it is empty."""
     ratios, ours_s, hands_s = list[float](), list[float](), list[float]()
     for number in range(count):
-        hands_s.append(_by_hand())
-        ours_s.append(_first(folder))
+        hands_s.append(_by_hand(address or "local"))
+        ours_s.append(_first(folder, ["--address", address, "--share-device"] if address else []))
         ratios.append(ours_s[-1] / hands_s[-1])
         say(f"{number + 1} of {count}: {ours_s[-1]:.1f} s, by hand {hands_s[-1]:.1f} s")
     note = f"medians {statistics.median(ours_s):.1f} s and {statistics.median(hands_s):.1f} s of {count} pairs"
-    return [Figure("command to first job on Ray / the same by hand", statistics.median(ratios), "", "<= 1.5", note)]
+    return Figure(name, statistics.median(ratios), "", "<= 1.5", note)
 
 
-def _by_hand() -> float:
+def _by_hand(address: str) -> float:
     began_s = time.time()
-    done = subprocess.run([sys.executable, "-c", _BY_HAND], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", _BY_HAND, address], capture_output=True, text=True, check=True)
     return float(done.stdout.split()[-1]) - began_s
 
 
-def _first(folder: Path) -> float:
+def _first(folder: Path, where: Sequence[str]) -> float:
     began_s = time.time()
-    words = ["run", "jobs.yaml", "--on", "ray", "--device", "cpu", "--no-profiles", "--no-report"]
+    words = ["run", "jobs.yaml", "--on", "ray", *where, "--device", "cpu", "--no-profiles", "--no-report"]
     subprocess.run([sys.executable, "-m", "ecoshare", *words], cwd=folder, capture_output=True, check=True)
     run = folder / "ecoshare-runs" / "latest"
     opened_unix_s = json.loads((run / "environment.json").read_text())["opened_unix_s"]

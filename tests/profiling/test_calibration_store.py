@@ -63,6 +63,8 @@ def test_a_device_is_known_by_its_uuid_or_by_its_processors(tmp_path: Path) -> N
     assert len({identity(each) for each in (*parts, ONE, TWO)}) == 4
     whole = replace(parts[0], name="cpu", processors=())
     assert identity(whole) is identity(replace(ONE, uuid=None)) is None
+    there = [replace(each, node=node) for node in ("n0", "n1") for each in (whole, *parts)]
+    assert len({identity(each) for each in (*parts, *there)}) == len(parts) + len(there), "of each machine its own"
     store = CalibrationStore(tmp_path)
     store.add(whole, {A: time(1.0)})
     assert files(tmp_path) == []
