@@ -13,6 +13,7 @@ from typing import Any
 from ecoshare.common.plural import counted
 from ecoshare.core.policies.base import (
     ElasticPolicy,
+    FillingPolicy,
     GangPlacementPolicy,
     LevelPolicy,
     MovingPolicy,
@@ -52,8 +53,8 @@ class _Said:
 class PolicyProbe:
     """Policy that forwards each question to another policy, asks it twice, and notes wrong answers.
 
-    The probe has those methods of `LevelPolicy`, `RoundPolicy`, `PlannedPolicy`, `GangPlacementPolicy`,
-    `MovingPolicy`, `ElasticPolicy` and `TrialPackingPolicy` that the other policy has.
+    The probe has those methods of `LevelPolicy`, `RoundPolicy`, `FillingPolicy`, `PlannedPolicy`,
+    `GangPlacementPolicy`, `MovingPolicy`, `ElasticPolicy` and `TrialPackingPolicy` that the other policy has.
     """
 
     def __init__(self, policy: Any, preempt: bool, faults: dict[PolicyRule, str]) -> None:
@@ -75,6 +76,8 @@ class PolicyProbe:
             self.changes_s, self.change = self._changes_s, self._change
         if isinstance(policy, RoundPolicy):
             self.round_s, self.arrange = policy.round_s, self._arrange
+        if isinstance(policy, FillingPolicy):
+            self.fill = self._fill
         if isinstance(policy, PlannedPolicy):
             self.planner, self.planned_by = policy.planner, policy.planned_by
             self.question, self.told = policy.question, policy.told
@@ -159,15 +162,23 @@ class PolicyProbe:
             self._policy.change(job, at_s)
 
     def _arrange(self, jobs: Sequence[Job], devices: int, at_s: float) -> Sequence[Job]:
-        with _telling("arrange", f"{counted(len(jobs), 'job')} at {at_s:g} s"):
-            chosen = list(self._policy.arrange(jobs, devices, at_s))
+        chosen = self._chosen("arrange", jobs, devices, at_s)
         self._said.clear()  # all jobs get new places
+        return chosen
+
+    def _fill(self, jobs: Sequence[Job], devices: int, at_s: float) -> Sequence[Job]:
+        return self._chosen("fill", jobs, devices, at_s)
+
+    def _chosen(self, method: str, jobs: Sequence[Job], devices: int, at_s: float) -> Sequence[Job]:
+        """Answer of a method that chooses jobs for a number of devices, checked."""
+        with _telling(method, f"{counted(len(jobs), 'job')} at {at_s:g} s"):
+            chosen = list(getattr(self._policy, method)(jobs, devices, at_s))
         if len(set(chosen)) < len(chosen) or not set(chosen) <= set(jobs):
             words = f"chose {[job.spec.name for job in chosen]}: expected some of the jobs that it was given, once"
-            self._fault(PolicyRule.BY_ITSELF, f"arrange() {words}")
+            self._fault(PolicyRule.BY_ITSELF, f"{method}() {words}")
         if (gpus := sum(job.spec.gpus for job in chosen)) > devices:
             self._fault(
-                PolicyRule.BY_ITSELF, f"arrange() chose jobs of {counted(gpus, 'GPU')} for {devices} at {at_s:g} s"
+                PolicyRule.BY_ITSELF, f"{method}() chose jobs of {counted(gpus, 'GPU')} for {devices} at {at_s:g} s"
             )
         return chosen
 

@@ -1,4 +1,4 @@
-"""Two rules of our own planner in rounds."""
+"""Rules of our own planner in rounds."""
 
 from __future__ import annotations
 
@@ -47,3 +47,17 @@ def test_the_short_go_first_while_the_devices_have_enough_to_do() -> None:
 def test_a_gang_counts_on_all_its_devices() -> None:
     found = ends_s(job("gang", 60.0, gpus=2), job("one", 30.0), job("other", 30.0))
     assert found == pytest.approx({"one": 30.0, "other": 30.0, "gang": 90.0}), "backlog: 90 s"
+
+
+def test_a_device_that_is_free_in_a_round_gets_the_next_job_at_once() -> None:
+    """If it failed, each job that ends would leave its device idle for half a round, on average."""
+    found = ends_s(*(job(name, 14.0) for name in "abc"))
+    # The third one is the longest at the next round, and one with 4 s left waits until the first one has ended.
+    assert sorted(found.values()) == pytest.approx([14.0, 18.0, 24.0])
+
+
+def test_of_jobs_with_room_to_wait_the_longest_is_not_the_first() -> None:
+    """Both have more left than the backlog over the devices, and the shorter one could wait for long."""
+    found = ends_s(job("short", 60.0), job("longer", 80.0), job("longest", 200.0), gpus=2)
+    assert found["longest"] == pytest.approx(200.0) and found["short"] == pytest.approx(60.0)
+    assert found["longer"] == pytest.approx(140.0), "before, it went before the short one, whose end was at 140 s"

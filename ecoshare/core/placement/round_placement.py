@@ -20,7 +20,7 @@ from ecoshare.core.placement.admission import Admission
 from ecoshare.core.placement.held_lanes import HeldLanes, plan_lanes
 from ecoshare.core.placement.steps import GiveWay, Park, RankLanes, Start, Step
 from ecoshare.core.placement.strategy import Answer, PlacementParts, PlacementStrategy
-from ecoshare.core.policies.base import MovingPolicy, PlannedPolicy, RoundPolicy
+from ecoshare.core.policies.base import FillingPolicy, MovingPolicy, PlannedPolicy, RoundPolicy
 from ecoshare.core.records import Job
 from ecoshare.core.states import JobState, LaneState
 
@@ -112,8 +112,9 @@ class RoundPlacement(PlacementStrategy):
 class PreemptiveRounds(RoundPlacement):
     """Rounds with preemption: jobs that were not chosen give way, and no other job runs before the next round.
 
-    If the policy moves jobs, running jobs also leave for lanes where they are less slow. They give way together, and
-    start in the lanes that were planned for them. The plan holds until the next round.
+    If the policy fills free devices, other jobs run on devices that the chosen ones do not need. If the policy moves
+    jobs, running jobs also leave for lanes where they are less slow. They give way together, and start in the lanes
+    that were planned for them. The plan holds until the next round.
     """
 
     def __init__(
@@ -124,14 +125,16 @@ class PreemptiveRounds(RoundPlacement):
         opened_s: float,
         next_id: Callable[[], int],
         moving: MovingPolicy | None,
+        filling: FillingPolicy | None,
     ) -> None:
         """Strategy without jobs; see `RoundPlacement`.
 
         Args:
             moving: The policy, if it moves running jobs; else None.
+            filling: The policy, if it fills free devices within a round; else None.
         """
         super().__init__(parts, rounds, planned, opened_s, next_id)
-        self._moving = moving
+        self._moving, self._filling = moving, filling
         self._chosen: Sequence[Job] = ()
         self._leaving: Sequence[Job] = ()
         self._held = HeldLanes()
@@ -165,6 +168,18 @@ class PreemptiveRounds(RoundPlacement):
             if self._held.waits(job, fits):
                 continue
             if lanes := self._held.take(job) or self.lane_index.find(job, fits, self._held.kept()):
+                yield Start(job, lanes)
+        if self._filling is not None and self.lane_index.has_places:
+            yield from self._fill_up(self._filling, at_s)
+
+    def _fill_up(self, filling: FillingPolicy, at_s: float) -> Iterator[Start]:
+        """Starts of jobs in lanes that the chosen jobs leave free, because one has ended or too few had come."""
+        if any(job.state is JobState.QUEUED for job in self._chosen):
+            return  # free lanes are for these
+        free = sum(lane.state is LaneState.OPEN and lane.has_place for lane in self.lane_index.lanes.values())
+        jobs = sorted(self.waiting, key=attrgetter("number"))
+        for job in filling.fill(jobs, free, at_s) if jobs else ():
+            if lanes := self.lane_index.find(job, partial(self.fit.fits, job), self._held.kept()):
                 yield Start(job, lanes)
 
 

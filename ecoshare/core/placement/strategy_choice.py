@@ -24,6 +24,7 @@ from ecoshare.core.placement.trial_placement import TrialPlacement
 from ecoshare.core.policies import make
 from ecoshare.core.policies.base import (
     ElasticPolicy,
+    FillingPolicy,
     GangPlacementPolicy,
     LevelPolicy,
     MovingPolicy,
@@ -83,7 +84,8 @@ def placement_strategy(
         planned = policy if isinstance(policy, PlannedPolicy) else None
         if preempts:
             moving = policy if isinstance(policy, MovingPolicy) else None
-            return PreemptiveRounds(parts, policy, planned, opened.at_s, next_id, moving)
+            filling = policy if isinstance(policy, FillingPolicy) else None
+            return PreemptiveRounds(parts, policy, planned, opened.at_s, next_id, moving, filling)
         return RoundsOfTurns(parts, policy, planned, opened.at_s, next_id)
     if preempts:
         return PreemptivePlacement(parts)

@@ -97,8 +97,9 @@ class PlannedPolicy(Protocol):
 class RoundPolicy(Protocol):
     """Policy that chooses the jobs of each round when the round begins.
 
-    With preemption, no other job runs in the round. The next round begins after `round_s`, or earlier when all running
-    jobs have ended. Without preemption, the chosen jobs go before the other jobs in the turns of their lanes.
+    With preemption, no other job runs in the round, unless the policy is a `FillingPolicy`. The next round begins after
+    `round_s`, or earlier when all running jobs have ended. Without preemption, the chosen jobs go before the other jobs
+    in the turns of their lanes.
 
     Attributes:
         round_s: Length of a round (s).
@@ -108,6 +109,21 @@ class RoundPolicy(Protocol):
 
     def arrange(self, jobs: Sequence[Job], devices: int, at_s: float) -> Sequence[Job]:
         """Jobs that should run in this round, in order. Together they need at most `devices` devices."""
+        ...
+
+
+@runtime_checkable
+class FillingPolicy(Protocol):
+    """Policy in rounds with preemption that gives free devices to waiting jobs at once, and not when a round begins."""
+
+    def fill(self, jobs: Sequence[Job], devices: int, at_s: float) -> Sequence[Job]:
+        """Waiting jobs that should start now, in order. Together they need at most `devices` devices, which are free.
+
+        Args:
+            jobs: All waiting jobs, in the order of arrival. None of them was chosen for this round.
+            devices: Number of free devices.
+            at_s: Time (s) in the run.
+        """
         ...
 
 

@@ -1,4 +1,4 @@
-"""Critical: the earliest due date first, except that jobs which would outlast all the rest run now."""
+"""Critical: the earliest due date first, except that jobs which would move the end of all work run now."""
 
 from __future__ import annotations
 
@@ -18,12 +18,14 @@ class Critical(InRounds):
 
     ::
 
-        backlog = sum_i gpus_i left_i / devices      time (s) in which the devices could do all work that is left
-        due_i   = arrival_i + (had_i + left_i) max(1, jobs / devices)     end with an equal share of the cluster
+        bound = max(sum_i gpus_i left_i / devices, max_i left_i)       least time (s) until all work could be done
+        due_i = arrival_i + (had_i + left_i) max(1, jobs / devices)    end with an equal share of the cluster
 
-    1. A job that has at least the backlog left is critical: while it waits, the end of the last job moves. Critical
-       jobs go first, the longest of them before the rest.
+    1. A job is critical if its time left comes within a round of the bound: if it waited now, the last job would end
+       later. Critical jobs go first, the longest of them before the rest.
     2. All other jobs go by due date. In overload the shortest goes first, and no job waits for ever, since dates pass.
+
+    Devices that a job leaves in a round, or that the round has left free, get waiting jobs at once by the same rules.
 
     This policy is our own. Rule 1 is the bound of McNaughton, "Scheduling with deadlines and loss functions",
     Management Science 6, 1959: the shortest makespan with preemption is the larger of the backlog and the longest job.
@@ -43,16 +45,21 @@ class Critical(InRounds):
 
     def arrange(self, jobs: Sequence[Job], devices: int, at_s: float) -> list[Job]:
         """Critical jobs, then the other jobs by due date."""
-        if not jobs or not devices:
-            return []
         for name in self._forecasts.keys() - {job.spec.name for job in jobs}:
             del self._forecasts[name]
+        return self.fill(jobs, devices, at_s)
+
+    def fill(self, jobs: Sequence[Job], devices: int, at_s: float) -> list[Job]:
+        """Jobs by the same rules, as if there were no others."""
+        if not jobs or not devices:
+            return []
         left_s = {job: self._left_s(job, at_s) for job in jobs}
         backlog_s = sum(job.spec.gpus * left_s[job] for job in jobs) / devices
+        critical_s = max(backlog_s, *left_s.values()) - self.round_s
         contention = max(1.0, len(jobs) / devices)
 
         def urgency(job: Job) -> tuple[float, ...]:
-            if left_s[job] >= backlog_s:
+            if left_s[job] > critical_s:
                 return (0.0, -left_s[job], job.number)
             return (1.0, job.arrival_s + contention * (job.attained_s(at_s) + left_s[job]), job.number)
 
