@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 
 from threadpoolctl import threadpool_limits
 
-from ecoshare.advisers import interference_model
-from ecoshare.advisers.interference_model import SHIPPED, InterferenceModel, Traits
+from ecoshare.advisers.interference_model import SHIPPED, SLOWEST, InterferenceModel, PairMeasurement, Traits
 from ecoshare.advisers.work_prices import prices
 from ecoshare.core.commands import AskInterference
 from ecoshare.core.placement.colocation_estimates import BESIDE, ColocationEstimates
 from ecoshare.values.class_profile import Solo
 from ecoshare.values.measurement import ColocationMeasurement, PairSpeed
+
+LEAST_DELAY = 0.01
+"""Least delay that any neighbour is expected to cause, so that one of them causes the delay that was measured."""
 
 
 def foresee(
@@ -45,8 +48,9 @@ def _foresee(
 ) -> tuple[tuple[PairSpeed, ...], dict[str, float]]:
     solos = dict(ask.solos)
     names = sorted({name for name, _ in ask.work_s})
-    seen = [side for each in ask.colocations for side in _sides(each)]
-    model = InterferenceModel(_traits(solos), seen, beside, centre=centre, both_busy=both_busy)
+    traits = _traits(solos)
+    known = partial(InterferenceModel, traits, beside=beside, centre=centre, both_busy=both_busy)
+    model = known(_pair_measurements(ask.colocations, lambda seen: known(seen, fit=False)))
     pairs = []
     for one in names:
         for other in names:
@@ -78,10 +82,40 @@ def _active_w(solo: Solo) -> float | None:
     return None if solo.power_w is None or solo.idle_w is None else max(0.0, solo.power_w - solo.idle_w)
 
 
-def _sides(seen: ColocationMeasurement) -> Iterable[interference_model.PairMeasurement]:
-    """Pair measurements from a measured packing. Each neighbour is assumed to cause an equal part of the delay."""
+def _pair_measurements(
+    seen: Sequence[ColocationMeasurement], model_of: Callable[[Sequence[PairMeasurement]], InterferenceModel]
+) -> list[PairMeasurement]:
+    """Pair measurements from measured packings.
+
+    Pairs say all about themselves. In a larger packing each neighbour causes a part of the delay, in proportion to what
+    the pairs lead to expect of it.
+
+    Args:
+        seen: The measured packings.
+        model_of: Returns a model that has seen these pairs.
+    """
+    pairs = [side for each in seen if len(each.classes) == 2 for side in _sides(each, lambda _one, _other: 1.0)]
+    if larger := [each for each in seen if len(each.classes) > 2]:
+        model = model_of(pairs)
+        pairs = [*pairs, *(side for each in larger for side in _sides(each, partial(_expected_delay, model)))]
+    return pairs
+
+
+def _sides(seen: ColocationMeasurement, part: Callable[[str, str], float]) -> Iterator[PairMeasurement]:
+    """Sides of the pairs of a measured packing.
+
+    Args:
+        seen: The measured packing.
+        part: Returns the part of the delay of a class that a neighbour causes, relative to other neighbours.
+    """
     for place, (one, speed) in enumerate(zip(seen.classes, seen.speeds, strict=True)):
         others = (*seen.classes[:place], *seen.classes[place + 1 :])
         if others and speed > 0.0:
-            alike = 1.0 / (1.0 + max(0.0, 1.0 / speed - 1.0) / len(others))
-            yield from (interference_model.PairMeasurement(one, other, alike) for other in others)
+            delay, parts = max(0.0, 1.0 / speed - 1.0), [part(one, other) for other in others]
+            for other, own in zip(others, parts, strict=True):
+                yield PairMeasurement(one, other, 1.0 / (1.0 + delay * own / sum(parts)))
+
+
+def _expected_delay(model: InterferenceModel, one: str, other: str) -> float:
+    speed, _ = model.speeds(one, other)
+    return max(LEAST_DELAY, 1.0 / max(SLOWEST, speed.mean) - 1.0)

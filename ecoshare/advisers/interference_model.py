@@ -16,6 +16,12 @@ two sides. A measurement of one side, or of other pairs of either class, says so
     s   similarity: (1 - f + f [same family]) exp(-d^2 / 2 l^2), d^2 the mean squared distance of the standardised
         numbers; s1 has scale_1 and family_1 for l and f, s2 has scale_2 and family_2
 
+A measured effect that is beyond `EXTREME` of what all other pairs lead to expect is taken as that limit when other
+pairs are predicted. Contention has steps for which this model has no term, such as a memory bandwidth that is used up.
+A first pair that is ten times slower would otherwise make each other pair look slow, and none of them would be tried.
+The effect that the others lead to expect is from the same book, equations 5.10 to 5.12, with both sides of a pair left
+out.
+
 The hyperparameters have a prior and are fitted as in Rasmussen, Williams, "Gaussian Processes for Machine Learning",
 2006, equations 5.8 and 5.9.
 """
@@ -60,6 +66,10 @@ job type as a profile tells and the tables have: script and iteration time (`scr
 
 ENOUGH = 12
 """Least number of measured pairs for a fit of the hyperparameters: fewer do not determine 16 of them."""
+
+EXTREME = 1.5
+"""Largest distance of a measured effect from the expected one, in standard deviations, that says something about other
+pairs. The rest of a larger one is of its pair alone."""
 
 SLOWEST = 0.02
 """Lower bound of a measured speed: the logarithm of a lower one would outweigh everything else."""
@@ -148,9 +158,13 @@ class InterferenceModel:
             kept = _some(sides)
             if len(kept):
                 self.hyperparameters = _fitted(kernel, sides[kept], over[kept], counts[kept], centre)
+        usual = _usual(kernel, self.hyperparameters, sides, over, counts)
         self._mean, self._sd, self._correlation = _predicted(
-            kernel, self.hyperparameters, sides, over, counts, expected
+            kernel, self.hyperparameters, sides, usual, counts, expected
         )
+        rest = np.exp(over - usual)
+        self._mean[*sides.T] = np.minimum(1.0, self._mean[*sides.T] * rest)
+        self._sd[*sides.T] *= rest
 
     def speeds(self, one: str, other: str) -> tuple[SpeedEstimate, SpeedEstimate]:
         """Relative speeds in (0, 1] of `one` beside `other`, and of `other` beside `one`."""
@@ -375,6 +389,25 @@ def _fitted(
     except np.linalg.LinAlgError:
         return dict(around)
     return dict(zip(names, found.tolist(), strict=True))
+
+
+def _usual(
+    kernel: _Kernel, values: Mapping[str, float], sides: Places, logs: Array, counts: Array
+) -> Array:  # (n_sides,)
+    """Measured effects, each within `EXTREME` of what all other pairs lead to expect."""
+    usual = logs.copy()
+    if not len(sides):
+        return usual
+    covariance = kernel.covariance(values, sides, sides) + np.diag(math.exp(values["noise"]) / counts + _JITTER)
+    inverse = np.linalg.inv(covariance)
+    weighted = inverse @ logs
+    _, of = np.unique(np.sort(sides, axis=1), axis=0, return_inverse=True)
+    for pair in range(of.max() + 1):
+        own = np.flatnonzero(of.ravel() == pair)
+        left_out = np.linalg.inv(inverse[np.ix_(own, own)])  # covariance of both sides, given all others
+        expected, most = logs[own] - left_out @ weighted[own], EXTREME * np.sqrt(np.diag(left_out))
+        usual[own] = np.clip(logs[own], expected - most, expected + most)
+    return usual
 
 
 def _predicted(

@@ -198,3 +198,17 @@ def test_any_question_has_an_answer(
     assert len(pairs) == len(work_s) ** 2 and all(0.0 < each.speed <= 1.0 for each in pairs)
     assert found.keys() == (work_s.keys() if any(solo.power_w is not None for solo in solos.values()) else set())
     assert all(price >= 0.0 for price in found.values())
+
+
+def test_a_neighbour_that_is_known_to_hurt_is_blamed_for_the_delay_of_a_larger_group() -> None:
+    """If it failed, a job beside it would look as slow as that neighbour."""
+    solos = tuple((name, Solo(name, 0.1, 200.0, 40.0, 0.9)) for name in "abc")
+    pair = ColocationMeasurement(("a", "b"), (0.3, 0.3), 300.0)
+    three = ColocationMeasurement(("a", "b", "c"), (0.25, 0.25, 0.6), 300.0)
+
+    def speed_of(one: str, other: str, *seen: ColocationMeasurement) -> float:
+        found, _ = foresee(AskInterference(1, solos, seen, tuple((name, 60.0) for name in "abc"), 3))
+        return next(each.speed for each in found if (each.one, each.other) == (one, other))
+
+    assert speed_of("a", "c", three) == pytest.approx(speed_of("a", "b", three), rel=0.02), "nothing is known of pairs"
+    assert speed_of("a", "c", pair, three) > 0.5 > 1.4 * speed_of("a", "b", pair, three)

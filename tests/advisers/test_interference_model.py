@@ -275,3 +275,19 @@ def test_length_scales_hold_for_any_count_of_numbers() -> None:
     for one in NAMES:
         guesses = [tuple(InterferenceModel(traits, seen).combined(one, "f")) for traits in (few, many)]
         assert guesses[0] == pytest.approx(guesses[1])
+
+
+def test_one_pair_that_is_far_slower_than_expected_does_not_make_all_others_slow() -> None:
+    """If it failed, no other pair would be tried: in a simulated mix, all jobs then ran one after the other."""
+    traits = {name: Traits(name, {"busy": 0.9}) for name in "abcd"}
+    fast = {pair: InterferenceModel(traits, []).speeds(*pair)[0].mean for pair in (("a", "b"), ("c", "d"))}
+    slow = [PairMeasurement("a", "b", 0.05), PairMeasurement("b", "a", 0.05)]
+    model = InterferenceModel(traits, slow)
+    assert model.speeds("a", "b")[0].mean < 0.1, "the pair itself is as slow as it was measured"
+    assert model.speeds("c", "d")[0].mean > 0.6 * fast["c", "d"]
+    more = [
+        *slow,
+        *(PairMeasurement(one, "c", 0.05) for one in "abd"),
+        *(PairMeasurement("c", one, 0.05) for one in "abd"),
+    ]
+    assert InterferenceModel(traits, more).speeds("a", "d")[0].mean < 0.4 * fast["c", "d"], "several pairs are a device"
