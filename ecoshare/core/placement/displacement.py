@@ -137,7 +137,10 @@ class Displacement:
         """
         next_s = math.inf
         residents: dict[str, list[_Resident]] = {}
+        served = {claimant for claimant, _ in self._claims.values()}
         for job in self._candidates(waiting):
+            if job in served:  # others are leaving for it already
+                continue
             found, later_s = list[tuple[tuple[Key, int], str, list[Job]]](), next_s
             for device in self._devices_for(job):
                 if self._is_held(device):

@@ -191,10 +191,11 @@ def test_the_last_job_in_the_order_leaves_whatever_its_device() -> None:
     world.start("a", "b")
     world.wait(LONG_S)
     world.arrive("urgent", priority=99)
+    world.arrive("late")  # while b is on its way to the host
     world.park("b")
     world.start("urgent")
     world.wait(LONG_S)
-    assert not world.take(ParkJob) and world.states() == "running parked running"
+    assert not world.take(ParkJob) and world.states() == "running parked running queued"
 
 
 def test_an_equally_urgent_job_waits() -> None:
