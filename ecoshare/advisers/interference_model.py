@@ -158,13 +158,9 @@ class InterferenceModel:
             kept = _some(sides)
             if len(kept):
                 self.hyperparameters = _fitted(kernel, sides[kept], over[kept], counts[kept], centre)
-        usual = _usual(kernel, self.hyperparameters, sides, over, counts)
         self._mean, self._sd, self._correlation = _predicted(
-            kernel, self.hyperparameters, sides, usual, counts, expected
+            kernel, self.hyperparameters, sides, over, counts, expected
         )
-        rest = np.exp(over - usual)
-        self._mean[*sides.T] = np.minimum(1.0, self._mean[*sides.T] * rest)
-        self._sd[*sides.T] *= rest
 
     def speeds(self, one: str, other: str) -> tuple[SpeedEstimate, SpeedEstimate]:
         """Relative speeds in (0, 1] of `one` beside `other`, and of `other` beside `one`."""
@@ -391,14 +387,15 @@ def _fitted(
     return dict(zip(names, found.tolist(), strict=True))
 
 
-def _usual(
-    kernel: _Kernel, values: Mapping[str, float], sides: Places, logs: Array, counts: Array
-) -> Array:  # (n_sides,)
-    """Measured effects, each within `EXTREME` of what all other pairs lead to expect."""
+def _usual(sides: Places, logs: Array, covariance: Array) -> Array:  # (n_sides,)
+    """Measured effects, each within `EXTREME` of what all other pairs lead to expect.
+
+    Args:
+        sides: Measured sides, (n_sides, 2).
+        logs: Their effects, (n_sides,).
+        covariance: Covariance of the effects, with the noise of measuring, (n_sides, n_sides).
+    """
     usual = logs.copy()
-    if not len(sides):
-        return usual
-    covariance = kernel.covariance(values, sides, sides) + np.diag(math.exp(values["noise"]) / counts + _JITTER)
     inverse = np.linalg.inv(covariance)
     weighted = inverse @ logs
     _, of = np.unique(np.sort(sides, axis=1), axis=0, return_inverse=True)
@@ -428,14 +425,16 @@ def _predicted(
     count = kernel.count
     grid = np.stack(np.meshgrid(np.arange(count), np.arange(count), indexing="ij"), axis=-1).reshape(-1, 2)
     turned = grid[:, ::-1]
+    usual = logs
     mean, variance = expected.ravel().copy(), kernel.variance(values, grid, grid)
     between = kernel.variance(values, grid, turned)
     if len(sides):
         covariance = kernel.covariance(values, sides, sides)
         covariance += np.diag(math.exp(values["noise"]) / counts + _JITTER)
+        usual = _usual(sides, logs, covariance)
         factor = np.linalg.cholesky(covariance)
         known = solve_triangular(factor, kernel.covariance(values, sides, grid), lower=True)  # (n_sides, n_pairs)
-        mean += known.T @ solve_triangular(factor, logs, lower=True)
+        mean += known.T @ solve_triangular(factor, usual, lower=True)
         variance = variance - np.sum(known**2, axis=0)
         other = known.reshape(-1, count, count).transpose(0, 2, 1).reshape(known.shape)
         between = between - np.sum(known * other, axis=0)
@@ -444,7 +443,10 @@ def _predicted(
     across = spread.reshape(count, count)
     correlation = between.reshape(count, count) / (across * across.T)
     deviation = np.sqrt(np.maximum(second - first**2, 0.0))
-    return first.reshape(count, count), deviation.reshape(count, count), np.clip(correlation, -1.0, 1.0)
+    speeds, errors, rest = first.reshape(count, count), deviation.reshape(count, count), np.exp(logs - usual)
+    speeds[*sides.T] = np.minimum(1.0, speeds[*sides.T] * rest)  # the rest is of its pair alone
+    errors[*sides.T] *= rest
+    return speeds, errors, np.clip(correlation, -1.0, 1.0)
 
 
 def _at_most_one(mean: Array, spread: Array) -> tuple[Array, Array]:
