@@ -44,12 +44,13 @@ class NodesRequest:
         ]
 
 
-def check_counts(nodes: int | None, gpus_per_node: int | None) -> None:
+def check_counts(nodes: int | None, gpus_per_node: int | None, cpus_per_node: int | None = None) -> None:
     """Check numbers that a user asks for.
 
     Raises:
         UsageError: A number is less than 1.
     """
-    for option, number in (("--nodes", nodes), ("--gpus-per-node", gpus_per_node)):
+    options = {"--nodes": nodes, "--gpus-per-node": gpus_per_node, "--cpus-per-node": cpus_per_node}
+    for option, number in options.items():
         if number is not None and number < 1:
             raise UsageError(f"{option} {number}: expected 1 or more")

@@ -83,11 +83,9 @@ def check(request: AllocationRequest, least_stop_s: float = _LEAST_STOP_S) -> No
     Raises:
         UsageError: A number is out of its range, a text has a line break, or the limit leaves no time for the jobs.
     """
-    check_counts(request.nodes, request.gpus_per_node)
-    if request.cpus_per_node is not None and request.cpus_per_node < 1:
-        raise UsageError(f"--cpus-per-node {request.cpus_per_node}: expected 1 or more")
+    check_counts(request.nodes, request.gpus_per_node, request.cpus_per_node)
     for text in (request.name, request.partition or "", str(request.runs), str(request.folder), *request.sbatch):
-        if len(text.splitlines()) > 1:
+        if text and text.splitlines() != [text]:
             raise UsageError(f"{text!r} has a line break, which the heading of a batch script cannot have")
     if request.stop_s < least_stop_s:
         why = "since Slurm looks once a minute" if least_stop_s == _LEAST_STOP_S else "the time that jobs get to stop"

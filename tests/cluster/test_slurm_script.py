@@ -91,7 +91,8 @@ def test_notes_say_what_the_allocation_lacks(tmp_path: Path) -> None:
 def test_a_line_break_is_refused(tmp_path: Path) -> None:
     """If it failed, what comes after it would be a command of the batch script."""
     request = AllocationRequest(tmp_path / "jobs.yaml")
-    for broken in (replace(request, name="a\nrm -rf b"), replace(request, sbatch=("--comment=a\rb",))):
+    names = [replace(request, name=name) for name in ("a\nrm -rf b", "a\n")]
+    for broken in (*names, replace(request, sbatch=("--comment=a\rb",))):
         with pytest.raises(UsageError, match="line break"):
             check(broken)
     with pytest.raises(UsageError, match="--cpus-per-node 0: expected 1 or more"):
