@@ -77,7 +77,7 @@ class RayNodes:
 
     def __init__(self, request: NodesRequest, stays: bool) -> None:
         self._request, self._stays = request, stays
-        self.gpus = 0
+        self.gpus, self._least_gpus = 0, request.gpus_per_node or 0  # the second one of each node
         self._names: dict[str, str] = {}  # by the ID in Ray
         self._left = set[str]()
         self._whole = dict[str, int]()  # resources of a whole node, as the first one has them
@@ -88,7 +88,10 @@ class RayNodes:
         Raises:
             UnfitEnvironment: There are too few of them.
         """
-        request, fit = self._request, self._fit(nodes)
+        request = self._request
+        if request.device is None and any(node["Resources"].get("GPU", 0) for node in nodes if node["Alive"]):
+            self._least_gpus = max(self._least_gpus, 1)
+        fit = self._fit(nodes)
         if not fit:
             lack = f"has {counted(request.gpus_per_node, 'GPU')}" if request.gpus_per_node else "is alive"
             raise UnfitEnvironment(f"no node of the Ray cluster {lack}")
@@ -118,11 +121,7 @@ class RayNodes:
         self._left.add(self._names.pop(id))
 
     def _fit(self, nodes: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-        wanted = self._request.gpus_per_node or 0
-        alive = [node for node in nodes if node["Alive"]]
-        if self._request.device is None and any(node["Resources"].get("GPU", 0) for node in alive):
-            wanted = max(wanted, 1)
-        fit = [node for node in alive if node["Resources"].get("GPU", 0) >= wanted]
+        fit = [node for node in nodes if node["Alive"] and node["Resources"].get("GPU", 0) >= self._least_gpus]
         return sorted(fit, key=lambda node: (node["NodeName"], node["NodeID"]))
 
     def _starts(self, nodes: Sequence[Mapping[str, Any]]) -> list[NodeStart]:

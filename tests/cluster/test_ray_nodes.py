@@ -53,6 +53,16 @@ def test_a_head_without_gpus_is_left_out_unless_the_run_names_its_devices() -> N
     assert taken(replace(ANY, device="cpu"), *nodes) == (["head", "w1", "w2"], 0)
 
 
+def test_a_run_on_processors_stays_one_when_a_machine_with_gpus_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If it failed, machines with processors that come after it would not be used."""
+    import ray
+
+    found = RayNodes(ANY, stays=False)
+    found.first([node("a")])
+    monkeypatch.setattr(ray, "nodes", lambda: [node("a"), node("b", 4), node("c")])
+    assert [each.name for each in found.present()] == ["a", "b", "c"]
+
+
 def test_a_run_may_take_less() -> None:
     nodes = (node("a", 1), node("b", 4), node("c", 4))
     assert taken(replace(ANY, nodes=1), *nodes) == (["a"], 1)
