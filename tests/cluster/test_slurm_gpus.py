@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import getpass
 import os
-import re
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +15,7 @@ from ecoshare.core.commands import ApplySetting
 from ecoshare.core.events import Done, IterationsDone
 from ecoshare.record import event_log
 from tests.cluster.slurm_cluster import is_installed, processes_on, slurm
+from tests.cluster.test_slurm_run import asked, ecoshare, output, state
 from tests.driver.training import COMPUTES
 from tests.runtime.machine import BEFORE, MARKS, Machine
 from tests.warm import ROOT, wait_for
@@ -44,13 +43,7 @@ class Allocation:
         """Submit the job; its ID, and the notes of the command."""
         options = ("--profiles", "profiles", "--objective", "energy", "--no-report")
         words = ("slurm", "submit", "jobs.yaml", "--gpus-per-node", "1", *asks, "--", *options)
-        done = subprocess.run(
-            [sys.executable, "-m", "ecoshare", *words],
-            cwd=self.machine.folder,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-        )
+        done = ecoshare(self.machine.folder, self.environment, *words)
         assert done.returncode == 0, done.stderr
         return int(done.stdout.split()[2].rstrip(":")), done.stderr
 
@@ -65,17 +58,7 @@ class Allocation:
         return sum(isinstance(each, ApplySetting) and bool(each.setting) and each.id in done for each in entries)
 
     def output(self, job: int) -> str:
-        return (self.machine.folder / "ecoshare-runs" / f"slurm-{job}.out").read_text()
-
-    def slurm(self, *words: str) -> str:
-        done = subprocess.run(words, env=self.environment, capture_output=True, text=True, check=True)
-        return done.stdout
-
-    def ended(self, job: int) -> bool:
-        return (
-            re.search(r"JobState=(?!RUNNING|PENDING|COMPLETING)", self.slurm("scontrol", "show", "job", str(job)))
-            is not None
-        )
+        return output(self.machine.folder, job)
 
 
 @pytest.fixture
@@ -85,7 +68,7 @@ def allocation(tmp_path: Path) -> Iterator[Allocation]:
     with slurm(1, gpus=1, epilog=epilog) as conf:
         made = Allocation(Machine(tmp_path), conf, epilog)
         yield made
-        made.slurm("scancel", "--user", "root", "--signal=KILL")
+        asked(made.environment, "scancel", f"--user={getpass.getuser()}", "--signal=KILL")
 
 
 def test_a_gpu_is_set_and_the_printed_epilog_puts_it_back(allocation: Allocation) -> None:
@@ -111,7 +94,7 @@ def test_nothing_is_set_where_slurm_sets_the_clocks(allocation: Allocation) -> N
     job, _ = allocation.submit("--sbatch=--gpu-freq=low")
     wait_for(lambda: any(isinstance(each, IterationsDone) for each in allocation.entries(job)))
     allocation.until.touch()
-    wait_for(lambda: allocation.ended(job))
+    wait_for(lambda: state(job, allocation.environment) not in ("PENDING", "RUNNING", "COMPLETING"))
     words = "clocks and power stay as they are: Slurm sets the clocks of this allocation (--gpu-freq=low)"
     assert words in " ".join(allocation.output(job).split())
     assert not allocation.settings(job) and allocation.machine.driver.gpu(0).settings() == BEFORE

@@ -106,9 +106,7 @@ def test_a_requeued_job_goes_on_with_its_run(cluster: dict[str, str], tmp_path: 
 
 def test_a_preempted_job_goes_on_with_its_run(cluster: dict[str, str], tmp_path: Path) -> None:
     """A name and a comment have blanks and a `#`."""
-    (tmp_path / "jobs.yaml").write_text(
-        job_file(tmp_path, *(slow_steps(f"j{number}", 400, 4) for number in range(2))).read_text()
-    )
+    job_file(tmp_path, *(slow_steps(f"j{number}", 400, 4) for number in range(2)))
     job, log = submitted(tmp_path, cluster, asks=("--name", "two of #1", "--sbatch=--comment=a #b"))
     shown = asked(cluster, "scontrol", "-o", "show", "job", str(job))
     assert "JobName=two of #1 " in shown and "Comment=a #b " in shown
