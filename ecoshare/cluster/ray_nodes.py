@@ -77,7 +77,8 @@ class RayNodes:
 
     def __init__(self, request: NodesRequest, stays: bool) -> None:
         self._request, self._stays = request, stays
-        self.gpus, self._least_gpus = 0, request.gpus_per_node or 0  # the second one of each node
+        self.gpus = 0
+        self._least_gpus = request.gpus_per_node or 0  # of each node
         self._names: dict[str, str] = {}  # by the ID in Ray
         self._left = set[str]()
         self._whole = dict[str, int]()  # resources of a whole node, as the first one has them
