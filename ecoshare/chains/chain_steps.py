@@ -95,9 +95,8 @@ def added(chain: AllocationChain, at_s: float, **fields: float | None) -> Alloca
 
 
 def vanished(chain: AllocationChain, jobs: Sequence[OwnJob]) -> list[int]:
-    """Slurm jobs that are no longer in the queue, and did not start as far as the record says."""
-    waiting = [each.job for each in chain.live if each.started_s is None and each.job is not None]
-    return [job for job in waiting if in_queue(jobs, job) is None]
+    """Slurm jobs that are no longer in the queue, and have not ended as far as the record says."""
+    return [each.job for each in chain.live if each.job is not None and in_queue(jobs, each.job) is None]
 
 
 def reconciled(
@@ -109,8 +108,8 @@ def reconciled(
         chain: The chain. No process is submitting for it now.
         jobs: Jobs of the chain in the queue.
         at_s: Now (s).
-        states: States that Slurm gives the jobs that have `vanished`, by ID. A user has taken one out only if it says
-            `CANCELLED`; others have failed at their launch.
+        states: States that Slurm gives the jobs that have `vanished`, by ID. A user has ended one only if it says
+            `CANCELLED`; others have failed.
     """
     known = {each.job for each in chain.allocations}
     strays = []
@@ -128,9 +127,7 @@ def reconciled(
     for own in chain.live:
         listed = in_queue(jobs, own.job)
         if listed is None:
-            withdrawn = own.started_s is None and states.get(own.job or 0) == "CANCELLED"
-            end = AllocationEnd.WITHDRAWN if withdrawn else AllocationEnd.LOST
-            chain = changed(chain, _ended(own, end, at_s))
+            chain = changed(chain, _ended(own, _end_of_vanished(own, states.get(own.job or 0)), at_s))
         elif listed.waits and own.started_s is not None:
             chain = changed(chain, _ended(own, AllocationEnd.LOST, at_s))
     for job in jobs:  # a requeued job is a new allocation with the same ID
@@ -161,6 +158,13 @@ def started(chain: AllocationChain, job: int, number: int, at_s: float) -> Alloc
         chain = added(chain, at_s)
         own = chain.allocations[-1]
     return changed(chain, replace(own, job=job, started_s=at_s))
+
+
+def _end_of_vanished(own: ChainAllocation, state: str | None) -> AllocationEnd:
+    """End of an allocation that Slurm has ended before it could say so: SIGTERM may have come at its very start."""
+    if state != "CANCELLED":
+        return AllocationEnd.LOST
+    return AllocationEnd.WITHDRAWN if own.started_s is None else AllocationEnd.TERMINATED
 
 
 def _ended(own: ChainAllocation, end: AllocationEnd, at_s: float) -> ChainAllocation:

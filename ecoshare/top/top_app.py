@@ -108,6 +108,11 @@ class TopApp(App[None]):
         return self.screen_stack[0]
 
     @property
+    def _is_closed(self) -> bool:
+        """Whether the screens are gone. Messages that came before may be handled after it."""
+        return not self.screen_stack
+
+    @property
     def _jobs(self) -> JobsTable:
         return self._main.query_one(JobsTable)
 
@@ -115,7 +120,7 @@ class TopApp(App[None]):
         """Draw the view, below any other screen, too."""
         width = self.size.width
         view = self.view
-        if view is None or width < 1:
+        if view is None or width < 1 or self._is_closed:
             return
         self._static("head").update(self._head(view, width))
         self._static("device-rows").update(Text("\n").join(device_rows(view.devices, width - 2)))
@@ -156,6 +161,8 @@ class TopApp(App[None]):
 
     def tell(self, words: str, is_wrong: bool = False) -> None:
         """Show a message for some seconds."""
+        if self._is_closed:
+            return
         self._messages += 1
         number = self._messages
         self._static("message", words).set_class(is_wrong, "wrong")

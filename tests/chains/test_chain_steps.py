@@ -43,10 +43,18 @@ def test_a_second_job_for_one_place_is_cancelled() -> None:
 def test_what_the_queue_no_longer_has_is_lost_or_withdrawn(state: str | None, end: AllocationEnd) -> None:
     """Only a user takes a job out of the queue. One that died at its launch must not end the chain."""
     before = chain(works(1, 5.0), waits(2))
-    assert chain_steps.vanished(before, []) == [20]
-    found, _ = chain_steps.reconciled(before, [], 60.0, {20: state})
+    assert chain_steps.vanished(before, []) == [10, 20]
+    found, _ = chain_steps.reconciled(before, [], 60.0, {10: "NODE_FAIL", 20: state})
     assert [each.end for each in found.allocations] == [AllocationEnd.LOST, end]
     assert found.allocations[0].works_to_s == 60.0 and not found.live
+
+
+def test_an_allocation_that_is_cancelled_before_it_can_say_so_is_not_lost() -> None:
+    """SIGTERM may come before it is handled, and SIGKILL 30 s later. Another allocation would be submitted."""
+    before = chain(over(1, 5.0, 50.0, AllocationEnd.TERMINATED), idle(2, 20.0))
+    found, _ = chain_steps.reconciled(before, [], 60.0, {20: "CANCELLED"})
+    assert found.allocations[1].end is AllocationEnd.TERMINATED
+    assert chain_steps.end_of(found, 60.0, "CANCELLED") is ChainOutcome.CANCELLED
 
 
 @pytest.mark.parametrize("first", [works(1, 5.0), over(1, 5.0, 50.0, AllocationEnd.TERMINATED)])

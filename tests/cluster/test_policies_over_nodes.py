@@ -51,8 +51,8 @@ def trains_until(folder: Path, name: str, other: str, words: str, **keys: Any) -
 def jobs(folder: Path, **keys: Any) -> list[dict[str, Any]]:
     """Three jobs for two machines.
 
-    The first one saves its state when it is stopped. The second one has the other machine, and ends when the first one
-    has been stopped. The third one ends when the first one has gone on, so that its machine is not free before.
+    The first one saves its state when it is stopped. The second one has the other machine until the third one has the
+    place of the first one. The third one ends when the first one has gone on, so that its machine is not free before.
     """
     moves = {
         "name": "moves",
@@ -63,7 +63,7 @@ def jobs(folder: Path, **keys: Any) -> list[dict[str, Any]]:
     }
     return [
         {**moves, **keys},
-        trains_until(folder, "stays", "moves", "stopped after", **keys),
+        trains_until(folder, "stays", "comes", "has begun", **keys),
         trains_until(folder, "comes", "moves", "resumed at", **keys),
     ]
 
@@ -74,7 +74,8 @@ def tried_last(folder: Path) -> list[dict[str, Any]]:
     It begins when the third one runs, since the job that began later gives way. Until then a short job of another class
     is beside the second one.
     """
-    moves, stays, comes = jobs(folder, **{"class": "one"})
+    moves, _, comes = jobs(folder, **{"class": "one"})
+    stays = trains_until(folder, "stays", "moves", "stopped after", **{"class": "one"})
     return [stays, comes, trains_until(folder, "first", "comes", "has begun"), {**moves, "after": ["first"]}]
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ecoshare.errors import UsageError
-from ecoshare.top.live_top import LiveTop
+from ecoshare.top.live_top import Changed, Heard, LiveTop
 from ecoshare.top.queue_watch import ENDED
 from tests.queue.queues import TRAINS, Served, served, served_alone
 from tests.top.seen import SIZES, Pilots, drive, lines, select, shows, text, until
@@ -244,6 +244,17 @@ def test_a_queue_that_stands_still_or_is_down_is_told_and_comes_back(
                 again.queue.wait("lasts")
 
         drive(app, SIZES[0], use)
+
+
+def test_an_answer_that_comes_when_the_app_has_closed_is_dropped(up: Served) -> None:
+    app = top(up)
+
+    async def use(pilot: Pilots) -> None:
+        await shows(pilot, "queue test")
+
+    drive(app, SIZES[0], use)
+    app.on_heard(Heard(up.queue.status(ENDED)))
+    app.on_changed(Changed("", UsageError("it was refused")))
 
 
 def test_a_refusal_is_one_line(up: Served) -> None:
