@@ -41,6 +41,7 @@ class SettingReview:
         self._placement, self._profiling = placement, profiling
         search = opened.config.search
         observe = placement.learns_speeds and opened.config.profile and not search
+        self._observes = observe
         self.selector: SettingSelector | PowerBudget
         if opened.config.sets_limits:
             self.selector = PowerBudget(opened, state, placement.objective, placement.present, next_id, placement.bear)
@@ -61,6 +62,8 @@ class SettingReview:
         commands: list[Command] = []
         for name in devices or by_device:
             ready = self.selector.tries and self._is_ready(name)
+            if self._observes and self._placement.awaits_estimates:
+                ready = False  # a measurement now would hold a group that may be another one in a moment
             commands += self.selector.look(name, by_device[name], ready)
         return commands
 

@@ -70,7 +70,9 @@ class Limits:
         modelled_s: Least time (s) if joules are modelled: then only times are measured, and other jobs wait.
         longest_s: Most time (s) of the measurement, unless only a few iterations have ended by then.
         steady: Relative standard error of the mean iteration time at which the figures count as settled.
-        overhead: Largest relative overhead: time that the observation of memory adds / time of the iterations.
+        steady_enough: The same while other jobs wait.
+        overhead: Largest relative overhead: time that the observation of memory adds / time of the iterations. It is
+            not kept while other jobs wait, which a longer window would cost more.
         iterations: Number of iterations to measure, whatever the time; None to go by the other limits.
     """
 
@@ -78,8 +80,30 @@ class Limits:
     modelled_s: float = 1.0
     longest_s: float = 12.0
     steady: float = 0.02
+    steady_enough: float = 0.05
     overhead: float = 0.025
     iterations: int | None = None
+
+    def settles(self, error: float | None, others_wait: bool) -> bool:
+        """Whether a mean iteration time has settled.
+
+        Args:
+            error: Relative standard error; None if it is unknown.
+            others_wait: Whether other jobs wait for the end of the window.
+        """
+        return error is not None and error <= (self.steady_enough if others_wait else self.steady)
+
+    def may_end(self, wall_s: float, extra_s: float, settled: bool, others_wait: bool) -> bool:
+        """Whether a measurement that is long enough for its meters may end.
+
+        Args:
+            wall_s: Its length (s).
+            extra_s: Time (s) that the observation of memory has added.
+            settled: Whether the mean iteration time has settled.
+            others_wait: Whether other jobs wait for the end of the window.
+        """
+        is_cheap = others_wait or wall_s >= extra_s / self.overhead
+        return is_cheap and (settled or wall_s >= self.longest_s)
 
 
 DEFAULT_LIMITS = Limits()
@@ -282,16 +306,14 @@ class Window:
             times = durations(result.marks, began_s, self.now_s(), trace.Kind.TRAIN) or durations(
                 result.marks, began_s, self.now_s(), trace.Kind.EVAL
             )
-            error = relative_error(times)
-            result.steady = error is not None and error <= limits.steady
+            result.steady = limits.settles(relative_error(times), result.paused_jobs > 0)
             if limits.iterations is not None:
                 return
             least_s = limits.shortest_s if is_measured else min(limits.shortest_s, limits.modelled_s)
             shortest_s = max(least_s, _FEWEST_PERIODS * period_s)
             enough = count >= _FEWEST_ITERATIONS and wall_s >= shortest_s
             extra_s = max(0.0, result.observed_s - result.observed * wall_s / count) if count else 0.0
-            cheap = wall_s >= extra_s / limits.overhead
-            if enough and cheap and (result.steady or wall_s >= limits.longest_s):
+            if enough and limits.may_end(wall_s, extra_s, result.steady, result.paused_jobs > 0):
                 return
             if wall_s >= 5 * limits.longest_s and count:
                 return

@@ -32,11 +32,7 @@ from ecoshare.record import event_log, run_documents
 from ecoshare.record.run_folder import RunFolder, unwritable, write_json, write_text
 from ecoshare.runtime import plan as planning
 from ecoshare.runtime import reaping
-from ecoshare.runtime.calibration_learning import teach_speeds
-from ecoshare.runtime.gang_learning import teach_gangs
 from ecoshare.runtime.held_machines import HeldMachines, HoldMachines, ThisMachine, this_machine
-from ecoshare.runtime.iteration_learning import teach
-from ecoshare.runtime.limit_learning import teach_limits
 from ecoshare.runtime.plan import Plan
 from ecoshare.runtime.planned_parking import left_for_jobs
 from ecoshare.runtime.planned_power import NO_BUDGET, planned_budget
@@ -318,6 +314,12 @@ def _taught(plan: Plan, finished: FinishedRun, machines: HeldMachines) -> Finish
     """
     if plan.profiles is None:
         return finished
+    # They load what reads a whole run. A new run would wait for it before its server starts.
+    from ecoshare.runtime.calibration_learning import teach_speeds
+    from ecoshare.runtime.gang_learning import teach_gangs
+    from ecoshare.runtime.iteration_learning import teach
+    from ecoshare.runtime.limit_learning import teach_limits
+
     folder, data, store = finished.folder, finished.data, ProfileStore(plan.profiles)
     notes = teach((*plan.jobs, *finished.submitted), data.history.jobs, folder.path.name, store)
     if finished.as_found and not machines.is_shared:

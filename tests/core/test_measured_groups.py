@@ -1,10 +1,10 @@
-"""Measurements of jobs beside each other: none begins while another job is on its way to the device."""
+"""Measurements of jobs beside each other: none begins while their group is about to change."""
 
 from __future__ import annotations
 
-from ecoshare.core.commands import AskSetting, MeasureSetting
-from ecoshare.core.events import Done, IterationsDone, SettingAdvised
-from ecoshare.values.attempt import Usage
+from ecoshare.core.commands import AskInterference, AskSetting, MeasureSetting
+from ecoshare.core.events import Done, IterationsDone, JobExited, SettingAdvised
+from ecoshare.values.attempt import Outcome, Usage
 from ecoshare.values.setting import AS_FOUND
 from tests.core.stepping import Core
 
@@ -54,3 +54,20 @@ def test_a_setting_that_came_into_force_too_late_is_not_measured() -> None:
     third(core)
     core.tell(Done(core.now_s, applies.id))
     assert core.last(MeasureSetting) is None
+
+
+def test_a_group_is_not_measured_until_the_adviser_has_answered() -> None:
+    """The answer may change the group, and a measurement holds it for seconds."""
+    core = Core(profile=True)
+    for name in ("a1", "b1", "c1"):
+        core.arrive(name)
+        core.foresee(ab=0.9, ac=0.9, bc=0.9, aa=0.9, bb=0.9, cc=0.9)
+    progress(core, "c1")
+    core.commands.clear()
+    core.tell(JobExited(core.now_s, "c1", 1, Outcome.COMPLETED, 0, "", Usage(iterations=100, held_s=10.0)))
+    for name in ("a1", "b1"):
+        progress(core, name)
+    assert core.last(AskInterference) is not None and core.last(MeasureSetting) is None
+    core.foresee(ab=0.9, aa=0.9, bb=0.9)
+    measured = core.last(MeasureSetting)
+    assert measured is not None and measured.jobs == ("a1", "b1")

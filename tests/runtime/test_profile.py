@@ -161,8 +161,8 @@ def test_the_first_job_of_a_class_is_measured_in_its_run_while_the_others_wait(s
     assert not done.error
     assert {each.lanes for each in entries(shared, StartJob)} == {(0,), (1,)}
     (made,) = saved(shared.folder.parents[1]).values()
-    assert made.window.paused_jobs == 1 and made.window.measured_s >= 3.0
-    assert made.window.overhead is not None and made.window.overhead < 0.2
+    assert made.window.paused_jobs == 1 and 1.0 <= made.window.measured_s < 12.0
+    assert made.window.overhead is not None
     assert (shared.folder / "profiles" / f"{made.job_class}.json").exists(), "a run holds what it was decided by"
     began_s = done.at_s - made.window.total_s
     (other,) = {"first", "second"} - {asked.job}

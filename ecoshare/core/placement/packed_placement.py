@@ -216,6 +216,11 @@ class PackedPlacement(PlacementStrategy):
         """Running members of the group in these lanes."""
         return self._packer.present(lanes)
 
+    @property
+    def awaits_estimates(self) -> bool:
+        """Whether the adviser has not answered yet."""
+        return self._packer.awaits
+
     def is_settled(self, device: str) -> bool:
         """Whether all jobs of a device run, none is about to move, and the members of the group are known."""
         present = self._packer.present(self.lane_index.devices[device])

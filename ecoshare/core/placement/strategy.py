@@ -313,6 +313,11 @@ class PlacementStrategy(ABC):
         """Jobs of some lanes that make up the packing of their device."""
         return running(lanes)
 
+    @property
+    def awaits_estimates(self) -> bool:
+        """Whether estimates are on their way that may change which jobs run beside each other."""
+        return False
+
     def is_settled(self, device: str) -> bool:
         """Whether no job of a device will start, come or be profiled, so that a search of settings may begin."""
         lanes = self.lane_index.devices[device]
