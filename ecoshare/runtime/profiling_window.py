@@ -97,7 +97,7 @@ class Limits:
         """Whether a measurement that is long enough for its meters may end.
 
         Args:
-            wall_s: Its length (s).
+            wall_s: Length (s) of the measurement.
             extra_s: Time (s) that the observation of memory has added.
             settled: Whether the mean iteration time has settled.
             others_wait: Whether other jobs wait for the end of the window.
