@@ -163,6 +163,8 @@ class JobSupervisor:
 
         from ecoshare.lane import hooks  # noqa: F401  (each job's process would load, and so copy, its pages)
 
+        with contextlib.suppress(ImportError):  # the first step of an optimizer imports it; torch before 2.13 has none
+            import torch.profiler._cupti_monitor
         process_exit.keep_operators()
         # Remove them only now: libraries have read them while they loaded, and no job of the user must see them.
         names = filter(None, os.environ.pop(boot.ADDED_ENVIRONMENT, "").split(","))
