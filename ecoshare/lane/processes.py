@@ -17,6 +17,7 @@ from pathlib import Path
 
 _PAGE_BYTES = os.sysconf("SC_PAGESIZE")
 _TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
+_LIBC = ctypes.CDLL(None)
 _PR_SET_PDEATHSIG = 1
 _LOOKS = 3
 """Number of looks at a group in which some processes are spared: a process may fork between a look and its end."""
@@ -24,14 +25,14 @@ _LOOKS = 3
 
 def die_with_parent(parent: int) -> None:
     """Have the kernel kill this process when its parent dies. Exit now if the parent is already dead."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(1)
 
 
 def outlive_parent() -> None:
     """Undo `die_with_parent`."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, 0, 0, 0, 0)
+    _LIBC.prctl(_PR_SET_PDEATHSIG, 0, 0, 0, 0)
 
 
 def mark(name: str, value: str) -> None:

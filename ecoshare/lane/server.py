@@ -78,14 +78,14 @@ def main(args: list[str]) -> None:
 
 def _run(launch: LaunchAttempt) -> None:
     """Run the job of a forked child, and end the process."""
-    loaded = frozenset(sys.modules)
+    last = next(reversed(sys.modules))
     try:
         runner.run(launch, forked=True)
         status = None
     except SystemExit as end:
         status = end.code
     if launch.device == "cpu":  # CUDA's own exit must not be skipped
-        process_exit.leave(status, loaded)
+        process_exit.leave(status, last)
     raise SystemExit(status)
 
 
