@@ -198,8 +198,9 @@ def test_a_gang_that_is_slow_between_machines_keeps_to_one_the_next_time(tmp_pat
     (tmp_path / "ranks.py").write_text(SLOW_LINK)
     ranks = {"script": "ranks.py", "gpus": 2, "nodes": 2, "launch": "ranks"}
     lengths = {"b0": 30, "b1": 250, "b2": 30, "b3": 250}
-    jobs = [slow_steps(name, steps, 20, arrival="3 s") for name, steps in lengths.items()]
-    jobs += [{"name": "over", **ranks, "arrival": "3.5 s"}, {"name": "within", **ranks, "after": ["over", "b1", "b3"]}]
+    # They come when a busy machine has opened its lanes, too; else the short ones would be on one machine.
+    jobs = [slow_steps(name, steps, 20, arrival="8 s") for name, steps in lengths.items()]
+    jobs += [{"name": "over", **ranks, "arrival": "8.5 s"}, {"name": "within", **ranks, "after": ["over", "b1", "b3"]}]
     store = ProfileStore(tmp_path / "profiles")
     done = run_on(tmp_path, jobs, device="cpu/2", lanes=1, places=1, store=store)
     devices = {job.name: job.devices for job in done.data.summary.jobs}

@@ -172,7 +172,7 @@ def test_the_first_job_of_a_class_is_measured_in_its_run_while_the_others_wait(s
     }
     inside = {name: sum(began_s + 0.2 < at_s < done.at_s - 0.1 for at_s in each) for name, each in marks.items()}
     # On a busy machine the iteration that the other one was in may take so long.
-    assert inside[asked.job] > 20 and inside[other] <= 1, "another lane ran in the window"
+    assert inside[asked.job] > 10 and inside[other] <= 1, "another lane ran in the window"
     assert all(len(each) == STEPS for each in marks.values())
 
 
