@@ -50,7 +50,7 @@ from ecoshare.runtime.profiling_window import Limits
 from ecoshare.serving.request_intervals import RequestInterval
 from ecoshare.values.device import DeviceInfo
 
-PROTOCOL = 6
+PROTOCOL = 7
 """Version of the messages. A run and its agents must have the same."""
 
 

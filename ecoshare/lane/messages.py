@@ -128,6 +128,11 @@ class KeepLane:
 
 
 @dataclass(frozen=True, slots=True)
+class PrepareForks:
+    """Many jobs will be launched: make the fork of each cheap. It comes before the first launch."""
+
+
+@dataclass(frozen=True, slots=True)
 class Ready:
     """The supervisor has loaded torch and takes launches."""
 
@@ -202,7 +207,17 @@ class Left:
 
 
 Message = (
-    LaunchAttempt | StopAttempt | MoveAttempt | KeepLane | Ready | Launched | NotLaunched | NotMoved | Ended | Left
+    LaunchAttempt
+    | StopAttempt
+    | MoveAttempt
+    | KeepLane
+    | PrepareForks
+    | Ready
+    | Launched
+    | NotLaunched
+    | NotMoved
+    | Ended
+    | Left
 )
 
 _TYPES: dict[str, type[Any]] = {each.__name__: each for each in get_args(Message)}

@@ -31,14 +31,14 @@ def page_out() -> int:
     if not free_swap_bytes():
         return 0
     before_bytes = _resident_bytes()
-    for begin, end in _mappings():
+    for begin, end in private_mappings():
         # Refused for pages that are locked, and for a mapping that another thread has just removed.
         _LIBC.madvise(begin, end - begin, _PAGEOUT)
     return max(0, before_bytes - _resident_bytes())
 
 
-def _mappings() -> Iterator[tuple[int, int]]:
-    """Begin and end of each private, anonymous, writable mapping."""
+def private_mappings() -> Iterator[tuple[int, int]]:
+    """Begin and end of each private, anonymous, writable mapping of this process."""
     for line in Path("/proc/self/maps").read_text().splitlines():
         if found := _MAPPING.match(line):
             yield int(found[1], 16), int(found[2], 16)

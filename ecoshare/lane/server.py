@@ -4,7 +4,7 @@
 
     controller ◄── Ready, Launched, Ended ──────────── server ──fork──► job   (script as __main__)
                ─── LaunchAttempt, MoveAttempt, ──────►   │    ──fork──► job
-                   KeepLane, StopAttempt                 │    ──fork, exec──► job in a fresh interpreter
+                   KeepLane, StopAttempt, PrepareForks   │    ──fork, exec──► job in a fresh interpreter
                                                          │    ──fork──► process of a fused lane: a thread for each job
                                                          │
                                        pidfds: record the end, free the slots, grant the turn again
@@ -32,7 +32,7 @@ from functools import partial
 from pathlib import Path
 
 from ecoshare.common import environment
-from ecoshare.lane import boot, exit_records, messages, process_exit, processes, ranks, runner, warm_start
+from ecoshare.lane import boot, exit_records, huge_pages, messages, process_exit, processes, ranks, runner, warm_start
 from ecoshare.lane.attempt_process import AttemptProcess, PreparedSlot
 from ecoshare.lane.confinement import confine, match_threads
 from ecoshare.lane.files import open_outputs
@@ -50,6 +50,7 @@ from ecoshare.lane.messages import (
     MoveAttempt,
     NotLaunched,
     NotMoved,
+    PrepareForks,
     Ready,
     StopAttempt,
 )
@@ -177,7 +178,9 @@ class JobSupervisor:
         if isinstance(message, LaunchAttempt):
             why = self.unfit.get(message.script or str(message.module)) or warm_start.why_fresh(message)
             return self._launch_in_host(message) if message.fused and not why else self._launch(message)
-        if isinstance(message, StopAttempt | MoveAttempt | KeepLane):
+        if isinstance(message, PrepareForks):
+            huge_pages.collapse()
+        elif isinstance(message, StopAttempt | MoveAttempt | KeepLane):
             for attempt in self.attempts:
                 if (attempt.launch.job, attempt.launch.attempt) == (message.job, message.attempt):
                     self._ask(attempt, message)

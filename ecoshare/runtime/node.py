@@ -78,7 +78,7 @@ class Node:
         """Node of a run that has not begun."""
         self._parts, self._run = parts, run
         plan, folder = parts.plan, parts.folder
-        self.supervisor = Supervisor(parts.host, parts.token, folder.supervisor_log)
+        self.supervisor = Supervisor(parts.host, parts.token, folder.supervisor_log, plan.starts_many)
         self.attempts = Attempts(parts.shared, plan.places, self.supervisor.send, run.tell)
         self.caches = CacheRelease(self.attempts.tables_of, self.supervisor.send, run.tell, run.begin)
         self.children = ChildrenWatch(folder, self.attempts, self.supervisor.send)

@@ -25,12 +25,14 @@ class NodePlan:
         parks: Whether jobs may be parked.
         serves: Whether a job of the plan is a service.
         only_tunes: Whether the run is for one search of a setting only.
+        starts_many: Whether so many jobs are to be started that a cheap fork is worth its preparation.
     """
 
     places: int
     parks: bool = False
     serves: bool = False
     only_tunes: bool = False
+    starts_many: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 from ecoshare.common.plural import counted
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.lane import exit_records, processes
-from ecoshare.lane.messages import Message, Ready
+from ecoshare.lane.messages import Message, PrepareForks, Ready
 from ecoshare.runtime import reaping
 from ecoshare.runtime.run_host import RunHost
 from ecoshare.runtime.warm_server import LaneServer
@@ -28,16 +28,17 @@ class Supervisor:
         ready: Start message of the server; None before it has loaded torch.
     """
 
-    def __init__(self, host: RunHost, token: str, log: Path) -> None:
+    def __init__(self, host: RunHost, token: str, log: Path, starts_many: bool = False) -> None:
         """Prepare a supervisor; `open` gets its server.
 
         Args:
             host: Host of the run, which provides servers.
             token: Token that marks the processes of the run.
             log: File for the stderr of the server.
+            starts_many: Whether so many jobs are to be launched that a cheap fork is worth its preparation.
         """
         self.ready: Ready | None = None
-        self._host, self._token, self._log = host, token, log
+        self._host, self._token, self._log, self._starts_many = host, token, log, starts_many
         self._present: LaneServer | None = None
 
     async def open(self) -> None:
@@ -47,7 +48,12 @@ class Supervisor:
             OSError: The process cannot be created.
             UnfitEnvironment: This host cannot provide one.
         """
+        await self._begin()
+
+    async def _begin(self) -> None:
         self._present = await self._host.server(self._token, self._log)
+        if self._starts_many:
+            self._present.send(PrepareForks())
 
     @property
     def pid(self) -> int:
@@ -93,7 +99,7 @@ class Supervisor:
         await asyncio.to_thread(reaping.end_all, self._token, spare=True)
         # No other task runs between this assignment and the loop of `lost`. Every later launch goes to the new server,
         # and every earlier one is lost.
-        self._present = await self._host.server(self._token, self._log)
+        await self._begin()
 
     def kill(self) -> None:
         """Kill the present server, whether it answers or not. All jobs die with it, and a new server replaces it."""

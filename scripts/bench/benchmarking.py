@@ -17,6 +17,7 @@ import argparse
 import json
 import os
 import platform
+import resource
 import statistics
 import subprocess
 import sys
@@ -157,6 +158,12 @@ def machine() -> Machine:
 def say(text: str) -> None:
     """Print a line on progress to stderr."""
     print(text, file=sys.stderr, flush=True)
+
+
+def children_s() -> float:
+    """Processor time (s) of all processes that this one has waited for, and of those that they have waited for."""
+    spent = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return spent.ru_utime + spent.ru_stime
 
 
 def median(values: Sequence[float]) -> float:

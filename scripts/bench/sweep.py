@@ -1,8 +1,9 @@
-"""Hundreds of small trials: Ray Tune, Optuna's threads, joblib's processes, and ecoshare; makespan and peak memory.
+"""Hundreds of small trials: Ray Tune, Optuna's threads, joblib's processes, and ecoshare.
 
-Each tool runs the same 300 trials of three small models (as in Salus' experiment, Yu and Chowdhury, MLSys 2020, 5.2),
-two at a time, each with one thread: long ones of 500 iterations, and short ones of 20; `ecoshare-fused` has them in
-shared processes. Losses are compared with those of joblib's processes, to the bit.
+The figures are makespan, processor time and peak memory. Each tool runs the same 300 trials of three small models (as
+in Salus' experiment, Yu and Chowdhury, MLSys 2020, 5.2), two at a time, each with one thread: long ones of 500
+iterations, and short ones of 20; `ecoshare-fused` has them in shared processes. Losses are compared with those of
+joblib's processes, to the bit.
 """
 
 from __future__ import annotations
@@ -52,11 +53,14 @@ def _size(size: str, trials: int, iterations: int, ways: Sequence[str], rounds: 
     for way in rounds * list(spent):
         one = run(way, trials, iterations)
         spent[way].append(one)
-        say(f"{size}, {way}: {one.wall_s:.1f} s, {one.peak_bytes / 2**20:.0f} MiB")
+        processor = f"{one.processor_s:.1f} s of processors"
+        say(f"{size}, {way}: {one.wall_s:.1f} s, {processor}, {one.peak_bytes / 2**20:.0f} MiB")
     note = f"{trials} trials" if rounds == 1 else f"{trials} trials; median of {rounds} rounds in turn"
     wall_s = {way: median([each.wall_s for each in all_of]) for way, all_of in spent.items()}
     for way, all_of in spent.items():
         figures.append(Figure(f"{size}: makespan, {way}", wall_s[way], "s", note=note))
+        processor_s = median([each.processor_s for each in all_of])
+        figures.append(Figure(f"{size}: processor time, {way}", processor_s, "s"))
         peak_bytes = max(each.peak_bytes for each in all_of)
         figures.append(Figure(f"{size}: peak memory, {way}", peak_bytes / 2**20, "MiB"))
     for way, all_of in spent.items() if "joblib" in spent else ():

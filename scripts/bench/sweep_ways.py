@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from ecoshare.common.folders import RUNS
-from scripts.bench.benchmarking import JOBS, ROOT
+from scripts.bench.benchmarking import JOBS, ROOT, children_s
 from scripts.bench.job_file import JobEntry, write_jobs
 
 TRIAL = JOBS / "sweep_trial.py"
@@ -34,11 +34,13 @@ class Spent:
     """Cost and losses of one way.
 
     Attributes:
+        processor_s: Processor time of all its processes.
         losses: Losses of the trials, in the order of their arguments.
         peak_bytes: Largest sum of the proportional set sizes of all its processes.
     """
 
     wall_s: float
+    processor_s: float
     peak_bytes: int
     losses: tuple[float, ...]
 
@@ -76,7 +78,7 @@ def run(way: str, trials: int, iterations: int) -> Spent:
             # The workers of joblib and Ray import the trial, too.
             path = environment.get("PYTHONPATH")
             environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), *([path] if path else [])])
-        began_s = time.monotonic()
+        began_s, before_s = time.monotonic(), children_s()
         process = subprocess.Popen(
             line, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, cwd=folder, env=environment
         )
@@ -88,7 +90,7 @@ def run(way: str, trials: int, iterations: int) -> Spent:
         losses = (
             _told(folder, trials) if way.startswith("ecoshare") else json.loads((folder / "losses.json").read_text())
         )
-        return Spent(wall_s, peak.bytes(), tuple(losses))
+        return Spent(wall_s, children_s() - before_s, peak.bytes(), tuple(losses))
 
 
 def _ecoshare(folder: Path, way: str, trials: int, iterations: int) -> list[str]:
