@@ -59,7 +59,7 @@ def serve(channel: socket.socket, function: Callable[[str], None]) -> NoReturn:
         os.environ.update(environment)
         processes.mark(shown, environment[shown])
         _redirect(Path(log))
-        supervisor = JobSupervisor(channel)
+        supervisor = JobSupervisor(channel, is_forked=True)
         supervisor.warm_up()
         launch = supervisor.serve()
         if launch is None:

@@ -5,19 +5,13 @@ The kernel keeps the content, and brings each page back at its next use.
 
 from __future__ import annotations
 
-import ctypes
 import mmap
-import re
-from collections.abc import Iterator
 from pathlib import Path
 
 from ecoshare.common.machine_memory import free_swap_bytes
+from ecoshare.lane.own_memory import advise, private_mappings
 
 _PAGEOUT = 21  # MADV_PAGEOUT of <linux/mman.h>, from Linux 5.4 on
-_MAPPING = re.compile(r"([0-9a-f]+)-([0-9a-f]+) rw.p [0-9a-f]+ [0-9a-f]+:[0-9a-f]+ 0 *(?:\[heap\]|\[anon:.*\])?$")
-
-_LIBC = ctypes.CDLL(None)
-_LIBC.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 
 
 def page_out() -> int:
@@ -33,15 +27,8 @@ def page_out() -> int:
     before_bytes = _resident_bytes()
     for begin, end in private_mappings():
         # Refused for pages that are locked, and for a mapping that another thread has just removed.
-        _LIBC.madvise(begin, end - begin, _PAGEOUT)
+        advise(begin, end - begin, _PAGEOUT)
     return max(0, before_bytes - _resident_bytes())
-
-
-def private_mappings() -> Iterator[tuple[int, int]]:
-    """Begin and end of each private, anonymous, writable mapping of this process."""
-    for line in Path("/proc/self/maps").read_text().splitlines():
-        if found := _MAPPING.match(line):
-            yield int(found[1], 16), int(found[2], 16)
 
 
 def _resident_bytes() -> int:

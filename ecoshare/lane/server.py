@@ -96,6 +96,7 @@ class JobSupervisor:
 
     Attributes:
         channel: Socket to the controller.
+        is_forked: Whether this process shares the memory of the one that it was forked from.
         added: Variables for libraries that load in a fresh interpreter; forked jobs do not see them.
         attempts: Attempts that run, in processes of their own or in shared ones.
         hosts: Processes of fused lanes.
@@ -104,6 +105,7 @@ class JobSupervisor:
     """
 
     channel: socket.socket
+    is_forked: bool = False
     added: dict[str, str] = field(default_factory=dict)
     attempts: list[AttemptProcess] = field(default_factory=list)
     hosts: list[FusedProcessHandle] = field(default_factory=list)
@@ -179,7 +181,8 @@ class JobSupervisor:
             why = self.unfit.get(message.script or str(message.module)) or warm_start.why_fresh(message)
             return self._launch_in_host(message) if message.fused and not why else self._launch(message)
         if isinstance(message, PrepareForks):
-            huge_pages.collapse()
+            if not self.is_forked:  # else the memory of the user's process would be there twice
+                huge_pages.collapse()
         elif isinstance(message, StopAttempt | MoveAttempt | KeepLane):
             for attempt in self.attempts:
                 if (attempt.launch.job, attempt.launch.attempt) == (message.job, message.attempt):

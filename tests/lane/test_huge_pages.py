@@ -46,3 +46,32 @@ def test_memory_keeps_its_content_and_a_forked_process_copies_little() -> None:
     if not found["made"]:
         pytest.skip("this kernel makes no huge pages on request: Linux 6.1 does")
     assert found["more_kib"] >= 48 << 10 and 0 < found["copied_kib"] < 2 << 10
+
+
+SERVES = """
+import socket
+import sys
+from ecoshare.lane.messages import PrepareForks
+from ecoshare.lane.server import JobSupervisor
+
+def huge_kib():
+    lines = open("/proc/self/smaps_rollup").read().splitlines()
+    return sum(int(line.split()[1]) for line in lines if line.startswith("AnonHugePages:"))
+
+data = [bytearray(4096) for _ in range(16_384)]
+before = huge_kib()
+JobSupervisor(socket.socket(), is_forked=sys.argv[1] == "forked")._obey(PrepareForks())
+print(huge_kib() - before)
+"""
+
+
+def test_a_server_that_was_forked_from_the_users_process_does_not_copy_its_memory() -> None:
+    """The user's data may fill half of the machine's memory, and would be there twice."""
+
+    def more_kib(way: str) -> int:
+        line = [sys.executable, "-c", SERVES, way]
+        return int(subprocess.run(line, capture_output=True, text=True, check=True).stdout)
+
+    assert more_kib("forked") == 0
+    if not more_kib("spawned"):
+        pytest.skip("this kernel makes no huge pages on request: Linux 6.1 does")

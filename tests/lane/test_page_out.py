@@ -7,7 +7,7 @@ import mmap
 import random
 
 from ecoshare.common.machine_memory import free_swap_bytes
-from ecoshare.lane import page_out
+from ecoshare.lane import own_memory, page_out
 from tests.lane.forked import ForkedJobs, succeed
 
 MIB = 1 << 20
@@ -18,7 +18,7 @@ PRIVATE, SHARED = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, mmap.MAP_SHARED | mmap.
 def is_advised(mapping: mmap.mmap) -> bool:
     """Whether the advice covers the whole mapping."""
     begin = ctypes.addressof(ctypes.c_char.from_buffer(mapping))
-    return any(first <= begin and begin + len(mapping) <= last for first, last in page_out.private_mappings())
+    return any(first <= begin and begin + len(mapping) <= last for first, last in own_memory.private_mappings())
 
 
 def test_only_private_anonymous_memory_is_advised() -> None:
