@@ -45,7 +45,7 @@ class PolicyTimers:
     def wake(self) -> list[Command]:
         """`WakeAt` for the next change; empty if an earlier or equal `WakeAt` is under way."""
         next_s = self._timers.next_s
-        if next_s >= min(self._asked.values(), default=math.inf):
+        if next_s == math.inf or next_s >= min(self._asked.values(), default=math.inf):
             return []
         command = WakeAt(self._ids(), next_s)
         self._asked[command.id] = next_s

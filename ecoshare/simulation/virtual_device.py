@@ -37,10 +37,3 @@ class VirtualDevice:
     def others(self, lanes: Sequence[int]) -> list[SimulatedAttempt]:
         """Attempts at work on the device in lanes other than `lanes`."""
         return [seat for lane, seat in self.at_work.items() if lane not in lanes]
-
-    def work(self, lane: int, seat: SimulatedAttempt | None) -> None:
-        """Set the attempt that holds the turn of a lane; None for none."""
-        if seat is None:
-            del self.at_work[lane]
-        else:
-            self.at_work[lane] = seat

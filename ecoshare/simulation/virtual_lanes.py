@@ -86,25 +86,30 @@ class VirtualLanes:
         Args:
             before: Attempt that held the turn before the change; None for none.
         """
-        if lane.holder is not before:
+        holder = lane.holder
+        if holder is not before:
             touched: dict[str, VirtualDevice] = {}
-            for seat, working in ((before, False), (lane.holder, True)):
-                for number in seat.lanes if seat is not None else ():
+            if before is not None:
+                for number in before.lanes:
                     device = self._device_of[number]
                     touched[device.name] = device
-                    device.work(number, seat if working else None)
+                    del device.at_work[number]
+            if holder is not None:
+                for number in holder.lanes:
+                    device = self._device_of[number]
+                    touched[device.name] = device
+                    device.at_work[number] = holder
             for device in touched.values():
                 self.feel(device, now_s)
         self.plan(lane)
 
     def feel(self, device: VirtualDevice, now_s: float) -> None:
         """Update the power of a device and the speeds of the jobs at work on it."""
-        busy, watts = device.busy, device.watts
-        jobs = [seat.job for seat in device.seats]
-        device.watts = self._world.device_watts(jobs, device.name, device.setting, now_s)
-        device.busy = bool(device.seats)
+        busy, watts, seats = device.busy, device.watts, device.seats
+        device.watts = self._world.device_watts([seat.job for seat in seats], device.name, device.setting, now_s)
+        device.busy = bool(seats)
         self._account.work(device.busy - busy, device.watts - watts, now_s)
-        for seat in device.seats if self._feels_neighbours else ():
+        for seat in seats if self._feels_neighbours else ():
             lane = self.of(seat)
             lane.set_speed(self._speed(seat, now_s), now_s)
             if self.watches:

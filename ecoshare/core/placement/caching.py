@@ -42,7 +42,9 @@ class Caching:
 
     def changed(self) -> list[SetCaching]:
         """Commands for the devices where caches no longer fit, or fit again. They go before the commands of starts."""
-        commands = []
+        commands: list[SetCaching] = []
+        if not self._changed and not self._fit.regranted:
+            return commands
         self._changed.update(self._fit.regranted)
         self._fit.regranted.clear()
         for device in self._changed:

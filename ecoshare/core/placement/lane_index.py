@@ -96,6 +96,10 @@ class LaneIndex:
         """Whether any lane has a free place."""
         return bool(self._places)
 
+    def is_idle(self, device: str) -> bool:
+        """Whether no job has a place on a device, or is about to move to another lane of it."""
+        return not any(lane.jobs or lane.coming for lane in self.devices[device])
+
     def placed_jobs(self) -> list[Job]:
         """Jobs that have a place, each once, in the order of the lanes."""
         return list({job.spec.name: job for lane in self.lanes.values() for job in lane.jobs.values()}.values())
@@ -334,14 +338,18 @@ class LaneIndex:
 
     def _jobs_on(self, lane: Lane) -> int:
         """Number of jobs in all lanes of the device of a lane; 0 in a run on one device, where it decides nothing."""
-        return sum(len(each.jobs) for each in self.devices[lane.device.name]) if len(self.devices) > 1 else 0
+        lanes = self.devices[lane.device.name]
+        if len(lanes) == 1:
+            return len(lane.jobs)
+        return sum(len(each.jobs) for each in lanes) if len(self.devices) > 1 else 0
 
     def _sort_beside(self, lane: Lane) -> None:
         """Sort the other lanes of a device again, after the number of jobs of a lane has changed."""
-        if len(self.devices) == 1:
+        lanes = self.devices[lane.device.name]
+        if len(lanes) == 1 or len(self.devices) == 1:
             return
         on_device = self._jobs_on(lane)
-        for each in self.devices[lane.device.name]:
+        for each in lanes:
             if each is lane or each.state is not LaneState.OPEN:
                 continue
             before = self._known[each.number]

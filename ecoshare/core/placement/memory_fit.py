@@ -151,6 +151,8 @@ class MemoryFit:
             return False
         if self._power is not None and not self._power.admits(job, lane):
             return False
+        if self._lane_index.is_idle(lane.device.name):
+            return True  # no demand is larger than the device
         if not self._has_room(lane.device.name, {lane.number: [self.demand(job, lane)]}):
             return False
         return self.latency.admits(job, chain(lane.jobs.values(), lane.coming.values()))
@@ -256,8 +258,9 @@ class MemoryFit:
         because too little would end it.
         """
         demand = self.demand(job, lane)
-        known = self._measured(job) is not None or self._seen_bytes(job) or lane.device.memory_is_watched
-        if not self._moves_freely or not self._profiling.will(job) or known:
+        if not self._moves_freely or lane.device.memory_is_watched or not self._profiling.will(job):
+            return demand
+        if self._measured(job) is not None or self._seen_bytes(job):
             return demand
         return MemoryDemand(max(demand.peak_bytes, self._free_bytes(job, lane)))
 
@@ -350,8 +353,10 @@ class MemoryFit:
         In a shared process, the memory of a single job cannot be measured. A service shares it all the same: the first
         of its class does not end. Later attempts do not share: the job had to leave the process, or died with it.
         """
+        if not job.spec.fused or job.attempt > 1:
+            return False
         known = self._measured(job) is not None or job.spec.job_class in self._shown_bytes
-        return job.spec.fused and job.attempt == 1 and (known or job.spec.service is not None)
+        return known or job.spec.service is not None
 
     def cap(self, job: Job, lanes: tuple[Lane, ...]) -> int:
         """Memory limit (bytes) of a job that starts with its demand.

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from heapq import merge
+from itertools import chain
 from operator import attrgetter, itemgetter
 
 from sortedcontainers import SortedKeyList
 
 from ecoshare.core.records import Job, Key
 
-_place, _first = attrgetter("place"), itemgetter(0)
+_place, _first, _second = attrgetter("place"), itemgetter(0), itemgetter(1)
 
 
 class MovableJobs:
@@ -66,7 +67,8 @@ class MovableJobs:
     def behind(self, key: Key, at_s: float) -> Iterator[Job]:
         """Jobs behind a key in the order now, the last first."""
         tails = [_behind(line, drift * at_s, key) for drift, line in self._lines.items()]
-        return (job for _, job in merge(*tails, key=_first, reverse=True))
+        last_first = merge(*tails, key=_first, reverse=True) if len(tails) > 1 else chain.from_iterable(tails)
+        return map(_second, last_first)
 
     def give_way(self, key: Key, gpus: int, room: int, at_s: float) -> list[Job]:
         """Jobs that lose their devices to a newcomer; empty if that would not make enough room.
