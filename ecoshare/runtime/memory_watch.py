@@ -2,7 +2,8 @@
 
 On the CPU, the true figure is the proportional set size. For a process that has loaded torch, the kernel needs 3 ms
 (measured) to compute it, and locks the memory map of the process meanwhile. The resident size takes 15 us and changes
-together with it. So a change of the resident size shows when to read the proportional size again.
+together with it. So a change of the resident size shows when to read the proportional size again. It is first read when
+an attempt is seen for the second time, a second after the first: most short jobs have ended by then.
 """
 
 from __future__ import annotations
@@ -37,8 +38,10 @@ class Footprints:
             return sum(known) // sharing if known else None
         resident = processes.resident_bytes(pids)
         before = self._seen.get(key)
-        if before is None or abs(resident - before[0]) > _CHANGE * before[0]:
-            self._seen[key] = before = resident, processes.proportional_bytes(pids)
+        if before is None:
+            before = self._seen[key] = 0, 0
+        elif abs(resident - before[0]) > _CHANGE * before[0]:
+            before = self._seen[key] = resident, processes.proportional_bytes(pids)
         return before[1] // sharing or None
 
     def peak_bytes(self, key: str, pids: list[int]) -> int:
