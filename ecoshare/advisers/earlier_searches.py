@@ -7,7 +7,7 @@ that slowed one of them down too much there is not tried again in the next packi
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -38,10 +38,14 @@ class Earlier:
     in_company: Sequence[tuple[Setting, float]] = ()
 
 
-def tuned_alone(searches: Mapping[Packing, PackingSearch]) -> list[Earlier]:
+def tuned_alone(
+    searches: Mapping[Packing, PackingSearch], class_of: Callable[[str], str] = lambda name: name
+) -> list[Earlier]:
     """Measurements of classes alone from the searches of an adviser, with those of searches under way.
 
-    Jobs are named after their classes.
+    Args:
+        searches: Searches by packing.
+        class_of: Function that returns the class of a job, from its name.
     """
     company: dict[str, list[tuple[Setting, float]]] = {}
     for packing, own in searches.items():
@@ -49,7 +53,7 @@ def tuned_alone(searches: Mapping[Packing, PackingSearch]) -> list[Earlier]:
             for each in own.search.measurements:
                 if each.found.status is MeasurementStatus.MEASURED:
                     for job, ratio in each.interference.items():
-                        company.setdefault(job, []).append((each.requested, ratio))
+                        company.setdefault(class_of(job), []).append((each.requested, ratio))
     found = []
     for packing, own in searches.items():
         classes = [job_class for lane in packing for job_class in lane]

@@ -59,7 +59,7 @@ def _foresee(
     outlook = ColocationEstimates()
     for name, solo in solos.items():
         outlook.learn(name, solo)
-    outlook.foreseen(pairs, {})
+    outlook.foreseen(pairs, {}, ask.colocations)
     return tuple(pairs), prices(outlook, dict(ask.work_s), ask.largest)
 
 
@@ -97,23 +97,27 @@ def _pair_measurements(
     pairs = [side for each in seen if len(each.classes) == 2 for side in _sides(each, lambda _one, _other: 1.0)]
     if larger := [each for each in seen if len(each.classes) > 2]:
         model = model_of(pairs)
-        pairs = [*pairs, *(side for each in larger for side in _sides(each, partial(_expected_delay, model)))]
+        for number, each in enumerate(larger, start=1):
+            pairs += _sides(each, partial(_expected_delay, model), number)
     return pairs
 
 
-def _sides(seen: ColocationMeasurement, part: Callable[[str, str], float]) -> Iterator[PairMeasurement]:
+def _sides(
+    seen: ColocationMeasurement, part: Callable[[str, str], float], packing: int = 0
+) -> Iterator[PairMeasurement]:
     """Sides of the pairs of a measured packing.
 
     Args:
         seen: The measured packing.
         part: Returns the part of the delay of a class that a neighbour causes, relative to other neighbours.
+        packing: Number of a packing of three or more; 0 for a pair.
     """
     for place, (one, speed) in enumerate(zip(seen.classes, seen.speeds, strict=True)):
         others = (*seen.classes[:place], *seen.classes[place + 1 :])
         if others and speed > 0.0:
             delay, parts = max(0.0, 1.0 / speed - 1.0), [part(one, other) for other in others]
             for other, own in zip(others, parts, strict=True):
-                yield PairMeasurement(one, other, 1.0 / (1.0 + delay * own / sum(parts)))
+                yield PairMeasurement(one, other, 1.0 / (1.0 + delay * own / sum(parts)), packing)
 
 
 def _expected_delay(model: InterferenceModel, one: str, other: str) -> float:

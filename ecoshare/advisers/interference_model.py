@@ -16,11 +16,15 @@ two sides. A measurement of one side, or of other pairs of either class, says so
     s   similarity: (1 - f + f [same family]) exp(-d^2 / 2 l^2), d^2 the mean squared distance of the standardised
         numbers; s1 has scale_1 and family_1 for l and f, s2 has scale_2 and family_2
 
-A measured effect that is beyond `EXTREME` of what all other pairs lead to expect is taken as that limit when other
+A larger packing shows a part of its delays for each of its pairs. What three jobs do to each other may be more or less
+than what their pairs do, by a factor that all of these parts share: its logarithm has the standard deviation
+`LARGER_SD`. So a packing of three that is ten times slower does not make each pair look slow.
+
+A measured effect that is beyond `EXTREME` of what all other packings lead to expect is taken as that limit when other
 pairs are predicted. Contention has steps for which this model has no term, such as a memory bandwidth that is used up.
 A first pair that is ten times slower would otherwise make each other pair look slow, and none of them would be tried.
-The effect that the others lead to expect is from the same book, equations 5.10 to 5.12, with both sides of a pair left
-out.
+The effect that the others lead to expect is from the same book, equations 5.10 to 5.12, with all sides of a packing
+left out.
 
 The hyperparameters have a prior and are fitted as in Rasmussen, Williams, "Gaussian Processes for Machine Learning",
 2006, equations 5.8 and 5.9.
@@ -71,6 +75,9 @@ EXTREME = 1.5
 """Largest distance of a measured effect from the expected one, in standard deviations, that says something about other
 pairs. The rest of a larger one is of its pair alone."""
 
+LARGER_SD = 0.7
+"""Standard deviation of the logarithm of the factor by which a packing of three or more differs from its pairs."""
+
 SLOWEST = 0.02
 """Lower bound of a measured speed: the logarithm of a lower one would outweigh everything else."""
 
@@ -105,11 +112,13 @@ class PairMeasurement(NamedTuple):
         one: Class that the speed is about.
         other: Class of the neighbour.
         speed: Relative speed: rate beside the neighbour / rate alone.
+        packing: Number of the larger packing that shows it as a part of its delays; 0 if the pair was measured.
     """
 
     one: str
     other: str
     speed: float
+    packing: int = 0
 
 
 class SpeedEstimate(NamedTuple):
@@ -150,16 +159,19 @@ class InterferenceModel:
         # Two classes without traits stand for all unknown classes.
         known = [traits.get(name, Traits()) for name in names] + [Traits(), Traits()]
         expected = np.log(_expected(known, beside, beside if both_busy is None else both_busy))
-        sides, logs, counts = self._merged(seen)
+        sides, logs, counts, packings = self._merged(seen)
         kernel = _Kernel(known)
         over = logs - expected[*sides.T]
+        shared = np.where((packings[:, None] == packings) & (packings > 0), LARGER_SD**2, 0.0)
         self.hyperparameters = dict(centre)
         if fit:
             kept = _some(sides)
             if len(kept):
-                self.hyperparameters = _fitted(kernel, sides[kept], over[kept], counts[kept], centre)
+                self.hyperparameters = _fitted(
+                    kernel, sides[kept], over[kept], counts[kept], shared[np.ix_(kept, kept)], centre
+                )
         self._mean, self._sd, self._correlation = _predicted(
-            kernel, self.hyperparameters, sides, over, counts, expected
+            kernel, self.hyperparameters, sides, over, counts, packings, shared, expected
         )
 
     def speeds(self, one: str, other: str) -> tuple[SpeedEstimate, SpeedEstimate]:
@@ -183,17 +195,22 @@ class InterferenceModel:
     def _guess(self, a: int, b: int) -> SpeedEstimate:
         return SpeedEstimate(float(self._mean[a, b]), float(self._sd[a, b]))
 
-    def _merged(self, seen: Sequence[PairMeasurement]) -> tuple[Places, Array, Array]:
-        """Sides of pairs, sorted, each once: (n, 2), means of the logarithms (n,), numbers of measurements (n,)."""
-        logs: dict[tuple[int, int], list[float]] = {}
+    def _merged(self, seen: Sequence[PairMeasurement]) -> tuple[Places, Array, Array, Places]:
+        """Measured sides of pairs, sorted, each once for each packing that shows it.
+
+        Returns:
+            Sides (n, 2), means of the logarithms (n,), numbers of measurements (n,), and numbers of the packings (n,).
+        """
+        logs: dict[tuple[int, int, int], list[float]] = {}
         for each in seen:
-            side = self._places[each.one], self._places[each.other]
+            side = self._places[each.one], self._places[each.other], each.packing
             logs.setdefault(side, []).append(math.log(min(1.0, max(SLOWEST, each.speed))))
-        sides = sorted(logs)
+        shown = np.array(sorted(logs), dtype=np.intp).reshape(-1, 3)
         return (
-            np.array(sides, dtype=np.intp).reshape(-1, 2),
-            np.array([math.fsum(logs[side]) / len(logs[side]) for side in sides]),
-            np.array([len(logs[side]) for side in sides], dtype=np.float64),
+            shown[:, :2],
+            np.array([math.fsum(logs[side]) / len(logs[side]) for side in sorted(logs)]),
+            np.array([len(logs[side]) for side in sorted(logs)], dtype=np.float64),
+            shown[:, 2],
         )
 
 
@@ -355,7 +372,7 @@ def _distances(known: Sequence[Traits]) -> Array:  # (n_classes, n_classes)
 
 
 def _fitted(
-    kernel: _Kernel, sides: Places, logs: Array, counts: Array, around: Mapping[str, float]
+    kernel: _Kernel, sides: Places, logs: Array, counts: Array, shared: Array, around: Mapping[str, float]
 ) -> dict[str, float]:
     """Hyperparameters of the highest posterior density near `around`; `around` itself if the fit fails."""
     from scipy.optimize import minimize
@@ -367,7 +384,7 @@ def _fitted(
     def cost(at: Array) -> tuple[float, Array]:
         values = dict(zip(names, at.tolist(), strict=True))
         noise = math.exp(values["noise"]) / counts
-        covariance = kernel.covariance(values, sides, sides) + np.diag(noise + _JITTER)
+        covariance = kernel.covariance(values, sides, sides) + shared + np.diag(noise + _JITTER)
         factor = np.linalg.cholesky(covariance)
         inverse = np.linalg.inv(factor)
         inverse = inverse.T @ inverse
@@ -387,28 +404,38 @@ def _fitted(
     return dict(zip(names, found.tolist(), strict=True))
 
 
-def _usual(sides: Places, logs: Array, covariance: Array) -> Array:  # (n_sides,)
-    """Measured effects, each within `EXTREME` of what all other pairs lead to expect.
+def _usual(sides: Places, logs: Array, packings: Places, covariance: Array) -> Array:  # (n_sides,)
+    """Measured effects, each within `EXTREME` of what all other packings lead to expect.
 
     Args:
         sides: Measured sides, (n_sides, 2).
         logs: Their effects, (n_sides,).
+        packings: Number of the larger packing of each side, or 0, (n_sides,).
         covariance: Covariance of the effects, with the noise of measuring, (n_sides, n_sides).
     """
     usual = logs.copy()
     inverse = np.linalg.inv(covariance)
     weighted = inverse @ logs
-    _, of = np.unique(np.sort(sides, axis=1), axis=0, return_inverse=True)
-    for pair in range(of.max() + 1):
-        own = np.flatnonzero(of.ravel() == pair)
-        left_out = np.linalg.inv(inverse[np.ix_(own, own)])  # covariance of both sides, given all others
+    alone = packings[:, None] == 0
+    shown = np.hstack([np.where(alone, np.sort(sides, axis=1), 0), packings[:, None]])
+    _, of = np.unique(shown, axis=0, return_inverse=True)
+    for packing in range(of.max() + 1):
+        own = np.flatnonzero(of.ravel() == packing)
+        left_out = np.linalg.inv(inverse[np.ix_(own, own)])  # covariance of its sides, given all others
         expected, most = logs[own] - left_out @ weighted[own], EXTREME * np.sqrt(np.diag(left_out))
         usual[own] = np.clip(logs[own], expected - most, expected + most)
     return usual
 
 
 def _predicted(
-    kernel: _Kernel, values: Mapping[str, float], sides: Places, logs: Array, counts: Array, expected: Array
+    kernel: _Kernel,
+    values: Mapping[str, float],
+    sides: Places,
+    logs: Array,
+    counts: Array,
+    packings: Places,
+    shared: Array,
+    expected: Array,
 ) -> tuple[Array, Array, Array]:
     """Mean and standard deviation of all speeds, and the correlation of the two sides: (n_classes, n_classes) each.
 
@@ -418,6 +445,8 @@ def _predicted(
         sides: Measured sides, (n_sides, 2).
         logs: Logarithms of the measured speeds minus the expected ones, (n_sides,).
         counts: Number of measurements of each side, (n_sides,).
+        packings: Number of the larger packing of each side, or 0, (n_sides,).
+        shared: Covariance that the sides of a larger packing have beyond that of their pairs, (n_sides, n_sides).
         expected: Logarithms of the expected speeds before any measurement, (n_classes, n_classes).
     """
     from scipy.linalg import solve_triangular
@@ -429,9 +458,9 @@ def _predicted(
     mean, variance = expected.ravel().copy(), kernel.variance(values, grid, grid)
     between = kernel.variance(values, grid, turned)
     if len(sides):
-        covariance = kernel.covariance(values, sides, sides)
+        covariance = kernel.covariance(values, sides, sides) + shared
         covariance += np.diag(math.exp(values["noise"]) / counts + _JITTER)
-        usual = _usual(sides, logs, covariance)
+        usual = _usual(sides, logs, packings, covariance)
         factor = np.linalg.cholesky(covariance)
         known = solve_triangular(factor, kernel.covariance(values, sides, grid), lower=True)  # (n_sides, n_pairs)
         mean += known.T @ solve_triangular(factor, usual, lower=True)
@@ -443,9 +472,10 @@ def _predicted(
     across = spread.reshape(count, count)
     correlation = between.reshape(count, count) / (across * across.T)
     deviation = np.sqrt(np.maximum(second - first**2, 0.0))
-    speeds, errors, rest = first.reshape(count, count), deviation.reshape(count, count), np.exp(logs - usual)
-    speeds[*sides.T] = np.minimum(1.0, speeds[*sides.T] * rest)  # the rest is of its pair alone
-    errors[*sides.T] *= rest
+    speeds, errors = first.reshape(count, count), deviation.reshape(count, count)
+    pairs, rest = sides[packings == 0].T, np.exp(logs - usual)[packings == 0]
+    speeds[*pairs] = np.minimum(1.0, speeds[*pairs] * rest)  # the rest is of its pair alone, or of its packing
+    errors[*pairs] *= rest
     return speeds, errors, np.clip(correlation, -1.0, 1.0)
 
 

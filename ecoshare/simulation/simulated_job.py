@@ -116,7 +116,7 @@ def spec_of(job: TraceJob, sweep: str, config: Config, cluster: Cluster, world: 
         world: Speeds and watts.
         now_s: Present time (s).
     """
-    work_s = job.service_s
+    work_s, solo = job.service_s, world.solo(job, "", now_s)
     if len(job.phases) > 1:
         work_s = job.startup_s + expected_s(job, work_s - job.startup_s)
     return JobSpec(
@@ -133,7 +133,7 @@ def spec_of(job: TraceJob, sweep: str, config: Config, cluster: Cluster, world: 
         widest=1 + len(job.speedups),
         memory=None if config.profile else job.memory,
         profiled=not config.profile,
-        solo=Solo(job.job_class) if config.profile else world.solo(job, "", now_s),
+        solo=Solo(solo.family) if config.profile else solo,
         slowdown_limit=job.slowdown_limit,
         sweep=sweep,
         service=job.service,

@@ -19,7 +19,7 @@ from __future__ import annotations
 import argparse
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import cache, partial
@@ -33,7 +33,9 @@ from scipy.stats import spearmanr
 
 from ecoshare.advisers import interference_adviser
 from ecoshare.advisers.advice import Advice
+from ecoshare.advisers.earlier_searches import prior_from, tuned_alone
 from ecoshare.advisers.setting_adviser import TunerAdviser
+from ecoshare.advisers.setting_evaluation import PackedJob
 from ecoshare.core.commands import AskSetting, Command, ProfileJob
 from ecoshare.core.events import Config, Event, JobArrived, Profiled
 from ecoshare.core.placement.colocation_estimates import ColocationForecast
@@ -55,6 +57,7 @@ from scripts.bench.energy_bound import bound
 from scripts.bench.energy_world import MeasuredWorld, MixJob, busy_and_delay, load, mix
 from scripts.bench.interference import TABLES, centre
 from scripts.bench.interference_tables import table_of
+from tuner import Prior, Space
 
 MIXES, QUICK_MIXES = 200, 4
 FEWEST, MOST = 5, 30
@@ -206,7 +209,15 @@ def simulate(
     goal = Goal("energy", TUNING_LIMIT, 12)
     space, default = lambda: world.space, lambda: dict(world.default)
     limits = {each.name: each.slowdown_limit for each in jobs}
-    adviser = TunerAdviser(space, default, alone, goal, class_of=named.__getitem__, slowdown_limit=limits.__getitem__)
+
+    def prior(space: Space, jobs: Sequence[PackedJob], default_s: Mapping[str, float]) -> Prior | None:
+        over = {packing: each for packing, each in adviser.searches.items() if each.ending}
+        earlier = tuned_alone(over, named.__getitem__)
+        return prior_from(space, world.default, jobs, named, earlier, goal.seed, default_s)
+
+    adviser = TunerAdviser(
+        space, default, alone, goal, prior=prior, class_of=named.__getitem__, slowdown_limit=limits.__getitem__
+    )
 
     def tuner(ask: AskSetting) -> Advice:
         return revise(ask, adviser.answer(ask))

@@ -36,7 +36,8 @@ numbers = st.dictionaries(
 all_traits = st.dictionaries(st.sampled_from(NAMES), st.builds(Traits, st.sampled_from(["", "x", "y"]), numbers))
 names = st.sampled_from(NAMES)
 all_seen = st.lists(
-    st.builds(PairMeasurement, names, names, st.floats(allow_nan=False, allow_infinity=False)), max_size=40
+    st.builds(PairMeasurement, names, names, st.floats(allow_nan=False, allow_infinity=False), st.integers(0, 3)),
+    max_size=40,
 )
 besides = st.floats(0.1, 1.0)
 
@@ -97,7 +98,7 @@ def test_the_two_of_a_pair_may_be_named_in_any_order(
 @pytest.mark.slow
 @given(
     all_traits,
-    st.lists(st.builds(PairMeasurement, names, names, st.floats(0.3, 1.0)), max_size=20),
+    st.lists(st.builds(PairMeasurement, names, names, st.floats(0.3, 1.0), st.integers(0, 3)), max_size=20),
     st.floats(0.1, 0.9),
 )
 def test_what_was_measured_often_is_believed(
@@ -291,3 +292,13 @@ def test_one_pair_that_is_far_slower_than_expected_does_not_make_all_others_slow
         *(PairMeasurement("c", one, 0.05) for one in "abd"),
     ]
     assert InterferenceModel(traits, more).speeds("a", "d")[0].mean < 0.4 * fast["c", "d"], "several pairs are a device"
+
+
+def test_a_group_of_three_that_is_far_slower_than_its_pairs_says_little_about_pairs() -> None:
+    """If it failed, no pair would be tried after one such group: each of its parts agreed with the others."""
+    traits = {name: Traits(name, {"busy": 0.9}) for name in "abcde"}
+    sides = [(one, other) for one in "abc" for other in "abc" if one != other]
+    before = InterferenceModel(traits, [])
+    after = InterferenceModel(traits, [PairMeasurement(*side, 0.05, packing=1) for side in sides])
+    for pair in ("ab", "de"):  # two of the three, and two others
+        assert 0.75 < after.speeds(*pair)[0].mean / before.speeds(*pair)[0].mean < 0.95

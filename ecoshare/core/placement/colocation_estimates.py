@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from ecoshare.values.class_profile import Solo
-from ecoshare.values.measurement import PairSpeed
+from ecoshare.values.measurement import ColocationMeasurement, PairSpeed
 
 BESIDE = 0.68
 """Relative speed of a job beside a neighbour, if nothing is known about the pair.
@@ -23,6 +23,9 @@ IDLE_SHARE = 0.16
 
 The value is the ratio of 0.12 to 0.75 of the power limit, as in `ecoshare/simulation/gpus.py`.
 """
+
+MEASURED_ERROR = 0.02
+"""Standard deviation of the measured speed of a job / that speed."""
 
 UNKNOWN_W = 1.0
 """Power (W) of a class alone, if the power of no class is known. Only ratios matter then."""
@@ -59,6 +62,7 @@ class ColocationEstimates:
     prices: dict[str, float] = field(default_factory=dict)
     version: int = 0
     _delays: dict[tuple[str, str], tuple[float, float]] = field(default_factory=dict)
+    _larger: dict[tuple[str, ...], tuple[float, ...]] = field(default_factory=dict)  # sorted classes, their speeds
     _watts: tuple[float, float] = (UNKNOWN_W, IDLE_SHARE * UNKNOWN_W)
 
     def learn(self, job_class: str, solo: Solo) -> None:
@@ -70,9 +74,21 @@ class ColocationEstimates:
         power_w = sum(powers) / len(powers) if powers else UNKNOWN_W
         self._watts = power_w, min(idles, default=IDLE_SHARE * power_w)
 
-    def foreseen(self, pairs: Iterable[PairSpeed], prices: dict[str, float]) -> None:
-        """Note the answer of the adviser, in place of its last one."""
+    def foreseen(
+        self, pairs: Iterable[PairSpeed], prices: dict[str, float], seen: Sequence[ColocationMeasurement] = ()
+    ) -> None:
+        """Note the answer of the adviser, in place of its last one.
+
+        Args:
+            pairs: Predicted speeds.
+            prices: Worth (J) of a second of each class's work alone.
+            seen: All measured co-locations, the oldest first. Those of three jobs and more speak for themselves.
+        """
         self.version += 1
+        for each in seen:
+            if len(each.classes) > _PAIR:
+                classes, speeds = zip(*sorted(zip(each.classes, each.speeds, strict=True)), strict=True)
+                self._larger[classes] = speeds
         self.pairs = {(each.one, each.other): each for each in pairs}
         self._delays = {pair: _delay(each.speed, each.error) for pair, each in self.pairs.items()}
         self.prices = prices
@@ -95,8 +111,15 @@ class ColocationEstimates:
     def forecast(self, classes: Sequence[str]) -> ColocationForecast:
         """Forecast for co-located jobs of these classes.
 
-        The delays by the single neighbours add up. The power above idle is proportional to the speed.
+        The delays by the single neighbours add up, unless these very classes were measured together. The power above
+        idle is proportional to the speed.
         """
+        if len(classes) > _PAIR and (measured := self._larger.get(tuple(sorted(classes)))) is not None:
+            order = sorted(range(len(classes)), key=classes.__getitem__)
+            speeds = [speed for _, speed in sorted(zip(order, measured, strict=True))]
+            return ColocationForecast(
+                tuple(speeds), tuple(MEASURED_ERROR * each for each in speeds), self._drawn_w(classes, speeds)
+            )
         speeds, errors = [], []
         for place, one in enumerate(classes):
             delay, spread = 0.0, 0.0
@@ -126,4 +149,5 @@ def _delay(speed: float, error: float) -> tuple[float, float]:
     return 1.0 / speed - 1.0, (error / (speed * speed)) ** 2
 
 
+_PAIR = 2
 _UNKNOWN = _delay(BESIDE, 0.5 * BESIDE)

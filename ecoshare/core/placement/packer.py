@@ -216,7 +216,7 @@ class Packer:
     def foreseen(self, event: InterferencePredicted) -> None:
         """Store the answer of the adviser."""
         self._asked = None
-        self.outlook.foreseen(event.pairs, event.prices)
+        self.outlook.foreseen(event.pairs, event.prices, self._seen)
 
     # Places for waiting jobs: the `Finder` protocol of `admission.Admission`
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import combinations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,7 +14,7 @@ from ecoshare.core.placement.colocation_estimates import ColocationEstimates, Co
 from ecoshare.core.placement.job_groups import EXPLORE, HOPE, Candidate, Grouping, JobGroup
 from ecoshare.values.attempt import Usage
 from ecoshare.values.class_profile import Solo
-from ecoshare.values.measurement import PairSpeed
+from ecoshare.values.measurement import ColocationMeasurement, PairSpeed
 from tests.core.stepping import Core
 
 CLASSES = "abcdef"
@@ -113,6 +114,23 @@ def test_jobs_that_slow_each_other_stay_apart_and_others_are_packed() -> None:
     two, three = grouping.best([a, b], any_group), grouping.best([a, b, c], any_group)
     assert two is not None and two.members == (a,)
     assert three is not None and three.members == (a, c)
+
+
+def test_a_measured_group_of_three_is_as_it_was_measured_whatever_its_pairs_are() -> None:
+    """If it failed, a group that does not pay would be formed and measured again and again."""
+    outlook = ColocationEstimates()
+    for name in "abc":
+        outlook.learn(name, Solo(name, 0.1, 200.0, 40.0))
+    pairs = [PairSpeed(one, other, 0.9, 0.01) for one in "abc" for other in "abc"]
+    outlook.foreseen(pairs, {})
+    them = [Candidate(number, name, 200.0) for number, name in enumerate("abc")]
+    assert len(Grouping(outlook, watts, 3).of(them).forecast.speeds) == 3
+    assert min(outlook.forecast("cab").speeds) > 0.8
+    outlook.foreseen(pairs, {}, [ColocationMeasurement(("c", "a", "b"), (0.1, 0.2, 0.3), 240.0)])
+    assert outlook.forecast("abc").speeds == (0.2, 0.3, 0.1) and outlook.forecast("cab").speeds == (0.1, 0.2, 0.3)
+    assert outlook.forecast("ab").speeds == pytest.approx((0.9, 0.9)), "its pairs are as predicted"
+    best = Grouping(outlook, watts, 3).best(them, any_group)
+    assert best is not None and len(best.members) == 2
 
 
 def test_a_job_that_will_be_measured_is_given_more_of_a_chance_than_one_that_was() -> None:
