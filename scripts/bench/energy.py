@@ -29,6 +29,7 @@ from random import Random
 from statistics import fmean
 from typing import ClassVar
 
+import torch
 from scipy.stats import spearmanr
 
 from ecoshare.advisers import interference_adviser
@@ -253,7 +254,8 @@ def measure(options: EnergyOptions) -> list[Figure]:
     mixes = options.mixes or (QUICK_MIXES if options.quick else MIXES)
     found: dict[str, list[Outcome]] = {way: [] for way in WAYS}
     bounds, free, told = [], [], []
-    with ProcessPoolExecutor(options.workers, get_context("spawn")) as pool:
+    # One thread each: threads of several processes wait for each other and take twice the time.
+    with ProcessPoolExecutor(options.workers, get_context("spawn"), torch.set_num_threads, (1,)) as pool:
         for seed, (outcomes, least, least_free, rho) in enumerate(pool.map(partial(one, options.data), range(mixes))):
             bounds.append(least)
             free.append(least_free / least)
