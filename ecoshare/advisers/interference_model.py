@@ -16,9 +16,8 @@ two sides. A measurement of one side, or of other pairs of either class, says so
     s   similarity: (1 - f + f [same family]) exp(-d^2 / 2 l^2), d^2 the mean squared distance of the standardised
         numbers; s1 has scale_1 and family_1 for l and f, s2 has scale_2 and family_2
 
-A larger packing shows a part of its delays for each of its pairs. What three jobs do to each other may be more or less
-than what their pairs do, by a factor that all of these parts share: its logarithm has the standard deviation
-`LARGER_SD`. So a packing of three that is ten times slower does not make each pair look slow.
+A larger packing shows a part of its delays for each of its pairs. Three jobs may slow each other more or less than
+their pairs do, by a factor that all of these parts share: its logarithm has the standard deviation `LARGER_SD`. So a packing of three that is ten times slower does not make each pair look slow.
 
 A measured effect that is beyond `EXTREME` of what all other packings lead to expect is taken as that limit when other
 pairs are predicted. Contention has steps for which this model has no term, such as a memory bandwidth that is used up.

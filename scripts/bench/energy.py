@@ -180,6 +180,7 @@ def simulate(
     foresee: Foresee | None = None,
     costs: Costs | None = None,
     revise: Revise = lambda _ask, advice: advice,
+    judge: Judge | None = None,
 ) -> SimulationResult:
     """Simulation of a mix under one way, with all its events.
 
@@ -188,6 +189,7 @@ def simulate(
         foresee: Adviser on interference; None for ecoshare's own.
         costs: Durations of windows, measurements and advice; None for those of a live run.
         revise: Called with each question to the setting adviser and its answer. The run gets what it returns.
+        judge: Judge of the run, of this world; None for a plain one.
     """
     trace = Trace("mix", "energy", tuple(_job(world, each, config.policy != Blind.name) for each in jobs), "")
     gpu = GpuModel("judged", max(world.space.knobs[1].values), world.memory_bytes)
@@ -223,7 +225,8 @@ def simulate(
     def tuner(ask: AskSetting) -> Advice:
         return revise(ask, adviser.answer(ask))
 
-    simulator = Simulator(trace, Cluster(1, 1, gpu), config, Judge(world), costs or Costs(), tuner, foresee)
+    truth = judge or Judge(world)
+    simulator = Simulator(trace, Cluster(1, 1, gpu), config, truth, costs or Costs(), tuner, foresee)
     return simulator.run(told)
 
 

@@ -21,6 +21,8 @@ Parts overlap. A search that takes no time measures more groups, which improves 
 without a window lets the search begin earlier. True prices follow from true speeds and responses, and are of little use
 to estimates that contradict them. So the parts of the distance do not add up to that of all parts.
 
+The joules above the bound are also told by what was at work at the time (energy_excess.py), as means.
+
 All parts together do not reach the bound. The order of jobs remains, and so do the greedy choice of groups, warm-ups
 before a search, last jobs without a neighbour, drift, and the power of an idle device, which the bound leaves out. A
 short mix that works while the device is cool can go below the bound (energy_bound.py).
@@ -65,6 +67,7 @@ from scripts.bench.energy import (
     unjudged_adviser,
 )
 from scripts.bench.energy_bound import Bound, bound
+from scripts.bench.energy_excess import AccountingJudge, ExcessAccount, When
 from scripts.bench.energy_world import MeasuredWorld, MixJob, load, mix
 
 MIXES, QUICK_MIXES, QUICK_JOBS = 24, 1, 3
@@ -214,8 +217,8 @@ class Variant:
     foresee: Foresee
     parts: Parts
 
-    def run(self) -> Outcome:
-        """Result of the mix under `ecoshare`."""
+    def run(self, account: ExcessAccount) -> Outcome:
+        """Result of the mix under `ecoshare`, of which an account is kept."""
         worth_w = self._alone_w()
         if Part.PRICES in self.parts:
             # A class that fills gaps beside another one has price 0, and no setting would be best for it alone.
@@ -229,7 +232,8 @@ class Variant:
         with packer_estimates(partial(KnownEstimates, truth, self.parts)):
             foresee = self._true_prices if Part.PRICES in self.parts else self.foresee
             revise = partial(self._true_setting, truth) if Part.RESPONSE in self.parts else _as_advised
-            result = simulate(self.world, jobs, config, foresee=foresee, costs=costs, revise=revise)
+            judge = AccountingJudge(self.world, account=account)
+            result = simulate(self.world, jobs, config, account.watch, foresee, costs, revise, judge)
         return outcome(result, jobs)
 
     def _alone_w(self) -> dict[str, float]:
@@ -273,10 +277,12 @@ class MixOutcomes:
     Attributes:
         bound_j: Bound on the energy (J).
         outcomes: Outcome of each variant.
+        above: Joules of each variant above the bound / bound, by what was at work.
     """
 
     bound_j: float
     outcomes: Mapping[str, Outcome]
+    above: Mapping[str, Mapping[When, float]]
 
     def over_bound(self, variant: str) -> float:
         """Joules of a variant over the bound."""
@@ -297,13 +303,15 @@ def run_mix(data: Path, is_quick: bool, seed: int) -> MixOutcomes:
     jobs = mix(world, seed, QUICK_JOBS if is_quick else jobs_in_mix(seed))
     least = bound(world, [(each.job_class, each.work_s) for each in jobs], LANES, tuning_limit=TUNING_LIMIT)
     foresee = unjudged_adviser(data)
-    outcomes = {}
+    outcomes, above = {}, {}
     for name, parts in (QUICK_VARIANTS if is_quick else VARIANTS).items():
-        made = outcomes[name] = Variant(world, jobs, least, foresee, parts).run()
+        account = ExcessAccount(least.prices)
+        made = outcomes[name] = Variant(world, jobs, least, foresee, parts).run(account)
+        above[name] = {when: account.joules[when] / least.joules for when in When}
         # A line for each simulation, so that an interrupted run has not lost those that are done.
         over, jct_s = made.joules / least.joules, made.mean_jct_s
         say(f"mix {seed}, {name}: joules over the bound {over:.4f}, mean JCT {jct_s:.1f} s")
-    return MixOutcomes(least.joules, outcomes)
+    return MixOutcomes(least.joules, outcomes, above)
 
 
 def measure(options: EnergyOptions) -> list[Figure]:
@@ -327,6 +335,9 @@ def figures(found: Sequence[MixOutcomes]) -> list[Figure]:
     made = []
     for name in found[0].outcomes:
         made.append(Figure(f"{name}: joules over the bound", median([each.over_bound(name) for each in found]), "x"))
+        for when in When:
+            above = 100.0 * fmean(each.above[name][when] for each in found)
+            made.append(Figure(f"{name}: joules above the bound, {when.value}", above, "% of the bound"))
         if name == BASE:
             continue
         reference = ALL if name in LEFT_OUT else BASE

@@ -1,4 +1,4 @@
-"""Present memory of attempts on processors: when it is read, and of whom."""
+"""Present memory of attempts: when it is read, and from where."""
 
 from __future__ import annotations
 

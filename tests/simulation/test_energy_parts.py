@@ -14,6 +14,7 @@ from ecoshare.core.placement.colocation_estimates import ColocationEstimates
 from ecoshare.values.goal import TUNING_LIMIT
 from scripts.bench.energy import LANES, WAYS, Outcome, run
 from scripts.bench.energy_bound import bound
+from scripts.bench.energy_excess import ExcessAccount, When
 from scripts.bench.energy_parts import (
     ALL,
     ALL_PARTS,
@@ -87,10 +88,22 @@ def test_no_part_is_ecoshare_and_all_parts_come_near_the_bound(world: MeasuredWo
     """If it failed, the base would be no run of energy.py, or the truth would not reach the decisions."""
     jobs = mix(world, 5, 2)
     least = bound(world, [(each.job_class, each.work_s) for each in jobs], LANES, tuning_limit=TUNING_LIMIT)
-    base = Variant(world, jobs, least, foresee, NO_PARTS).run()
+    base = Variant(world, jobs, least, foresee, NO_PARTS).run(ExcessAccount(least.prices))
     assert base == run(world, jobs, WAYS["ecoshare"], foresee)
-    known = Variant(world, jobs, least, foresee, ALL_PARTS).run()
+    known = Variant(world, jobs, least, foresee, ALL_PARTS).run(ExcessAccount(least.prices))
     assert least.joules * (1.0 - 2.0 * DRIFT) <= known.joules < base.joules
+
+
+@pytest.mark.parametrize("parts", [NO_PARTS, ALL_PARTS - {Part.ARRIVALS}], ids=["base", "known"])
+def test_the_joules_above_the_bound_are_accounted_for(world: MeasuredWorld, parts: frozenset[Part]) -> None:
+    """If it failed, what the account names would not be what the decisions cost."""
+    jobs = mix(world, 5, 4)
+    least = bound(world, [(each.job_class, each.work_s) for each in jobs], LANES, tuning_limit=TUNING_LIMIT)
+    account = ExcessAccount(least.prices)
+    made = Variant(world, jobs, least, foresee, parts).run(account)
+    assert sum(account.joules.values()) == pytest.approx(made.joules - least.joules, rel=1e-3)
+    for when, part in ((When.WINDOW, Part.WINDOWS), (When.MEASURING, Part.SEARCH)):
+        assert (account.joules[when] > 1.0) == (part not in parts)
 
 
 def test_each_part_is_true_alone_and_left_out_once() -> None:
@@ -104,7 +117,9 @@ def test_parts_of_the_distance() -> None:
     base = Outcome(200.0, 10.0, 20.0, 0, 0)
     joules = {BASE: 200.0, "speeds true": 150.0, ALL: 120.0, "all true but speeds": 160.0}
     outcomes = {name: replace(base, joules=joules.get(name, 120.0)) for name in VARIANTS}
-    made = {each.name: each.value for each in figures([MixOutcomes(100.0, outcomes)])}
+    above = {name: dict.fromkeys(When, 0.25) for name in VARIANTS}
+    made = {each.name: each.value for each in figures([MixOutcomes(100.0, outcomes, above)])}
+    assert made[f"{BASE}: joules above the bound, in profiling windows"] == pytest.approx(25.0)
     part = "part of the distance to the bound"
     assert made[f"speeds true: {part}"] == pytest.approx(50.0)
     assert made[f"{ALL}: {part}"] == pytest.approx(80.0)
