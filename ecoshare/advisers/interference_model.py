@@ -17,7 +17,8 @@ two sides. A measurement of one side, or of other pairs of either class, says so
         numbers; s1 has scale_1 and family_1 for l and f, s2 has scale_2 and family_2
 
 A larger packing shows a part of its delays for each of its pairs. Three jobs may slow each other more or less than
-their pairs do, by a factor that all of these parts share: its logarithm has the standard deviation `LARGER_SD`. So a packing of three that is ten times slower does not make each pair look slow.
+their pairs do, by a factor that all of these parts share: its logarithm has the standard deviation `LARGER_SD`. So a
+packing of three that is ten times slower does not make each pair look slow.
 
 A measured effect that is beyond `EXTREME` of what all other packings lead to expect is taken as that limit when other
 pairs are predicted. Contention has steps for which this model has no term, such as a memory bandwidth that is used up.
