@@ -88,7 +88,7 @@ class ColocationEstimates:
         for each in seen:
             if len(each.classes) > _PAIR:
                 classes, speeds = zip(*sorted(zip(each.classes, each.speeds, strict=True)), strict=True)
-                self._larger[classes] = speeds
+                self._larger[classes] = tuple(min(1.0, speed) for speed in speeds)
         self.pairs = {(each.one, each.other): each for each in pairs}
         self._delays = {pair: _delay(each.speed, each.error) for pair, each in self.pairs.items()}
         self.prices = prices
