@@ -162,16 +162,13 @@ class InterferenceModel:
         sides, logs, counts, packings = self._merged(seen)
         kernel = _Kernel(known)
         over = logs - expected[*sides.T]
-        shared = np.where((packings[:, None] == packings) & (packings > 0), LARGER_SD**2, 0.0)
         self.hyperparameters = dict(centre)
         if fit:
             kept = _some(sides)
             if len(kept):
-                self.hyperparameters = _fitted(
-                    kernel, sides[kept], over[kept], counts[kept], shared[np.ix_(kept, kept)], centre
-                )
+                self.hyperparameters = _fitted(kernel, sides[kept], over[kept], counts[kept], packings[kept], centre)
         self._mean, self._sd, self._correlation = _predicted(
-            kernel, self.hyperparameters, sides, over, counts, packings, shared, expected
+            kernel, self.hyperparameters, sides, over, counts, packings, expected
         )
 
     def speeds(self, one: str, other: str) -> tuple[SpeedEstimate, SpeedEstimate]:
@@ -205,11 +202,12 @@ class InterferenceModel:
         for each in seen:
             side = self._places[each.one], self._places[each.other], each.packing
             logs.setdefault(side, []).append(math.log(min(1.0, max(SLOWEST, each.speed))))
-        shown = np.array(sorted(logs), dtype=np.intp).reshape(-1, 3)
+        sides = sorted(logs)
+        shown = np.array(sides, dtype=np.intp).reshape(-1, 3)
         return (
             shown[:, :2],
-            np.array([math.fsum(logs[side]) / len(logs[side]) for side in sorted(logs)]),
-            np.array([len(logs[side]) for side in sorted(logs)], dtype=np.float64),
+            np.array([math.fsum(logs[side]) / len(logs[side]) for side in sides]),
+            np.array([len(logs[side]) for side in sides], dtype=np.float64),
             shown[:, 2],
         )
 
@@ -372,7 +370,7 @@ def _distances(known: Sequence[Traits]) -> Array:  # (n_classes, n_classes)
 
 
 def _fitted(
-    kernel: _Kernel, sides: Places, logs: Array, counts: Array, shared: Array, around: Mapping[str, float]
+    kernel: _Kernel, sides: Places, logs: Array, counts: Array, packings: Places, around: Mapping[str, float]
 ) -> dict[str, float]:
     """Hyperparameters of the highest posterior density near `around`; `around` itself if the fit fails."""
     from scipy.optimize import minimize
@@ -380,6 +378,7 @@ def _fitted(
     names = list(around)
     centre = np.array([around[name] for name in names])
     spread = np.array([_SPREAD.get(name, _USUAL_SPREAD) for name in names])
+    shared = _shared(packings)
 
     def cost(at: Array) -> tuple[float, Array]:
         values = dict(zip(names, at.tolist(), strict=True))
@@ -402,6 +401,11 @@ def _fitted(
     except np.linalg.LinAlgError:
         return dict(around)
     return dict(zip(names, found.tolist(), strict=True))
+
+
+def _shared(packings: Places) -> Array:  # (n_sides, n_sides)
+    """Covariance that the sides of a larger packing have beyond that of their pairs."""
+    return np.where((packings[:, None] == packings) & (packings > 0), LARGER_SD**2, 0.0)
 
 
 def _usual(sides: Places, logs: Array, packings: Places, covariance: Array) -> Array:  # (n_sides,)
@@ -434,7 +438,6 @@ def _predicted(
     logs: Array,
     counts: Array,
     packings: Places,
-    shared: Array,
     expected: Array,
 ) -> tuple[Array, Array, Array]:
     """Mean and standard deviation of all speeds, and the correlation of the two sides: (n_classes, n_classes) each.
@@ -446,7 +449,6 @@ def _predicted(
         logs: Logarithms of the measured speeds minus the expected ones, (n_sides,).
         counts: Number of measurements of each side, (n_sides,).
         packings: Number of the larger packing of each side, or 0, (n_sides,).
-        shared: Covariance that the sides of a larger packing have beyond that of their pairs, (n_sides, n_sides).
         expected: Logarithms of the expected speeds before any measurement, (n_classes, n_classes).
     """
     from scipy.linalg import solve_triangular
@@ -458,7 +460,7 @@ def _predicted(
     mean, variance = expected.ravel().copy(), kernel.variance(values, grid, grid)
     between = kernel.variance(values, grid, turned)
     if len(sides):
-        covariance = kernel.covariance(values, sides, sides) + shared
+        covariance = kernel.covariance(values, sides, sides) + _shared(packings)
         covariance += np.diag(math.exp(values["noise"]) / counts + _JITTER)
         usual = _usual(sides, logs, packings, covariance)
         factor = np.linalg.cholesky(covariance)

@@ -48,9 +48,6 @@ class Supervisor:
             OSError: The process cannot be created.
             UnfitEnvironment: This host cannot provide one.
         """
-        await self._begin()
-
-    async def _begin(self) -> None:
         self._present = await self._host.server(self._token, self._log)
         if self._starts_many:
             self._present.send(PrepareForks())
@@ -99,7 +96,7 @@ class Supervisor:
         await asyncio.to_thread(reaping.end_all, self._token, spare=True)
         # No other task runs between this assignment and the loop of `lost`. Every later launch goes to the new server,
         # and every earlier one is lost.
-        await self._begin()
+        await self.open()
 
     def kill(self) -> None:
         """Kill the present server, whether it answers or not. All jobs die with it, and a new server replaces it."""

@@ -12,14 +12,13 @@ limited or measured there. Both alternate.
 from __future__ import annotations
 
 import json
-import resource
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-from scripts.bench.benchmarking import Figure, Options, median, run_benchmark, say
+from scripts.bench.benchmarking import Figure, Options, children_s, median, run_benchmark, say
 from scripts.bench.job_file import JobEntry, write_jobs
 
 SCRIPT = """
@@ -107,17 +106,12 @@ def _shared(folder: Path, script: Path, jobs: int) -> tuple[float, float]:
     described: list[JobEntry] = [{"name": f"j{n}", "script": str(script)} for n in range(jobs)]
     path = write_jobs(folder, described)
     line = [sys.executable, "-m", "ecoshare", "run", str(path), "--device", "cpu", "--json", "--no-profiles"]
-    before_s = _children_s()
+    before_s = children_s()
     done = subprocess.run(
         [*line, "--policy", "fair", "--runs", str(folder / "runs")], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)["jobs"][0]["start_s"], _children_s() - before_s
-
-
-def _children_s() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+    return json.loads(done.stdout)["jobs"][0]["start_s"], children_s() - before_s
 
 
 def _fresh_s(script: Path) -> float:

@@ -82,7 +82,7 @@ class DeviceMoves:
                 del self._expected[job]
                 lanes = self._lane_index.devices[device]
                 lane = next((lane for lane in lanes if self._fit.fits(job, lane)), None)
-                if lane is not None and not any(each.jobs for each in lanes):
+                if lane is not None and self._lane_index.is_idle(device):
                     yield Start(job, (lane,))
 
     def comes_to(self, job: Job) -> set[int]:
@@ -110,7 +110,7 @@ class DeviceMoves:
         """Devices without a job that no job is expected on, each with an open lane."""
         idle = {}
         for name, lanes in self._lane_index.devices.items():
-            if any(lane.jobs for lane in lanes) or name in self._expected.values() or self._is_held(name):
+            if not self._lane_index.is_idle(name) or name in self._expected.values() or self._is_held(name):
                 continue
             if (lane := next((each for each in lanes if each.state is LaneState.OPEN), None)) is not None:
                 idle[name] = lane

@@ -97,8 +97,8 @@ class LaneIndex:
         return bool(self._places)
 
     def is_idle(self, device: str) -> bool:
-        """Whether no job has a place on a device, or is about to move to another lane of it."""
-        return not any(lane.jobs or lane.coming for lane in self.devices[device])
+        """Whether no job has a place on a device. A job that moves to another lane has its place until then."""
+        return not any(lane.jobs for lane in self.devices[device])
 
     def placed_jobs(self) -> list[Job]:
         """Jobs that have a place, each once, in the order of the lanes."""

@@ -237,7 +237,9 @@ class Packer:
         Devices without a job are asked first, and among equal ones those that are faster for the class of the job.
         """
         if job.spec.gpus > 1:
-            return self._lane_index.find(job, lambda lane: self._is_empty(lane.device.name) and fits(lane), kept)
+            return self._lane_index.find(
+                job, lambda lane: self._lane_index.is_idle(lane.device.name) and fits(lane), kept
+            )
         for device in self._order(job.spec.job_class):
             if device not in self._best:
                 self._best[device] = self._best_of(device, self._now_s)
@@ -258,7 +260,7 @@ class Packer:
             # A device that is on costs its idle power in any case. A job is better off alone there than slowed here.
             order = self._orders[key] = sorted(
                 index.spare_first(),
-                key=lambda name: (self._is_empty(name), index.devices[name][0].device.speed(job_class)),
+                key=lambda name: (index.is_idle(name), index.devices[name][0].device.speed(job_class)),
                 reverse=True,
             )
         return order
@@ -437,9 +439,6 @@ class Packer:
     def here(self, device: str) -> list[Job]:
         """Jobs of a device that run or start."""
         return [job for lane in self._lane_index.devices[device] for job in lane.jobs.values() if job.state in _HERE]
-
-    def _is_empty(self, device: str) -> bool:
-        return not any(lane.jobs for lane in self._lane_index.devices[device])
 
     def _has_gang(self, device: str) -> bool:
         return any(job.spec.gpus > 1 for lane in self._lane_index.devices[device] for job in lane.jobs.values())
