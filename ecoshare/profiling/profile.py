@@ -6,6 +6,7 @@ the warm-up and alone on the device. A value that could not be measured is null,
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Literal
 
@@ -305,10 +306,38 @@ class Profile(_Part):
         few = self.eval is None and self.train is not None and eval_iterations <= _FEW * iterations
         return eval_iterations if few else 0
 
-    @property
-    def relative_error(self) -> float | None:
-        """Standard error of the mean iteration time / mean, the larger of both kinds; None if unknown."""
-        kinds = [each for each in (self.train, self.eval) if each is not None]
-        if not kinds or any(each.standard_error_s is None or not each.mean_s for each in kinds):
+    def alone_s(self, iterations: int, eval_iterations: int) -> float | None:
+        """Time (s) that so many iterations take alone; None for no iteration, or if the time of a kind is not known.
+
+        Args:
+            iterations: Number of training iterations of the job.
+            eval_iterations: Number of inference iterations of the job.
+        """
+        guessed = self.guessed(iterations, eval_iterations)
+        kinds = ((iterations + guessed, self.train), (eval_iterations - guessed, self.eval))
+        if any(count and times is None for count, times in kinds):
             return None
-        return max((each.standard_error_s or 0.0) / each.mean_s for each in kinds)
+        return math.fsum(count * times.mean_s for count, times in kinds if times is not None) or None
+
+    def alone_error_s(self, iterations: int, eval_iterations: int) -> float | None:
+        """Standard error (s) of `alone_s`; None if it is unknown.
+
+        A job may test its model so seldom that its window holds too few inference iterations for an error, or none.
+        Then the error of their time counts as large as the time, which is little in such a job.
+
+        Args:
+            iterations: Number of training iterations of the job.
+            eval_iterations: Number of inference iterations of the job.
+        """
+        guessed = self.guessed(iterations, eval_iterations)
+        error_s = guessed * self.train.mean_s if guessed and self.train is not None else 0.0
+        if iterations + guessed:
+            if self.train is None or self.train.standard_error_s is None:
+                return None
+            error_s += (iterations + guessed) * self.train.standard_error_s
+        if tests := eval_iterations - guessed:
+            if self.eval is None or (self.eval.standard_error_s is None and not iterations):
+                return None
+            own_s = self.eval.standard_error_s
+            error_s += tests * (self.eval.mean_s if own_s is None else own_s)
+        return error_s

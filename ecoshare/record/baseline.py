@@ -150,11 +150,8 @@ def _alone(job: JobSummary, profile: Profile | None, energy: RunEnergy, start_s:
         return _Alone(None, None, None, None)
     guessed = profile.guessed(job.iterations, job.eval_iterations)
     counts = job.iterations + guessed, job.eval_iterations - guessed
-    times = (profile.train, profile.eval)
-    time_s = _of_both(counts, *(None if each is None else each.mean_s for each in times))
-    time_error_s = _of_both(counts, *(None if each is None else each.standard_error_s for each in times))
-    if guessed and profile.train is not None and time_error_s is not None:
-        time_error_s += guessed * profile.train.mean_s
+    time_s = profile.alone_s(job.iterations, job.eval_iterations)
+    time_error_s = profile.alone_error_s(job.iterations, job.eval_iterations)
     energy_j = _alone_j(counts, profile, energy)
     energy_error_j = None
     if energy_j is not None and profile.energy is not None and time_s and time_error_s is not None:

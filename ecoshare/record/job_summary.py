@@ -140,7 +140,7 @@ def job_summary(
     counted = energy.iterations(job["name"])
     alone_s = None if history.widened else _alone_s(usage, profile)
     slower = slowdown(usage, lanes)
-    doubt = "" if at_settings else too_fast(usage.span_s - usage.waited_s, alone_s, usage.done, profile)
+    doubt = "" if at_settings else too_fast(usage, alone_s, profile)
     if doubt:
         alone_s = None
     if slower is None or (at_settings and alone_s):  # with settings, waits do not explain all: clocks changed, too
@@ -232,12 +232,8 @@ def _alone_s(usage: Usage, profile: Profile | None) -> float | None:
     done = usage.done
     if profile is None or done < 2:
         return None
-    guessed = profile.guessed(usage.iterations, usage.eval_iterations)
-    kinds = ((usage.iterations + guessed, profile.train), (usage.eval_iterations - guessed, profile.eval))
-    if any(count and times is None for count, times in kinds):
-        return None
-    alone_s = sum(count * times.mean_s for count, times in kinds if times is not None)
-    return alone_s * (done - 1) / done
+    alone_s = profile.alone_s(usage.iterations, usage.eval_iterations)
+    return None if alone_s is None else alone_s * (done - 1) / done
 
 
 def _over(time_s: float, alone_s: float | None) -> float | None:

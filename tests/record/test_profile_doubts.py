@@ -14,6 +14,7 @@ from ecoshare.record.profile_doubts import too_fast, uncertain
 from ecoshare.record.run_summary import RunSummary
 from ecoshare.record.service_summary import ServiceSummary
 from ecoshare.reporting.verdicts import sharing
+from ecoshare.values.attempt import Usage
 from tests.reporting.profiles import PROFILE
 
 
@@ -25,11 +26,14 @@ def profile_of(error: float | None, doubt: str = "") -> Profile:
 
 
 def test_a_job_that_is_faster_beside_others_than_alone_shows_that_its_profile_is_stale() -> None:
-    assert too_fast(3.4, 10.0, 100, profile_of(0.01)) == ("ran 2.9 times as fast as its profile says it runs alone")
-    assert not too_fast(9.5, 10.0, 100, profile_of(0.01)), "seeds and clocks differ"
-    assert not too_fast(7.0, 10.0, 100, profile_of(0.15)), "the profile says itself that it may be so"
-    assert not too_fast(3.4, 10.0, 5, profile_of(0.01)), "five iterations tell nothing"
-    assert not too_fast(3.4, None, 100, None)
+    def used(working_s: float, iterations: int = 100) -> Usage:
+        return Usage(iterations=iterations, span_s=20.0 + working_s, waited_s=20.0)
+
+    assert too_fast(used(3.4), 10.0, profile_of(0.01)) == ("ran 2.9 times as fast as its profile says it runs alone")
+    assert not too_fast(used(9.5), 10.0, profile_of(0.01)), "seeds and clocks differ"
+    assert not too_fast(used(7.0), 10.0, profile_of(0.15)), "the profile says itself that it may be so"
+    assert not too_fast(used(3.4, iterations=5), 10.0, profile_of(0.01)), "five iterations tell nothing"
+    assert not too_fast(used(3.4), None, None)
 
 
 @pytest.mark.parametrize(
@@ -63,6 +67,27 @@ def test_a_few_inference_iterations_at_the_end_keep_nothing_from_being_said(
     """Two of the six examples evaluate once, after their window; without this rule no first run had a claim."""
     told = uncertain(JobSummary("hf", "c", iterations=iterations, eval_iterations=evals), profile_of(0.02))
     assert told.startswith(why) and bool(told) == bool(why)
+
+
+def with_tests(error: float | None) -> Profile:
+    """Profile with two inference iterations of 0.05 s, with this relative standard error."""
+    error_s = None if error is None else 0.05 * error
+    tests = IterationTimes(count=2, mean_s=0.05, standard_error_s=error_s, median_s=0.05, p95_s=0.05)
+    return profile_of(0.02).model_copy(update={"eval": tests})
+
+
+@pytest.mark.parametrize(
+    ("evals", "error", "why"),
+    [
+        (30, None, ""),  # 1.5 s of 31.5 s are unknown: 5 %, and 2 % of the rest
+        (60, None, "the profile of hf is uncertain (±11 %)"),
+        (60, 0.1, ""),
+        (60, 2.0, "the profile of hf is uncertain (±20 %)"),
+    ],
+)
+def test_an_error_counts_by_the_time_of_its_kind_of_iteration(evals: int, error: float | None, why: str) -> None:
+    """A first run of the examples had no claim while 24 of 408 iterations of one job lacked an error."""
+    assert uncertain(JobSummary("hf", "c", iterations=300, eval_iterations=evals), with_tests(error)) == why
 
 
 ONE = JobSummary("one", "c", attempts=1)
