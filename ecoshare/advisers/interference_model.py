@@ -3,8 +3,9 @@
 The model is a Gaussian process on y(A, B), the logarithm of the speed of A beside B / the speed of A alone. A pair has
 two sides. A measurement of one side, or of other pairs of either class, says something about both::
 
-    y(A, B) = m(A, B) + c + u(A) + v(B) + p(A, B) + l s2(A, B) + e(A, B)
+    y(A, B) = m(A, B) + g(A, B) (c + u(A) + v(B) + p(A, B) + l s2(A, B) + e(A, B))
 
+    g   how often both want the device at once, as far as both classes tell how busy they are
     m   mean before any measurement: the time is shared according to how busy each class is
     c   level of all pairs of this device                      variance  level
     u   how much A suffers from any neighbour                            suffers s1(A, A') + own_suffers [A = A']
@@ -67,6 +68,9 @@ SHIPPED = {
 `family*`. They are the mean of the values that fit Gavel's tables of three models of GPU, if as much is known of each
 job type as a profile tells and the tables have: script and iteration time (`scripts/bench_interference.py --data DIR
 --fit`). Benchmarks on these tables fit their own, without the judged job types or the judged model of GPU."""
+
+RARELY = 0.25
+"""Least g of a pair. Jobs that hardly use the device still share what no profile shows: processors, memory, disk."""
 
 ENOUGH = 12
 """Least number of measured pairs for a fit of the hyperparameters: fewer do not determine 16 of them."""
@@ -235,11 +239,23 @@ def _some(sides: Places) -> Places:
     return np.flatnonzero(np.isin(of.ravel(), kept))
 
 
+def _at_once(known: Sequence[Traits]) -> Array:  # (n_classes, n_classes)
+    """How often both classes of a pair want the device at once: g of the model, in [`RARELY`, 1]; 1 if unknown.
+
+    A job can delay another one only while both want the device. The geometric mean of both busy parts lies between what
+    independent jobs (the product) and jobs in step (the lesser part) do.
+    """
+    busy = np.clip([each.numbers.get("busy", np.nan) for each in known], 0.0, 1.0)
+    both = np.sqrt(busy[:, None] * busy[None])
+    return np.where(np.isfinite(both), np.maximum(both, RARELY), 1.0)
+
+
 class _Kernel:
     """Covariances of sides of pairs, and their derivatives by the hyperparameters."""
 
     def __init__(self, known: Sequence[Traits]) -> None:
         self.count = len(known)
+        self._at_once = _at_once(known)
         self._distance = _distances(known)  # (n_classes, n_classes), squared distances
         family = np.array([each.family or f"\0{place}" for place, each in enumerate(known)])
         self._family = (family[:, None] == family[None]).astype(np.float64)
@@ -255,7 +271,8 @@ class _Kernel:
         total += h.together * h.both_together * s2[np.ix_(a, d)] * s2[np.ix_(b, c)]
         total += h.pair * ((a[:, None] == c) & (b[:, None] == d))
         total += h.pair * h.both_pair * ((a[:, None] == d) & (b[:, None] == c))
-        result: Array = total + h.level + h.alike * np.outer(s2[a, b], s2[c, d])
+        total += h.level + h.alike * np.outer(s2[a, b], s2[c, d])
+        result: Array = total * np.outer(self._at_once[a, b], self._at_once[c, d])
         return result
 
     def variance(self, values: Mapping[str, float], rows: Places, columns: Places) -> Array:  # (n_rows,)
@@ -267,12 +284,20 @@ class _Kernel:
         result += h.together * (s2[a, c] * s2[b, d] + h.both_together * s2[a, d] * s2[b, c])
         result += h.pair * (((a == c) & (b == d)) + h.both_pair * ((a == d) & (b == c)))
         result += h.alike * s2[a, b] * s2[c, d]
+        result *= self._at_once[a, b] * self._at_once[c, d]
         return result
+
+    def shared(self, sides: Places, packings: Places) -> Array:  # (n_sides, n_sides)
+        """Covariance that the sides of a larger packing have beyond that of their pairs."""
+        factor = np.where((packings[:, None] == packings) & (packings > 0), LARGER_SD**2, 0.0)
+        often = self._at_once[*sides.T]
+        return np.asarray(factor * np.outer(often, often))
 
     def slopes(self, values: Mapping[str, float], sides: Places, weights: Array) -> dict[str, float]:
         """Derivatives of sum(weights * covariance(sides, sides)) by each hyperparameter, for symmetric weights."""
         h, (s1, s2) = _Natural(values), self._alike(values)
         a, b = sides.T
+        weights = weights * np.outer(self._at_once[a, b], self._at_once[a, b])
         from_a, from_b = self._same[a], self._same[b]  # (n_sides, n_classes)
 
         def gathered(left: Array, inner: Array, right: Array) -> Array:
@@ -378,7 +403,7 @@ def _fitted(
     names = list(around)
     centre = np.array([around[name] for name in names])
     spread = np.array([_SPREAD.get(name, _USUAL_SPREAD) for name in names])
-    shared = _shared(packings)
+    shared = kernel.shared(sides, packings)
 
     def cost(at: Array) -> tuple[float, Array]:
         values = dict(zip(names, at.tolist(), strict=True))
@@ -401,11 +426,6 @@ def _fitted(
     except np.linalg.LinAlgError:
         return dict(around)
     return dict(zip(names, found.tolist(), strict=True))
-
-
-def _shared(packings: Places) -> Array:  # (n_sides, n_sides)
-    """Covariance that the sides of a larger packing have beyond that of their pairs."""
-    return np.where((packings[:, None] == packings) & (packings > 0), LARGER_SD**2, 0.0)
 
 
 def _usual(sides: Places, logs: Array, packings: Places, covariance: Array) -> Array:  # (n_sides,)
@@ -460,7 +480,7 @@ def _predicted(
     mean, variance = expected.ravel().copy(), kernel.variance(values, grid, grid)
     between = kernel.variance(values, grid, turned)
     if len(sides):
-        covariance = kernel.covariance(values, sides, sides) + _shared(packings)
+        covariance = kernel.covariance(values, sides, sides) + kernel.shared(sides, packings)
         covariance += np.diag(math.exp(values["noise"]) / counts + _JITTER)
         usual = _usual(sides, logs, packings, covariance)
         factor = np.linalg.cholesky(covariance)

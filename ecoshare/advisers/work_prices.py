@@ -14,14 +14,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import combinations_with_replacement
+from math import comb
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ecoshare.core.placement.colocation_estimates import ColocationEstimates
 
-MOST_FOR_TRIPLES = 12
-"""Most classes for which groups of three are looked at: 364 groups."""
+MOST_GROUPS = 500
+"""Most groups that are looked at: pairs of 30 classes, groups of three of 12, of five of 6."""
 
 
 def prices(outlook: ColocationEstimates, work_s: Mapping[str, float], largest: int) -> dict[str, float]:
@@ -33,7 +34,7 @@ def prices(outlook: ColocationEstimates, work_s: Mapping[str, float], largest: i
     Args:
         outlook: Estimates for co-located jobs.
         work_s: Work (s alone) of each class. The price of a class without work is its energy alone.
-        largest: Most jobs in a group. Groups of more than three are not looked at.
+        largest: Most jobs in a group.
     """
     if all(solo.power_w is None for solo in outlook.solos.values()):
         return {}
@@ -54,17 +55,16 @@ def _duals(
     from scipy.optimize import linprog
     from scipy.sparse import csc_array
 
-    most = min(largest, 3 if len(classes) <= MOST_FOR_TRIPLES else 2)
     places = {name: place for place, name in enumerate(classes)}
     power_w, rates, rows, columns = list[float](), list[float](), list[int](), list[int]()
-    for size in range(1, max(1, most) + 1):
+    for size in _sizes(len(classes), largest):
         for members in combinations_with_replacement(classes, size):
             forecast = outlook.forecast(members)
             rows += [places[name] for name in members]
             columns += [len(power_w)] * size
             rates += forecast.speeds
             power_w.append(forecast.power_w)
-    # Two jobs of one class are two entries at one position: they add up.
+    # Jobs of one class are several entries at one position: they add up.
     rate = csc_array((rates, (rows, columns)), shape=(len(classes), len(power_w)))
     # Scaled by all work and the largest power, so that the solver's tolerances mean the same for any mix.
     watts = max(power_w)
@@ -73,3 +73,11 @@ def _duals(
         return {}
     worth = np.maximum(0.0, -solved.ineqlin.marginals) * (watts or 1.0)
     return {name: min(alone[name], float(each)) for name, each in zip(classes, worth, strict=True)}
+
+
+def _sizes(classes: int, largest: int) -> range:
+    """Sizes of the groups that are looked at: alone and pairs in any case, larger ones within `MOST_GROUPS`."""
+    size, groups = 2, comb(classes + 2, 2) - 1
+    while size < largest and (groups := groups + comb(classes + size, size + 1)) <= MOST_GROUPS:
+        size += 1
+    return range(1, max(1, min(largest, size)) + 1)

@@ -116,6 +116,10 @@ class Profiling:
         self._measured_on[job.spec.job_class] = job.lanes[0].device
         self._devices.update({lane.device.name: command for lane in job.lanes})
 
+    def devices_of(self, command: int) -> list[str]:
+        """Devices of the window that began with this command."""
+        return [device for device, begun in self._devices.items() if begun == command]
+
     def ended(self, event: Profiled) -> str:
         """Close a window and return its class.
 

@@ -34,7 +34,7 @@ from itertools import count
 from typing import Any
 
 from ecoshare.core.command_ids import CommandIds
-from ecoshare.core.commands import Command, DropJob, KillJob, ProfileJob
+from ecoshare.core.commands import Command, DropJob, KillJob
 from ecoshare.core.device_failures import DeviceFailures
 from ecoshare.core.events import (
     CancelRequested,
@@ -267,7 +267,7 @@ class Scheduler:
         self._requests = UserRequests(
             self._placement, self._sweeps, self._stops, self._ends, self._ranks, self._state, self._next_id
         )
-        self._windows = WindowChoice(self._profiling, self._placement, self._state)
+        self._windows = WindowChoice(self._profiling, self._placement, self._settings, self._state, self._next_id)
         self._segments = Segments(
             self._placement, self._places, self._caching, self._settings, self._requests, self._sweeps, self._state
         )
@@ -367,8 +367,12 @@ class Scheduler:
         return self._fill(event.at_s) + self._look_at_settings(devices)
 
     def _profiled(self, event: Profiled) -> list[Command]:
+        devices = self._profiling.devices_of(event.command)
         job_class = self._profiling.ended(event)
-        return [*self._carry_out(self._placement.profiled(job_class, event), event.at_s), *self._look_at_settings()]
+        # The next window follows at once, since others wait already, and what it shows may change the group.
+        commands = self._windows.open_on(devices, event.at_s)
+        commands += self._carry_out(self._placement.profiled(job_class, event), event.at_s)
+        return [*commands, *self._look_at_settings()]
 
     def _progressed(self, event: IterationsDone) -> list[Command]:
         job = self.jobs[event.job]
@@ -385,11 +389,7 @@ class Scheduler:
             commands += self._fill(event.at_s)
         at_default = all(self._settings.at_default(lane) for lane in job.lanes)
         commands += self._carry_out(self._placement.progressed(job, at_default, event.at_s), event.at_s)
-        if at_default and self._windows.may_open(job, event.at_s):
-            command = self._next_id()
-            self._profiling.begin(command, job)
-            return [*commands, ProfileJob(command, job.spec.name, job.attempt)]
-        return commands + self._look_at_settings(job.device_names)
+        return commands + (self._windows.open_for(job, event.at_s) or self._look_at_settings(job.device_names))
 
     def _reported(self, event: Reported) -> list[Command]:
         """A trial has reported a value: it goes on, ends early, or pauses at a rung."""

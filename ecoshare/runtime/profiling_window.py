@@ -68,6 +68,8 @@ class Limits:
     Attributes:
         shortest_s: Least time (s) of the measurement.
         modelled_s: Least time (s) if joules are modelled: then only times are measured, and other jobs wait.
+        plain_s: The same for a job that has done no inference so far, while other jobs wait. A job that tests its model
+            now and then gets more time, so that the window sees a test.
         longest_s: Most time (s) of the measurement, unless only a few iterations have ended by then.
         steady: Relative standard error of the mean iteration time at which the figures count as settled.
         steady_enough: The same while other jobs wait.
@@ -78,11 +80,24 @@ class Limits:
 
     shortest_s: float = 3.0
     modelled_s: float = 1.0
+    plain_s: float = 0.5
     longest_s: float = 12.0
     steady: float = 0.02
     steady_enough: float = 0.05
     overhead: float = 0.025
     iterations: int | None = None
+
+    def least_s(self, is_measured: bool, has_tests: bool, others_wait: bool) -> float:
+        """Least time (s) of the measurement.
+
+        Args:
+            is_measured: Whether a meter measures the joules. It needs more time than a model.
+            has_tests: Whether the job has done inference so far.
+            others_wait: Whether other jobs wait for the end of the window.
+        """
+        if is_measured:
+            return self.shortest_s
+        return min(self.shortest_s, self.plain_s if others_wait and not has_tests else self.modelled_s)
 
     def settles(self, error: float | None, others_wait: bool) -> bool:
         """Whether a mean iteration time has settled.
@@ -309,7 +324,7 @@ class Window:
             result.steady = limits.settles(relative_error(times), result.paused_jobs > 0)
             if limits.iterations is not None:
                 return
-            least_s = limits.shortest_s if is_measured else min(limits.shortest_s, limits.modelled_s)
+            least_s = limits.least_s(is_measured, result.before.eval_iterations > 0, result.paused_jobs > 0)
             shortest_s = max(least_s, _FEWEST_PERIODS * period_s)
             enough = count >= _FEWEST_ITERATIONS and wall_s >= shortest_s
             extra_s = max(0.0, result.observed_s - result.observed * wall_s / count) if count else 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import combinations_with_replacement
 
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ecoshare.advisers.interference_adviser import foresee
-from ecoshare.advisers.work_prices import MOST_FOR_TRIPLES, prices
+from ecoshare.advisers.work_prices import MOST_GROUPS, prices
 from ecoshare.core.commands import AskInterference
 from ecoshare.core.placement.colocation_estimates import BESIDE, ColocationEstimates
 from ecoshare.values.class_profile import Solo
@@ -36,9 +37,7 @@ def mixes(draw: st.DrawFn) -> tuple[ColocationEstimates, dict[str, float], int]:
 
 
 def groups(classes: Sequence[str], largest: int) -> list[tuple[str, ...]]:
-    return [
-        members for size in range(1, min(3, largest) + 1) for members in combinations_with_replacement(classes, size)
-    ]
+    return [members for size in range(1, largest + 1) for members in combinations_with_replacement(classes, size)]
 
 
 @given(mixes())
@@ -110,15 +109,23 @@ def test_where_no_watts_are_known_there_are_no_prices() -> None:
     assert prices(outlook, {"a": 10.0, "b": 1.0}, 1).keys() == {"a", "b"}, "one is known, the other one's is the mean"
 
 
-def test_three_are_looked_at_where_classes_are_few() -> None:
+@pytest.mark.parametrize(
+    ("classes", "largest", "members"), [(3, 2, 2), (3, 5, 5), (6, 6, 5), (8, 6, 4), (12, 6, 3), (12, 2, 2), (13, 3, 2)]
+)
+def test_the_fewer_the_classes_the_larger_the_groups_that_are_looked_at(
+    classes: int, largest: int, members: int
+) -> None:
     def priced(count: int, largest: int) -> float:
         names = [f"c{place}" for place in range(count)]
         speeds = {(one, other): 1.0 for one in names for other in names}
         outlook = outlook_of(dict.fromkeys(names, 100.0), 40.0, speeds)
         return sum(prices(outlook, dict.fromkeys(names, 10.0), largest).values()) / count
 
-    assert priced(MOST_FOR_TRIPLES, 3) == pytest.approx(60.0 + 40.0 / 3.0) == pytest.approx(priced(3, 5))
-    assert priced(MOST_FOR_TRIPLES + 1, 3) == pytest.approx(60.0 + 40.0 / 2.0) == pytest.approx(priced(3, 2))
+    looked_at = [sum(math.comb(classes + size - 1, size) for size in range(1, most + 1)) for most in range(1, 8)]
+    assert looked_at[members - 1] <= MOST_GROUPS
+    assert members == largest or looked_at[members] > MOST_GROUPS
+    # Members that do not slow each other share the 40 W that the idle device draws.
+    assert priced(classes, largest) == pytest.approx(60.0 + 40.0 / members)
 
 
 def ask(

@@ -135,6 +135,17 @@ def test_a_job_that_leaves_the_device_idle_is_expected_to_slow_down_less() -> No
     assert heavy == pytest.approx(2 * BESIDE, abs=0.1)
 
 
+def test_jobs_that_seldom_want_the_device_are_surely_fast_beside_any_other() -> None:
+    """Four jobs that waited were expected at 0.88 +- 0.17 of their speeds beside each other, and ran one by one."""
+    busy = {"waits": 0.01, "waits too": 0.02, "half": 0.5, "all": 1.0}
+    model = InterferenceModel({name: Traits(name, {"busy": value}) for name, value in busy.items()}, [])
+    beside = [model.speeds("waits", other)[0] for other in ("waits too", "half", "all")]
+    both_half = model.speeds("half", "half")[0]
+    assert all(each.mean > 0.95 > both_half.mean and each.sd < 0.7 * both_half.sd for each in beside)
+    unknown = InterferenceModel({"waits": Traits("s", {"busy": 0.01})}, []).speeds("waits", "never seen")[0]
+    assert unknown.sd > 2 * beside[0].sd, "a class that was not measured may be busy"
+
+
 def test_one_class_says_something_of_others_of_its_script_only() -> None:
     traits = {"a1": Traits("a"), "a2": Traits("a"), "b": Traits("b"), "z": Traits("z")}
     before, seen = (
@@ -179,7 +190,7 @@ def test_hyperparameters_are_looked_for_once_enough_pairs_were_seen() -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_the_slopes_are_those_of_the_covariance(seed: int) -> None:
     draw = np.random.default_rng(seed)
-    known = [Traits(f"f{place % 3}", {"x": draw.normal(), "y": draw.normal()}) for place in range(7)]
+    known = [Traits(f"f{place % 3}", {"x": draw.normal(), "busy": draw.random()}) for place in range(6)] + [Traits()]
     kernel = _Kernel(known)
     sides = np.array([(one, other) for one in range(7) for other in range(7) if draw.random() < 0.5])
     weights = draw.normal(size=(len(sides), len(sides)))

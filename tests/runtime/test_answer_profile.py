@@ -106,7 +106,8 @@ def test_a_profile_of_an_earlier_version_has_no_batches() -> None:
 
 
 def test_the_window_of_a_service_that_has_measured_itself_is_short(tmp_path: Path) -> None:
-    profiler = Profiler(RunFolder(tmp_path), ProfileStore(tmp_path / "profiles"), Limits(5.0, 1.0, 30.0))
+    limits = Limits(shortest_s=5.0, longest_s=30.0)
+    profiler = Profiler(RunFolder(tmp_path), ProfileStore(tmp_path / "profiles"), limits)
     assert profiler.window_limits("a", 1) == profiler.limits
     path = of_attempt(profiler.folder.job("a"), BATCHES, 1)
     path.parent.mkdir(parents=True)

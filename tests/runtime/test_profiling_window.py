@@ -24,6 +24,15 @@ def test_no_job_waits_longer_so_that_the_observation_of_memory_looks_cheap() -> 
     assert limits.may_end(3.0, 0.1, True, others_wait=True)
 
 
+def test_the_window_of_a_job_that_tests_its_model_lasts_long_enough_to_see_a_test() -> None:
+    limits = Limits()
+    assert limits.least_s(is_measured=False, has_tests=False, others_wait=True) == limits.plain_s
+    assert limits.least_s(is_measured=False, has_tests=True, others_wait=True) == limits.modelled_s
+    assert limits.least_s(is_measured=False, has_tests=False, others_wait=False) == limits.modelled_s
+    assert limits.least_s(is_measured=True, has_tests=False, others_wait=True) == limits.shortest_s
+    assert limits.plain_s < limits.modelled_s < limits.shortest_s
+
+
 def test_a_time_that_does_not_settle_ends_with_the_longest_window() -> None:
     assert not Limits().may_end(11.9, 0.0, False, others_wait=True)
     assert Limits().may_end(12.0, 0.0, False, others_wait=True)

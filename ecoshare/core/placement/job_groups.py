@@ -20,6 +20,13 @@ from ecoshare.core.placement.colocation_estimates import ColocationEstimates, Co
 GAIN = 0.02
 """Least relative gain of a larger group over a smaller one. A smaller gain would not be worth the memory it takes."""
 
+MORE_WORK = 0.5
+"""Jobs' work per second by which a group is faster than another one at the same cost, and then chosen without a gain.
+
+Prices make the groups of the cheapest plan equally cheap, so joules alone do not tell which of them to run first. Jobs
+that hardly slow their neighbours would run late, or alone: it was seen.
+"""
+
 HOPE = 0.5
 """Standard deviations by which groups are hoped to be faster than expected.
 
@@ -99,6 +106,13 @@ class JobGroup(NamedTuple):
         """Whether the group has at most `MOST_NEW` jobs of unknown classes."""
         return sum(each.is_new for each in self.members) <= MOST_NEW
 
+    def beats(self, other: JobGroup) -> bool:
+        """Whether this group is clearly better than another one: by `GAIN`, or by `MORE_WORK` at the same cost."""
+        if self.cost < other.cost * (1.0 - GAIN):
+            return True
+        more_work = sum(self.forecast.speeds) - sum(other.forecast.speeds)
+        return self.cost <= other.cost and more_work >= MORE_WORK
+
 
 class Grouping:
     """Choice of groups under one objective."""
@@ -171,10 +185,13 @@ class Grouping:
 
     def _better(self, best: JobGroup, larger: Iterable[tuple[Candidate, ...]], fits: Fits) -> JobGroup:
         """Best of some larger groups, if it is clearly better than the smaller group `best`; else `best`."""
-        better, most = [], best.cost * (1.0 - GAIN)
+        better = []
         for members in larger:
-            forecast, cost = self._worth(members)  # most groups cost too much, so no object is made for them
-            if cost < most and (group := JobGroup(members, forecast, cost)).keeps_limits and group.tries_few:
+            forecast, cost = self._worth(members)
+            if cost > best.cost:  # most groups cost too much, so no object is made for them
+                continue
+            group = JobGroup(members, forecast, cost)
+            if group.beats(best) and group.keeps_limits and group.tries_few:
                 better.append(group)
         return next((each for each in sorted(better, key=attrgetter("cost")) if fits(each.members)), best)
 

@@ -21,7 +21,7 @@ from itertools import islice
 from ecoshare.core.commands import AskInterference, MoveJob
 from ecoshare.core.events import InterferencePredicted
 from ecoshare.core.placement.colocation_estimates import ColocationEstimates
-from ecoshare.core.placement.job_groups import EXPLORE, GAIN, HOPE, Candidate, Grouping, JobGroup
+from ecoshare.core.placement.job_groups import EXPLORE, HOPE, Candidate, Grouping, JobGroup
 from ecoshare.core.placement.job_moves import JobMoves
 from ecoshare.core.placement.job_queue import WaitingJobs, demand, queue_key
 from ecoshare.core.placement.lane_index import Fits, LaneIndex
@@ -306,7 +306,7 @@ class Packer:
             if (
                 len(jobs) <= self.largest
                 and set(_services(now)) == set(_services(here))
-                and kept.cost * (1.0 - GAIN) <= group.cost
+                and not group.beats(kept)
                 and kept.keeps_limits
             ):
                 members = now

@@ -116,6 +116,32 @@ def test_jobs_that_slow_each_other_stay_apart_and_others_are_packed() -> None:
     assert three is not None and three.members == (a, c)
 
 
+def test_of_groups_that_cost_the_same_the_one_that_does_more_is_chosen() -> None:
+    """Prices make the groups of the cheapest plan equally cheap: jobs that mostly wait were left for later, alone."""
+    outlook = ColocationEstimates()
+    outlook.learn("busy", Solo("busy", 0.1, 200.0, 40.0))
+    outlook.learn("waits", Solo("waits", 0.1, 45.0, 40.0))
+    outlook.foreseen([PairSpeed(one, other, 0.98, 0.0) for one in ("busy", "waits") for other in ("busy", "waits")], {})
+    grouping = Grouping(outlook, watts, 4)
+
+    def chosen(worth: float) -> int:
+        waiting = [Candidate(number, "waits", worth) for number in range(1, 4)]
+        found = grouping.best([Candidate(0, "busy", 200.0), *waiting], any_group)
+        assert found is not None
+        return len(found.members)
+
+    # Each of them takes 2 % of all speeds, and is worth that from 5.8 W on.
+    assert chosen(6.0) == 4, "three of them save 0.25 % of the joules, and more than twice the work is done"
+    assert chosen(5.0) == 1, "each costs more than it is worth"
+
+
+@given(outlooks(), st.lists(candidates(), min_size=2, max_size=4))
+def test_groups_never_replace_each_other_in_a_circle(outlook: ColocationEstimates, them: list[list[Candidate]]) -> None:
+    grouping = Grouping(outlook, watts, 8)
+    groups = [grouping.of(members) for members in them]
+    assert not all(after.beats(before) for before, after in zip(groups, [*groups[1:], groups[0]], strict=True))
+
+
 def test_a_measured_group_of_three_is_as_it_was_measured_whatever_its_pairs_are() -> None:
     """If it failed, a group that does not pay would be formed and measured again and again."""
     outlook = ColocationEstimates()
