@@ -25,7 +25,7 @@ def too_fast(usage: Usage, alone_s: float | None, profile: Profile | None) -> st
     """Reason why a profile is stale; empty if the job was not faster than the profile allows.
 
     Args:
-        usage: Resources that the job used. Its working time is that of its iterations without waits for the turn.
+        usage: Resources that the job used. Waits for the turn do not count as working time.
         alone_s: Time (s) of the same iterations alone, from the profile; None if it is not known.
         profile: Profile of the job's class; None if there is none.
     """
