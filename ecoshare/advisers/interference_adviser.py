@@ -8,7 +8,8 @@ from functools import partial
 
 from threadpoolctl import threadpool_limits
 
-from ecoshare.advisers.interference_model import SHIPPED, SLOWEST, InterferenceModel, PairMeasurement, Traits
+from ecoshare.advisers.class_traits import Traits
+from ecoshare.advisers.interference_model import SHIPPED, SLOWEST, InterferenceModel, PairMeasurement
 from ecoshare.advisers.work_prices import prices
 from ecoshare.core.commands import AskInterference
 from ecoshare.core.placement.colocation_estimates import BESIDE, ColocationEstimates

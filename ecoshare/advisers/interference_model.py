@@ -35,12 +35,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ecoshare.advisers.class_traits import Traits, at_once, distances, expected_speeds
 from ecoshare.core.placement.colocation_estimates import BESIDE
 
 Array = NDArray[np.float64]
@@ -69,9 +69,6 @@ SHIPPED = {
 job type as a profile tells and the tables have: script and iteration time (`scripts/bench_interference.py --data DIR
 --fit`). Benchmarks on these tables fit their own, without the judged job types or the judged model of GPU."""
 
-RARELY = 0.25
-"""Least g of a pair. Jobs that hardly use the device still share what no profile shows: processors, memory, disk."""
-
 ENOUGH = 12
 """Least number of measured pairs for a fit of the hyperparameters: fewer do not determine 16 of them."""
 
@@ -94,19 +91,6 @@ _USUAL_SPREAD = 1.0
 
 _JITTER = 1e-8
 _SEARCH = {"maxiter": 20, "maxfun": 30}
-
-
-@dataclass(frozen=True, slots=True)
-class Traits:
-    """Knowledge of a class alone.
-
-    Attributes:
-        family: Script of the class. Classes of one script behave alike. Empty if the class is like no other.
-        numbers: Features by name, such as `busy`. Unknown features are left out.
-    """
-
-    family: str = ""
-    numbers: Mapping[str, float] = field(default_factory=dict)
 
 
 class PairMeasurement(NamedTuple):
@@ -162,7 +146,7 @@ class InterferenceModel:
         self._places = {name: place for place, name in enumerate(names)}
         # Two classes without traits stand for all unknown classes.
         known = [traits.get(name, Traits()) for name in names] + [Traits(), Traits()]
-        expected = np.log(_expected(known, beside, beside if both_busy is None else both_busy))
+        expected = np.log(expected_speeds(known, beside, beside if both_busy is None else both_busy))
         sides, logs, counts, packings = self._merged(seen)
         kernel = _Kernel(known)
         over = logs - expected[*sides.T]
@@ -216,20 +200,6 @@ class InterferenceModel:
         )
 
 
-def _expected(known: Sequence[Traits], beside: float, both_busy: float) -> Array:  # (n_classes, n_classes)
-    """Relative speed of each class beside each other one before any measurement: 1 / (1 + k over), or `beside`.
-
-    `over` is the sum of both busy parts beyond 1. The factor k gives `both_busy` to two classes that are always busy.
-    An unknown class is assumed to be always busy beside a known one. Two unknown classes get `beside`.
-    """
-    busy = np.clip([each.numbers.get("busy", np.nan) for each in known], 0.0, 1.0)
-    least = np.where(np.isnan(busy), 1.0, busy)
-    over = np.maximum(least[:, None] + least[None] - 1.0, 0.0)
-    over[np.isnan(busy)[:, None] & np.isnan(busy)[None]] = np.nan
-    shared: Array = np.where(np.isfinite(over), 1.0 / (1.0 + (1.0 / both_busy - 1.0) * over), beside)
-    return shared
-
-
 def _some(sides: Places) -> Places:
     """Indices of the sides used in the fit, both sides of a pair or neither; empty if there are too few pairs."""
     pairs, of = np.unique(np.sort(sides, axis=1), axis=0, return_inverse=True)
@@ -239,24 +209,13 @@ def _some(sides: Places) -> Places:
     return np.flatnonzero(np.isin(of.ravel(), kept))
 
 
-def _at_once(known: Sequence[Traits]) -> Array:  # (n_classes, n_classes)
-    """How often both classes of a pair want the device at once: g of the model, in [`RARELY`, 1]; 1 if unknown.
-
-    A job can delay another one only while both want the device. The geometric mean of both busy parts lies between what
-    independent jobs (the product) and jobs in step (the lesser part) do.
-    """
-    busy = np.clip([each.numbers.get("busy", np.nan) for each in known], 0.0, 1.0)
-    both = np.sqrt(busy[:, None] * busy[None])
-    return np.where(np.isfinite(both), np.maximum(both, RARELY), 1.0)
-
-
 class _Kernel:
     """Covariances of sides of pairs, and their derivatives by the hyperparameters."""
 
     def __init__(self, known: Sequence[Traits]) -> None:
         self.count = len(known)
-        self._at_once = _at_once(known)
-        self._distance = _distances(known)  # (n_classes, n_classes), squared distances
+        self._at_once = at_once(known)
+        self._distance = distances(known)  # (n_classes, n_classes), squared distances
         family = np.array([each.family or f"\0{place}" for place, each in enumerate(known)])
         self._family = (family[:, None] == family[None]).astype(np.float64)
         self._same = np.eye(self.count)
@@ -372,26 +331,6 @@ class _Natural:
         self.together, self.pair = math.exp(values["together"]), math.exp(values["pair"])
         self.both, self.both_together = math.tanh(values["both"]), math.tanh(values["both_together"])
         self.both_pair, self.noise = math.tanh(values["both_pair"]), math.exp(values["noise"])
-
-
-def _distances(known: Sequence[Traits]) -> Array:  # (n_classes, n_classes)
-    """Mean squared distances between standardised numbers. An unknown number counts as the mean of the known ones."""
-    total, used = np.zeros((len(known), len(known))), 0
-    for name in sorted({name for each in known for name in each.numbers}):
-        column = np.array([each.numbers.get(name, np.nan) for each in known], dtype=np.float64)
-        there = column[np.isfinite(column)]
-        size = float(np.abs(there).max(initial=0.0))
-        if not size:
-            continue
-        column, there = column / size, there / size
-        spread = float(there.std())
-        if spread < 1e-9:
-            continue
-        column = np.where(np.isfinite(column), (column - there.mean()) / spread, 0.0)
-        total += (column[:, None] - column[None]) ** 2
-        used += 1
-    # The mean and not the sum: length scales hold for any count of numbers.
-    return total / max(1, used)
 
 
 def _fitted(

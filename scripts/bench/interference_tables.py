@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ecoshare.advisers.interference_model import PairMeasurement, Traits
+from ecoshare.advisers.class_traits import Traits
+from ecoshare.advisers.interference_model import PairMeasurement
 from ecoshare.simulation.traces.measured_speeds import read, speed_of
 
 GPUS = ("v100", "p100", "k80")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from ecoshare.core.events import IterationsDone
+from ecoshare.core.events import IterationsDone, Profiled
 from ecoshare.core.profiling_windows import PAUSE_S
 from ecoshare.values.attempt import Usage
-from tests.core.stepping import Core
+from ecoshare.values.class_profile import MemoryDemand
+from tests.core.stepping import Core, solo
 
 WARM = Usage(iterations=50, held_s=2.0, span_s=2.0)
 
@@ -32,3 +33,22 @@ def test_a_neighbour_that_never_iterates_puts_no_window_off() -> None:
     core = beside()
     core.tell(IterationsDone(PAUSE_S + 1.0, "a", WARM))
     assert len(core.scheduler.view.profiling.windows) == 1
+
+
+def test_the_next_window_follows_at_once() -> None:
+    """It waited for the next report of its job, up to a second, in which the group was not the best yet."""
+    core = Core("fair", lanes=3, profile=True)
+    for name in "abc":
+        core.arrive(name, profiled=False, memory=None, job_class=name)
+    for name in "abc":
+        core.tell(IterationsDone(3.0, name, Usage(iterations=5, held_s=0.5, span_s=0.5)))
+    for name in "ab":
+        core.tell(IterationsDone(4.0, name, WARM))
+    windows = core.scheduler.view.profiling.windows
+    (first,) = windows
+    assert windows[first].spec.name == "a"
+    core.tell(Profiled(5.0, first, MemoryDemand(1 << 30), solo=solo("a")))
+    (second,) = windows
+    assert windows[second].spec.name == "b"
+    core.tell(Profiled(6.0, second, None, error="no iteration of the job was seen"))
+    assert not windows, "c is not warm, and b gets another window after a pause"
