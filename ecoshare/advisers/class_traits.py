@@ -33,7 +33,7 @@ def expected_speeds(known: Sequence[Traits], beside: float, both_busy: float) ->
     `over` is the sum of both busy parts beyond 1. The factor k gives `both_busy` to two classes that are always busy.
     An unknown class is assumed to be always busy beside a known one. Two unknown classes get `beside`.
     """
-    busy = np.clip([each.numbers.get("busy", np.nan) for each in known], 0.0, 1.0)
+    busy = _busy(known)
     least = np.where(np.isnan(busy), 1.0, busy)
     over = np.maximum(least[:, None] + least[None] - 1.0, 0.0)
     over[np.isnan(busy)[:, None] & np.isnan(busy)[None]] = np.nan
@@ -47,9 +47,13 @@ def at_once(known: Sequence[Traits]) -> Array:  # (n_classes, n_classes)
     A job can delay another one only while both want the device: for the product of both busy parts if the jobs are
     independent, and for the lesser part if they are in step. The geometric mean is larger than both, to be cautious.
     """
-    busy = np.clip([each.numbers.get("busy", np.nan) for each in known], 0.0, 1.0)
+    busy = _busy(known)
     both = np.sqrt(busy[:, None] * busy[None])
     return np.where(np.isfinite(both), np.maximum(both, RARELY), 1.0)
+
+
+def _busy(known: Sequence[Traits]) -> Array:  # (n_classes,), NaN where it is unknown
+    return np.clip([each.numbers.get("busy", np.nan) for each in known], 0.0, 1.0)
 
 
 def distances(known: Sequence[Traits]) -> Array:  # (n_classes, n_classes)

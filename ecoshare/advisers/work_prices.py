@@ -76,8 +76,11 @@ def _duals(
 
 
 def _sizes(classes: int, largest: int) -> range:
-    """Sizes of the groups that are looked at: alone and pairs in any case, larger ones within `MOST_GROUPS`."""
-    size, groups = 2, comb(classes + 2, 2) - 1
-    while size < largest and (groups := groups + comb(classes + size, size + 1)) <= MOST_GROUPS:
+    """Sizes of the groups that are looked at: alone and pairs in any case, larger ones within `MOST_GROUPS`.
+
+    With n classes there are C(n + k, k) - 1 groups of at most k members.
+    """
+    size = max(1, min(largest, 2))
+    while size < largest and comb(classes + size + 1, size + 1) - 1 <= MOST_GROUPS:
         size += 1
-    return range(1, max(1, min(largest, size)) + 1)
+    return range(1, size + 1)

@@ -24,7 +24,7 @@ The first iterations allocate memory, choose kernels and fill caches.
 SHORTEST_REST_S = 5.0
 """Remaining turn time (s) below which a job gets no window, because it would end in it.
 
-A window takes 2 to 4 s on processors.
+A window takes up to 4 s on processors.
 """
 
 MOST_WINDOWS, PAUSE_S = 3, 30.0

@@ -52,9 +52,9 @@ class WindowChoice:
         return [command for job in jobs for command in self.open_for(job, at_s)]
 
     def _may_open(self, job: Job, at_s: float) -> bool:
-        if not all(self._settings.at_default(lane) for lane in job.lanes):
-            return False
         if self._state.stopping or not self._profiling.wants(job, at_s) or not self._placement.may_profile(job):
+            return False
+        if not all(self._settings.at_default(lane) for lane in job.lanes):
             return False
         by_device = self._placement.lane_index.devices
         beside = [each for name in set(job.device_names) for lane in by_device[name] for each in lane.jobs.values()]
