@@ -191,7 +191,7 @@ def test_a_queue_gives_a_node_back_and_takes_it_again(cluster: RayCluster, tmp_p
 
 def test_jobs_of_a_node_that_dies_run_again_on_the_other(cluster: RayCluster, tmp_path: Path) -> None:
     """The cluster has one node afterwards."""
-    job_file(tmp_path, *(slow_steps(f"j{number}", 400, 4) for number in range(2)))
+    job_file(tmp_path, *(slow_steps(f"j{number}", 1000, 4) for number in range(2)))
     run, log = command(tmp_path, cluster.address), tmp_path / "ecoshare-runs" / "latest" / "events.jsonl"
     wait_for(lambda: log.exists() and log.read_bytes().count(b'"IterationsDone"') >= 4)
     os.kill(cluster.raylet(OTHER), signal.SIGKILL)

@@ -91,7 +91,7 @@ def test_a_job_file_runs_on_the_nodes_of_its_allocation(cluster: dict[str, str],
 
 def test_a_requeued_job_goes_on_with_its_run(cluster: dict[str, str], tmp_path: Path) -> None:
     """Slurm sends SIGTERM to every process of the job then."""
-    job_file(tmp_path, slow_steps("short", 30, 4), *(slow_steps(f"j{number}", 500, 4) for number in range(2)))
+    job_file(tmp_path, slow_steps("short", 30, 4), *(slow_steps(f"j{number}", 1000, 4) for number in range(2)))
     job, log = submitted(tmp_path, cluster)
     wait_for(lambda: log.exists() and any(name == "short" for name, _, _ in ends(log)))
     asked(cluster, "scontrol", "requeue", str(job))
@@ -106,7 +106,7 @@ def test_a_requeued_job_goes_on_with_its_run(cluster: dict[str, str], tmp_path: 
 
 def test_a_preempted_job_goes_on_with_its_run(cluster: dict[str, str], tmp_path: Path) -> None:
     """A name and a comment have blanks and a `#`."""
-    job_file(tmp_path, *(slow_steps(f"j{number}", 400, 4) for number in range(2)))
+    job_file(tmp_path, *(slow_steps(f"j{number}", 1000, 4) for number in range(2)))
     job, log = submitted(tmp_path, cluster, asks=("--name", "two of #1", "--sbatch=--comment=a #b"))
     shown = asked(cluster, "scontrol", "-o", "show", "job", str(job))
     assert "JobName=two of #1 " in shown and "Comment=a #b " in shown
@@ -176,7 +176,7 @@ def test_mistakes_are_told_in_one_line(cluster: dict[str, str], tmp_path: Path) 
 
 def test_jobs_of_a_machine_that_dies_go_on_with_the_others(cluster: dict[str, str], tmp_path: Path) -> None:
     """The last test of the cluster, of which one machine dies: its daemon, and all that it has started, are killed."""
-    job_file(tmp_path, *(slow_steps(f"j{number}", 400, 4) for number in range(2)))
+    job_file(tmp_path, *(slow_steps(f"j{number}", 1000, 4) for number in range(2)))
     job, log = submitted(tmp_path, cluster)
     wait_for(lambda: log.exists() and log.read_bytes().count(b'"IterationsDone"') >= 4)
     daemon = int((Path(cluster["SLURM_CONF"]).parent / "slurmd.n2.pid").read_text())

@@ -220,7 +220,7 @@ os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
 dist.init_process_group("gloo")
 began_s = time.time()
 held = torch.zeros(1 << 24)
-time.sleep(1.5)
+time.sleep(3.5)
 with open(f"ranks.{os.getpid()}.marks", "w") as marks:
     print(began_s, time.time(), file=marks)
 dist.barrier()
