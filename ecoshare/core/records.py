@@ -225,7 +225,7 @@ class Lane:
     """Lane: one turn on a device. All lanes of a device share its memory.
 
     Attributes:
-        places: Most jobs at once.
+        places: Most jobs with which a job starts here. Jobs of the device that stand behind its group may be more.
         command: Id of the `OpenLane` command; 0 for a lane that was open when the segment of the log began.
         jobs: Jobs that have a place in the lane, by name.
         coming: Jobs that are about to move here from another lane of the device, by name.
@@ -253,4 +253,9 @@ class Lane:
     @property
     def has_place(self) -> bool:
         """Whether the lane is open and has a free place."""
-        return self.state is LaneState.OPEN and len(self.jobs) + len(self.coming) < self.places
+        return self.state is LaneState.OPEN and self.taken < self.places
+
+    @property
+    def taken(self) -> int:
+        """Number of jobs that are in the lane or about to move there."""
+        return len(self.jobs) + len(self.coming)

@@ -109,7 +109,7 @@ class AllocationAudit:
             return
         self._inside[command.lane][command.job] = self._parked.pop(command.job)
         self._held[command.job] = (command.lane,)
-        self._check(command.lane)
+        self._check(command.lane, starts=True)
 
     def _move(self, command: MoveJob) -> None:
         (before,) = self._held[command.job]
@@ -123,8 +123,8 @@ class AllocationAudit:
             self.faults.append(f"job {command.job} was moved from {there} to {device}")
         self._check(command.lane)
 
-    def _check(self, lane: int) -> None:
-        """Note a fault if a lane, or its device with all lanes, has too few places or too little memory."""
+    def _check(self, lane: int, starts: bool = False) -> None:
+        """Note a fault if a device has too few places or too little memory, or a lane too few places for a start."""
         inside, names = self._inside[lane], ", ".join(self._inside[lane])
         device = self._opened[lane].device
         lanes = [self._inside[number] for number, each in self._opened.items() if each.device == device]
@@ -136,7 +136,8 @@ class AllocationAudit:
         gang = any(self._jobs[name].gpus > 1 for name in inside)
         wrong = {
             f"lane {lane} of a gang is shared: {names}": gang and len(inside) > 1,
-            f"lane {lane} of {counted(self._places, 'place')} has {names}": len(inside) > self._places,
+            f"lane {lane} of {counted(self._places, 'place')} has {names}": starts and len(inside) > self._places,
+            f"{device} has fewer places than jobs": sum(map(len, lanes)) > self._places * len(lanes),
             f"{device} has less memory than its lanes need": sum(map(sum, needed)) > self._cluster.gpu.memory_bytes,
         }
         self.faults += [words for words, holds in wrong.items() if holds]
@@ -159,5 +160,5 @@ class AllocationAudit:
             inside[job.name] = job.memory or MemoryDemand(budget if job.gpus > 1 else budget // self._places)
             if inside[job.name].peak_bytes > command.cap_bytes:  # the job ends out of memory; until then it has the cap
                 inside[job.name] = MemoryDemand(command.cap_bytes)
-            self._check(lane)
+            self._check(lane, starts=True)
         self.faults += [words for words, holds in wrong.items() if holds]

@@ -32,9 +32,10 @@ class Invariants:
             device = self.core.lanes[lane].device
             assert self._needed_bytes(device, leaving=True) <= device.memory_bytes, "started without room"
 
-    def check_latency(self, name: str) -> None:
-        """Check that a job that starts keeps no service of its lane from its target, as far as the core knows."""
+    def check_start(self, name: str) -> None:
+        """Check that the lanes of a job that starts had places, and no service there is kept from its known target."""
         job = self.core.jobs[name]
+        assert all(len(lane.jobs) <= lane.places for lane in job.lanes), "started without a place"
         beside = [each for lane in job.lanes for each in lane.jobs.values() if each is not job]
         assert not any(clash(job, each) for each in beside), "started beside a service that cannot keep its target"
 
@@ -45,15 +46,16 @@ class Invariants:
         return sum(lane_bytes(job.demand for job in each) for each in jobs)
 
     def check(self) -> None:
-        """Check the safety condition, that gangs are placed all or nothing, and that no place counts twice.
+        """Check the safety condition, that gangs are placed all or nothing, and that no device has too many jobs.
 
         Jobs that have outgrown the memory of a device leave it. Until then they take more than there is, so the safety
         condition counts them only when a job starts.
         """
         for device in self.devices:
             assert self._needed_bytes(device, leaving=False) <= device.memory_bytes
+            lanes = [lane for lane in self.core.lanes.values() if lane.device.name == device.name]
+            assert sum(len(lane.jobs) for lane in lanes) <= sum(lane.places for lane in lanes)
         for lane in self.core.lanes.values():
-            assert len(lane.jobs) + len(lane.coming) <= lane.places
             if lane.device.name in self.failed:
                 assert lane.state is LaneState.CLOSED
                 assert all(job.state is JobState.STOPPING for job in lane.jobs.values()), "a job on a failed device"

@@ -290,7 +290,7 @@ class VirtualDriver:
             self._later(_ANSWER_S, partial(Refused, command=command.id, error="no such interpreter"))
             return
         self._invariants.check_memory(command.lanes)
-        self._invariants.check_latency(command.job)
+        self._invariants.check_start(command.job)
         busy = {device for _, devices in self._windows.values() for device in devices}
         assert not busy & {self.core.lanes[lane].device.name for lane in command.lanes}, "started into a window"
         self._later(_ANSWER_S, partial(Done, command=command.id))

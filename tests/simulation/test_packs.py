@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import combinations
 
 import pytest
 from hypothesis import given
@@ -103,6 +104,15 @@ def test_a_pair_that_was_measured_to_be_bad_is_parted_without_a_restart() -> Non
     assert any(isinstance(each, MoveJob) for each in commands), "the two take turns in one lane"
     assert sum(isinstance(each, StartJob) for each in commands) == 2, "no job was restarted"
     assert result.makespan_s < 640.0, "in turn they take 600 s, beside each other 1000 s"
+
+
+@pytest.mark.parametrize("policy", PACKS)
+def test_more_jobs_than_a_lane_has_places_wait_behind_a_lone_member(policy: str) -> None:
+    """One that stayed in a lane of its own would have the turn there, and slow the member all the time."""
+    jobs = [job(f"{each}0", each, 100.0) for each in "abcdef"]
+    slow = {one + other: 0.15 for one, other in combinations("abcdef", 2)}
+    found, _ = simulated(jobs, world(**slow), Config(policy, 6, 4, profile=True), costs=Costs())
+    assert found.makespan_s < 650.0, "in turn they take 600 s"
 
 
 def test_a_limit_keeps_a_job_from_those_that_would_break_it() -> None:

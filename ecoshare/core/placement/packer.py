@@ -60,6 +60,9 @@ PAUSE_S, EASY = 10.0, 0.95
 URGENT = 0.1
 """Lead in required speed (relative to its speed alone) that a job needs to replace a member of the group."""
 
+MOST_BEHIND = 48
+"""Most jobs of a lane that another job moves behind. A lane has 64 slots, and a parked job keeps its own."""
+
 MEMBER, _BEHIND = 0, 1
 """Levels of a job: in the group of its device, or behind it."""
 
@@ -276,8 +279,14 @@ class Packer:
         return frozenset(group[1]) if group is not None else frozenset()
 
     def _free_lane(self, device: str, fits: Fits) -> Lane | None:
-        """Lane for a new member: the one with the fewest members, then with the fewest jobs; None if there is none."""
-        lanes = [lane for lane in self._lane_index.devices[device] if lane.has_place and fits(lane)]
+        """Lane for a new member: the one with the fewest members, then with the fewest jobs; None if there is none.
+
+        Jobs behind a group may be more than the places of their lane, but not more than those of their device.
+        """
+        here = self._lane_index.devices[device]
+        if sum(len(lane.jobs) for lane in here) >= sum(lane.places for lane in here):
+            return None
+        lanes = [lane for lane in here if lane.has_place and fits(lane)]
         return min(lanes, key=lambda lane: (self._members(lane), len(lane.jobs), lane.number), default=None)
 
     def _members(self, lane: Lane) -> int:
@@ -316,7 +325,11 @@ class Packer:
         return self._moves_for(device, members, [job for job in here if job not in members]), is_new
 
     def _moves_for(self, device: str, members: Sequence[Job], behind: Sequence[Job]) -> list[MoveJob]:
-        """Moves after which each lane has one member, and no other job is in a lane without one, if places allow."""
+        """Moves after which each lane has one member, if places allow, and no other job is in a lane without one.
+
+        A job in a lane without a member would have the turn there all the time, beside the group. So jobs behind the
+        group may be more than the places of their lane.
+        """
         lanes = self._lane_index.devices[device]
         by_lane: dict[int, Job] = {}
         crowded = []
@@ -336,7 +349,9 @@ class Packer:
                 free = [
                     lane
                     for lane in lanes
-                    if lane.number in by_lane and lane.has_place and in_time([*lane.jobs.values(), job])
+                    if lane.number in by_lane
+                    and lane.taken <= MOST_BEHIND
+                    and in_time([*lane.jobs.values(), job])
                 ]
                 to = min(free, key=lambda lane: (len(lane.jobs), lane.number), default=None)
                 if to is not None:
