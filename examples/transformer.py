@@ -130,7 +130,7 @@ def main() -> None:
             print(f"step {step:4d}  train loss {loss.item():.9g}  valid loss {valid_loss:.9g}", flush=True)
 
     prompt = torch.tensor([[number[letter] for letter in "The miller "]], device=device)
-    print("sample:", "".join(alphabet[token] for token in model.write(prompt, 160)[0].tolist()))
+    print("sample:", "".join(alphabet[token] for token in model.write(prompt, 60)[0].tolist()))
     print(f"result: {valid_loss / math.log(2):.4f} bits a letter after {args.steps} steps")
 
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from ecoshare.core.placement.colocation_estimates import FirstGuess
+
 Array = NDArray[np.float64]
 
 RARELY = 0.25
@@ -27,18 +29,10 @@ class Traits:
     numbers: Mapping[str, float] = field(default_factory=dict)
 
 
-def expected_speeds(known: Sequence[Traits], beside: float, both_busy: float) -> Array:  # (n_classes, n_classes)
-    """Relative speed of each class beside each other one before any measurement: 1 / (1 + k over), or `beside`.
-
-    `over` is the sum of both busy parts beyond 1. The factor k gives `both_busy` to two classes that are always busy.
-    An unknown class is assumed to be always busy beside a known one. Two unknown classes get `beside`.
-    """
-    busy = _busy(known)
-    least = np.where(np.isnan(busy), 1.0, busy)
-    over = np.maximum(least[:, None] + least[None] - 1.0, 0.0)
-    over[np.isnan(busy)[:, None] & np.isnan(busy)[None]] = np.nan
-    shared: Array = np.where(np.isfinite(over), 1.0 / (1.0 + (1.0 / both_busy - 1.0) * over), beside)
-    return shared
+def expected_speeds(known: Sequence[Traits], guess: FirstGuess) -> Array:  # (n_classes, n_classes)
+    """Relative speed of each class beside each other one before any measurement."""
+    busy = [None if np.isnan(each) else float(each) for each in _busy(known)]
+    return np.array([[guess.speed(one, other) for other in busy] for one in busy])
 
 
 def at_once(known: Sequence[Traits]) -> Array:  # (n_classes, n_classes)

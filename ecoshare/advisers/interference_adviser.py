@@ -12,7 +12,7 @@ from ecoshare.advisers.class_traits import Traits
 from ecoshare.advisers.interference_model import SHIPPED, SLOWEST, InterferenceModel, PairMeasurement
 from ecoshare.advisers.work_prices import prices
 from ecoshare.core.commands import AskInterference
-from ecoshare.core.placement.colocation_estimates import BESIDE, ColocationEstimates
+from ecoshare.core.placement.colocation_estimates import GPU_GUESS, ColocationEstimates, FirstGuess
 from ecoshare.values.class_profile import Solo
 from ecoshare.values.measurement import ColocationMeasurement, PairSpeed
 
@@ -22,8 +22,7 @@ LEAST_DELAY = 0.01
 
 def foresee(
     ask: AskInterference,
-    beside: float = BESIDE,
-    both_busy: float | None = None,
+    guess: FirstGuess = GPU_GUESS,
     centre: Mapping[str, float] = SHIPPED,
 ) -> tuple[tuple[PairSpeed, ...], dict[str, float]]:
     """Speeds of all ordered pairs of classes with work, each beside itself too, and the prices of their work.
@@ -33,31 +32,30 @@ def foresee(
 
     Args:
         ask: Question of the core.
-        beside: Expected relative speed of either job of a pair about which nothing is known.
-        both_busy: Expected relative speed of either of two jobs that are always busy; None for `beside`.
+        guess: Expected speeds of pairs before any measurement.
         centre: Hyperparameters of the model before it has seen enough pairs for a fit.
 
     Returns:
         Speed of each ordered pair, and the price (J per second of work alone) of each class.
     """
     with threadpool_limits(1, "blas"):
-        return _foresee(ask, beside, both_busy, centre)
+        return _foresee(ask, guess, centre)
 
 
 def _foresee(
-    ask: AskInterference, beside: float, both_busy: float | None, centre: Mapping[str, float]
+    ask: AskInterference, guess: FirstGuess, centre: Mapping[str, float]
 ) -> tuple[tuple[PairSpeed, ...], dict[str, float]]:
     solos = dict(ask.solos)
     names = sorted({name for name, _ in ask.work_s})
     traits = _traits(solos)
-    known = partial(InterferenceModel, traits, beside=beside, centre=centre, both_busy=both_busy)
+    known = partial(InterferenceModel, traits, guess=guess, centre=centre)
     model = known(_pair_measurements(ask.colocations, lambda seen: known(seen, fit=False)))
     pairs = []
     for one in names:
         for other in names:
-            guess, _ = model.speeds(one, other)
-            pairs.append(PairSpeed(one, other, guess.mean, guess.sd))
-    outlook = ColocationEstimates()
+            speed, _ = model.speeds(one, other)
+            pairs.append(PairSpeed(one, other, speed.mean, speed.sd))
+    outlook = ColocationEstimates(guess)
     for name, solo in solos.items():
         outlook.learn(name, solo)
     outlook.foreseen(pairs, {}, ask.colocations)

@@ -41,7 +41,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ecoshare.advisers.class_traits import Traits, at_once, distances, expected_speeds
-from ecoshare.core.placement.colocation_estimates import BESIDE
+from ecoshare.core.placement.colocation_estimates import GPU_GUESS, FirstGuess
 
 Array = NDArray[np.float64]
 Places = NDArray[np.intp]
@@ -127,26 +127,24 @@ class InterferenceModel:
         self,
         traits: Mapping[str, Traits],
         seen: Sequence[PairMeasurement],
-        beside: float = BESIDE,
+        guess: FirstGuess = GPU_GUESS,
         fit: bool = True,
         centre: Mapping[str, float] = SHIPPED,
-        both_busy: float | None = None,
     ) -> None:
         """Fit the model and predict all pairs.
 
         Args:
             traits: Knowledge of each class alone, by name.
             seen: Measured pairs in any order. A pair may occur more than once.
-            beside: Expected relative speed of either job of a pair about which nothing is known.
+            guess: Expected speeds before any measurement.
             fit: Whether the hyperparameters are fitted if there are `ENOUGH` measured pairs.
             centre: Mean of the prior of the hyperparameters, and their values without a fit.
-            both_busy: Expected relative speed of either of two jobs that are always busy; None for `beside`.
         """
         names = sorted({*traits, *(each.one for each in seen), *(each.other for each in seen)})
         self._places = {name: place for place, name in enumerate(names)}
         # Two classes without traits stand for all unknown classes.
         known = [traits.get(name, Traits()) for name in names] + [Traits(), Traits()]
-        expected = np.log(expected_speeds(known, beside, beside if both_busy is None else both_busy))
+        expected = np.log(expected_speeds(known, guess))
         sides, logs, counts, packings = self._merged(seen)
         kernel = _Kernel(known)
         over = logs - expected[*sides.T]

@@ -80,6 +80,10 @@ class Profiling:
         known = spec.profiled or name in self._classes or self._tries[name] >= MOST_WINDOWS
         return self._wanted and not known and spec.gpus == 1 and spec.service is None
 
+    def has_tried(self, job: Job) -> bool:
+        """Whether the class of a job has had a window in this run, which may have failed."""
+        return self._tries[job.spec.job_class] > 0
+
     def comes_up(self, job: Job, at_s: float) -> bool:
         """Whether a job that has just started has no iteration yet, so that it cannot be made to wait for a window.
 

@@ -225,7 +225,7 @@ class Lane:
     """Lane: one turn on a device. All lanes of a device share its memory.
 
     Attributes:
-        places: Most jobs with which a job starts here. Jobs of the device that stand behind its group may be more.
+        places: Most jobs when one starts here, itself included. Jobs behind the group of the device may be more.
         command: Id of the `OpenLane` command; 0 for a lane that was open when the segment of the log began.
         jobs: Jobs that have a place in the lane, by name.
         coming: Jobs that are about to move here from another lane of the device, by name.

@@ -10,20 +10,9 @@ from typing import Any
 
 from ecoshare.core.commands import AskInterference, AskPlanner, AskPower, AskSetting
 from ecoshare.core.events import Event, InterferencePredicted, Planned, PowerPredicted, StopRequested
-from ecoshare.core.placement.colocation_estimates import BESIDE
+from ecoshare.core.placement.colocation_estimates import GPU_GUESS, PROCESSORS_GUESS
 from ecoshare.runtime.profiler import Profiler
 from ecoshare.runtime.run_searches import RunSearches
-
-BOTH_BUSY = 0.35
-"""Expected relative speed of a job beside another one if both keep all processors busy.
-
-Each job has half of the processors, and loses more: the threads of an operation wait for each other, and for those of
-the neighbour. Measured on two cores: 0.42 to 0.49 for large matrices, 0.17 to 0.3 for operations of well under a
-millisecond (the examples).
-"""
-
-ON_PROCESSORS = 0.4
-"""The same speed if nothing is known about either job: most scripts keep the processors busy."""
 
 
 @dataclass(slots=True)
@@ -82,6 +71,6 @@ class LiveQuestions:
         from ecoshare.advisers.interference_adviser import foresee
 
         self.profiler.keep_seen(command.colocations)
-        expected = (ON_PROCESSORS, BOTH_BUSY) if self.on_processors else (BESIDE,)
-        pairs, prices = await asyncio.to_thread(foresee, command, *expected)
+        guess = PROCESSORS_GUESS if self.on_processors else GPU_GUESS
+        pairs, prices = await asyncio.to_thread(foresee, command, guess)
         self.tell(partial(InterferencePredicted, command=command.id, pairs=pairs, prices=prices))

@@ -77,6 +77,7 @@ class MeasurementLimits:
     Attributes:
         settle_s: Time (s) before the measurement, until clocks and averages of the board follow the setting.
         shortest_s: Least time (s) of the measurement.
+        modelled_s: The same where joules are modelled, so that only iteration times are measured.
         longest_s: Most time (s) of the measurement, once every job has had a few iterations.
         requests: Least number of requests of each service, as far as they come in time.
         longest_serving_s: Most time (s) of a measurement of a service.
@@ -84,6 +85,7 @@ class MeasurementLimits:
 
     settle_s: float = 0.5
     shortest_s: float = 4.0
+    modelled_s: float = 2.0
     longest_s: float = 20.0
     requests: int = 500
     longest_serving_s: float = 60.0
@@ -326,7 +328,8 @@ class SettingMeasurement:
 
     def _enough(self, before: Mapping[str, Usage], now: Mapping[str, Usage], wall_s: float, period_s: float) -> bool:
         fewest = min((now[job].done - before[job].done for job in self._iterating), default=_FEWEST)
-        is_long = fewest >= _FEWEST and wall_s >= max(self.limits.shortest_s, _PERIODS * period_s)
+        least_s = max(self.limits.shortest_s, _PERIODS * period_s) if period_s else self.limits.modelled_s
+        is_long = fewest >= _FEWEST and wall_s >= least_s
         if self.services and fewest >= 2:
             has_requests = all(each.answered >= self.limits.requests for each in self.services.values())
             return (is_long and has_requests) or wall_s >= self.limits.longest_serving_s

@@ -47,7 +47,7 @@ import torch
 from ecoshare.advisers.advice import Advice
 from ecoshare.core.commands import AskInterference, AskSetting
 from ecoshare.core.placement import packer
-from ecoshare.core.placement.colocation_estimates import ColocationEstimates, ColocationForecast
+from ecoshare.core.placement.colocation_estimates import GPU_GUESS, ColocationEstimates, ColocationForecast, FirstGuess
 from ecoshare.simulation.costs import Costs
 from ecoshare.simulation.simulated_measurements import Foresee
 from ecoshare.values.goal import TUNING_LIMIT
@@ -163,8 +163,8 @@ class Truth:
 class KnownEstimates(ColocationEstimates):
     """Estimates of a packer with the true speeds of groups, their true response to settings, or both."""
 
-    def __init__(self, truth: Truth, parts: Parts) -> None:
-        super().__init__()
+    def __init__(self, truth: Truth, parts: Parts, guess: FirstGuess = GPU_GUESS) -> None:
+        super().__init__(guess)
         self._truth, self._parts = truth, parts
 
     def forecast(self, classes: Sequence[str]) -> ColocationForecast:

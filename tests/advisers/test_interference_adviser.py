@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ecoshare.advisers.interference_adviser import foresee
 from ecoshare.advisers.work_prices import MOST_GROUPS, prices
 from ecoshare.core.commands import AskInterference
-from ecoshare.core.placement.colocation_estimates import BESIDE, ColocationEstimates
+from ecoshare.core.placement.colocation_estimates import ColocationEstimates, FirstGuess
 from ecoshare.values.class_profile import Solo
 from ecoshare.values.measurement import ColocationMeasurement, PairSpeed
 
@@ -155,7 +155,7 @@ def test_every_ordered_pair_of_classes_with_work_is_answered() -> None:
 
 
 def test_nothing_known_is_the_prior_and_no_prices() -> None:
-    pairs, found = foresee(ask({}, work_s=WORK), beside=0.5)
+    pairs, found = foresee(ask({}, work_s=WORK), FirstGuess(0.5, 0.5))
     assert found == {} and all(each.speed == pytest.approx(0.5, abs=0.05) for each in pairs)
     assert foresee(ask({})) == ((), {})
 
@@ -201,7 +201,7 @@ def test_a_group_of_three_is_forecast_as_it_was_measured() -> None:
 def test_any_question_has_an_answer(
     solos: dict[str, Solo], seen: list[ColocationMeasurement], work_s: dict[str, float], largest: int
 ) -> None:
-    pairs, found = foresee(ask(solos, seen, tuple(work_s.items()), largest), BESIDE)
+    pairs, found = foresee(ask(solos, seen, tuple(work_s.items()), largest))
     assert len(pairs) == len(work_s) ** 2 and all(0.0 < each.speed <= 1.0 for each in pairs)
     assert found.keys() == (work_s.keys() if any(solo.power_w is not None for solo in solos.values()) else set())
     assert all(price >= 0.0 for price in found.values())

@@ -19,7 +19,14 @@ from hypothesis import strategies as st
 
 from ecoshare.advisers.class_traits import Traits
 from ecoshare.advisers.interference_model import ENOUGH, SHIPPED, InterferenceModel, PairMeasurement, _Kernel
-from ecoshare.core.placement.colocation_estimates import BESIDE, ColocationEstimates
+from ecoshare.core.placement.colocation_estimates import (
+    BESIDE,
+    GPU_GUESS,
+    PROCESSORS_GUESS,
+    ColocationEstimates,
+    FirstGuess,
+)
+from ecoshare.values.class_profile import Solo
 from ecoshare.values.measurement import PairSpeed
 from scripts.bench.interference import TABLES, Round, centre
 from scripts.bench.interference_tables import table_of
@@ -63,7 +70,7 @@ def like_a_device(seed: int) -> tuple[dict[str, Traits], dict[tuple[str, str], f
 def test_whatever_was_seen_speeds_are_speeds(
     traits: dict[str, Traits], seen: list[PairMeasurement], beside: float
 ) -> None:
-    model = InterferenceModel(traits, seen, beside)
+    model = InterferenceModel(traits, seen, FirstGuess(beside, beside))
     for one in (*NAMES, STRANGER):
         for other in (*NAMES, STRANGER):
             first, second = model.speeds(one, other)
@@ -123,7 +130,7 @@ def test_each_measurement_makes_it_surer(traits: dict[str, Traits], speed: float
 
 @pytest.mark.parametrize("beside", [0.5, BESIDE])
 def test_of_strangers_the_prior_is_said_with_a_wide_margin(beside: float) -> None:
-    first, second = InterferenceModel({}, [], beside).speeds(STRANGER, "another")
+    first, second = InterferenceModel({}, [], FirstGuess(beside, beside)).speeds(STRANGER, "another")
     assert first == second
     assert first.mean == pytest.approx(beside, abs=0.05) and first.sd > 0.1
 
@@ -314,3 +321,18 @@ def test_a_group_of_three_that_is_far_slower_than_its_pairs_says_little_about_pa
     after = InterferenceModel(traits, [PairMeasurement(*side, 0.05, packing=1) for side in sides])
     for pair in ("ab", "de"):  # two of the three, and two others
         assert 0.75 < after.speeds(*pair)[0].mean / before.speeds(*pair)[0].mean < 0.95
+
+
+@given(st.sampled_from([GPU_GUESS, PROCESSORS_GUESS]), st.none() | st.floats(0.0, 1.0), st.none() | st.floats(0.0, 1.0))
+def test_until_the_adviser_has_answered_the_core_expects_what_it_will_answer(
+    guess: FirstGuess, one: float | None, other: float | None
+) -> None:
+    """If it failed, jobs would begin beside each other, and be parted by the first answer."""
+    outlook, traits = ColocationEstimates(guess), {}
+    for name, busy in (("a", one), ("b", other)):
+        outlook.learn(name, Solo(name, 0.1, 200.0, 40.0, busy=busy))
+        traits[name] = Traits(name, {} if busy is None else {"busy": busy})
+    answered = InterferenceModel(traits, [], guess).speeds("a", "b")
+    forecast = outlook.forecast("ab")
+    for speed, error, answer in zip(forecast.speeds, forecast.errors, answered, strict=True):
+        assert speed == pytest.approx(answer.mean, abs=0.15) and error > answer.sd * 0.5

@@ -26,6 +26,7 @@ from ecoshare.core.events import (
     StopRequested,
     SweepOpened,
 )
+from ecoshare.core.placement.colocation_estimates import PROCESSORS_GUESS
 from ecoshare.core.placement.memory_fit import SPARE
 from ecoshare.core.placement.packer import MEMBER
 from ecoshare.core.scheduler import Scheduler
@@ -219,7 +220,7 @@ def _carried_out(core: Scheduler, commands: list[Command], at_s: float) -> list[
                 commands += core.handle(Done(at_s, command.id))
                 started += [command.job] if isinstance(command, StartJob) else []
             case AskInterference():
-                pairs, prices = foresee(command, 0.4, 0.35)
+                pairs, prices = foresee(command, PROCESSORS_GUESS)
                 commands += core.handle(InterferencePredicted(at_s, command.id, pairs, prices))
     return started
 

@@ -39,6 +39,13 @@ EXPLORE = 1.5
 MOST_NEW = 2
 """Most jobs of unknown classes in a group. More of them, all busy, would be slow until each was measured."""
 
+MOST_BUSY = 1.1
+"""Largest sum of the busy parts of a group on processors in which a job is about to be measured.
+
+Most scripts keep all processors busy. Two of them that got warm beside each other took seven seconds for it where one
+after the other takes one each.
+"""
+
 _MOST_KEPT = 16_384
 """Most forecasts that are kept, for the groups asked about last: some ten megabytes."""
 
@@ -57,6 +64,8 @@ class Candidate(NamedTuple):
         must: Whether the job runs on the device and its slowdown limit does not let it wait.
         urgency: Priority among jobs that must run and cannot all run at once: the largest goes first.
         hope: Standard deviations by which the job is hoped to be faster than expected.
+        busy: Part of the processors that the job keeps busy alone. It is 1 if the job is about to be measured, and 0
+            if it has no iteration so far, or is on another device.
     """
 
     number: int
@@ -66,11 +75,12 @@ class Candidate(NamedTuple):
     must: bool = False
     urgency: float = 0.0
     hope: float = HOPE
+    busy: float = 0.0
 
     @property
     def alike(self) -> tuple[object, ...]:
         """All fields but the number. Candidates that are equal here have the same value in every group."""
-        return self.job_class, self.worth, self.least, self.must, self.urgency, self.hope
+        return self.job_class, self.worth, self.least, self.must, self.urgency, self.hope, self.busy
 
     @property
     def is_new(self) -> bool:
@@ -103,8 +113,11 @@ class JobGroup(NamedTuple):
 
     @property
     def tries_few(self) -> bool:
-        """Whether the group has at most `MOST_NEW` jobs of unknown classes."""
-        return sum(each.is_new for each in self.members) <= MOST_NEW
+        """Whether the group has at most `MOST_NEW` jobs of unknown classes, and processors for those that work."""
+        new = [each for each in self.members if each.is_new]
+        if any(each.busy for each in new) and sum(each.busy for each in self.members) > MOST_BUSY:
+            return False
+        return len(new) <= MOST_NEW
 
     def beats(self, other: JobGroup) -> bool:
         """Whether this group is clearly better than another one: by `GAIN`, or by `MORE_WORK` at the same cost."""

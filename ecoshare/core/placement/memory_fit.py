@@ -22,6 +22,7 @@ from ecoshare.core.placement.latency_room import LatencyRoom, too_slow
 from ecoshare.core.placement.power_room import PowerRoom
 from ecoshare.core.profiling_windows import Profiling
 from ecoshare.core.records import Job, Lane
+from ecoshare.core.states import JobState
 from ecoshare.values.class_profile import CONTEXT_BYTES, MemoryDemand
 
 SPARE = 1.5
@@ -277,6 +278,11 @@ class MemoryFit:
         if job.spec.job_class in self._shown_bytes or not self._profiling.will(job):
             return False
         return not self._profiling.too_short(job, job.told_s)
+
+    def gets_warm(self, job: Job) -> bool:
+        """Whether a running job has begun, and its class will have its first window as soon as it is warm."""
+        has_begun = job.state is JobState.RUNNING and job.usage.done > 0
+        return has_begun and self.is_new(job) and not self._profiling.has_tried(job)
 
     def never(self, job: Job) -> str | None:
         """Reason in words why the job could not start even if no other job ran; None if it could."""

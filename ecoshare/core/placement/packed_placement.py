@@ -37,6 +37,7 @@ class PackedPlacement(PlacementStrategy):
         colocations: Sequence[ColocationMeasurement],
         is_held: Callable[[str], bool],
         next_id: Callable[[], int],
+        on_processors: bool,
     ) -> None:
         """Strategy without jobs.
 
@@ -47,11 +48,21 @@ class PackedPlacement(PlacementStrategy):
             colocations: Earlier co-location measurements, the oldest first.
             is_held: Whether a window or a measurement is under way on a device. No job may come, go or move meanwhile.
             next_id: Function that returns the id of the next command.
+            on_processors: Whether the devices are processors.
         """
         super().__init__(parts, packing_class)
         self._packing = packing
         self._packer = Packer(
-            parts.policy, packing, self.lane_index, self.fit, self.waiting, is_held, largest, next_id, colocations
+            parts.policy,
+            packing,
+            self.lane_index,
+            self.fit,
+            self.waiting,
+            is_held,
+            largest,
+            next_id,
+            on_processors,
+            colocations,
         )
         self._returns = GrantReturns(self.fit, next_id)
         if parts.device_moves is not None:
@@ -93,12 +104,12 @@ class PackedPlacement(PlacementStrategy):
         yield from self.fill(at_s)
 
     def progressed(self, job: Job, settled: bool, at_s: float) -> Iterator[Step]:
-        """Steps after a job has told its progress: memory comes free, or a job becomes urgent or may move."""
+        """Steps after a job has told its progress: memory is free, or a job is urgent, gets warm or may move."""
         # A job that ends before it is measured keeps what it was granted on a GPU: a guess as its limit could end it.
         gives_back = self._profiling.too_short(job, at_s) and self._returns.at_once(job)
         if gives_back:
             yield from self.outgrown(job)
-        if gives_back or self._packer.holds_up(job):
+        if gives_back or self._packer.holds_up(job) or self._packer.is_crowded(job):
             yield from self.fill(at_s)
         yield from self._move(at_s)
 

@@ -20,7 +20,7 @@ from itertools import islice
 
 from ecoshare.core.commands import AskInterference, MoveJob
 from ecoshare.core.events import InterferencePredicted
-from ecoshare.core.placement.colocation_estimates import ColocationEstimates
+from ecoshare.core.placement.colocation_estimates import GPU_GUESS, PROCESSORS_GUESS, ColocationEstimates
 from ecoshare.core.placement.job_groups import EXPLORE, HOPE, Candidate, Grouping, JobGroup
 from ecoshare.core.placement.job_moves import JobMoves
 from ecoshare.core.placement.job_queue import WaitingJobs, demand, queue_key
@@ -28,6 +28,7 @@ from ecoshare.core.placement.lane_index import Fits, LaneIndex
 from ecoshare.core.placement.latency_room import in_time
 from ecoshare.core.placement.memory_fit import MemoryFit
 from ecoshare.core.placement.slowdown_limits import least_speed
+from ecoshare.core.placement.warming_up import WarmingUp
 from ecoshare.core.policies.base import PackingPolicy, Policy
 from ecoshare.core.records import Job, Key, Lane
 from ecoshare.core.states import JobState
@@ -88,6 +89,7 @@ class Packer:
         is_held: Callable[[str], bool],
         largest: int,
         ids: Callable[[], int],
+        on_processors: bool,
         seen: Sequence[ColocationMeasurement] = (),
     ) -> None:
         """Create a packer without jobs.
@@ -101,12 +103,14 @@ class Packer:
             is_held: Whether a device must stay as it is for now, because a measurement is under way there.
             largest: Most jobs in a group: the lanes of a device.
             ids: Returns the id of the next command.
+            on_processors: Whether the devices are processors.
             seen: Earlier co-location measurements, the oldest first.
         """
-        self.outlook = ColocationEstimates()
+        self.outlook = ColocationEstimates(PROCESSORS_GUESS if on_processors else GPU_GUESS)
         self._policy, self._packing, self._lane_index, self._fit = policy, packing, lane_index, fit
         self._waiting, self._is_held, self._ids, self.largest = waiting, is_held, ids, largest
         self.grouping = Grouping(self.outlook, packing.spent, largest)
+        self._warming_up = WarmingUp(self.outlook, fit, on_processors)
         self.moves = JobMoves(lane_index, ids)
         self._work_s: dict[str, tuple[int, float]] = {}
         self._seen = list(seen)
@@ -307,7 +311,8 @@ class Packer:
         found = self.choose(here, device, at_s)
         assert found is not None, "a group exists for at least one job"
         group, members = found
-        self._first[device] = members[0]
+        if not self._warming_up.is_of(members[0]):
+            self._first[device] = members[0]
         now = [job for job in here if job.level == MEMBER]
         if set(now) != set(members) and members[0] in now:
             jobs = [job for job in now if job.spec.service is None] or now
@@ -317,6 +322,7 @@ class Packer:
                 and set(_services(now)) == set(_services(here))
                 and not group.beats(kept)
                 and kept.keeps_limits
+                and kept.tries_few
             ):
                 members = now
         is_new = set(now) != set(members)
@@ -349,9 +355,7 @@ class Packer:
                 free = [
                     lane
                     for lane in lanes
-                    if lane.number in by_lane
-                    and lane.taken <= MOST_BEHIND
-                    and in_time([*lane.jobs.values(), job])
+                    if lane.number in by_lane and lane.taken <= MOST_BEHIND and in_time([*lane.jobs.values(), job])
                 ]
                 to = min(free, key=lambda lane: (len(lane.jobs), lane.number), default=None)
                 if to is not None:
@@ -373,6 +377,11 @@ class Packer:
         """Whether a job with a slowdown limit is behind the group on a device of `job`: it becomes urgent soon."""
         here = [each for lane in job.lanes for each in self.here(lane.device.name)]
         return any(each.level != MEMBER and each.spec.slowdown_limit is not None for each in here)
+
+    def is_crowded(self, job: Job) -> bool:
+        """Whether a member of the group gets warm on the processors of `job`, and others keep them busy."""
+        here = self.here(job.lanes[0].device.name)
+        return self._warming_up.are_crowded(each for each in here if each.level == MEMBER)
 
     def bear(self, jobs: Sequence[Job], slower: float) -> bool:
         """Whether co-located jobs keep their limits if all run `slower` times slower than expected."""
@@ -415,14 +424,17 @@ class Packer:
         return group, [*(by_number[each.number] for each in group.members), *more]
 
     def in_order(self, jobs: Sequence[Job], device: str, at_s: float) -> list[Job]:
-        """Jobs in the order of the policy; the present first job stays first unless another leads by `MARGIN`."""
+        """Jobs in the order of the policy; the present first job stays first unless another leads by `MARGIN`.
+
+        On processors, jobs that get warm for their first window go before all others.
+        """
         keys = {job: self._place(job, at_s) for job in jobs}
         ordered = sorted(jobs, key=keys.__getitem__)
         first = self._first.get(device)
         if first in keys and keys[first][0] - keys[ordered[0]][0] <= MARGIN * abs(keys[first][0]):
             ordered.remove(first)
             ordered.insert(0, first)
-        return ordered
+        return sorted(ordered, key=self._warming_up.is_of, reverse=True)
 
     def candidate(self, job: Job, at_s: float) -> Candidate:
         """Values of a job that the choice of a group needs."""
@@ -436,6 +448,7 @@ class Packer:
             spec.slowdown_limit is not None and job.state in _HERE,
             least + (URGENT if job.level == MEMBER else 0.0),
             EXPLORE if self._fit.is_new(job) else HOPE,
+            self._warming_up.busy(job),
         )
 
     def _least(self, job: Job, lost_s: float = 0.0) -> float:
