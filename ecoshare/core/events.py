@@ -29,7 +29,7 @@ class Config:
     Attributes:
         policy: Name of the policy.
         lanes_per_device: Number of lanes of each device. They share its memory.
-        places_per_lane: Most jobs in one lane when a job starts there, itself included. Jobs behind a group may be more.
+        places_per_lane: Most jobs in a lane when one starts there, itself included. Jobs behind a group may be more.
         shared_context: Whether the jobs of a device share one context (MPS). Then the unclean death of one job may have
             corrupted its neighbours.
         profile: Whether a job of a class without a profile is measured in a window.
