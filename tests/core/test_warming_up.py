@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from ecoshare.core.commands import ProfileJob
 from ecoshare.core.events import IterationsDone, Profiled
+from ecoshare.core.placement.group_choice import Explanation, ReasonKind
+from ecoshare.core.reasons import Doing, Reasons
 from ecoshare.values.attempt import Usage
 from ecoshare.values.class_profile import MemoryDemand, Solo
 from tests.core.stepping import GIB, Core
@@ -46,6 +48,10 @@ def test_two_that_have_begun_on_processors_do_not_get_warm_beside_each_other() -
     progress(core, "a0", 0.3)
     progress(core, "b0", 0.3)
     assert group(core) == {"a0"}
+    reasons, jobs = Reasons(core.scheduler.view, core.now_s), core.scheduler.jobs
+    for one, other, doing in (("a0", "b0", Doing.ALONE), ("b0", "a0", Doing.BEHIND)):
+        reason = reasons.of(jobs[one])
+        assert reason.doing is doing and reason.because == Explanation(ReasonKind.BUSY, (other,))
     progress(core, "a0", 1.2)
     window = core.last(ProfileJob)
     assert window is not None and window.job == "a0"

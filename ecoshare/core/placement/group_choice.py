@@ -47,6 +47,8 @@ class ReasonKind(Enum):
     """A job would be slower than its slowdown limit allows."""
     NEW = "new"
     """The group already has `MOST_NEW` jobs of unknown classes."""
+    BUSY = "busy"
+    """A class is measured first: beside the job, there would be too few processors for it to get warm."""
     WORSE = "worse"
     """The same work would cost more, or not clearly less."""
     CHOSEN = "chosen"
@@ -156,6 +158,8 @@ class GroupChoice:
         new = [each for each in self.members if self._of(each).is_new]
         if self._of(job).is_new and job not in new and len(new) >= MOST_NEW:
             return Explanation(ReasonKind.NEW, names(new))
+        if not forced.tries_few:
+            return Explanation(ReasonKind.BUSY, names(each for each in base if each is not job))
         wanted = [_with_must(self._of(each), each in base) for each in self._ordered]
         best = self._packer.grouping.best(wanted, self._fits) or forced
         return self._worse(ReasonKind.WORSE, job, best)
@@ -168,6 +172,8 @@ class GroupChoice:
         groups = [self._group([job, each]) for each in mates.values()]
         kept = [each for each in groups if each.keeps_limits] or groups
         best = min(kept, key=lambda each: each.cost)
+        if not best.tries_few:
+            return Explanation(ReasonKind.BUSY, names(map(self._job, best.members[1:])))
         return self._worse(ReasonKind.WORSE if best.keeps_limits else ReasonKind.LIMIT, job, best, self._group([job]))
 
     def _worse(self, why: ReasonKind, job: Job, group: JobGroup, chosen: JobGroup | None = None) -> Explanation:

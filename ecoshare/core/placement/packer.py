@@ -379,7 +379,9 @@ class Packer:
         return any(each.level != MEMBER and each.spec.slowdown_limit is not None for each in here)
 
     def is_crowded(self, job: Job) -> bool:
-        """Whether a member of the group gets warm on the processors of `job`, and others keep them busy."""
+        """Whether a job gets warm in the group of its processors, and others keep them busy."""
+        if not self._warming_up.is_of(job):
+            return False
         here = self.here(job.lanes[0].device.name)
         return self._warming_up.are_crowded(each for each in here if each.level == MEMBER)
 
