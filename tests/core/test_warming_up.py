@@ -51,7 +51,7 @@ def test_two_that_have_begun_on_processors_do_not_get_warm_beside_each_other() -
     reasons, jobs = Reasons(core.scheduler.view, core.now_s), core.scheduler.jobs
     for one, other, doing in (("a0", "b0", Doing.ALONE), ("b0", "a0", Doing.BEHIND)):
         reason = reasons.of(jobs[one])
-        assert reason.doing is doing and reason.because == Explanation(ReasonKind.BUSY, (other,))
+        assert reason is not None and reason.doing is doing and reason.because == Explanation(ReasonKind.BUSY, (other,))
     progress(core, "a0", 1.2)
     window = core.last(ProfileJob)
     assert window is not None and window.job == "a0"
