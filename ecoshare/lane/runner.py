@@ -36,6 +36,7 @@ from ecoshare.lane.after_import import after_import
 from ecoshare.lane.device_sync import DeviceSync, drain, empty_cache, limit_cuda, lower_limit, spans_processes
 from ecoshare.lane.gang_table import GangTable
 from ecoshare.lane.gang_turn import GangTurn
+from ecoshare.lane.gloo_end import let_threads_drop
 from ecoshare.lane.iterations import Boundary
 from ecoshare.lane.kept_lane import KeptLane, note_path, write_note
 from ecoshare.lane.lane_table import LaneTable
@@ -318,6 +319,8 @@ def run(launch: LaunchAttempt, forked: bool) -> None:
         SystemExit: If the script exits before its end, or fails.
     """
     job = _job_of(launch)
+    if launch.ranks:
+        atexit.register(let_threads_drop)
     atexit.register(job.end)  # the first to be registered is the last to run
     job.hear()
     dress(launch)
