@@ -1,8 +1,8 @@
 """End of a process that has used gloo.
 
 A thread of gloo drops the tensors of the last collective when the collective is over for the script already. If the
-interpreter ends at this moment, PyTorch aborts the process (pull request 179291 of PyTorch, seen with 2.13): a rank
-whose work was done would end with SIGABRT.
+interpreter ends at this moment, PyTorch aborts the process (pull request 179291 of PyTorch, seen with 2.13). A rank
+would end with SIGABRT after its work is done.
 """
 
 from __future__ import annotations
