@@ -59,7 +59,6 @@ class Profiling:
 
     def wants(self, job: Job, at_s: float) -> bool:
         """Whether a window for this job should begin now."""
-        usage, rest_s = job.usage, job.remaining_s(at_s)
         return (
             self._wanted
             and job.state is JobState.RUNNING
@@ -69,8 +68,8 @@ class Profiling:
             and job.spec.job_class not in self._classes
             and self._tries[job.spec.job_class] < MOST_WINDOWS
             and at_s >= self._not_before_s.get(job.spec.job_class, 0.0)
-            and _is_warm(usage)
-            and (rest_s is None or rest_s >= SHORTEST_REST_S)
+            and _is_warm(job.usage)
+            and not self.ends_soon(job, at_s)
             and not any(self.occupies(lane) for lane in job.lanes)
         )
 
@@ -94,8 +93,12 @@ class Profiling:
 
     def too_short(self, job: Job, at_s: float) -> bool:
         """Whether a running job will end before its class can be measured."""
+        return self.will(job) and _is_warm(job.usage) and self.ends_soon(job, at_s)
+
+    def ends_soon(self, job: Job, at_s: float) -> bool:
+        """Whether a job would end in its window, as far as its remaining time is known."""
         rest_s = job.remaining_s(at_s)
-        return self.will(job) and _is_warm(job.usage) and rest_s is not None and rest_s < SHORTEST_REST_S
+        return rest_s is not None and rest_s < SHORTEST_REST_S
 
     def settled(self, job: Job, beside_service: bool) -> bool:
         """Whether a running job is warm and will get no window any more, as none does beside a service."""

@@ -11,11 +11,11 @@ from ecoshare.values.class_profile import MemoryDemand, Solo
 from tests.core.stepping import GIB, Core
 
 
-def started(threads: int, *names: str) -> Core:
+def started(threads: int, *names: str, iterations: int | None = None) -> Core:
     """Core of one device with jobs of unknown classes, which are started and have no iteration so far."""
     core = Core(lanes=3, profile=True, threads=threads)
     for name in names:
-        core.arrive(name, profiled=False, solo=None)
+        core.arrive(name, profiled=False, solo=None, iterations=iterations)
         core.foresee(aa=0.6, ab=0.6, bb=0.6)
         core.foresee(aa=0.6, ab=0.6, bb=0.6)  # a start has told how long it took
     return core
@@ -69,6 +69,14 @@ def test_the_next_one_gets_warm_beside_those_that_leave_the_processors_idle() ->
         progress(core, "b0", 1.2)
         window = core.last(ProfileJob)
         assert window is not None and window.job == "b0"
+
+
+def test_those_that_end_before_a_window_stay_beside_each_other() -> None:
+    """If it failed, short jobs would wait for a second for nothing."""
+    core = started(4, "a0", "b0", iterations=100)
+    progress(core, "a0", 0.3)
+    progress(core, "b0", 0.3)
+    assert group(core) == {"a0", "b0"}, "each has 1.2 s to go"
 
 
 def test_on_a_gpu_both_stay_beside_each_other() -> None:

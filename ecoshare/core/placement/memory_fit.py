@@ -281,8 +281,9 @@ class MemoryFit:
 
     def gets_warm(self, job: Job) -> bool:
         """Whether a running job has begun, and its class will have its first window as soon as it is warm."""
-        has_begun = job.state is JobState.RUNNING and job.usage.done > 0
-        return has_begun and self.is_new(job) and not self._profiling.has_tried(job)
+        if job.state is not JobState.RUNNING or not job.usage.done or not self.is_new(job):
+            return False
+        return not self._profiling.has_tried(job) and not self._profiling.ends_soon(job, job.told_s)
 
     def never(self, job: Job) -> str | None:
         """Reason in words why the job could not start even if no other job ran; None if it could."""
