@@ -100,7 +100,7 @@ class SharingRequest(MachinesRequest):
         devices: Number of devices; None for all that `device` names.
         lanes: Number of lanes of each device. Jobs of one lane take turns, lanes run side by side. None for 6 under a
             policy that chooses which jobs run side by side, else 1.
-        jobs_per_lane: Most jobs that hold memory in one lane at once; None for 4.
+        jobs_per_lane: Most jobs in one lane when a job starts there, itself included; None for 4.
         memory: Most memory for the jobs of each device, in bytes or as text such as `8 GiB`; None for all memory.
         host_memory: Most host memory for parked jobs, in bytes or as text such as `16 GiB`; None to park none.
         power_budget: Power that all devices together may draw at most, in watts or as text such as `1.2 kW`; None for

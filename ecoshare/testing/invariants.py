@@ -55,7 +55,9 @@ class Invariants:
             assert self._needed_bytes(device, leaving=False) <= device.memory_bytes
             lanes = [lane for lane in self.core.lanes.values() if lane.device.name == device.name]
             assert sum(len(lane.jobs) for lane in lanes) <= sum(lane.places for lane in lanes)
+        packs = self.core.view.placement.groups is not None  # jobs behind a group may be more than the places of a lane
         for lane in self.core.lanes.values():
+            assert packs or len(lane.jobs) + len(lane.coming) <= lane.places
             if lane.device.name in self.failed:
                 assert lane.state is LaneState.CLOSED
                 assert all(job.state is JobState.STOPPING for job in lane.jobs.values()), "a job on a failed device"

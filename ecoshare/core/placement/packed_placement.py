@@ -109,7 +109,7 @@ class PackedPlacement(PlacementStrategy):
         gives_back = self._profiling.too_short(job, at_s) and self._returns.at_once(job)
         if gives_back:
             yield from self.outgrown(job)
-        if gives_back or self._packer.holds_up(job) or self._packer.is_crowded(job):
+        if gives_back or self._packer.holds_up(job) or self._packer.is_crowded(job, at_s):
             yield from self.fill(at_s)
         yield from self._move(at_s)
 

@@ -378,12 +378,13 @@ class Packer:
         here = [each for lane in job.lanes for each in self.here(lane.device.name)]
         return any(each.level != MEMBER and each.spec.slowdown_limit is not None for each in here)
 
-    def is_crowded(self, job: Job) -> bool:
-        """Whether a job gets warm in the group of its processors, and others keep them busy."""
+    def is_crowded(self, job: Job, at_s: float) -> bool:
+        """Whether a job gets warm, and the group of its device is one that would not be chosen any more."""
         if not self._warming_up.is_of(job):
             return False
         here = self.here(job.lanes[0].device.name)
-        return self._warming_up.are_crowded(each for each in here if each.level == MEMBER)
+        members = [self.candidate(each, at_s) for each in here if each.level == MEMBER]
+        return not self.grouping.of(members).tries_few
 
     def bear(self, jobs: Sequence[Job], slower: float) -> bool:
         """Whether co-located jobs keep their limits if all run `slower` times slower than expected."""

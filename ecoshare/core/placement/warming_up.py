@@ -12,10 +12,7 @@ late. So the device is theirs one after the other. A job that loads its data is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from ecoshare.core.placement.colocation_estimates import ColocationEstimates
-from ecoshare.core.placement.job_groups import MOST_BUSY
 from ecoshare.core.placement.memory_fit import MemoryFit
 from ecoshare.core.records import Job
 
@@ -39,12 +36,7 @@ class WarmingUp:
 
     def busy(self, job: Job) -> float:
         """Part of the processors that a job keeps busy: see `job_groups.Candidate`."""
+        if not self._on_processors:
+            return 0.0
         solo = self._outlook.solos.get(job.spec.job_class)
-        if not self._on_processors or solo is None or solo.busy is None:
-            return float(self.is_of(job))
-        return solo.busy
-
-    def are_crowded(self, members: Iterable[Job]) -> bool:
-        """Whether co-located jobs that get warm want more than all processors."""
-        members = list(members)
-        return any(map(self.is_of, members)) and sum(map(self.busy, members)) > MOST_BUSY
+        return float(self.is_of(job)) if solo is None or solo.busy is None else solo.busy
