@@ -41,6 +41,8 @@ class Config:
         enforces_memory: Whether memory is enforced on the devices, as in live runs. Jobs are then promised an allowance
             above the demand of their class. Memory that a job gives back is free once its allocator is limited.
             Simulated jobs take exactly what they state.
+        grows: Whether the memory that a job is promised on processors is no limit, as in live runs. Logs of earlier
+            versions do not have it.
         host_bytes: Host memory of each node for the memory of parked jobs; 0 if no job is parked.
         displaces: Whether movable jobs give up their places in lanes of several places, too, and move to idle devices.
         power_budget_w: Power (W) that the limits of all devices together never exceed; 0 for no budget.
@@ -59,6 +61,7 @@ class Config:
     options: tuple[tuple[str, float], ...] = ()
     past_gpu_s: tuple[float, ...] = ()
     enforces_memory: bool = False
+    grows: bool = False
     host_bytes: int = 0
     displaces: bool = False
     power_budget_w: float = 0.0

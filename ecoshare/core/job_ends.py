@@ -91,7 +91,7 @@ class JobEnds:
         """Whether another attempt follows. The counts of the job are updated."""
         if outcome in (Outcome.STOPPED, Outcome.DEVICE_FAILED) and self._sweeps.pauses(job):
             return True
-        goes_on = again(job, outcome, self._fit.largest_bytes())
+        goes_on = again(job, outcome, bool(job.lanes) and self._fit.could_have_more(job, outcome))
         if job.is_suspect:
             self._fit.suspects(job)
         return goes_on

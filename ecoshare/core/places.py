@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from ecoshare.core.commands import ResumeJob, StartJob
 from ecoshare.core.parking import Parking
-from ecoshare.core.placement.caching import Caching
+from ecoshare.core.placement.allocator_rules import AllocatorRules
 from ecoshare.core.placement.strategy import PlacementStrategy
 from ecoshare.core.records import Job, Lane
 from ecoshare.core.run_state import RunState
@@ -16,18 +16,18 @@ CARRIED = "goes on from the segment before"
 
 
 class Places:
-    """Places in all lanes, kept equal in the strategy, its index of lanes, the caches and the state of the run."""
+    """Places in all lanes, kept equal in the strategy, its lanes, the memory of devices and the state of the run."""
 
     def __init__(
         self,
         placement: PlacementStrategy,
         parking: Parking,
-        caching: Caching,
+        memory: AllocatorRules,
         state: RunState,
         next_id: Callable[[], int],
     ) -> None:
         """No place is taken."""
-        self._placement, self._parking, self._caching = placement, parking, caching
+        self._placement, self._parking, self._memory = placement, parking, memory
         self._state, self._next_id = state, next_id
         self._lane_index, self._fit = placement.lane_index, placement.fit
 
@@ -47,6 +47,7 @@ class Places:
         numbers = tuple(lane.number for lane in lanes)
         job.fused = self._fit.fuses(job)
         self._take(job, job.fused)
+        job.promised = job.demand
         job.cap_bytes = self._fit.cap(job, lanes)
         return StartJob(job.command, job.spec.name, job.attempt, numbers, job.cap_bytes, job.fused)
 
@@ -62,11 +63,12 @@ class Places:
         if job.lanes:
             self._placement.left(job)
             self._lane_index.give(job)
-            self._caching.look(job.lanes)
+            self._memory.look(job.lanes)
+            self._memory.left(job)
             self._state.placed -= 1
 
     def _take(self, job: Job, fused: bool) -> None:
         self._lane_index.take(job)
-        self._caching.look(job.lanes)
+        self._memory.look(job.lanes)
         self._state.placed += 1
         self._placement.takes(job, fused)

@@ -30,9 +30,10 @@ class Job:
         lanes: Lanes in which the job has a place, one for each of its devices.
         parked_in: Lane in which the job was parked, and will be resumed; None if it is not parked.
         demand: Memory demand that the job is granted.
-        cap_bytes: Memory limit of the present or last attempt.
+        promised: Memory demand that the present or last attempt was granted at its start.
+        cap_bytes: Limit of the allocator of the present or last attempt; where there is none, that demand.
         fused: Whether the present or last attempt shares a process with other jobs.
-        whole_device: Whether the job ran out of memory and now gets all memory of its device.
+        whole_device: Whether the job has outgrown its memory once, and now gets all memory of its device.
         least_bytes: Lower bound of the memory that the job is granted, from what it was seen to take.
         again: Whether a new attempt follows the end of this one, which the core asked for (a suspect neighbour, say).
         cancelled: Whether the user has cancelled the job while it had a place or a process.
@@ -73,6 +74,7 @@ class Job:
     lanes: tuple[Lane, ...] = ()
     parked_in: Lane | None = None
     demand: MemoryDemand = field(default_factory=lambda: MemoryDemand(0))
+    promised: MemoryDemand = field(default_factory=lambda: MemoryDemand(0))
     cap_bytes: int = 0
     fused: bool = False
     whole_device: bool = False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ecoshare.core.memory import LEAST_ALLOWANCE_BYTES
 from ecoshare.core.records import Job
 from ecoshare.core.states import JobState
 from ecoshare.values.attempt import Outcome
@@ -16,8 +15,10 @@ MOST_FALSE_STARTS = 5
 FALSE_START_S = 10.0
 """Longest time (s) from the start of a service to a failure that counts as a false start."""
 
-_FAILURES = frozenset({Outcome.FAILED, Outcome.CRASHED, Outcome.OUT_OF_MEMORY, Outcome.TIMED_OUT})
+SHORT_OF_MEMORY = frozenset({Outcome.OUT_OF_MEMORY, Outcome.OUTGREW})
+"""Outcomes of an attempt for lack of memory."""
 
+_FAILURES = frozenset({Outcome.FAILED, Outcome.CRASHED, *SHORT_OF_MEMORY, Outcome.TIMED_OUT})
 
 _LOSSES = frozenset({Outcome.LOST, Outcome.MOVED_OUT, Outcome.NOT_RESUMED, Outcome.DEVICE_FAILED})
 
@@ -25,16 +26,16 @@ NO_FAULT_OF_ITS_OWN = frozenset({Outcome.STOPPED, *_LOSSES})
 """Outcomes with which an attempt ends because of other jobs, of ecoshare or of the machine."""
 
 
-def again(job: Job, outcome: Outcome, largest_bytes: int) -> bool:
+def again(job: Job, outcome: Outcome, could_have_more: bool) -> bool:
     """Whether another attempt follows an attempt with this outcome. The counts of the job are updated.
 
-    A job that ran out of memory is granted twice as much the next time, up to all memory of a device. Twice a demand of
-    0 bytes would be no more, so the grant is at least the allowance that such a job had.
+    A job that could have had more memory begins again once, with all memory of a device. The limit of its allocator, or
+    the jobs beside it, caused its first end.
 
     Args:
         job: Job of the attempt.
         outcome: Outcome of the attempt.
-        largest_bytes: Most memory that a job can have.
+        could_have_more: Whether the job had less memory than all that a job can have.
     """
     if outcome is Outcome.STOPPED:
         return job.again
@@ -42,9 +43,8 @@ def again(job: Job, outcome: Outcome, largest_bytes: int) -> bool:
         job.losses += 1
         job.deaths += outcome is Outcome.LOST
         return job.losses <= MOST_LOSSES
-    if outcome is Outcome.OUT_OF_MEMORY and not job.whole_device and job.cap_bytes < largest_bytes:
-        job.least_bytes = max(2 * job.demand.peak_bytes, job.usage.peak_bytes, LEAST_ALLOWANCE_BYTES)
-        job.whole_device = job.least_bytes >= largest_bytes
+    if outcome in SHORT_OF_MEMORY and (job.again or (could_have_more and not job.whole_device)):
+        job.whole_device = True
         return True
     if outcome in _FAILURES:
         job.failures += 1

@@ -68,7 +68,7 @@ from ecoshare.core.job_ends import JobEnds
 from ecoshare.core.lane_opening import LaneOpening
 from ecoshare.core.open_services import OpenServices
 from ecoshare.core.parking import Parking
-from ecoshare.core.placement.caching import Caching
+from ecoshare.core.placement.allocator_rules import AllocatorRules
 from ecoshare.core.placement.lane_ranks import LaneRanks
 from ecoshare.core.placement.steps import GiveWay, Park, RankLanes, ReviewSettings, Start, Step
 from ecoshare.core.placement.strategy_choice import placement_strategy
@@ -176,7 +176,7 @@ class Scheduler:
         if not self._state.stopping:
             commands += self._decided(event.at_s)
             commands += self._sweeps.draw()
-        commands = [*self._caching.changed(), *commands]
+        commands = self._memory.with_limits(commands)
         self._segments.unanswered.gave(commands)
         return commands
 
@@ -253,9 +253,9 @@ class Scheduler:
         self._lane_index, self._fit = self._placement.lane_index, self._placement.fit
         self.lanes = self._lane_index.lanes
         self._ranks = LaneRanks(self._placement.policy, self._next_id)
-        self._caching = Caching(self._fit, self._next_id)
+        self._memory = AllocatorRules(self._fit, self._lane_index, self.jobs, self._next_id)
         self._parking = Parking(self._placement.host, self._state, self._next_id)
-        self._places = Places(self._placement, self._parking, self._caching, self._state, self._next_id)
+        self._places = Places(self._placement, self._parking, self._memory, self._state, self._next_id)
         self._review = SettingReview(event, self._placement, self._profiling, self._state, self._next_id)
         self._settings = self._review.selector
         self._stops = Stops(self._placement, self._next_id)
@@ -269,7 +269,7 @@ class Scheduler:
         )
         self._windows = WindowChoice(self._profiling, self._placement, self._settings, self._state, self._next_id)
         self._segments = Segments(
-            self._placement, self._places, self._caching, self._settings, self._requests, self._sweeps, self._state
+            self._placement, self._places, self._memory, self._settings, self._requests, self._sweeps, self._state
         )
         opening = LaneOpening(event, self._placement, self._state, self._next_id).begin()
         if event.segment is None:
@@ -313,6 +313,9 @@ class Scheduler:
             return self._fill(event.at_s)
         if (job := self._starting.pop(event.command, None)) is not None:
             return self._started(job, event.at_s)
+        if self._memory.owns(event.command):
+            self._memory.answered(event.command, is_limited=True)
+            return []
         if self._placement.owns(event.command):
             return self._carry_out(self._placement.answered(event), event.at_s)
         return self._settings_answered(event) if self._settings.owns(event.command) else []
@@ -334,6 +337,9 @@ class Scheduler:
             return self._fill(event.at_s)
         if self._settings.owns(event.command):
             return self._settings_answered(event)
+        if self._memory.owns(event.command):
+            job = self._memory.answered(event.command, is_limited=False)
+            return self._carry_out(self._placement.outgrown(job), event.at_s)
         if self._placement.owns(event.command):
             return self._carry_out(self._placement.answered(event), event.at_s)
         if event.command in self._state.parking:
@@ -377,6 +383,8 @@ class Scheduler:
     def _progressed(self, event: IterationsDone) -> list[Command]:
         job = self.jobs[event.job]
         self._placement.stops(job)  # news of a job may change its place in the order
+        if not job.usage.done:
+            self._memory.look(job.lanes)  # from its first boundary on its limit may be changed
         job.tell(event.usage, event.at_s)
         if job.state is JobState.RUNNING:
             self._placement.runs(job, event.at_s)

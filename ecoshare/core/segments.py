@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from ecoshare.core.commands import Command, DropJob, KillJob, ProfileJob, SetShares, WakeAt
 from ecoshare.core.events import Event, JobArrived, JobExited
-from ecoshare.core.placement.caching import Caching
+from ecoshare.core.placement.allocator_rules import AllocatorRules
 from ecoshare.core.placement.strategy import PlacementStrategy
 from ecoshare.core.places import Places
 from ecoshare.core.power_budget import PowerBudget
@@ -92,14 +92,14 @@ class Segments:
         self,
         placement: PlacementStrategy,
         places: Places,
-        caching: Caching,
+        memory: AllocatorRules,
         settings: SettingSelector | PowerBudget,
         requests: UserRequests,
         sweeps: Sweeps,
         state: RunState,
     ) -> None:
         """Segment that has just begun."""
-        self._placement, self._places, self._caching, self._settings = placement, places, caching, settings
+        self._placement, self._places, self._memory, self._settings = placement, places, memory, settings
         self._requests, self._sweeps, self._state = requests, sweeps, state
         self.unanswered = Unanswered()
         self._lanes_made = 0
@@ -127,7 +127,7 @@ class Segments:
             jobs=tuple(map(_carried, sorted(jobs, key=attrgetter("number")))),
             settings=tuple(sorted(each for each in settings.in_force.items() if each[0] in devices)),
             limits_w=settings.shown_w if isinstance(settings, PowerBudget) else (),
-            emptied=tuple(name for name in self._caching.emptied if name in devices),
+            emptied=tuple(name for name in self._memory.emptied if name in devices),
             commands=commands,
             lanes=tuple((lane.number, lane.device.name) for lane in kept),
             lanes_made=max(self._lanes_made, max(lanes) + 1),
@@ -160,7 +160,7 @@ class Segments:
         self._lanes_made = segment.lanes_made
         self._state.dropped = set(segment.dropped)
         self._state.had_work = segment.had_work
-        self._caching.go_on(segment.emptied)
+        self._memory.go_on(segment.emptied)
         self._settings.go_on(segment)
         running = []
         for each in segment.jobs:

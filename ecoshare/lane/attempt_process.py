@@ -19,7 +19,6 @@ from ecoshare.lane.messages import PRUNED, Ended, LaunchAttempt, Left, MoveAttem
 from ecoshare.lane.ranks import job_folder
 from ecoshare.lane.table_layout import Slot, SlotState
 
-_GIB = 1 << 30
 _SIGTERM_TO_SIGKILL_S = 3.0
 """Time (s) between the two signals for a job that hangs, and so has nothing to save."""
 
@@ -57,7 +56,6 @@ class AttemptProcess:
         verdict: Outcome and reason, if the supervisor itself decided that the job must end; else None.
         deadlines: Signals to send if the job is still there: (monotonic time in seconds, signal), in order.
         killed: Whether the process was killed because of this job.
-        peak_bytes: Peak memory that was seen.
         gang: Gang that the process is a rank of; None if it is none.
     """
 
@@ -70,7 +68,6 @@ class AttemptProcess:
     verdict: tuple[str, str] | None = None
     deadlines: tuple[tuple[float, signal.Signals], ...] = ()
     killed: bool = False
-    peak_bytes: int = 0
     gang: Gang | None = None
 
     @property
@@ -146,7 +143,7 @@ class AttemptProcess:
             place.table.free(place.slot, place.owner)
 
     def watch(self, now_s: float) -> None:
-        """Check the job's memory and progress. End the job if it has passed a limit."""
+        """Check the job's progress. End the job if it has passed a limit."""
         if self.launch.fused and self.stop is not None and self.slot.seat != SlotState.HOLDING:
             self._give_grace(self.stop.grace_s)  # it can end only with its turn, and then does so at once
         while self.deadlines and self.deadlines[0][0] <= now_s:
@@ -154,7 +151,7 @@ class AttemptProcess:
             self.deadlines = tuple(rest)
             self._send(number)
         if self.verdict is None:
-            self.verdict = self._over_memory() or self._hanging(now_s)
+            self.verdict = self._hanging(now_s)
             if self.verdict is not None:
                 if self.launch.fused:  # if it still reaches a boundary, the other jobs of its process survive
                     self.place.table.stop(self.place.slot, self.place.owner)
@@ -162,13 +159,16 @@ class AttemptProcess:
                     (now_s, signal.SIGTERM),
                     (now_s + _SIGTERM_TO_SIGKILL_S, signal.SIGKILL),
                 )
-                if self.verdict[0] == "out of memory":
-                    self.deadlines = ((now_s, signal.SIGKILL),)  # each moment may harm the neighbours
                 self.watch(now_s)
 
     def kill(self) -> None:
         """Kill the process and its family now."""
         self._send(signal.SIGKILL)
+
+    def end_outgrown(self, reason: str) -> None:
+        """Kill the job, which has outgrown its memory: each moment may harm its neighbours."""
+        self.verdict = self.verdict or ("outgrew its memory", reason)
+        self.kill()
 
     def end_hung(self) -> None:
         """Kill the job: its process was stopped from outside while it held its lane's lock, so all of the lane wait."""
@@ -182,27 +182,6 @@ class AttemptProcess:
         elif self.slot.stop != 2 and not self.launch.fused:  # 2: it sent itself the signal at a boundary
             self.terminated = True
             os.kill(self.pid, number)
-
-    def _over_memory(self) -> tuple[str, str] | None:
-        """Verdict on a CPU job that is over its cap: nothing else enforces a cap on the CPU."""
-        if self.launch.device != "cpu" or (self.launch.fused and self.slot.seat != SlotState.HOLDING):
-            return None
-        # A job in a shared process checks its own cap at its boundaries; the supervisor checks the process.
-        cap_bytes, limit = self.launch.cap_bytes, "its cap"
-        if self.launch.fused:
-            cap_bytes, limit = self.launch.process_bytes, "the limit of its process"
-        pids = processes.family(self.pid)
-        upper_bytes = processes.resident_bytes(pids)
-        if upper_bytes <= max(self.peak_bytes, cap_bytes):
-            return None
-        used_bytes = processes.proportional_bytes(pids)
-        self.peak_bytes = max(self.peak_bytes, used_bytes)
-        if used_bytes <= cap_bytes:
-            return None
-        return (
-            "out of memory",
-            f"used {used_bytes / _GIB:.2f} GiB of memory, more than {limit} of {cap_bytes / _GIB:.2f} GiB",
-        )
 
     def _hanging(self, now_s: float) -> tuple[str, str] | None:
         """Verdict on a job that holds its turn for too long. Before its first boundary it has a limit of its own."""
@@ -226,7 +205,7 @@ class AttemptProcess:
         exit_code = os.waitstatus_to_exitcode(status)
         more = {
             "cpu_s": used.ru_utime + used.ru_stime,
-            "peak_bytes": max(self.peak_bytes, used.ru_maxrss * 1024 if self.launch.device == "cpu" else 0),
+            "peak_bytes": used.ru_maxrss * 1024 if self.launch.device == "cpu" else self.slot.peak_bytes,
         }
         return self._record(*self._outcome(exit_code), exit_code, more)
 
@@ -321,6 +300,8 @@ def usage(slot: Slot) -> dict[str, Any]:
         "span_s": slot.last_s - slot.first_s if slot.last_s else 0.0,
         "longest_wait_s": slot.longest_wait_s,
         "handovers": slot.handovers,
+        "peak_bytes": slot.peak_bytes,
+        "kept_bytes": slot.kept_bytes,
         "cpu_s": slot.cpu_s,
         "longest_iteration_s": slot.longest_iteration_s,
     }

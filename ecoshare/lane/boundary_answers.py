@@ -21,15 +21,15 @@ class BoundaryAnswers:
 
     slot: Callable[[], Slot]
 
-    def limit(self, lower: Callable[[int], bool]) -> None:
-        """Answer the request `LIMIT`: lower the memory limit with `lower`, which returns False if that cannot be."""
+    def limit(self, change: Callable[[int], bool]) -> None:
+        """Answer the request `LIMIT`: change the memory limit with `change`, which returns False if that cannot be."""
         slot = self.slot()
         most_bytes = slot.cap_bytes
-        is_lower = lower(most_bytes)
-        if is_lower:
+        is_kept = change(most_bytes)
+        if is_kept:
             slot.limited_bytes = most_bytes
         if slot.ask == BoundaryRequest.LIMIT:  # else another request has come meanwhile, and this one comes again
-            slot.ask = BoundaryRequest.NOTHING if is_lower else BoundaryRequest.UNFIT
+            slot.ask = BoundaryRequest.NOTHING if is_kept else BoundaryRequest.UNFIT
 
     def give(self, answer: BoundaryRequest) -> None:
         """Answer the request of the controller."""

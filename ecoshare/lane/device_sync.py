@@ -69,6 +69,11 @@ def _trim() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
+_LOST_SHARE = 1 / 16
+"""Memory that an allocator loses between the blocks of its segments / memory of tensors at their peak, as
+`core.memory.LOST_SHARE`."""
+
+
 def limit_cuda(most_bytes: int, device: int = 0) -> None:
     """Limit what torch's allocator may reserve on a device.
 
@@ -83,24 +88,45 @@ def limit_cuda(most_bytes: int, device: int = 0) -> None:
         torch.cuda.set_per_process_memory_fraction(max(0.0, min(1.0, most_bytes / total_bytes)), device)
 
 
-def lower_limit(most_bytes: int) -> bool:
-    """Lower the limit of torch's allocator to this. Return False, and change nothing, if the job needs more than that.
+def change_limit(most_bytes: int) -> bool:
+    """Limit torch's allocator to this. Return False, and change nothing, if the job needs more than that.
 
     It needs more if it keeps more or has had more at its peak, or if nothing can be known.
     """
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():
         return False
+    device = torch.cuda.current_device()
     try:
-        torch.cuda.synchronize()
-        torch.cuda.empty_cache()
-        statistics = torch.cuda.memory_stats(torch.cuda.current_device())
+        statistics = torch.cuda.memory_stats(device)
+        if statistics["reserved_bytes.all.current"] > most_bytes:
+            torch.cuda.synchronize()
+            torch.cuda.empty_cache()
+            statistics = torch.cuda.memory_stats(device)
     except RuntimeError:  # a plugged-in allocator, or a device that has failed
         return False
-    if max(statistics["reserved_bytes.all.current"], statistics["allocated_bytes.all.peak"]) > most_bytes:
+    needed_bytes = int((1.0 + _LOST_SHARE) * statistics["allocated_bytes.all.peak"])
+    needed_bytes = max(statistics["reserved_bytes.all.current"], needed_bytes)
+    if needed_bytes > most_bytes:
         return False
-    limit_cuda(most_bytes, torch.cuda.current_device())
+    limit_cuda(most_bytes, device)
     return True
+
+
+def memory_in_use() -> tuple[int, int]:
+    """Memory (bytes) of this process's tensors at their peak, and memory that it keeps while it waits; 0 if unknown.
+
+    Both are those of the current device, without the context. Blocks that are free between used ones are kept, too.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return 0, 0
+    try:
+        statistics = torch.cuda.memory_stats(torch.cuda.current_device())
+        live_bytes = statistics["allocated_bytes.all.current"]
+        return statistics["allocated_bytes.all.peak"], live_bytes + statistics["inactive_split_bytes.all.current"]
+    except (RuntimeError, KeyError):
+        return 0, 0
 
 
 def spans_processes() -> bool:

@@ -27,7 +27,7 @@ class LaunchAttempt:
         env: Changes to the environment; None removes a variable.
         python: Interpreter for a fresh start; None forks from the warm server unless `fresh`.
         device: `cpu`, or `cuda` for the device that `env` makes visible.
-        cap_bytes: Most memory that the job may use.
+        cap_bytes: Memory that the job is promised. On a GPU its allocator is limited to that.
         context_bytes: Part of it that the allocator of the job may not use, since the context takes it; 0 on `cpu`.
         timeout_s: Longest time (s) that the job may hold the turn without a boundary, after its first boundary.
         startup_timeout_s: Longest time (s) that the job may hold the turn before its first boundary.
@@ -36,6 +36,7 @@ class LaunchAttempt:
         called: Argument for the function with which the server was forked, instead of a script or a module.
         fused: Whether to run the job, if possible, as a thread of the process that jobs of its script and lane share.
         process_bytes: Most memory of that process, if `fused`.
+        machine_bytes: Memory that all jobs on the processors of this machine may use together; 0 on a GPU.
         launcher: Name of the launcher that the job is: other processes use the device for it; empty if it is none.
         processors: Numbers of the processors that the job may use; empty for all that the server may use.
         ranks: Number of ranks, each a process with its own lane; 0 for a job of one process.
@@ -71,6 +72,7 @@ class LaunchAttempt:
     called: str | None = None
     fused: bool = False
     process_bytes: int = 0
+    machine_bytes: int = 0
     context_bytes: int = 0
     launcher: str = ""
     processors: Sequence[int] = ()

@@ -153,6 +153,36 @@ _CLEANERS = (b"multiprocessing.resource_tracker", b"torch_shm_manager")
 """Names in the command lines of cleaners. A cleaner removes the shared memory of dead processes that it outlives."""
 
 
+class TotalMemory:
+    """Proportional memory of the processes of jobs, read only where it may matter.
+
+    The kernel needs 3 ms to tell it for a process that has loaded torch, and 15 us to tell the resident size, which is
+    never less. So the growth of the resident size bounds that of the proportional size since it was read.
+    """
+
+    def __init__(self) -> None:
+        self._read: dict[int, tuple[int, int]] = {}  # resident and proportional bytes when last read
+
+    def over(self, leaders: Collection[int], most_bytes: int) -> dict[int, int]:
+        """Proportional memory (bytes) of jobs, by first process, if all together take more than `most_bytes`.
+
+        The result is empty if they take less.
+        """
+        self._read = {pid: each for pid, each in self._read.items() if pid in leaders}
+        families = {pid: family(pid) for pid in leaders}
+        resident = {pid: resident_bytes(pids) for pid, pids in families.items()}
+        bounds: dict[int, int] = {}
+        for pid, now_bytes in resident.items():
+            then_bytes, proportional = self._read.get(pid, (0, 0))
+            bounds[pid] = proportional + max(0, now_bytes - then_bytes)
+        for pid in sorted(leaders, key=lambda pid: self._read.get(pid, (0, 0))[1] - bounds[pid]):
+            if sum(bounds.values()) <= most_bytes:
+                return {}
+            bounds[pid] = proportional_bytes(families[pid])
+            self._read[pid] = resident[pid], bounds[pid]
+        return bounds if sum(bounds.values()) > most_bytes else {}
+
+
 def cleans_up(pid: int) -> bool:
     """Whether a process cleans up after others: the resource tracker of `multiprocessing`, or torch's manager."""
     try:

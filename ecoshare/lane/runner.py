@@ -19,9 +19,11 @@ import atexit
 import builtins
 import contextlib
 import io
+import math
 import os
 import runpy
 import sys
+import time
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
@@ -33,7 +35,15 @@ import ecoshare
 from ecoshare.common import environment
 from ecoshare.lane import child_starts, confinement, ranks
 from ecoshare.lane.after_import import after_import
-from ecoshare.lane.device_sync import DeviceSync, drain, empty_cache, limit_cuda, lower_limit, spans_processes
+from ecoshare.lane.device_sync import (
+    DeviceSync,
+    change_limit,
+    drain,
+    empty_cache,
+    limit_cuda,
+    memory_in_use,
+    spans_processes,
+)
 from ecoshare.lane.gang_table import GangTable
 from ecoshare.lane.gang_turn import GangTurn
 from ecoshare.lane.gloo_end import let_threads_drop
@@ -49,6 +59,9 @@ from ecoshare.lane.thread_state import Leaving, ThreadState
 from ecoshare.lane.trace import Tracer, trace_path
 from ecoshare.lane.turn import LaneTurn
 from ecoshare.values.service import AnswerMeasurement
+
+_MEMORY_S = 0.25
+"""Time (s) between two looks of a job at its device memory."""
 
 _LOOKED_AT_WITHIN_S = 1.0
 """Longest wait (s) of an observed job for the controller, which looks every few milliseconds unless busy or gone."""
@@ -93,6 +106,7 @@ class HookedJob:
         self._hooks: Any = None
         self._observer: MemoryObserver | None = None
         self._pid = os.getpid()
+        self._told_memory_s = -math.inf
         # One process on several devices would have to hand over on all of them at one moment. So it keeps its lanes.
         self._keeps_lanes = len(self._turns) > 1
         self._kept: KeptLane | None = None
@@ -160,6 +174,8 @@ class HookedJob:
         """Count the iteration that has ended, and let another job run if it is time."""
         self._pace.keep()
         turn = self._turns[0]
+        if self._launch.device == "cuda":
+            self._tell_memory(turn)
         turn.count(kind is Boundary.EVAL)
         if self._swap is not None:
             self._swap.boundary()
@@ -171,6 +187,22 @@ class HookedJob:
             turn.stop_if_asked(self._drain)
         if self._observer is not None or turn.asked:
             self._answer(turn)
+
+    def tell_memory(self, peak_bytes: int, kept_bytes: int) -> None:
+        """Tell the largest device memory (bytes) of a job that shares its process, and what it keeps; 0 for none."""
+        self._turns[0].tell_memory(peak_bytes, kept_bytes)
+
+    def _tell_memory(self, turn: LaneTurn) -> None:
+        """Tell how much device memory the job takes and keeps, a few times a second: torch needs some 50 us to say it.
+
+        Jobs that share a process tell theirs themselves, see `fused_process.py`.
+        """
+        now_s = time.monotonic()
+        if self._swap is None and now_s - self._told_memory_s > _MEMORY_S:
+            self._told_memory_s = now_s
+            peak_bytes, kept_bytes = memory_in_use()
+            if peak_bytes:
+                turn.tell_memory(peak_bytes, kept_bytes)
 
     def count(self, kind: Boundary) -> None:
         """Count the last iteration of a script that is over, without waiting for the turn."""
@@ -222,7 +254,7 @@ class HookedJob:
             self._trace.flush()
             turn.answers.give(BoundaryRequest.NOTHING)
         elif turn.asked == BoundaryRequest.LIMIT:
-            turn.answers.limit(lower_limit)
+            turn.answers.limit(change_limit)
         elif self._observer is None and turn.asked == BoundaryRequest.OBSERVE:
             self._observer = MemoryObserver(self._launch.device, alone=self._swap is None)
         if self._observer is not None and turn.asked != BoundaryRequest.OBSERVE:  # the window is over

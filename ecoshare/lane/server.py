@@ -54,8 +54,10 @@ from ecoshare.lane.messages import (
     Ready,
     StopAttempt,
 )
+from ecoshare.lane.table_layout import SlotState
 
 _TICK_S = 0.25
+_GIB = 1 << 30
 
 
 def main(args: list[str]) -> None:
@@ -111,6 +113,7 @@ class JobSupervisor:
     hosts: list[FusedProcessHandle] = field(default_factory=list)
     unfit: dict[str, str] = field(default_factory=dict)
     tables: dict[str, LaneTable] = field(default_factory=dict)
+    _memory: processes.TotalMemory = field(default_factory=processes.TotalMemory)
     _hung: set[int] = field(default_factory=set)
     _cleaned_by_s: dict[int, float] = field(default_factory=dict)
 
@@ -143,6 +146,7 @@ class JobSupervisor:
             look_at_s = now_s + _TICK_S
             for attempt in self.attempts:
                 attempt.watch(now_s)
+            self._look_at_memory()
             for host in self.hosts:
                 host.dismiss_if_idle(now_s)
             self._look_for_hung()
@@ -355,6 +359,31 @@ class JobSupervisor:
             self.tables[path] = LaneTable(path)
             self.tables[path].tell_of_hung(self._end_hung)
         return self.tables[path]
+
+    def _look_at_memory(self) -> None:
+        """End the job that has outgrown its promise by most, if the jobs take more memory than there is for them.
+
+        Nothing else limits memory on processors. A process that several jobs share counts with all of their promises,
+        and the job with the turn answers for it.
+        """
+        sharing: dict[int, list[AttemptProcess]] = {}
+        for attempt in self.attempts:
+            if attempt.launch.machine_bytes and attempt.verdict is None:
+                sharing.setdefault(attempt.pid, []).append(attempt)
+        if not sharing:
+            return
+        most_bytes = max(each.launch.machine_bytes for each in self.attempts)
+        taken = self._memory.over(sharing.keys(), most_bytes)
+        beyond = {pid: taken[pid] - sum(each.launch.cap_bytes for each in sharing[pid]) for pid in taken}
+        pid = max(beyond, key=lambda each: beyond[each], default=0)
+        if not pid or beyond[pid] <= 0:
+            return
+        culprit = next((each for each in sharing[pid] if each.slot.seat == SlotState.HOLDING), sharing[pid][0])
+        promised_bytes = taken[pid] - beyond[pid]
+        reason = f"used {taken[pid] / _GIB:.2f} GiB of memory, and was promised {promised_bytes / _GIB:.2f}"
+        all_bytes = sum(taken.values())
+        with_others = f"; all jobs together use {all_bytes / _GIB:.2f} GiB" if len(taken) > 1 else ""
+        culprit.end_outgrown(f"{reason}{with_others}, and there are {most_bytes / _GIB:.2f} GiB for them")
 
     def _look_for_hung(self) -> None:
         """End processes that are stopped while they hold a lane's lock.

@@ -27,7 +27,7 @@ NO_GOAL = 0
 UNREACHABLE = 1
 """Goal of a job that was asked to move and cannot: the job stays."""
 
-MAGIC = 0x45434F3C
+MAGIC = 0x45434F3D
 """First word of a table. It changes with the layout."""
 
 WAIT_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0)
@@ -40,6 +40,8 @@ KEPT = (
     "out_of_memory",
     "emptied",
     "limited_bytes",
+    "peak_bytes",
+    "kept_bytes",
     "held_s",
     "waited_s",
     "longest_wait_s",
@@ -148,6 +150,9 @@ class Slot(ctypes.Structure):
 
     The controller tells a service the largest batch that it may form (`most_batch`), 0 for any that its job allows.
 
+    A job on a GPU tells its largest device memory and what it keeps while it waits (`peak_bytes`, `kept_bytes`), both
+    without its context.
+
     A job without the turn says whether it has emptied the cache of its allocator (`emptied`). If the header's `empties`
     is set, such a job empties its cache before another job may allocate.
     """
@@ -170,6 +175,8 @@ class Slot(ctypes.Structure):
         ("most_batch", ctypes.c_uint32),
         ("cap_bytes", ctypes.c_uint64),
         ("limited_bytes", ctypes.c_uint64),
+        ("peak_bytes", ctypes.c_uint64),
+        ("kept_bytes", ctypes.c_uint64),
         ("weight", ctypes.c_double),
         ("service_s", ctypes.c_double),
         ("since_s", ctypes.c_double),

@@ -312,6 +312,10 @@ class LaneTurn:
         """Request of the controller to the job: a `BoundaryRequest`."""
         return int(self._slot.ask)
 
+    def tell_memory(self, peak_bytes: int, kept_bytes: int) -> None:
+        """Tell the controller the largest device memory of the job, and what it keeps, both without its context."""
+        self._slot.peak_bytes, self._slot.kept_bytes = peak_bytes, kept_bytes
+
     def tell_out_of_memory(self) -> None:
         """Tell the supervisor that this process ends because it got no more memory."""
         self._slot.out_of_memory = 1

@@ -90,6 +90,7 @@ class MemoryProfile(_Part):
         parts: Bytes of tensors by what holds them: parameters, gradients, optimizer states and so on.
         peak_bytes: Most bytes of tensors that are alive at once inside an iteration.
         context_bytes: On CUDA: memory of the process outside its allocator. Null if the driver does not report it.
+        seen_bytes: Largest memory that a job of the class took in any run, if that was more than P + T; else null.
         timeline: Pairs of seconds since the iteration began and bytes of tensors that are alive from then on.
         note: Reason why some values are unknown; empty if there is none.
     """
@@ -101,6 +102,7 @@ class MemoryProfile(_Part):
     parts: dict[str, int | None] = Field(default_factory=dict)
     peak_bytes: NonNegativeInt | None = None
     context_bytes: NonNegativeInt | None = None
+    seen_bytes: NonNegativeInt | None = None
     timeline: tuple[tuple[float, int], ...] = ()
     note: str = ""
 

@@ -98,6 +98,7 @@ class JobHistory:
         refusal: Reason why the last attempt could not be started; None if it could.
         finish_s: Time (s) at which the last attempt ended or was refused; None if it has not.
         usage: Usage of the last attempt, as last reported.
+        told_bytes: Largest memory of any attempt that was reported while it ran; 0 if none was.
         reports: Time (s) and value of each report of the last attempt, after those of attempts that it goes on from.
         earlier_reports: Number of those that it goes on from.
         asked_to_end_at: Number of reports when it was last asked to end; None if it never was.
@@ -120,6 +121,7 @@ class JobHistory:
     refusal: str | None = None
     finish_s: float | None = None
     usage: Usage = field(default_factory=Usage)
+    told_bytes: int = 0
     reports: list[tuple[float, float]] = field(default_factory=list)
     earlier_reports: int = 0
     asked_to_end_at: int | None = None
@@ -181,6 +183,10 @@ class JobHistory:
         """Note that an attempt is asked to end."""
         self.asked_to_end_at = len(self.reports)
         self.is_pruned = self.is_pruned or pruned
+
+    def progressed(self, usage: Usage) -> None:
+        """Note what the present attempt has used up to now."""
+        self.usage, self.told_bytes = usage, max(self.told_bytes, usage.peak_bytes)
 
     def exited(self, event: JobExited) -> None:
         """Note the end of an attempt."""

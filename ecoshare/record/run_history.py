@@ -358,7 +358,7 @@ class RunHistory:
                 self._budget.refused(command, event.error)
 
     def _progressed(self, event: IterationsDone) -> None:
-        self._job(event.job).usage = event.usage
+        self._job(event.job).progressed(event.usage)
         if event.usage.peak_bytes and (attempt := self._going.get(event.job)) is not None:
             attempt.peak_bytes = event.usage.peak_bytes
 

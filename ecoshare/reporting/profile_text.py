@@ -119,8 +119,10 @@ def _memory(profile: Profile) -> Iterator[Figure]:
         ("T, ephemeral", memory.ephemeral_bytes, "more than P inside an iteration"),
         ("peak of tensors", memory.peak_bytes, "alive at once"),
     ]
+    if memory.seen_bytes is not None:
+        sizes.append(("largest in any run", memory.seen_bytes, "granted from the next run on"))
     if not profile.machine.on_processors:
-        sizes.insert(-3, ("  of which context", memory.context_bytes, "held beside the allocator"))
+        sizes.insert(2 + len(memory.parts), ("  of which context", memory.context_bytes, "held beside the allocator"))
     note = memory.note
     for name, size_bytes, remark in sizes:
         if size_bytes is None:

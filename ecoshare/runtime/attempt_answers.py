@@ -18,10 +18,10 @@ from ecoshare.lane.messages import Ended, Launched, Message, NotLaunched, NotMov
 from ecoshare.record.run_documents import recorded_end
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.runtime.attempts import Attempts
-from ecoshare.runtime.cache_release import CacheRelease
 from ecoshare.runtime.children_watch import ChildrenWatch
 from ecoshare.runtime.device_watch import DeviceWatch
 from ecoshare.runtime.live_parking import LiveParking
+from ecoshare.runtime.memory_release import MemoryRelease
 from ecoshare.values.attempt import Outcome
 
 
@@ -32,7 +32,7 @@ class AttemptAnswers:
     Attributes:
         folder: The run folder.
         attempts: Attempts in progress.
-        caches: Starts that wait until the caches of other jobs are empty.
+        memory: Starts that wait until other jobs have given memory back.
         children: Child processes of the jobs.
         watch: Watch over failing devices.
         parking: Parked jobs.
@@ -42,7 +42,7 @@ class AttemptAnswers:
 
     folder: RunFolder
     attempts: Attempts
-    caches: CacheRelease
+    memory: MemoryRelease
     children: ChildrenWatch
     watch: DeviceWatch
     parking: LiveParking
@@ -69,7 +69,7 @@ class AttemptAnswers:
         for own in list(self.attempts.live.values()):
             name = own.job.spec.name
             recorded = recorded_end(self.folder.job(name), own.attempt) if own.job.has_first_rank else None
-            was_held = self.caches.give_up(name) is not None
+            was_held = self.memory.give_up(name) is not None
             self.attempts.free(own)
             outcome = Outcome.MOVED_OUT if was_held else Outcome.LOST  # a start that was held has killed no process
             lost = Ended(name, own.attempt, outcome.value, None, "its supervisor died with it")

@@ -27,14 +27,13 @@ class AttemptLaunches:
         self._ports = LoopbackPorts()
         self._environments: dict[tuple[str, ...], dict[str, str | None]] = {}  # key: names of devices
 
-    def launch(self, command: StartJob, own: LiveAttempt, names: Sequence[str], process_bytes: int) -> LaunchAttempt:
+    def launch(self, command: StartJob, own: LiveAttempt, names: Sequence[str]) -> LaunchAttempt:
         """Message that starts an attempt.
 
         Args:
             command: Command of the core.
             own: The attempt, which has its slots.
             names: Names of its devices, in the order of the slots.
-            process_bytes: Most memory (bytes) of a process that several jobs of a lane share.
 
         Raises:
             OSError: No port is left for the rendezvous of ranks.
@@ -48,7 +47,8 @@ class AttemptLaunches:
             [self._devices[name] for name in names],
             {**self._environment(tuple(names)), **self._behind(own)},
             self._parts.began_s,
-            process_bytes=process_bytes,
+            process_bytes=self._devices[names[0]].memory_bytes,
+            machine_bytes=sum(each.memory_bytes for each in self._devices.values() if each.on_processors),
             context_bytes=self._parts.context_bytes(job.spec.job_class),
             master_port=self._ports.take() if job.has_ranks and job.part is None else 0,
             gang_table=self._attempts.gang_table(own) if job.has_ranks else "",

@@ -18,6 +18,7 @@ from pathlib import Path
 from ecoshare.common.plural import counted
 from ecoshare.core.commands import LimitMemory, OpenLane, SetShares, StartJob
 from ecoshare.core.events import Event
+from ecoshare.core.memory import KEPT_ALLOWANCE_BYTES
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.lane import attempt_process, processes
 from ecoshare.lane.gang_table import GangTable
@@ -42,8 +43,8 @@ This is enough for any policy, and gives a log of a few megabytes a day.
 _ANSWERS_SHARE = 0.2
 """The same part for a service. No policy goes by its answers, and services answer faster than jobs iterate."""
 
-_GROWTH = 1.1
-"""Ratio of the memory of a job to its reported memory above which the memory is reported at once."""
+_GROWTH, _GROWN_BYTES = 1.1, 64 << 20
+"""Ratio of the memory of a job to its reported memory, and memory beyond it, from which on it is reported at once."""
 
 
 @dataclass(slots=True)
@@ -82,7 +83,9 @@ class LiveAttempt:
     def is_news(self, usage: Usage, now_s: float) -> bool:
         """Whether the core needs to know of this usage: progress, memory that has grown, or a lane that is kept."""
         before = self.known
-        if usage.peak_bytes > _GROWTH * before.peak_bytes or usage.keeps_lane != before.keeps_lane:
+        if usage.peak_bytes > min(_GROWTH * before.peak_bytes, before.peak_bytes + _GROWN_BYTES):
+            return True
+        if usage.kept_bytes > before.kept_bytes + KEPT_ALLOWANCE_BYTES or usage.keeps_lane != before.keeps_lane:
             return True
         more, late = usage.done - before.done, now_s - self.told_s > _PROGRESS_AT_LEAST_S
         share = _PROGRESS_SHARE if self.job.spec.service is None else _ANSWERS_SHARE
@@ -96,6 +99,7 @@ class Attempts:
         live: Attempts in progress, by job.
         tables: Table of each open lane, by number.
         moving: Moves of jobs between lanes.
+        context_bytes: Returns the memory (bytes) outside the allocator of a process of a job class.
     """
 
     def __init__(
@@ -104,6 +108,7 @@ class Attempts:
         places: int,
         send: Callable[[MoveAttempt], None],
         tell: Callable[[Callable[..., Event]], None],
+        context_bytes: Callable[[str], int] = lambda job_class: 0,
     ) -> None:
         """No attempt, and no lane yet.
 
@@ -112,7 +117,9 @@ class Attempts:
             places: Most jobs that the core lets into a lane.
             send: Sends a message to the supervisor.
             tell: Reports an event to the core.
+            context_bytes: Returns the memory (bytes) outside the allocator of a process of a job class.
         """
+        self.context_bytes = context_bytes
         self.live: dict[str, LiveAttempt] = {}
         self.tables: dict[int, LaneTable] = {}
         self.moving = Moving(self.tables, self.live, places, send, tell)
@@ -220,7 +227,7 @@ class Attempts:
         del self.live[ended.job]
         if own.job.has_ranks:
             self._gang_path(own.command).unlink(missing_ok=True)
-        usage = Usage(**ended.usage) if ended.usage else own.seen
+        usage = self._with_context(own, Usage(**ended.usage)) if ended.usage else own.seen
         # The kernel's peak is that of one process, and the job may have several.
         peak_bytes = max(usage.peak_bytes, self._footprints.largest_seen_bytes(own.key))
         usage = replace(usage, peak_bytes=peak_bytes, keeps_lane=own.keeps_lane)
@@ -241,9 +248,18 @@ class Attempts:
             usage = Usage(**attempt_process.usage(slot))
             if slot.seat != SlotState.EMPTY:
                 # A read within a turn may exceed its final value by a few microseconds, and totals must not decrease.
+                usage = self._with_context(own, usage)
                 own.seen = replace(usage, held_s=max(usage.held_s, own.seen.held_s), keeps_lane=own.keeps_lane)
                 break
         return own.seen  # the last value read, if the job has ended and its end is not reported yet
+
+    def _with_context(self, own: LiveAttempt, usage: Usage) -> Usage:
+        """Usage with the context of a job on a GPU, which tells the memory of its allocator."""
+        if not usage.kept_bytes:
+            return usage
+        context_bytes = self.context_bytes(own.job.spec.job_class)
+        peak_bytes, kept_bytes = usage.peak_bytes + context_bytes, usage.kept_bytes + context_bytes
+        return replace(usage, peak_bytes=peak_bytes, kept_bytes=kept_bytes)
 
     def slot(self, name: str) -> Slot:
         """Present slot of a job in progress; of several, the one that has its counters."""
@@ -260,7 +276,7 @@ class Attempts:
         return self.tables[lane].slots[index].process()
 
     def limit(self, command: LimitMemory, allocator_bytes: int) -> BoundaryRequest | None:
-        """Ask a job for a lower memory limit at its next boundary; call again until the answer is there.
+        """Ask a job for another memory limit at its next boundary; call again until the answer is there.
 
         Args:
             command: Command of the core.
@@ -283,6 +299,12 @@ class Attempts:
             slot.cap_bytes = allocator_bytes
             slot.ask = BoundaryRequest.LIMIT
         return BoundaryRequest.LIMIT
+
+    def unlimit(self, command: LimitMemory) -> None:
+        """Take back what `limit` has asked of a job, if the attempt goes on."""
+        own = self.live.get(command.job)
+        if own is not None and own.attempt == command.attempt and self.slot(command.job).ask == BoundaryRequest.LIMIT:
+            self.slot(command.job).ask = BoundaryRequest.NOTHING
 
     def largest_seen_bytes(self, name: str) -> int:
         """Result of the last `peak_bytes` of a job; 0 without one."""

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from ecoshare.core.memory import outgrows, with_peak
 from ecoshare.profiling.profile import Profile
+from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.record.energy_account import EnergyRate
 from ecoshare.record.energy_rate import energy_rate
+from ecoshare.record.job_history import JobHistory
 from ecoshare.runtime.planned_job import PlannedJob
 from ecoshare.values.class_profile import CONTEXT_BYTES, MemoryDemand, Solo
 
@@ -18,7 +21,26 @@ def demand(known: Profile) -> MemoryDemand | None:
         return None
     on_gpu = known.machine.uuid is not None
     unseen_bytes = CONTEXT_BYTES if on_gpu and memory.context_bytes is None else 0
-    return MemoryDemand(memory.persistent_bytes + unseen_bytes, memory.ephemeral_bytes)
+    measured = MemoryDemand(memory.persistent_bytes + unseen_bytes, memory.ephemeral_bytes)
+    return measured if memory.seen_bytes is None else with_peak(measured, memory.seen_bytes)
+
+
+def teach_memory(history: Mapping[str, JobHistory], store: ProfileStore) -> None:
+    """Keep the largest memory of each class of which a job has outgrown its profile, for later plans.
+
+    Raises:
+        UnfitEnvironment: A profile cannot be written: no room, or no permission.
+    """
+    seen: dict[str, int] = {}
+    for job in history.values():
+        if job.spec is not None and job.told_bytes:
+            seen[job.spec.job_class] = max(job.told_bytes, seen.get(job.spec.job_class, 0))
+    for job_class, seen_bytes in seen.items():
+        known = store.find(job_class)
+        measured = demand(known) if known is not None else None
+        if known is not None and measured is not None and outgrows(measured, seen_bytes):
+            memory = known.memory.model_copy(update={"seen_bytes": seen_bytes})
+            store.save(known.model_copy(update={"memory": memory}))
 
 
 def contexts(on_processors: bool, made: Mapping[str, Profile], known: Mapping[str, Profile]) -> Callable[[str], int]:

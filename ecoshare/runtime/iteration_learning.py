@@ -22,6 +22,7 @@ from ecoshare.profiling.iteration_store import IterationCount, IterationStore, J
 from ecoshare.profiling.profile import ProfileOrigin
 from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.record.job_history import JobHistory
+from ecoshare.runtime.class_knowledge import teach_memory
 from ecoshare.runtime.job_class import JobClass
 from ecoshare.runtime.planned_job import PlannedJob
 from ecoshare.values.attempt import Outcome
@@ -62,7 +63,10 @@ def learned(
 
 
 def teach(jobs: Sequence[PlannedJob], history: Mapping[str, JobHistory], run: str, store: ProfileStore) -> list[str]:
-    """Add the iterations of all completed jobs of a run to the store; return notes for the user.
+    """Add the iterations of all completed jobs of a run to the store, and what its jobs took of memory.
+
+    Returns:
+        Notes for the user.
 
     Args:
         jobs: Jobs of the run.
@@ -84,6 +88,7 @@ def teach(jobs: Sequence[PlannedJob], history: Mapping[str, JobHistory], run: st
     try:
         for name, counts in new.items():
             kept.add(name, origins[name], counts)
+        teach_memory(history, store)
     except (UnfitEnvironment, ValueError) as error:
         return [*kept.notes, f"the iterations of completed jobs are not kept: {error}"]
     return kept.notes

@@ -103,7 +103,8 @@ class LiveParking:
                 self.tell(partial(Refused, command=command.id, error=str(reason)))
             return
         took_s = time.monotonic() - began_s
-        usage = replace(self.attempts.usage(command.job), peak_bytes=own.known.peak_bytes)
+        usage = self.attempts.usage(command.job)
+        usage = replace(usage, peak_bytes=max(usage.peak_bytes, own.known.peak_bytes))
         self.tell(partial(Parked, command=command.id, usage=usage, took_s=took_s))
 
     def _must_be_fit(self, own: LiveAttempt) -> None:

@@ -40,12 +40,11 @@ from ecoshare.runtime import reaping
 from ecoshare.runtime.attempt_answers import AttemptAnswers
 from ecoshare.runtime.attempt_launches import AttemptLaunches
 from ecoshare.runtime.attempts import Attempts
-from ecoshare.runtime.cache_release import CacheRelease
 from ecoshare.runtime.children_watch import ChildrenWatch
 from ecoshare.runtime.device_session import DeviceSession, LiveRun
 from ecoshare.runtime.device_watch import DeviceWatch
 from ecoshare.runtime.live_parking import LiveParking, transfers
-from ecoshare.runtime.memory_limits import MemoryLimits
+from ecoshare.runtime.memory_release import MemoryRelease
 from ecoshare.runtime.node_parts import NodeParts
 from ecoshare.runtime.node_readings import AttemptReading, DeviceReading, LaneReading
 from ecoshare.runtime.progress_reports import ProgressReports
@@ -63,9 +62,8 @@ class Node:
 
     Attributes:
         attempts: Attempts in progress, and the lanes' tables.
-        caches: Caches of the jobs' allocators, and the starts that wait until these are empty.
         children: Child processes of the jobs.
-        limits: Memory limits of the jobs' allocators.
+        memory: Memory that jobs give back, and the starts that wait until they have done so.
         sessions: Session of each device, by its name.
         supervisor: Server of the lanes.
         targets: Requests of services against their targets.
@@ -79,10 +77,9 @@ class Node:
         self._parts, self._run = parts, run
         plan, folder = parts.plan, parts.folder
         self.supervisor = Supervisor(parts.host, parts.token, folder.supervisor_log, plan.starts_many)
-        self.attempts = Attempts(parts.shared, plan.places, self.supervisor.send, run.tell)
-        self.caches = CacheRelease(self.attempts.tables_of, self.supervisor.send, run.tell, run.begin)
+        self.attempts = Attempts(parts.shared, plan.places, self.supervisor.send, run.tell, parts.context_bytes)
         self.children = ChildrenWatch(folder, self.attempts, self.supervisor.send)
-        self.limits = MemoryLimits(parts.context_bytes, self.attempts, run.tell, run.begin)
+        self.memory = MemoryRelease(self.attempts, self.supervisor.send, run.tell, run.begin)
         self.targets = TargetReports(self.attempts, folder.job, run.now_s, run.tell, run.hear_requests)
         self.waiting = WaitingWatch(self.attempts, run.tell) if parts.only_measures else None
         self._samples = SampleFile(folder.samples, *run.hear_samples)
@@ -113,7 +110,7 @@ class Node:
             attempts=self.attempts,
             sessions=self.sessions,
             transfers=transfers(self.sessions.values(), parts.token) if plan.parks else {},
-            is_releasing=self.caches.is_releasing,
+            is_releasing=self.memory.is_releasing,
             send=self.supervisor.send,
             tell=run.tell,
             begin=run.begin,
@@ -121,7 +118,7 @@ class Node:
         self._answers = AttemptAnswers(
             folder,
             self.attempts,
-            self.caches,
+            self.memory,
             self.children,
             self.watch,
             self._parking,
@@ -238,22 +235,21 @@ class Node:
         """See `NodeCommands`."""
         own = self.attempts.start(command, self._parts.job(command.job))
         names = [self.attempts.device_of(lane) for lane, _ in own.places]
-        process_bytes = self.sessions[names[0]].device.memory_bytes
         try:
-            launch = self._launches.launch(command, own, names, process_bytes)
+            launch = self._launches.launch(command, own, names)
         except OSError as error:
             self.attempts.give_up(command.id)
             self._run.tell(partial(Refused, command=command.id, error=f"no port for its ranks: {error}"))
             return
-        self.caches.launch(launch, set(names))
+        self.memory.launch(launch, set(names))
 
     def set_caching(self, command: SetCaching, now_s: float) -> None:
         """See `NodeCommands`."""
-        self.caches.set_caching(command)
+        self.memory.set_caching(command)
 
     def limit_memory(self, command: LimitMemory, now_s: float) -> None:
         """See `NodeCommands`."""
-        self.limits.limit_memory(command)
+        self.memory.limit_memory(command)
 
     def park_job(self, command: ParkJob, now_s: float) -> None:
         """See `NodeCommands`."""
@@ -273,7 +269,7 @@ class Node:
 
     def kill_job(self, command: KillJob, now_s: float) -> None:
         """See `NodeCommands`."""
-        if (held := self.caches.give_up(command.job)) is not None:
+        if (held := self.memory.give_up(command.job)) is not None:
             self.attempts.free(self.attempts.live[command.job])
             outcome = Outcome.PRUNED if command.pruned else Outcome.STOPPED
             self._answers.end(Ended(command.job, held.attempt, outcome.value, None, command.reason))

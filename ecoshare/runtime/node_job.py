@@ -73,6 +73,7 @@ class NodeJob:
         environment: dict[str, str | None],
         opened_s: float,
         process_bytes: int,
+        machine_bytes: int,
         context_bytes: int,
         master_port: int = 0,
         gang_table: str = "",
@@ -88,6 +89,7 @@ class NodeJob:
             environment: Changes to the environment of jobs on these devices; None takes a variable out.
             opened_s: Monotonic time (s) at which the run was opened.
             process_bytes: Most memory (bytes) of a process that several jobs of the lane share.
+            machine_bytes: Memory (bytes) that all jobs on the processors of this machine may use together; 0 on a GPU.
             context_bytes: Memory (bytes) of the job's process outside its allocator.
             master_port: Port for the rendezvous of ranks; 0 without ranks.
             gang_table: Path of the table of the gang; empty without ranks.
@@ -123,6 +125,7 @@ class NodeJob:
             called=self.spec.name if self.is_called else None,
             fused=command.fused,
             process_bytes=process_bytes,
+            machine_bytes=machine_bytes,
             context_bytes=context_bytes,
             launcher=self.launcher,
             processors=[number for each in devices for number in each.processors],

@@ -135,6 +135,7 @@ class Plan:
                 self.goal is not None,
                 options=self.options,
                 enforces_memory=True,
+                grows=True,
                 host_bytes=self.host_bytes,
                 displaces=any(job.spec.movable for job in self.jobs),
                 power_budget_w=self.budget.watts,

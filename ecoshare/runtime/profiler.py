@@ -107,6 +107,9 @@ class Profiler:
         self.made[made.job_class] = made
         ProfileStore(self.folder.profiles).save(made)
         before = self.store.find(made.job_class)
+        if before is not None and before.memory.seen_bytes is not None:
+            memory = made.memory.model_copy(update={"seen_bytes": before.memory.seen_bytes})
+            made = made.model_copy(update={"memory": memory})
         if before is not None and before.is_whole and not made.is_whole:
             why = "the meter failed" if made.meter_failed else made.doubt or "no iteration was timed"
             self.notes.append(f"{why} while {job} was measured: its profile stays as it was")

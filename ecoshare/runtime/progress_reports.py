@@ -39,15 +39,15 @@ class ProgressReports:
             if self.attempts.live.get(name) is not own:
                 continue
             now_s = self.now_s()
-            usage = replace(self.attempts.usage(name), peak_bytes=self._peak_bytes(name, own, now_s))
+            usage = self.attempts.usage(name)
+            if self.watches_memory:
+                usage = replace(usage, peak_bytes=self._peak_bytes(name, own, now_s))
             if own.is_news(usage, now_s):
                 own.known, own.told_s = usage, now_s
                 self.tell(partial(IterationsDone, job=name, usage=usage))
 
     def _peak_bytes(self, name: str, own: LiveAttempt, now_s: float) -> int:
         """Largest memory (bytes) of a job so far. The more jobs, the less often each is looked at."""
-        if not self.watches_memory:
-            return 0
         if now_s - own.measured_s < len(self.attempts.live) / _MEMORY_LOOKS_PER_S:
             return self.attempts.largest_seen_bytes(name)
         own.measured_s = now_s

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
+from ecoshare.core.retries import SHORT_OF_MEMORY
 from ecoshare.core.states import JobState
 from ecoshare.jobs.sweep import trial_number
 from ecoshare.lane.files import are_outputs_of
-from ecoshare.policy_names import packs
 from ecoshare.record import samples
 from ecoshare.record.job_history import JobHistory
 from ecoshare.record.metric_reader import values_of
@@ -37,7 +37,8 @@ def leftover(plan: Plan, folder: RunFolder, history: RunHistory) -> Plan:
     Returns:
         The plan, which may have neither a job nor a sweep.
     """
-    largest_bytes = max(each.memory_bytes for each in plan.devices) // (1 if packs(plan.policy) else plan.lanes)
+    limited = [each.memory_bytes for each in plan.devices if not each.on_processors]
+    largest_bytes = max(limited, default=0)  # on processors no limit of ecoshare makes a script fail
     jobs = [_again(job, history, folder, largest_bytes) for job in plan.jobs]
     over = {job.spec.name: _final(job, history, folder) for job, left in zip(plan.jobs, jobs, strict=True) if not left}
     sweeps = []
@@ -132,7 +133,7 @@ def _final(job: PlannedJob, history: RunHistory, folder: RunFolder) -> JobState:
 def _again(job: PlannedJob, history: RunHistory, folder: RunFolder, largest_bytes: int) -> PlannedJob | None:
     """The job with its earlier attempts; None if it has finished.
 
-    An attempt that ran out of memory counts as a failure only if it was allowed all the memory that there is.
+    The first attempt that lacked memory is no failure if it could have had more, as `core/retries.py` says.
     """
     told = history.of(job.spec.name)
     ends, carried = _ends(told, folder), told.carried
@@ -140,8 +141,9 @@ def _again(job: PlannedJob, history: RunHistory, folder: RunFolder, largest_byte
     if carried is not None:  # the log begins with a segment in which the job goes on
         caps.setdefault(carried.attempt, carried.cap_bytes)
     outcomes = Counter(ends.values())
-    short = [attempt for attempt, outcome in ends.items() if outcome is Outcome.OUT_OF_MEMORY]
-    whole = sum(caps.get(attempt, 0) >= largest_bytes for attempt in short)
+    short = [attempt for attempt, outcome in ends.items() if outcome in SHORT_OF_MEMORY]
+    at_most = [each for each in short if ends[each] is Outcome.OUT_OF_MEMORY and caps.get(each, 0) >= largest_bytes]
+    whole = max(len(at_most), len(short) - 1)
     failures = outcomes[Outcome.FAILED] + outcomes[Outcome.CRASHED] + outcomes[Outcome.TIMED_OUT] + whole
     failures += carried.failures if carried is not None else 0
     is_over = outcomes[Outcome.COMPLETED] or outcomes[Outcome.PRUNED] or told.is_pruned or told.cancelled

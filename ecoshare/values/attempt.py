@@ -18,6 +18,9 @@ class Outcome(Enum):
     CRASHED = "crashed"
     """A signal that ecoshare did not send ended the job."""
     OUT_OF_MEMORY = "out of memory"
+    """The job itself failed for lack of memory."""
+    OUTGREW = "outgrew its memory"
+    """The device had no memory left, and the job had taken more than it was promised."""
     TIMED_OUT = "timed out"
     STOPPED = "stopped"
     """A `KillJob` command ended the job."""
@@ -55,6 +58,7 @@ class Usage:
         span_s: Wall time (s) from its first boundary to its last.
         cpu_s: Processor time (s) of all its processes.
         peak_bytes: Largest memory seen, on the device or, on processors, as proportional set size.
+        kept_bytes: Device memory that the attempt keeps while it waits, as of its last boundary; 0 on processors.
         longest_wait_s: Longest single wait (s) for the turn.
         handovers: Number of times that the attempt got the turn.
         left_s: Turn time (s) until the end, if the driver knows it better than iterations and their times tell; else
@@ -71,6 +75,7 @@ class Usage:
     span_s: float = 0.0
     cpu_s: float = 0.0
     peak_bytes: int = 0
+    kept_bytes: int = 0
     longest_wait_s: float = 0.0
     handovers: int = 0
     left_s: float | None = None

@@ -38,6 +38,7 @@ class CarriedJob:
     fused: bool = False
     attempt: int = 0
     demand: MemoryDemand = field(default_factory=lambda: MemoryDemand(0))
+    promised: MemoryDemand = field(default_factory=lambda: MemoryDemand(0))
     cap_bytes: int = 0
     whole_device: bool = False
     least_bytes: int = 0

@@ -42,6 +42,7 @@ class Core:
         profile: bool = False,
         threads: int = 0,
         search: bool = False,
+        enforces: bool = False,
     ) -> None:
         self.scheduler, self.now_s = Scheduler(), 0.0
         self.stopped: list[str] = []
@@ -49,7 +50,12 @@ class Core:
         self.is_slow, self._starting = False, list[int]()
         device = Device("cpu" if threads else "cuda:0", "here", 8 * GIB, threads=threads)
         opened = self.scheduler.handle(
-            RunOpened(0.0, SCHEMA, Config(policy, lanes, places, profile=profile, search=search), (device,))
+            RunOpened(
+                0.0,
+                SCHEMA,
+                Config(policy, lanes, places, profile=profile, search=search, enforces_memory=enforces),
+                (device,),
+            )
         )
         for command in opened:
             self.scheduler.handle(Done(0.0, command.id))

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ecoshare.core.commands import LimitMemory
 from ecoshare.core.events import Config
 from ecoshare.core.placement import displacement, host_memory
 from ecoshare.core.scheduler import Scheduler
@@ -40,6 +41,37 @@ def test_no_job_lacks_memory_that_it_was_promised(
     assert world.most_bytes <= gib * GIB
     core = Scheduler()
     assert all(core.handle(event) == commands for event, commands in world.log), "it does not replay"
+
+
+@given(
+    seed=st.integers(0, 2**32),
+    policy=st.sampled_from(["fifo", "srtf", "pack", "fair", "priority", "energy"]),
+    lanes=st.integers(1, 3),
+    jobs=st.integers(1, 6),
+    gib=st.integers(8, 24),
+)
+def test_jobs_that_outgrow_their_profiles_go_on_while_memory_is_free(
+    seed: int, policy: str, lanes: int, jobs: int, gib: int
+) -> None:
+    """Jobs of which a profile says too little. Their neighbours get what they were promised all the same."""
+    config = Config(policy, lanes, 4, enforces_memory=True)
+    world = MemoryWorld(seed, config, gib * GIB, drawn(seed, gib * GIB, jobs, growing=True)).run()
+    assert not world.failures, "a neighbour lacks memory that it was promised"
+    assert not world.hasty, "a job has ended while memory was free"
+    assert max(world.restarts.values(), default=0) <= 2, "a job that outgrew its memory begins again once"
+    assert world.states() == {JobState.COMPLETED}, "each job fits the device alone"
+    core = Scheduler()
+    assert all(core.handle(event) == commands for event, commands in world.log), "it does not replay"
+
+
+def test_many_jobs_of_these_worlds_grow_to_a_multiple() -> None:
+    """If this failed, the test above would show little."""
+    config = Config("fair", 2, 4, enforces_memory=True)
+    worlds = [MemoryWorld(seed, config, 16 * GIB, drawn(seed, 16 * GIB, 4, growing=True)).run() for seed in range(20)]
+    raised = [
+        each for world in worlds for _, commands in world.log for each in commands if isinstance(each, LimitMemory)
+    ]
+    assert len(raised) > 50 and sum(sum(world.restarts.values()) for world in worlds) < 20
 
 
 @contextmanager

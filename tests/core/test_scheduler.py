@@ -183,27 +183,17 @@ def test_a_failure_is_tried_again_as_often_as_its_owner_allows() -> None:
     assert driver.states() == {"never": JobState.FAILED, "twice": JobState.FAILED}
 
 
-def test_out_of_memory_gets_another_try_with_twice_as_much() -> None:
+def test_a_job_that_met_its_limit_begins_again_once_with_a_whole_device() -> None:
     attempts = ((1.0, Outcome.OUT_OF_MEMORY), (1.0, Outcome.COMPLETED))
     driver = drive("fair", job("hungry", attempts=attempts), job("other", attempts=((5.0, Outcome.COMPLETED),)))
     caps = [
         each.cap_bytes for _, log in driver.log for each in log if isinstance(each, StartJob) and each.job == "hungry"
     ]
-    assert caps == [2 * GIB, 4 * GIB]
+    assert caps == [2 * GIB, 8 * GIB]
     assert driver.states()["hungry"] is JobState.COMPLETED
-
-
-def test_a_lack_of_memory_with_a_whole_device_is_final() -> None:
-    driver = drive("fair", job("hungry", attempts=((1.0, Outcome.OUT_OF_MEMORY),)))
-    assert starts(driver) == ["hungry"] * 3, "with 2, 4 and 8 GiB"
-    assert driver.states()["hungry"] is JobState.FAILED
-
-
-def test_a_job_without_any_memory_is_not_tried_for_ever() -> None:
-    """Fails if twice a demand of 0 bytes counts as more."""
-    driver = drive("fair", job("hungry", memory=MemoryDemand(0), attempts=((1.0, Outcome.OUT_OF_MEMORY),)), stop_s=60.0)
-    assert driver.states() == {"hungry": JobState.FAILED}
-    assert len(starts(driver)) == 7, "0 and 0.25 to 4 GiB, each twice the one before, and then all of the device"
+    again = drive("fair", job("hungry", memory=MemoryDemand(0), attempts=((1.0, Outcome.OUT_OF_MEMORY),)))
+    assert starts(again) == ["hungry"] * 2, "a lack of memory with a whole device is final"
+    assert again.states()["hungry"] is JobState.FAILED
 
 
 def test_a_lost_attempt_does_not_count_as_a_failure_but_not_for_ever() -> None:

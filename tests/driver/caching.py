@@ -134,12 +134,18 @@ class CachingAllocator:
         for level in (self.allocated, self.reserved):
             level.peak = level.current
 
+    @property
+    def kept_bytes(self) -> int:
+        """Size of the segments with a used block, which no emptied cache gives back."""
+        return sum(segment.size_bytes for segment in self._segments if not segment.is_free)
+
     def statistics(self) -> dict[str, int]:
         """Sizes among torch's statistics, by their names."""
         levels = {"allocated_bytes": self.allocated, "reserved_bytes": self.reserved}
-        return {
+        sizes = {
             f"{name}.all.{what}": getattr(level, what) for name, level in levels.items() for what in ("current", "peak")
         }
+        return {**sizes, "inactive_split_bytes.all.current": self.kept_bytes - self.allocated.current}
 
     def _find(self, wanted_bytes: int) -> tuple[Segment, Block] | None:
         """Smallest free block that is large enough, in a segment for requests of this size."""

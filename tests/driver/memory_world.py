@@ -7,6 +7,7 @@
          ──MoveJob────► the job leaves its lane at a boundary some time later ──► Done
          ──ParkJob────► the same, and all of its memory leaves the device some time later ──► Parked
          ──ResumeJob──► its memory comes back some time later ──► Resumed
+         ──LimitMemory► the job lowers or raises the limit of its allocator at a boundary ──► Done, or Refused
 
 Turns, caches and delays are drawn at random, in the order in which lanes of real processes may have them. The rules at
 a hand-over are written here a second time, in a few lines: `tests/lane/test_caches.py` checks them with real processes.
@@ -16,8 +17,9 @@ from __future__ import annotations
 
 import heapq
 import random
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
 from typing import Any
@@ -26,6 +28,7 @@ from ecoshare.core.commands import (
     AskInterference,
     Command,
     KillJob,
+    LimitMemory,
     MoveJob,
     OpenLane,
     ParkJob,
@@ -46,9 +49,11 @@ from ecoshare.core.events import (
     JobArrived,
     JobExited,
     Parked,
+    Refused,
     Resumed,
     RunOpened,
 )
+from ecoshare.core.memory import KEPT_ALLOWANCE_BYTES, LOST_SHARE
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.states import JobState
 from ecoshare.values.attempt import Outcome, Usage
@@ -58,6 +63,8 @@ from ecoshare.values.job_spec import JobSpec
 from tests.driver.caching import SEGMENT_BYTES, CachingAllocator, rounded
 
 MIB = 1 << 20
+STEP_BYTES = 64 * MIB
+"""Memory (bytes) by which a job grows at most at once, in segments."""
 
 
 class RefusedByDevice(Exception):
@@ -74,6 +81,7 @@ class Load:
         work: Sizes (bytes) of the allocations of an iteration.
         iterations: Iterations until its end.
         killed_after: Iterations after which its process is killed once; None for never.
+        grows: Allocations that it keeps from an iteration on, which its profile does not have: (iteration, bytes).
     """
 
     context_bytes: int
@@ -81,6 +89,7 @@ class Load:
     work: tuple[int, ...]
     iterations: int
     killed_after: int | None = None
+    grows: tuple[tuple[int, int], ...] = ()
 
     @property
     def demand(self) -> MemoryDemand:
@@ -93,6 +102,23 @@ class Load:
             allocator.allocate(size)
         return MemoryDemand(self.context_bytes + persistent, allocator.reserved.peak - persistent)
 
+    def fits(self, device_bytes: int) -> bool:
+        """Whether the job comes to its end alone on a device."""
+        allocator = CachingAllocator(lambda size: True, MemoryError, device_bytes - self.context_bytes)
+        try:
+            for size in self.kept:
+                allocator.allocate(size)
+            for done in range(self.iterations):
+                for size in self.work:
+                    allocator.allocate(size)
+                for size in self.work:
+                    allocator.free(size)
+                for _, size in (each for each in self.grows if each[0] == done):
+                    allocator.allocate(size)
+        except MemoryError:
+            return False
+        return True
+
 
 @dataclass(eq=False)
 class Process:
@@ -103,6 +129,7 @@ class Process:
         lane: Lane in which it takes turns.
         goal: Move that it was asked to make; None for none.
         parks: Command to park it, until it rests; None for none.
+        limit: Limit that it was asked to keep; None for none.
         emptied: Whether its cache is empty while it waits.
     """
 
@@ -114,6 +141,7 @@ class Process:
     lane: int
     goal: MoveJob | None = None
     parks: ParkJob | None = None
+    limit: LimitMemory | None = None
     emptied: bool = True
     began: bool = False
     done: int = 0
@@ -142,6 +170,8 @@ class MemoryWorld:
         emptied: Number of hand-overs at which a cache was emptied.
         parks: Number of times that a job was parked.
         failures: Jobs to which a device refused memory that they were promised, in words.
+        hasty: Jobs that met the limit of their allocator while the device had memory for them, in words.
+        restarts: Attempts after the first of each job that has grown.
     """
 
     def __init__(
@@ -184,6 +214,8 @@ class MemoryWorld:
         self._held: dict[str, list[StartJob]] = {device.name: [] for device in self._devices}
         self.most_bytes = self.hand_overs = self.emptied = self.parks = 0
         self.failures: list[str] = []
+        self.hasty: list[str] = []
+        self.restarts: Counter[str] = Counter()
 
     def run(self) -> MemoryWorld:
         """Run until no event is left."""
@@ -214,7 +246,9 @@ class MemoryWorld:
     def start_job(self, command: StartJob, now_s: float) -> None:
         """Start a process, or hold its start until caches are empty."""
         device = self._lanes[command.lanes[0]].device
-        if device in self._releasing:
+        if self._loads[command.job].grows:
+            self.restarts[command.job] += command.attempt > 1
+        if self._is_releasing(device):
             self._held[device].append(command)
         else:
             self._launch(command)
@@ -229,6 +263,12 @@ class MemoryWorld:
             for process in self._idle(command.device):
                 self._after(0.2, partial(self._empties_now, process))
         self._look(command.device)
+
+    def limit_memory(self, command: LimitMemory, now_s: float) -> None:
+        """Ask a process to limit its allocator; it answers at a boundary."""
+        process = self._process(command.job)
+        if process is not None and process.attempt == command.attempt:
+            process.limit = command
 
     def set_shares(self, command: SetShares, now_s: float) -> None:
         """Turns are drawn, whatever the shares."""
@@ -265,7 +305,7 @@ class MemoryWorld:
         process = self._parked[command.job]
 
         def back(at_s: float) -> Event | None:
-            if self._lanes[process.lane].device in self._releasing:
+            if self._is_releasing(self._lanes[process.lane].device):
                 self._later(0.01, back)
                 return None
             del self._parked[command.job]
@@ -312,7 +352,7 @@ class MemoryWorld:
     def _resize(self, process: Process, size_bytes: int) -> bool:
         taken = self._taken[self._lanes[process.lane].device]
         together = sum(taken.values()) - taken.get(process.name, 0) + size_bytes
-        if together > self._bytes:
+        if together > self._bytes + KEPT_ALLOWANCE_BYTES * len(taken):  # a run leaves that free
             self.failures.append(f"{process.name} wants {size_bytes // MIB} MiB of its {process.cap_bytes // MIB} MiB")
             return False
         taken[process.name] = size_bytes
@@ -339,6 +379,8 @@ class MemoryWorld:
                 before.emptied = True
         lane.holder = after
         after.emptied = False
+        if after.done:
+            self._limits_now(after)
         self._look(lane.device)
         self._iterate(after, at_s)
         if lane.members:
@@ -357,16 +399,61 @@ class MemoryWorld:
                 allocator.allocate(size)
             for size in work:
                 allocator.free(size)
-        except MemoryError:
+            for _, size in (each for each in process.load.grows if each[0] == process.done):
+                allocator.allocate(size)
+        except MemoryError as error:
+            self._note_hasty(process, int(str(error).split()[0]))
             self._ends(process, Outcome.OUT_OF_MEMORY, at_s)
             return
         process.done += 1
-        if process.done == 1:
-            self._later(0.0, partial(IterationsDone, job=process.name, usage=Usage(iterations=1)))
+        if process.done == 1 or process.load.grows:
+            peak_bytes, kept_bytes = allocator.allocated.peak, allocator.kept_bytes
+            context_bytes = process.load.context_bytes
+            usage = Usage(process.done, peak_bytes=context_bytes + peak_bytes, kept_bytes=context_bytes + kept_bytes)
+            self._later(0.0, partial(IterationsDone, job=process.name, usage=usage))
         if process.done == process.load.killed_after and process.attempt == 1:
             self._ends(process, Outcome.LOST, at_s)
         elif process.done >= process.load.iterations:
             self._ends(process, Outcome.COMPLETED, at_s)
+
+    def _note_hasty(self, process: Process, wanted_bytes: int) -> None:
+        """Note a process at its limit, if its step was smaller than its part of the memory that no job was promised.
+
+        Args:
+            process: Process that has failed.
+            wanted_bytes: Memory that its allocator wanted to reserve in all.
+        """
+        device = self._lanes[process.lane].device
+        taken = self._taken[device]
+        others = [each for each in self.core.jobs.values() if device in each.device_names]
+        others = [each for each in others if each.spec.name != process.name]
+        promised = sum(max(taken.get(each.spec.name, 0), each.demand.peak_bytes) for each in others)
+        free_bytes = self._bytes - promised - process.load.context_bytes - wanted_bytes
+        # All jobs have equal parts of the free memory as room. Fragments may cost the largest block once more.
+        step_bytes = STEP_BYTES + max(process.load.work, default=0)
+        if free_bytes > len(others) * step_bytes:
+            self.hasty.append(
+                f"{process.name} ended at {process.cap_bytes // MIB} MiB with {free_bytes // MIB} MiB free"
+            )
+
+    def _limits_now(self, process: Process) -> None:
+        """Answer a limit at a boundary."""
+        command, process.limit = process.limit, None
+        if command is None:
+            return
+        allocator, most_bytes = process.allocator, command.cap_bytes - process.load.context_bytes
+        if allocator.reserved.current > most_bytes:
+            allocator.empty_cache()
+        if max(allocator.reserved.current, (1.0 + LOST_SHARE) * allocator.allocated.peak) > most_bytes:
+            self._later(0.0, partial(Refused, command=command.id, error="the job keeps more memory than that"))
+        else:
+            allocator.cap_bytes, process.cap_bytes = most_bytes, command.cap_bytes
+            self._later(0.0, partial(Done, command=command.id))
+
+    def _is_releasing(self, device: str) -> bool:
+        """Whether jobs of a device still have to give memory back, so that no other job may take any."""
+        here = (each for lane in self._lanes.values() if lane.device == device for each in lane.members)
+        return device in self._releasing or any(each.limit is not None for each in here)
 
     def _ends(self, process: Process, outcome: Outcome, at_s: float) -> None:
         lane = self._lanes[process.lane]
@@ -435,10 +522,12 @@ class MemoryWorld:
     def _look(self, device: str) -> None:
         """Answer the commands about caches, and start what waits, once no idle process has a cache."""
         waits = device in self._empties and self._obeys and any(not each.emptied for each in self._idle(device))
-        if device not in self._releasing or waits:
+        if waits:
             return
-        for command in self._releasing.pop(device):
+        for command in self._releasing.pop(device, []):
             self._later(0.0, partial(Done, command=command))
+        if self._is_releasing(device):
+            return
         held, self._held[device] = self._held[device], []
         for start in held:
             self._launch(start)
@@ -471,10 +560,35 @@ def pytest_fail(command: Command) -> None:
     raise AssertionError(f"unexpected {command}")
 
 
-def drawn(seed: int, device_bytes: int, jobs: int) -> dict[str, Load]:
-    """Random jobs that each fit the device alone, with contexts of 300 to 500 MiB."""
+def drawn(seed: int, device_bytes: int, jobs: int, growing: bool = False) -> dict[str, Load]:
+    """Random jobs that each fit the device alone, with contexts of 300 to 500 MiB.
+
+    Args:
+        seed: Seed of all that is drawn.
+        device_bytes: Memory of the device.
+        jobs: Number of jobs.
+        growing: Whether every other job keeps more and more memory that its profile does not have.
+    """
     draw = random.Random(seed)
-    return {f"job{number}": _drawn(draw, device_bytes) for number in range(jobs)}
+    loads = {f"job{number}": _drawn(draw, device_bytes) for number in range(jobs)}
+    return {name: _grown(draw, each, device_bytes) if growing else each for name, each in loads.items()}
+
+
+def _grown(draw: random.Random, load: Load, device_bytes: int) -> Load:
+    if draw.random() < 0.5:
+        return load
+    room_bytes = 0.8 * (device_bytes - load.demand.peak_bytes) * draw.random()
+    step_bytes = draw.randrange(8, 33) * MIB
+    steps, first = min(int(room_bytes // step_bytes), 60), draw.randrange(2, 6)
+    while steps > 0:
+        grows = tuple((first + number, step_bytes) for number in range(steps))
+        larger = replace(load, grows=grows, iterations=load.iterations + steps)
+        if larger.fits(
+            int(0.9 * device_bytes)
+        ):  # the order of its allocations is drawn, and with it what fragments take
+            return larger
+        steps //= 2
+    return load
 
 
 def _drawn(draw: random.Random, device_bytes: int) -> Load:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy
 import pytest
@@ -322,6 +323,7 @@ def test_a_working_folder_is_its_own_jobs_by_whatever_name_or_none(lane: ServedL
         """
 import os, sys
 from pathlib import Path
+from typing import Any
 import ecoshare
 what, here = sys.argv[1], Path.cwd()
 if what != "stays":
@@ -391,16 +393,15 @@ print(len(kept))
 
 
 @pytest.mark.slow
-def test_a_job_that_outgrows_its_profile_is_moved_out(lane: ServedLane, tmp_path: Path) -> None:
+def test_a_job_that_outgrows_its_profile_goes_on(lane: ServedLane, tmp_path: Path) -> None:
+    """If it failed, the job would begin again, and do again what it has done, while memory is free."""
     script = written(tmp_path, KEEPS)
     with lane.together():
         lane.start("grows", script, "20", cap_bytes=900 << 20)
         lane.start("stays", script, "1", cap_bytes=900 << 20)
-    ended = lane.ended("grows")
-    assert ended.outcome == "moved out"
-    assert "it has grown past its profile" in ended.reason
-    assert lane.ended("stays").outcome == "completed"
-    assert lane.printed("stays") == b"60\n"
+    for name in ("grows", "stays"):
+        assert lane.ended(name).outcome == "completed"
+        assert lane.printed(name) == b"60\n"
 
 
 @pytest.mark.slow
@@ -640,3 +641,20 @@ for step in range(300):
     expected = f"{sorted(os.sched_getaffinity(0))}\n".encode() * 300
     assert min(ended.usage["handovers"] for ended in ends) > 100
     assert [lane.printed(name) for name in names] == 3 * [expected]
+
+
+@pytest.mark.slow
+def test_only_the_job_that_outgrew_its_promise_ends_where_memory_ends(lane: ServedLane, tmp_path: Path) -> None:
+    """A job keeps what it takes while there is memory for all. If it failed, neighbours would pay for its growth."""
+    script = written(tmp_path, KEEPS)
+    memory: dict[str, Any] = {"fused": False, "cap_bytes": 700 << 20, "machine_bytes": 1400 << 20}
+    with lane.together():
+        lane.start("outgrows", script, "40", **memory)
+        lane.start("exceeds", script, "6", **memory)
+        lane.start("keeps", script, "1", **memory)
+    ended = lane.ended("outgrows")
+    assert ended.outcome == "outgrew its memory"
+    assert "promised 0.68" in ended.reason and "there are 1.37 GiB for them" in ended.reason
+    for name in ("exceeds", "keeps"):
+        assert lane.ended(name).outcome == "completed"
+        assert lane.printed(name) == b"60\n"

@@ -105,7 +105,7 @@ any_profile = built(
         timeline=st.lists(st.tuples(numbers, counts), max_size=3).map(tuple),
         note=texts,
         **all_of(st.none() | counts, "persistent_bytes", "ephemeral_bytes", "model_bytes", "framework_bytes"),
-        **all_of(st.none() | counts, "peak_bytes", "context_bytes"),
+        **all_of(st.none() | counts, "peak_bytes", "context_bytes", "seen_bytes"),
     ),
     train=st.none() | any_times,
     eval=st.none() | any_times,

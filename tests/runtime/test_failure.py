@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
-from ecoshare.core.commands import KillJob
-from ecoshare.core.events import RunOpened
+from ecoshare.core.commands import StartJob
+from ecoshare.core.events import JobExited, RunOpened
 from ecoshare.record import event_log
+from ecoshare.values.attempt import Outcome
 from tests.runtime.running import SCRIPTS, SLEEPS, Finished, alone, job_file, resume, run, slow_steps, start, words
 from tests.warm import ecoshare, wait_for
 
@@ -58,7 +59,7 @@ def test_a_job_that_exceeds_its_memory_fails_alone(tmp_path: Path) -> None:
     bad = {"name": "eats", "script": str(SCRIPTS / "eats_memory.py")}
     done = run(tmp_path, bad, NEIGHBOUR, options=("--memory", "3 GiB"))
     assert (done.code, done.job("eats")["state"]) == (1, "failed")
-    assert "more than its cap of" in done.job("eats")["error"]
+    assert "GiB of memory, and was promised" in done.job("eats")["error"]
     assert done.log("neighbour") == alone(SCRIPTS / "validation.py", (), SCRIPTS)[1]
 
 
@@ -90,23 +91,63 @@ def test_a_new_job_may_have_all_unused_memory(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_two_new_jobs_that_outgrow_the_memory_run_one_after_the_other(tmp_path: Path) -> None:
-    """Both jobs complete; the one that had done less begins again after the other has left."""
-    (tmp_path / "needs.py").write_text("import torch\nkept = torch.ones(200 << 20)\n" + SLEEPS)  # 0.8 GiB
+    """Both jobs complete; the one that has outgrown its promise by more begins again after the other has left."""
+    (tmp_path / "needs.py").write_text("import torch\nkept = torch.ones(280 << 20)\n" + SLEEPS)  # 1.1 GiB
     jobs = [{"name": name, "script": "needs.py", "args": ["200"]} for name in ("a", "b")]
     done = run(tmp_path, *jobs, options=("--memory", "2 GiB"))
     assert done.code == 0, done.stderr
     assert sorted(done.job(name)["attempts"] for name in ("a", "b")) == [1, 2]
-    killed = [entry for entry in event_log.read(done.folder / "events.jsonl") if isinstance(entry, KillJob)]
-    assert [each.reason for each in killed] == ["the jobs beside it need its memory"]
+    exits = [entry for entry in event_log.read(done.folder / "events.jsonl") if isinstance(entry, JobExited)]
+    assert [each.outcome for each in exits if each.attempt == 1].count(Outcome.OUTGREW) == 1
     assert done.log("a") == done.log("b")
 
 
 @pytest.mark.slow
-def test_a_job_that_needs_more_than_there_is_fails_after_a_second_try_alone(tmp_path: Path) -> None:
+def test_a_job_that_needs_more_than_there_is_fails_without_a_second_try(tmp_path: Path) -> None:
+    """It had all memory the first time, so that another try would only repeat what it does."""
     (tmp_path / "needs.py").write_text("import time, torch\nkept = torch.ones(3 << 28)\ntime.sleep(60)\n")
     done = run(tmp_path, {"name": "a", "script": "needs.py"}, options=("--memory", "1 GiB"))
-    assert done.code == 1 and done.job("a")["attempts"] == 2
-    assert "GiB of memory, more than its cap of 1.00 GiB" in done.job("a")["error"]
+    assert done.code == 1 and done.job("a")["attempts"] == 1
+    assert "and there are 1.00 GiB for them" in done.job("a")["error"]
+
+
+GROWS = """
+import sys, time
+from pathlib import Path
+import torch
+model = torch.nn.Linear(8, 8)
+optimizer = torch.optim.SGD(model.parameters(), 0.01)
+kept = []
+for step in range(700):
+    loss = model(torch.ones(8, 8)).square().mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    time.sleep(0.01)
+    if step >= 600 and step % 10 == 0:
+        kept.append(torch.ones(16 << 20))  # 64 MiB
+with Path("done.txt").open("a") as file:
+    file.write("done\\n")
+"""
+"""Script that keeps 640 MiB more after it was measured."""
+
+
+@pytest.mark.slow
+def test_a_job_that_outgrows_its_profile_goes_on_and_is_granted_more_in_the_next_run(tmp_path: Path) -> None:
+    """A profile that was made early says a third of what the job takes.
+
+    If it failed, a healthy job would be ended while memory is free.
+    """
+    (tmp_path / "grows.py").write_text(GROWS)
+    caps = []
+    for _ in range(2):
+        options = ("--profiles", str(tmp_path / "profiles"))
+        done = run(tmp_path, {"name": "a", "script": "grows.py"}, options=options)
+        assert done.code == 0 and done.job("a")["attempts"] == 1
+        (start,) = (entry for entry in event_log.read(done.folder / "events.jsonl") if isinstance(entry, StartJob))
+        caps.append(start.cap_bytes / 2**20)
+    assert (tmp_path / "done.txt").read_text() == 2 * "done\n"
+    assert caps[1] > 800, caps
 
 
 def test_a_run_without_anything_left_says_so_and_gives_its_result_again(tmp_path: Path) -> None:

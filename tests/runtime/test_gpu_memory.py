@@ -75,7 +75,8 @@ def test_a_measured_job_is_limited_before_another_one_gets_the_rest(tmp_path: Pa
     driver, memory = gpu_of(tmp_path, 12 * GIB)
     over = tmp_path / "over"
     jobs = [{**job(name, over), "class": name} for name in "ab"]
-    jobs[1] |= {"args": [*COMPUTES.args(100_000), "--until", str(over)]}
+    jobs[1] |= {"script": "computes.py", "args": [*COMPUTES.args(100_000), "--until", str(over)]}
+    (tmp_path / "computes.py").write_text(SCRIPT)  # classes of one script would be taken for equally large
 
     def both_run(folder: Path) -> bool:
         log = folder / "events.jsonl"
@@ -89,9 +90,10 @@ def test_a_measured_job_is_limited_before_another_one_gets_the_rest(tmp_path: Pa
     options = ("--policy", "jct", "--lanes", "2", "--profiles", str(tmp_path / "profiles"))
     ran = run_on_gpu(tmp_path, driver, *jobs, options=options, meanwhile=meanwhile)
     entries = list(event_log.read(ran.done.folder / "events.jsonl"))
-    (limit,) = (entry for entry in entries if isinstance(entry, LimitMemory) and entry.job == "a")
-    answer = entries.index(next(each for each in entries if isinstance(each, Done) and each.command == limit.id))
-    second = entries.index(next(each for each in entries if isinstance(each, StartJob) and each.job == "b"))
-    assert entries.index(limit) < answer < second
-    assert limit.cap_bytes < 9 * GIB and memory.refused == 0
+    second = next(entry for entry in entries if isinstance(entry, StartJob) and entry.job == "b")
+    limit = next(entry for entry in entries if isinstance(entry, LimitMemory) and entry.job == "a")
+    answers = {each.command: place for place, each in enumerate(entries) if isinstance(each, Done)}
+    assert entries.index(limit) < entries.index(second), "the core asks for the room first"
+    assert answers[limit.id] < answers[second.id], "and the process of the second job begins after the answer"
+    assert limit.cap_bytes < 12 * GIB and memory.refused == 0
     assert all(each["state"] == "completed" for each in ran.done.summary["jobs"])

@@ -99,7 +99,7 @@ def test_a_service_finds_its_files_from_its_own_working_folder(tmp_path: Path, m
     monkeypatch.chdir(tmp_path)
     [job] = planned(tmp_path, requests={"trace": "day.csv"}).jobs
     start = StartJob(1, "serves", 1, (0,), 1 << 30)
-    launch = job.for_node().launch(start, [], Path("runs", "serves"), [DEVICE], {}, 0.0, 1 << 30, 0)
+    launch = job.for_node().launch(start, [], Path("runs", "serves"), [DEVICE], {}, 0.0, 1 << 30, 1 << 30, 0)
     assert launch.service is not None
     assert launch.requests_path == str(tmp_path / "runs" / "serves" / "requests.jsonl")
     assert launch.service["requests"]["arrivals"] == str(tmp_path / "runs" / "serves" / ARRIVALS)

@@ -16,14 +16,16 @@ from itertools import chain
 from types import MappingProxyType
 
 from ecoshare.common.plural import counted
-from ecoshare.core.memory import cached_bytes, lane_bytes, promised
+from ecoshare.core.memory import KEPT_ALLOWANCE_BYTES, bare, cached_bytes, cut, grown, lane_bytes, promised
 from ecoshare.core.placement.lane_index import LaneIndex
 from ecoshare.core.placement.latency_room import LatencyRoom, too_slow
 from ecoshare.core.placement.power_room import PowerRoom
 from ecoshare.core.profiling_windows import Profiling
 from ecoshare.core.records import Job, Lane
 from ecoshare.core.states import JobState
+from ecoshare.values.attempt import Outcome
 from ecoshare.values.class_profile import CONTEXT_BYTES, MemoryDemand
+from ecoshare.values.device import Device
 
 SPARE = 1.5
 """Memory granted / largest memory seen of the job, its class or its script: jobs of one class differ in size."""
@@ -37,13 +39,14 @@ class MemoryFit:
 
     A job is granted the first of these that is known:
 
-    1. the demand that was measured for its class, with an allowance in live runs (`memory.promised`);
+    1. the demand that was measured for its class, with an allowance in live runs (`memory.promised`). A job of the
+       class that takes more raises it;
     2. `SPARE` times the largest memory that its class was seen to take, or else its script;
     3. an equal share of its device, or `UNSEEN_BYTES` if memory is watched (on processors).
 
-    If memory is watched, 2 and 3 are at least `SPARE` times the memory that the job itself was seen to take. A job that
-    ran out of memory may need its device to itself, and is granted all of its memory. A gang is granted at least an
-    equal share of each device. No other job is granted less than its `least_bytes` or more than its device has.
+    In live runs 2 and 3 are at least `SPARE` times the memory that the job itself was seen to take. A job that has
+    outgrown its memory is granted all of its device that open-ended services leave. A gang is granted at least an equal
+    share of each device. No other job is granted less than its `least_bytes` or more than its device has.
 
     Attributes:
         regranted: Names of the devices with running jobs that are granted more or less than before; the reader clears
@@ -58,6 +61,7 @@ class MemoryFit:
         moves_freely: bool = False,
         enforces: bool = False,
         power: PowerRoom | None = None,
+        grows: bool = True,
     ) -> None:
         """Memory fit without knowledge beyond the specifications of the jobs.
 
@@ -68,13 +72,15 @@ class MemoryFit:
                 every distribution of the jobs over the lanes.
             enforces: Whether memory is enforced on the devices; see `Config.enforces_memory`.
             power: Room in a power budget by placement; None without one.
+            grows: Whether the promise of a job is no limit on processors; see `Config.grows`.
         """
         self._lane_index, self._profiling, self._moves_freely = lane_index, profiling, moves_freely
-        self._enforces, self._power = enforces, power
+        self._enforces, self._power, self._grows = enforces, power, grows
         self.latency = LatencyRoom(lane_index)
         self.regranted: dict[str, None] = {}
         self._shown_bytes: dict[str, int] = {}  # largest peak, by class
         self._family_bytes: dict[str, int] = {}  # largest peak, by script
+        self._grown: dict[str, MemoryDemand] = {}  # demand beyond the measured one, by class
         self._suspects: set[str] = set()
 
     def took(self, job: Job, peak_bytes: int) -> None:
@@ -89,13 +95,24 @@ class MemoryFit:
         self._saw(job, peak_bytes)
 
     def grew(self, job: Job) -> bool:
-        """Note that a job takes more memory than before. Returns whether its grant has grown."""
-        if self._measured(job) is not None or not job.lanes or not job.lanes[0].device.memory_is_watched:
+        """Note the memory that a running job was seen to take. Returns whether its grant has grown.
+
+        The grant covers what was seen. Room ahead of that is granted as far as the device has free memory.
+        """
+        if not job.lanes or not (self._enforces or job.lanes[0].device.memory_is_watched):
             return False
-        self._saw(job, job.usage.peak_bytes)
-        before = job.demand
-        self.grant(job, self.demand(job, job.lanes[0]))
-        return job.demand.peak_bytes > before.peak_bytes
+        before, lane, usage, measured = job.demand, job.lanes[0], job.usage, self._measured(job)
+        if measured is not None:
+            larger = grown(measured, before.peak_bytes, usage.peak_bytes, usage.kept_bytes)
+            if larger is None or job.widening > 1.0:
+                return False
+            self._grown[job.spec.job_class] = larger
+        self._saw(job, usage.peak_bytes)
+        wanted = self.demand(job, lane)
+        if measured is None and wanted.peak_bytes <= before.peak_bytes and not lane.device.memory_is_watched:
+            return False  # it was granted more, and gives the rest back when it was measured
+        self.grant(job, cut(wanted, max(before.peak_bytes, usage.peak_bytes, self._free_bytes(job, lane))))
+        return job.demand.peak_bytes > before.peak_bytes or job.demand.persistent_bytes > before.persistent_bytes
 
     def suspects(self, job: Job) -> None:
         """Note that a job is a suspect: until its end it runs only when no other job does."""
@@ -116,26 +133,55 @@ class MemoryFit:
         if (family := _family(job)) and peak_bytes > self._family_bytes.get(family, 0):
             self._family_bytes[family] = peak_bytes
 
-    def outgrown(self, lane: Lane, measured: str | None = None) -> Job | None:
-        """Job that must give way because the jobs of a device have outgrown its memory.
+    def outgrown(self, lane: Lane) -> Job | None:
+        """Job that must leave because the jobs of a device have outgrown its memory.
 
-        Candidates were granted a guess: they belong to an unmeasured class, or to the class that was measured just now.
-        The loser is the candidate that has held its turn for the shortest time. The result is None if the memory
-        suffices, or if the job is alone: its memory limit ends it then.
-
-        Args:
-            lane: Lane of the device.
-            measured: Class that was measured just now; None if none was.
+        A job that only starts loses nothing, and goes first. Otherwise it is a job that has taken more than it was
+        promised at its start: the one that has held its turn for the shortest time. The result is None if the memory
+        suffices, or if the job is alone. Jobs with room ahead of what they were seen to take lose it before.
         """
         jobs = [job for job in self._beside(lane) if not job.state.is_leaving]
-        if len(jobs) < 2 or self.needed_bytes(lane.device.name, only=jobs) <= lane.device.memory_bytes:
+        if len(jobs) < 2 or self._suffices(lane, jobs):
             return None
-        guesses = [
-            job
-            for job in jobs
-            if len(job.lanes) == 1 and (self._measured(job) is None or job.spec.job_class == measured)
-        ]
-        return min(guesses, key=lambda job: (job.usage.held_s, -job.number), default=None)
+        for job in filter(self._is_short, jobs):
+            least = self._measured(job) or MemoryDemand(job.usage.peak_bytes)
+            least = bare(least) if self.limits_allocators(lane.device) else least
+            if least.peak_bytes < job.demand.peak_bytes:
+                self.grant(job, least)
+        if self._suffices(lane, jobs):
+            return None
+        able = [job for job in jobs if len(job.lanes) == 1 and (job.state is JobState.STARTING or self._is_short(job))]
+        return min(
+            able, key=lambda job: (job.state is not JobState.STARTING, job.usage.held_s, -job.number), default=None
+        )
+
+    def _suffices(self, lane: Lane, jobs: Sequence[Job]) -> bool:
+        return self.needed_bytes(lane.device.name, only=jobs) <= lane.device.memory_bytes
+
+    def has_outgrown(self, job: Job) -> bool:
+        """Whether a job has taken more memory than it was promised at its start."""
+        return self._exceeds(job, job.usage.peak_bytes, job.usage.kept_bytes)
+
+    def _is_short(self, job: Job) -> bool:
+        """Whether a job takes, or its class was found to need, more memory than the job was promised at its start."""
+        measured = self._measured(job) or MemoryDemand(0)
+        return self.has_outgrown(job) or self._exceeds(job, measured.peak_bytes, measured.persistent_bytes)
+
+    @staticmethod
+    def _exceeds(job: Job, peak_bytes: int, kept_bytes: int) -> bool:
+        promised = job.promised
+        return peak_bytes > promised.peak_bytes or kept_bytes > promised.persistent_bytes + KEPT_ALLOWANCE_BYTES
+
+    def could_have_more(self, job: Job, outcome: Outcome) -> bool:
+        """Whether an attempt that has left its places for lack of memory had less memory than a job can have.
+
+        It had less if other jobs were beside it, except services without an end, or if its allocator had a limit. On
+        processors a script that fails for lack of memory by itself has met no limit of ecoshare.
+        """
+        if job.lanes[0].device.memory_is_watched:
+            beside = (each for lane in job.lanes for each in self._beside(lane))
+            return outcome is Outcome.OUTGREW and not all(each.spec.is_open_ended for each in beside)
+        return job.cap_bytes < self._lane_index.limits()[2]
 
     def fits(self, job: Job, lane: Lane) -> bool:
         """Whether the job may be started in the lane now.
@@ -197,14 +243,6 @@ class MemoryFit:
         """Whether the job would have room on a device if all jobs of the device took turns in one lane."""
         lane = self._lane_index.devices[device][0]
         return lane_bytes([*self._demands(lane), self.demand(job, lane)]) <= lane.device.memory_bytes
-
-    def keeps_caches(self, device: str) -> bool:
-        """Whether the jobs of a device may keep the caches of their allocators while they wait for their turn.
-
-        The memory suffices for all that they may ever reserve. Otherwise each job empties its cache at a hand-over.
-        """
-        lane = self._lane_index.devices[device][0]
-        return cached_bytes(self._demands(lane)) <= lane.device.memory_bytes
 
     def needed_bytes(
         self,
@@ -297,14 +335,15 @@ class MemoryFit:
             return f"needs {job.spec.memory.peak_bytes} bytes, and the largest device has {largest_bytes}"
         return (self._power and self._power.never(job)) or too_slow(job.spec) or None
 
-    def returns_at_once(self, job: Job) -> bool:
-        """Whether memory that a running job gives back is free at once, without a limit to its allocator."""
-        return not self._enforces or job.lanes[0].device.memory_is_watched
+    def limits_allocators(self, device: Device) -> bool:
+        """Whether the allocators of jobs on a device have limits: in live runs on GPUs."""
+        return self._enforces and not device.memory_is_watched
 
-    def needed(self, job: Job) -> MemoryDemand:
-        """Memory that a running job needs by present knowledge. It may have been granted more before."""
-        job.least_bytes = max(job.least_bytes, job.usage.peak_bytes)
-        return self.demand(job, job.lanes[0])
+    def regrant(self, job: Job) -> bool:
+        """Grant a running job what it needs by present knowledge. Returns whether that differs from its grant."""
+        before, job.least_bytes = job.demand, max(job.least_bytes, job.usage.peak_bytes)
+        self.grant(job, self.demand(job, job.lanes[0]))
+        return job.demand != before
 
     def grant(self, job: Job, demand: MemoryDemand) -> None:
         """Change what a running job is granted."""
@@ -317,7 +356,8 @@ class MemoryFit:
         if job.parked_in is not None:
             return job.demand  # the process lives, with this limit of its allocator
         if job.whole_device:
-            return MemoryDemand(device_bytes)
+            served = [each for each in self._beside(lane) if each.spec.is_open_ended and each is not job]
+            return MemoryDemand(max(0, device_bytes - cached_bytes(each.demand for each in served)))
         if (
             job.widening > 1.0
         ):  # no other job is there, and gradients that ranks exchange are in no profile of one device
@@ -327,8 +367,9 @@ class MemoryFit:
             demand = promised(measured, device_bytes) if self._enforces else measured
         else:
             seen_bytes = int(SPARE * self._seen_bytes(job))
-            if lane.device.memory_is_watched:
-                seen_bytes = max(seen_bytes or UNSEEN_BYTES, int(SPARE * job.usage.peak_bytes))
+            if lane.device.memory_is_watched or self._enforces:
+                unseen_bytes = UNSEEN_BYTES if lane.device.memory_is_watched else self._share_bytes(job, lane)
+                seen_bytes = max(seen_bytes or unseen_bytes, int(SPARE * job.usage.peak_bytes))
             demand = MemoryDemand(seen_bytes or self._share_bytes(job, lane))
         least_bytes = max(job.least_bytes, self._share_bytes(job, lane) if job.spec.has_lanes_alone else 0)
         if demand.peak_bytes < least_bytes:
@@ -366,26 +407,35 @@ class MemoryFit:
         return known or job.spec.service is not None
 
     def cap(self, job: Job, lanes: tuple[Lane, ...]) -> int:
-        """Memory limit (bytes) of a job that starts with its demand.
-
-        If memory is watched and the class was not measured, the limit is all free memory, but at least what an unseen
-        job is granted: a neighbour that ends leaves its part of the shared pages to the others.
-        """
+        """Memory (bytes) that an attempt is promised at its start."""
         lane, measured = lanes[0], self._measured(job)
         if measured is not None and job.demand == measured:  # not enforced: the allowance is no part of the demand
             return promised(measured, lane.device.memory_bytes).peak_bytes
-        if measured is not None or not lane.device.memory_is_watched:
-            return job.demand.peak_bytes
-        # One byte below the device: a job with all of it as its limit is not tried again when it runs out of memory.
-        room_bytes = max(self._free_bytes(job, lane), UNSEEN_BYTES)
-        return max(job.demand.peak_bytes, min(room_bytes, lane.device.memory_bytes - 1))
+        if measured is None and lane.device.memory_is_watched and not self._grows:
+            room_bytes = max(self._free_bytes(job, lane), UNSEEN_BYTES)
+            return max(job.demand.peak_bytes, min(room_bytes, lane.device.memory_bytes - 1))
+        return job.demand.peak_bytes
 
-    def largest_bytes(self) -> int:
-        """Memory (bytes) of the largest device that has an open lane."""
-        return self._lane_index.limits()[2]
+    def free_bytes(self, device: str, keeps_caches: bool) -> int:
+        """Memory (bytes) that is left of a device if its jobs take all that they are granted, in whichever lanes."""
+        lane = self._lane_index.devices[device][0]
+        demands = self._demands(lane)
+        needed_bytes = cached_bytes(demands) if keeps_caches else self._in_any_lanes(device, demands)
+        return lane.device.memory_bytes - needed_bytes
+
+    def is_measured(self, job: Job) -> bool:
+        """Whether the memory demand of the job's class is known from a measurement."""
+        return self._measured(job) is not None
 
     def _measured(self, job: Job) -> MemoryDemand | None:
-        return self._profiling.memory.get(job.spec.job_class) or job.spec.memory
+        measured = self._profiling.memory.get(job.spec.job_class) or job.spec.memory
+        larger = self._grown.get(job.spec.job_class)
+        if measured is None or larger is None:
+            return measured
+        return MemoryDemand(
+            max(measured.persistent_bytes, larger.persistent_bytes),
+            max(measured.ephemeral_bytes, larger.ephemeral_bytes),
+        )
 
 
 def _needs(job: Job) -> tuple[object, ...]:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from ecoshare.core.events import (
     ClassesKnown,
-    Done,
     InterferencePredicted,
     Profiled,
     Refused,
@@ -14,7 +13,6 @@ from ecoshare.core.events import (
     SettingMeasured,
 )
 from ecoshare.core.placement.admission import Admission
-from ecoshare.core.placement.grant_returns import GrantReturns
 from ecoshare.core.placement.job_moves import JobMoves
 from ecoshare.core.placement.packer import Packer, packing_class
 from ecoshare.core.placement.steps import RankLanes, ReviewSettings, Step
@@ -64,7 +62,6 @@ class PackedPlacement(PlacementStrategy):
             on_processors,
             colocations,
         )
-        self._returns = GrantReturns(self.fit, next_id)
         if parts.device_moves is not None:
             parts.device_moves.outlook = self._packer.outlook
         self._admission = Admission(
@@ -106,7 +103,8 @@ class PackedPlacement(PlacementStrategy):
     def progressed(self, job: Job, settled: bool, at_s: float) -> Iterator[Step]:
         """Steps after a job has told its progress: memory is free, or a job is urgent, gets warm or may move."""
         # A job that ends before it is measured keeps what it was granted on a GPU: a guess as its limit could end it.
-        gives_back = self._profiling.too_short(job, at_s) and self._returns.at_once(job)
+        is_limited = self.fit.limits_allocators(job.lanes[0].device)
+        gives_back = not is_limited and self._profiling.too_short(job, at_s) and self.fit.regrant(job)
         if gives_back:
             yield from self.outgrown(job)
         if gives_back or self._packer.holds_up(job) or self._packer.is_crowded(job, at_s):
@@ -120,7 +118,6 @@ class PackedPlacement(PlacementStrategy):
     def left(self, job: Job) -> None:
         """Note that a job is about to leave its places."""
         self._packer.left(job)
-        self._returns.left(job)
 
     def ended(self, job: Job) -> None:
         """Forget a job that is about to end."""
@@ -166,17 +163,14 @@ class PackedPlacement(PlacementStrategy):
     # Answers
 
     def owns(self, command: int) -> bool:
-        """Whether a command is a move, a limit, a question to the adviser or a timer, and has no answer yet."""
-        return self._packer.owns(command) or self._returns.owns(command) or super().owns(command)
+        """Whether a command is a move, a question to the adviser or a timer, and has no answer yet."""
+        return self._packer.owns(command) or super().owns(command)
 
     def answered(self, event: Answer) -> Iterator[Step]:
-        """Steps after a move, a limit, the refusal of either, the adviser's answer or a timer."""
+        """Steps after a move, its refusal, the adviser's answer or a timer."""
         if isinstance(event, InterferencePredicted):
             self._packer.foreseen(event)
             yield from self._pack(event.at_s, answered=True)
-        elif self._returns.owns(event.command):
-            self._returns.answered(event.command, isinstance(event, Done))
-            yield from self.fill(event.at_s)
         elif isinstance(event, Refused):
             self._packer.moves.refused(event.command)
             yield from self.fill(event.at_s)
@@ -203,10 +197,9 @@ class PackedPlacement(PlacementStrategy):
             self._packer.learned(job_class, event.solo.on_typical_device(speed))
         placed = [job for job in self.lane_index.placed_jobs() if job.spec.job_class == job_class]
         for job in placed:
-            self._returns.at_once(job)
-            yield from self._returns.ask(job)
+            self.fit.regrant(job)
         for job in placed:
-            yield from self.outgrown(job, job_class)
+            yield from self.outgrown(job)
         yield from self.fill(event.at_s)
 
     def settings_answered(self, device: str, event: SettingAnswer) -> Iterator[Step]:

@@ -37,7 +37,7 @@ from ecoshare.core.placement.lane_index import LaneIndex
 from ecoshare.core.placement.memory_fit import MemoryFit
 from ecoshare.core.placement.packer import Packer
 from ecoshare.core.placement.parting import Parting
-from ecoshare.core.placement.steps import GiveWay, RankLanes, ReviewSettings, Start, Step
+from ecoshare.core.placement.steps import GiveWay, Park, RankLanes, ReviewSettings, Start, Step
 from ecoshare.core.policies.base import LevelPolicy, PackingPolicy, Policy
 from ecoshare.core.policy_timers import PolicyTimers
 from ecoshare.core.profiling_windows import Profiling
@@ -242,16 +242,22 @@ class PlacementStrategy(ABC):
         """Stops of jobs that move to idle devices, for a strategy in which jobs share devices."""
         return () if self._device_moves is None else self._device_moves.walk(self.waiting, at_s)
 
-    def outgrown(self, job: Job, measured: str | None = None) -> Iterator[GiveWay]:
-        """Stops of jobs that have outgrown the memory of a device. They start again when there is room.
+    def outgrown(self, job: Job) -> Iterator[GiveWay | Park]:
+        """Jobs leave a device because those that are there have outgrown its memory.
+
+        A job is parked if it can be. Otherwise it begins again: with all memory of a device if it has taken more than
+        it was promised, so that this happens once.
 
         Args:
             job: Job on the device, with a grant that may have grown.
-            measured: Class that was measured just now, so that grants of its jobs may have grown; None if none was.
         """
-        while not self._state.stopping and (loser := self.fit.outgrown(job.lanes[0], measured)) is not None:
-            loser.least_bytes = loser.demand.peak_bytes
-            yield GiveWay([loser], None, "the jobs beside it need its memory")
+        while not self._state.stopping and (loser := self.fit.outgrown(job.lanes[0])) is not None:
+            if self.parks and self.host.may_park(loser):
+                yield Park(loser, None, "the jobs beside it need its memory")
+                continue
+            loser.whole_device = self.fit.has_outgrown(loser)
+            grown = "it has outgrown the memory that it was promised, and its device has no more"
+            yield GiveWay([loser], None, grown if loser.whole_device else "the jobs beside it need its memory")
 
     @property
     def moves(self) -> JobMoves | None:

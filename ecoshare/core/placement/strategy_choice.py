@@ -66,7 +66,9 @@ def placement_strategy(
         gangs.meet(opened.devices)
     lane_index = LaneIndex(policy.lane, gangs)
     power = PowerRoom(config.power_budget_w, lane_index.devices) if config.budget_by_placement else None
-    fit = MemoryFit(lane_index, profiling, isinstance(policy, PackingPolicy), config.enforces_memory, power)
+    fit = MemoryFit(
+        lane_index, profiling, isinstance(policy, PackingPolicy), config.enforces_memory, power, config.grows
+    )
     host, timers = HostMemory(config.host_bytes), PolicyTimers(levels, next_id)
     displacement = None
     if config.host_bytes or config.displaces:

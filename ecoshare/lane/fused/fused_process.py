@@ -266,7 +266,8 @@ class FusedThread:
         now_s = time.monotonic()
         if now_s - self._looked_s > _LOOK_S:
             self._looked_s = now_s
-            why = self._host.growth.too_large(self, self._launch.cap_bytes, self._launch.process_bytes)
+            why = self._host.growth.too_large(self, self._launch.process_bytes)
+            self._job.tell_memory(*self._host.growth.on_device_bytes(self))
             if why:
                 self.move_out(why)
 

@@ -51,23 +51,25 @@ class Growth:
         here.peak_bytes = max(here.peak_bytes, here.has_bytes)
         self._now_bytes = now_bytes
 
-    def too_large(self, job: object, cap_bytes: int, process_bytes: int) -> str:
+    def too_large(self, job: object, process_bytes: int) -> str:
         """Reason why the job with the turn may not stay in the process; empty if it may.
 
         Args:
             job: The job with the turn.
-            cap_bytes: Most memory of the job, with the memory that all jobs have in common.
             process_bytes: Most memory of the process. Above it the largest job must go.
         """
         self.look(job)
         here = self._jobs[job]
-        if self._common_bytes + here.has_bytes > cap_bytes:
-            has, cap = (self._common_bytes + here.has_bytes) / _GIB, cap_bytes / _GIB
-            return f"it has grown past its profile: {has:.2f} GiB of memory, more than its cap of {cap:.2f} GiB"
         if self._now_bytes > process_bytes and here is max([*self._jobs.values()], key=lambda each: each.has_bytes):
             total, most = self._now_bytes / _GIB, process_bytes / _GIB
             return f"it is the largest of a process that has {total:.2f} GiB of memory and may have {most:.2f} GiB"
         return ""
+
+    def on_device_bytes(self, job: object) -> tuple[int, int]:
+        """Peak and present device memory (bytes) of a job, with what all jobs have in common; 0 on processors."""
+        if not self._on_device:
+            return 0, 0
+        return self.peak_bytes(job), self._common_bytes + self._jobs[job].has_bytes
 
     def peak_bytes(self, job: object) -> int:
         """Peak memory (bytes) of a job, with the memory that all jobs have in common."""

@@ -214,10 +214,10 @@ def test_a_lane_is_not_split_if_the_memory_does_not_suffice() -> None:
 def test_caches_are_emptied_only_while_they_do_not_fit() -> None:
     """Fails if a lane pays for hand-overs that need no memory back, or keeps caches that do not fit."""
     core = Lanes(lanes=1)
-    core.arrive("a", 1.0, 5.0)
-    core.arrive("b", 1.0, 5.0)
+    core.arrive("a", 1.0, 4.0)
+    core.arrive("b", 1.0, 4.0)
     assert core.caching == []
-    core.arrive("c", 1.0, 5.0)
+    core.arrive("c", 1.0, 4.0)
     assert core.drawing == [["a", "b", "c"]] and core.caching == [False]
     core.end("a")
     assert core.caching == [False, True]

@@ -1,4 +1,4 @@
-"""Memory that a job gives back after it was measured: free only once the allocator of the job is limited."""
+"""Limits of allocators: a job gives room back before another one starts in it, and gets room before it needs it."""
 
 from __future__ import annotations
 
@@ -32,11 +32,15 @@ class Measured:
     """Device on which a job of an unseen class runs and was measured, while another job waits.
 
     Attributes:
-        limits: Limits that have no answer yet.
+        limits: All limits that the scheduler asked for.
+        killed: Jobs that it has stopped.
+        order: Names of all commands.
     """
 
-    def __init__(self, enforces: bool = True, threads: int = 0) -> None:
+    def __init__(self, enforces: bool = True, threads: int = 0, slow_starts: bool = False) -> None:
         self.scheduler, self.limits = Scheduler(), list[LimitMemory]()
+        self.killed, self.order = list[str](), list[str]()
+        self._slow_starts, self._starting = slow_starts, list[int]()
         device = Device("cpu" if threads else "cuda:0", "here", 8 * GIB, threads=threads)
         config = Config("energy", 3, profile=True, enforces_memory=enforces)
         self.tell(RunOpened(0.0, SCHEMA, config, (device,)))
@@ -55,54 +59,75 @@ class Measured:
             self._carry_out(command)
 
     def _carry_out(self, command: Command) -> None:
+        self.order.append(type(command).__name__)
         match command:
             case LimitMemory():
                 self.limits.append(command)
+            case KillJob():
+                self.killed.append(command.job)
+            case StartJob() if self._slow_starts and command.job == "second":
+                self._starting.append(command.id)
             case ProfileJob():
                 self._window = command.id
             case _ if type(command).__name__ in ("OpenLane", "StartJob"):
                 self.tell(Done(0.0, command.id))
 
+    def begin(self) -> None:
+        """Let the jobs that are on their way run."""
+        for command in self._starting:
+            self.tell(Done(7.0, command))
+
     def state(self, name: str) -> JobState:
         return self.scheduler.jobs[name].state
 
 
-def test_room_is_given_only_once_the_allocator_is_limited() -> None:
-    """Fails if a second job starts in memory that the first may still take."""
-    device = Measured()
+def test_the_room_of_a_job_is_lowered_before_another_one_starts_in_it() -> None:
+    """The driver holds the start until the first job has answered. Fails if both may take the same memory."""
+    device = Measured(slow_starts=True)
+    first, second = (device.scheduler.jobs[name] for name in ("first", "second"))
     (limit,) = device.limits
-    assert (limit.job, limit.cap_bytes) == ("first", int(2.5 * GIB)), "P + T, and an allowance"
-    assert device.state("second") is JobState.QUEUED
-    assert device.scheduler.jobs["first"].cap_bytes == 8 * GIB
+    assert first.demand == second.demand == MemoryDemand(GIB, int(1.5 * GIB)), "P + T, and an allowance"
+    assert (limit.job, limit.cap_bytes) == ("first", 4 * GIB), "and half of what is left"
+    assert first.cap_bytes == 8 * GIB and second.state is JobState.STARTING
+    assert device.order[-3:] == ["LimitMemory", "StartJob", "SetShares"]
     device.tell(Done(7.0, limit.id))
-    assert device.scheduler.jobs["first"].cap_bytes == limit.cap_bytes
-    assert device.scheduler.jobs["first"].demand == MemoryDemand(GIB, int(1.5 * GIB))
-    assert device.state("second") is JobState.RUNNING
+    assert first.cap_bytes == 4 * GIB and second.cap_bytes == second.demand.peak_bytes
+    device.begin()
+    device.tell(IterationsDone(8.0, "second", Usage(iterations=1)))
+    assert device.limits[1:] == [LimitMemory(device.limits[-1].id, "second", 1, 4 * GIB)], "it has shown a boundary"
 
 
-def test_a_job_that_keeps_more_has_all_that_it_had() -> None:
-    device = Measured()
+def test_a_newcomer_gives_way_to_a_job_that_keeps_more() -> None:
+    device = Measured(slow_starts=True)
+    first, second = (device.scheduler.jobs[name] for name in ("first", "second"))
     device.tell(Refused(7.0, device.limits[0].id, "it keeps more"))
-    assert device.scheduler.jobs["first"].demand == MemoryDemand(8 * GIB)
-    assert device.state("second") is JobState.QUEUED and len(device.limits) == 1
+    assert first.demand.peak_bytes == 8 * GIB and second.state is JobState.STOPPING
+    device.tell(JobExited(7.1, "second", 1, Outcome.STOPPED, None, "", Usage()))
+    assert device.state("second") is JobState.QUEUED and not second.whole_device and len(device.limits) == 1
+    device.tell(JobExited(8.0, "first", 1, Outcome.COMPLETED, 0, "", Usage()))
+    assert device.state("second") is JobState.STARTING
 
 
-def test_the_end_of_the_job_is_the_answer() -> None:
+def test_a_job_that_grows_gets_room_before_it_meets_its_limit() -> None:
+    """The neighbour gives room up first. Fails if a job ends at a limit while memory is free."""
     device = Measured()
-    device.tell(JobExited(7.0, "first", 1, Outcome.COMPLETED, 0, "", Usage()))
-    assert device.state("second") is JobState.RUNNING
+    first = device.scheduler.jobs["first"]
+    device.tell(Done(7.0, device.limits[0].id))
+    limits = len(device.limits)
+    for tenths in range(25, 50):
+        usage = Usage(iterations=100 + tenths, peak_bytes=tenths * GIB // 10, kept_bytes=(tenths - 10) * GIB // 10)
+        device.tell(IterationsDone(7.0 + tenths, "first", usage))
+        while limits < len(device.limits):
+            limits += 1
+            device.tell(Done(7.5 + tenths, device.limits[limits - 1].id))
+        assert first.cap_bytes > usage.peak_bytes + GIB // 5, "room ahead of its demand"
+    assert not device.killed and limits < 20
 
 
 @pytest.mark.parametrize(("enforces", "threads"), [(False, 0), (True, 4)])
 def test_memory_that_no_allocator_limits_is_free_at_once(enforces: bool, threads: int) -> None:
     device = Measured(enforces, threads)
     assert device.limits == [] and device.state("second") is JobState.RUNNING
-
-
-def test_a_start_follows_the_limit_in_the_commands() -> None:
-    device = Measured()
-    kinds = [type(command) for command in device.scheduler.handle(Done(7.0, device.limits[0].id))]
-    assert StartJob in kinds
 
 
 @pytest.mark.parametrize("policy", ["energy", "jct"])
