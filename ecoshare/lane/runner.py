@@ -31,7 +31,7 @@ from typing import Any
 
 import ecoshare
 from ecoshare.common import environment
-from ecoshare.lane import child_starts, confinement, ranks
+from ecoshare.lane import child_starts, confinement, exit_records, ranks
 from ecoshare.lane.after_import import after_import
 from ecoshare.lane.device_sync import DeviceSync, drain, empty_cache, limit_cuda, lower_limit, spans_processes
 from ecoshare.lane.gang_table import GangTable
@@ -203,9 +203,17 @@ class HookedJob:
         self._kept.listen()
         child_starts.watch(self._kept.begin)
 
-    def out_of_memory(self) -> None:
-        """Tell the supervisor that this process ends for lack of memory."""
-        self._turns[0].tell_out_of_memory()
+    def tell_end(self, error: BaseException) -> None:
+        """Tell the supervisor of the exception with which the script ends. Call this before it is printed."""
+        if os.getpid() != self._pid:
+            return  # a child that the script has forked
+        if _is_out_of_memory(error):
+            self._turns[0].tell_out_of_memory()
+        with contextlib.suppress(Exception):  # the script may have replaced what is needed: it ends all the same
+            for stream in (sys.stdout, sys.stderr):
+                stream.flush()
+        with contextlib.suppress(Exception):
+            self._turns[0].tell_reason(exit_records.reason_of(error, Path(self._launch.folder)))
 
     @contextlib.contextmanager
     def _measuring(self) -> Iterator[Callable[[], None]]:
@@ -362,11 +370,12 @@ def execute(launch: LaunchAttempt, job: HookedJob) -> None:
             _execute(launch.script)
         else:
             runpy.run_module(str(launch.module), run_name="__main__", alter_sys=True)
-    except (SystemExit, Leaving):
+    except Leaving:
         raise
     except BaseException as error:
-        if _is_out_of_memory(error):
-            job.out_of_memory()
+        job.tell_end(error)
+        if isinstance(error, SystemExit):
+            raise
         error = _without_our_frames(error)
         sys.excepthook(type(error), error, error.__traceback__)
         raise SystemExit(130 if isinstance(error, KeyboardInterrupt) else 1) from None

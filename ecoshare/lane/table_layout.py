@@ -23,11 +23,14 @@ NO_RANK = 2**31 - 1
 AT_ONCE = -(2**31)
 """Rank for which every holder makes room at its next boundary."""
 
+REASON_BYTES = 512
+"""Room for the reason why a job has ended."""
+
 NO_GOAL = 0
 UNREACHABLE = 1
 """Goal of a job that was asked to move and cannot: the job stays."""
 
-MAGIC = 0x45434F3C
+MAGIC = 0x45434F3D
 """First word of a table. It changes with the layout."""
 
 WAIT_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0)
@@ -38,6 +41,7 @@ KEPT = (
     "rank",
     "weight",
     "out_of_memory",
+    "reason",
     "emptied",
     "limited_bytes",
     "held_s",
@@ -148,6 +152,8 @@ class Slot(ctypes.Structure):
 
     The controller tells a service the largest batch that it may form (`most_batch`), 0 for any that its job allows.
 
+    A job whose script is over tells why (`reason`), in UTF-8; nothing if it has ended well.
+
     A job without the turn says whether it has emptied the cache of its allocator (`emptied`). If the header's `empties`
     is set, such a job empties its cache before another job may allocate.
     """
@@ -190,6 +196,7 @@ class Slot(ctypes.Structure):
         ("cpu_s", ctypes.c_double),
         ("due_s", ctypes.c_double),
         ("answer_s", ctypes.c_double),
+        ("reason", ctypes.c_char * REASON_BYTES),
     )
 
     def process(self) -> tuple[int, bool]:
