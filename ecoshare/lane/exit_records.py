@@ -53,7 +53,7 @@ prints them, or the indentation in a group of exceptions."""
 
 _ABORT = re.compile(r"terminate called after throwing an instance of '(.+)'|Fatal Python error: .*")
 _ABORT_SAID = re.compile(r"\s*what\(\): +(.*)")
-"""What the C++ library and Python's `faulthandler` print before the process aborts."""
+"""Lines that the C++ library and Python's `faulthandler` print before the process aborts."""
 
 _MOST_AFTER = 16
 """Most lines after a traceback that ends the output: those of a long message, and Hydra's hint."""
@@ -113,11 +113,11 @@ def reason_of(error: BaseException, folder: Path) -> str:
 
 
 def last_words(folder: Path, killed: bool = False) -> str:
-    """What the logs of a job say of its end, in one line; empty if they say nothing.
+    """Words in the logs of a job that tell of its end, in one line; empty if there are none.
 
     Args:
         folder: Folder of the job.
-        killed: Whether a signal has ended the process. Its output then tells no reason, and its errors may.
+        killed: Whether a signal has ended the process. Then stdout tells no reason, and stderr may.
     """
     output, errors = outputs(folder)
     lines, errors_s = _tail(errors)
@@ -255,7 +255,7 @@ def _tail(path: Path) -> tuple[list[str], float]:
 
 
 def _lines(text: str) -> list[str]:
-    """Lines as a terminal shows them, without colours. Of one that was written over itself, the last state is left."""
+    """Lines as a terminal shows them, without colours. A line that was written over itself has its last state."""
     return [_shown(re.split(r"[\r\b]+", line)) for line in _ESCAPE.sub("", text).split("\n")]
 
 

@@ -152,7 +152,7 @@ class Slot(ctypes.Structure):
 
     The controller tells a service the largest batch that it may form (`most_batch`), 0 for any that its job allows.
 
-    A job whose script is over tells why (`reason`), in UTF-8; nothing if it has ended well.
+    At the end of its script, a job tells why it has failed (`reason`), in UTF-8; nothing if it has ended well.
 
     A job without the turn says whether it has emptied the cache of its allocator (`emptied`). If the header's `empties`
     is set, such a job empties its cache before another job may allocate.

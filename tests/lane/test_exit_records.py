@@ -15,7 +15,7 @@ from ecoshare.lane.exit_records import last_words, reason_of
 from ecoshare.lane.files import outputs
 
 BAR = "\repoch 0:   0%|          | 0/200 [00:00<?, ?it/s]\repoch 0:  42%|████▎     | 84/200 [00:00<00:00, 833.25it/s]"
-"""Progress bar of tqdm, whose line is not over."""
+"""Progress bar of tqdm. The line is not over."""
 
 TRACEBACK = 'Traceback (most recent call last):\n  File "train.py", line 3, in <module>\n    main()\n'
 
@@ -87,7 +87,7 @@ def fails(error: BaseException) -> Callable[[], None]:
 
 
 def gives_up_with(error: Exception, code: int) -> Callable[[], None]:
-    """What many scripts do: they catch everything, and exit with a number."""
+    """Act of many scripts: they catch everything, and exit with a number."""
 
     def act() -> None:
         try:
@@ -145,7 +145,7 @@ def test_a_script_that_ends_well_has_no_reason(tmp_path: Path) -> None:
         (BAR, "loss is nan, stopping\n", "loss is nan, stopping"),
         (f"{BAR}\n", "", ""),
         (f"{BAR}bad batch\n", "", "bad batch"),
-        (f"{BAR}\r{' ' * 60}\rbad batch\n{BAR}", "", "bad batch"),  # as `tqdm.write` prints
+        (f"{BAR}\r{' ' * 60}\rbad batch\n{BAR}", "", "bad batch"),  # `tqdm.write` prints so
         ("\rDownloading 10%\rDownloading 100%\n", "", ""),
         ("\x1b[32m━━━━━━━━\x1b[0m 84/200 0:00:12\n", "", ""),
         ("x.py:3: UserWarning: old thing\n  warnings.warn('old thing')\n", "", ""),
