@@ -31,7 +31,7 @@ from typing import Any
 
 import ecoshare
 from ecoshare.common import environment
-from ecoshare.lane import child_starts, confinement, exit_records, ranks
+from ecoshare.lane import child_starts, confinement, exit_records, processes, ranks
 from ecoshare.lane.after_import import after_import
 from ecoshare.lane.device_sync import DeviceSync, drain, empty_cache, limit_cuda, lower_limit, spans_processes
 from ecoshare.lane.gang_table import GangTable
@@ -326,6 +326,8 @@ def run(launch: LaunchAttempt, forked: bool) -> None:
     Raises:
         SystemExit: If the script exits before its end, or fails.
     """
+    rank = f" rank {ranks.number_of(launch, launch.rank)}" if launch.ranks else ""
+    processes.show_as(launch.job + rank, command_line(launch))
     job = _job_of(launch)
     if launch.ranks:
         atexit.register(let_threads_drop)
@@ -379,6 +381,16 @@ def execute(launch: LaunchAttempt, job: HookedJob) -> None:
         error = _without_our_frames(error)
         sys.excepthook(type(error), error, error.__traceback__)
         raise SystemExit(130 if isinstance(error, KeyboardInterrupt) else 1) from None
+
+
+def command_line(launch: LaunchAttempt) -> list[str]:
+    """Words with which a user would start the job in its folder, without the interpreter."""
+    if launch.called is not None:
+        return sys.argv  # those of the user's process, which has the function
+    if launch.script is None:
+        return ["-m", str(launch.module), *launch.args]
+    script = Path(launch.script)
+    return [str(script.relative_to(launch.cwd) if script.is_relative_to(launch.cwd) else script), *launch.args]
 
 
 def dress(launch: LaunchAttempt) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
+from ecoshare.lane.processes import is_shown_as
 from ecoshare.runtime import reaping
 from scripts.fuzz.commands import token_of
 
@@ -14,7 +15,7 @@ def processes(controller: int, run: Path) -> dict[str, list[int]]:
     found: dict[str, list[int]] = {}
     with contextlib.suppress(OSError):
         for child in Path(f"/proc/{controller}/task/{controller}/children").read_text().split():
-            if b"ecoshare.runtime.guard" in Path(f"/proc/{child}/cmdline").read_bytes():
+            if is_shown_as(int(child), "guard"):
                 found["guard"] = [int(child)]
     with contextlib.suppress(OSError, ValueError, KeyError):
         members = reaping.members(token_of(run))

@@ -19,6 +19,7 @@ from ecoshare.core.commands import AskPower, MeasureSetting
 from ecoshare.core.events import JobExited, PowerPredicted, RunOpened
 from ecoshare.devices.power_model import BUSY_W_PER_CORE, IDLE_W_PER_CORE
 from ecoshare.jobs.quantities import number
+from ecoshare.lane.processes import is_shown_as
 from ecoshare.record import event_log
 from ecoshare.runtime.reaping import TOKEN
 from tests.devices.claims import limited
@@ -225,8 +226,7 @@ class TestOnGpus:
 
 def _guards(controller: int) -> list[int]:
     children = Path(f"/proc/{controller}/task/{controller}/children").read_text().split()
-    named = {int(pid): Path(f"/proc/{pid}/cmdline").read_bytes() for pid in children}
-    return [pid for pid, line in named.items() if b"guard" in line]
+    return [int(pid) for pid in children if is_shown_as(int(pid), "guard")]
 
 
 @pytest.mark.parametrize(
