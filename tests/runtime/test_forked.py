@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import decimal
 import multiprocessing
 import os
 import signal
@@ -104,6 +105,15 @@ def test_calls_find_what_this_process_has(tmp_path: Path, two_threads: None) -> 
     assert data.sum() == 10, "what a job changes is its own"
     atexit.unregister(mark.touch)
     assert not mark.exists(), "what this process does at its exit is not for its jobs to do"
+
+
+def test_calls_have_the_settings_of_the_thread_that_hands_them_over(tmp_path: Path) -> None:
+    """If it failed, trials of a study would run otherwise than the objective that its user calls."""
+    with torch.inference_mode(), torch.device("meta"), decimal.localcontext(decimal.Context(prec=3)):
+        result = call(
+            lambda _: print(torch.ones(1).is_inference(), torch.ones(1).device, decimal.Decimal(1) / 3), ["a"], tmp_path
+        )
+    assert said(result, "a") == "True meta 0.333\n", said(result, "a", "stderr")
 
 
 def test_unseeded_calls_draw_different_numbers(tmp_path: Path) -> None:
