@@ -60,22 +60,11 @@ def show_as(name: str, words: Sequence[str] = ()) -> None:
     name_thread(name)
     with contextlib.suppress(OSError):
         start, end = _place_of(_ARGUMENTS)
-        shown = _title(name, words)
+        shown = _printable(": ".join(["ecoshare", name, *filter(None, [" ".join(words)])])).encode()
         # All that stands before the first zero is shown if the last byte is none (fs/proc/base.c, get_mm_cmdline).
         room_bytes = end - start - 2
         if len(shown) <= room_bytes or room_bytes >= _ROOM_BYTES:
             ctypes.memmove(start, shown[:room_bytes].ljust(room_bytes + 1, b"\0") + b"\1", end - start)
-
-
-def is_shown_as(pid: int, name: str) -> bool:
-    """Whether a process has called `show_as` with this name, and no more words."""
-    with contextlib.suppress(OSError):
-        return _read(f"/proc/{pid}/cmdline") == _title(name, ()) + b"\0"
-    return False
-
-
-def _title(name: str, words: Sequence[str]) -> bytes:
-    return _printable(": ".join(("ecoshare", name, *filter(None, [" ".join(words)])))).encode()
 
 
 def _printable(text: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
-from ecoshare.lane.processes import is_shown_as
 from ecoshare.runtime import reaping
 from scripts.fuzz.commands import token_of
 
@@ -15,13 +14,21 @@ def processes(controller: int, run: Path) -> dict[str, list[int]]:
     found: dict[str, list[int]] = {}
     with contextlib.suppress(OSError):
         for child in Path(f"/proc/{controller}/task/{controller}/children").read_text().split():
-            if is_shown_as(int(child), "guard"):
+            if is_guard(int(child)):
                 found["guard"] = [int(child)]
     with contextlib.suppress(OSError, ValueError, KeyError):
         members = reaping.members(token_of(run))
         for pid in members:
             found.setdefault("job" if _parent(pid) in members else "server", []).append(pid)
     return found
+
+
+def is_guard(pid: int) -> bool:
+    """Whether a process is a guard, also before it has its name."""
+    with contextlib.suppress(OSError):
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        return words[0] == b"ecoshare: guard" or b"ecoshare.runtime.guard" in words
+    return False
 
 
 def _parent(pid: int) -> int:

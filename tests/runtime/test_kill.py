@@ -15,9 +15,9 @@ import pytest
 
 from ecoshare.core.commands import StartJob
 from ecoshare.core.events import RunOpened
-from ecoshare.lane import processes
 from ecoshare.record import event_log
 from ecoshare.runtime import reaping, shared_folder
+from scripts.fuzz.processes import is_guard
 from tests.rounds import rounds
 from tests.runtime.running import SCRIPTS, job_file, parent, resume, run, slow_steps
 from tests.runtime.running import start as start_run
@@ -47,7 +47,7 @@ def roles(controller: int, folder: Path) -> dict[str, int]:
     except OSError:  # it has ended
         return found
     for child in children:
-        if processes.is_shown_as(int(child), "guard"):
+        if is_guard(int(child)):
             found["guard"] = int(child)
     with contextlib.suppress(FileNotFoundError):  # the run has not begun, or a process is gone
         members = reaping.members(token_of(folder))

@@ -19,9 +19,9 @@ from ecoshare.core.commands import AskPower, MeasureSetting
 from ecoshare.core.events import JobExited, PowerPredicted, RunOpened
 from ecoshare.devices.power_model import BUSY_W_PER_CORE, IDLE_W_PER_CORE
 from ecoshare.jobs.quantities import number
-from ecoshare.lane.processes import is_shown_as
 from ecoshare.record import event_log
 from ecoshare.runtime.reaping import TOKEN
+from scripts.fuzz.processes import is_guard
 from tests.devices.claims import limited
 from tests.driver import FakeDriver, presets
 from tests.driver.fake import SetterCall
@@ -226,7 +226,7 @@ class TestOnGpus:
 
 def _guards(controller: int) -> list[int]:
     children = Path(f"/proc/{controller}/task/{controller}/children").read_text().split()
-    return [int(pid) for pid in children if is_shown_as(int(pid), "guard")]
+    return [int(pid) for pid in children if is_guard(int(pid))]
 
 
 @pytest.mark.parametrize(
