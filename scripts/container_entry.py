@@ -32,7 +32,9 @@ _GUARD_WITHIN_S = 20.0
 """Longest time (s) to wait for the guards of runs that were killed."""
 
 _LOOK_S = 0.05
-_GUARD = b"ecoshare.runtime.guard"
+_GUARD = b"ecoshare: guard\0", b"\0ecoshare.runtime.guard\0"
+"""Command line of a guard (`ecoshare.lane.processes.show_as`), and the part of it by which it is known before."""
+
 _NOTHING = "nothing to restore"
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -107,9 +109,10 @@ def _children() -> list[int]:
 
 def _is_guard(pid: int) -> bool:
     try:
-        return _GUARD in Path(f"/proc/{pid}/cmdline").read_bytes()
+        line = Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return False
+    return line == _GUARD[0] or _GUARD[1] in line
 
 
 def _restore() -> None:

@@ -17,12 +17,15 @@ from rich.console import Console
 from ecoshare.cli.app import app
 from ecoshare.errors import EcoshareError, Interrupted, InvalidJobFile, UnfitEnvironment
 from ecoshare.lane.process_exit import wind_up
+from ecoshare.lane.processes import name_thread
 
 
 def main() -> NoReturn:
     """Run the command line and end the process; `ecoshare` calls this function."""
     status: object = None
     _open_closed_streams()
+    if sys.argv[1:] and not sys.argv[1].startswith("-"):
+        name_thread(sys.argv[1])
     try:
         _main()
     except SystemExit as end:

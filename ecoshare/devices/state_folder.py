@@ -172,11 +172,12 @@ def described(pid: int) -> str:
     except KeyError:
         user = f"user {user_id}"
     words = [word.decode(errors="replace") for word in (folder / "cmdline").read_bytes().split(b"\0") if word]
-    short = [Path(word).name if place < 2 else word for place, word in enumerate(words)]
+    is_ours = words[:1] != [] and words[0].startswith("ecoshare: ")  # the whole line is one word
+    short = words if is_ours else [Path(word).name if place < 2 else word for place, word in enumerate(words)]
     if len(short) > 1 and re.fullmatch(r"python[\d.]*", short[0]):
         short = short[1:]
-    if short[:1] == ["-c"]:  # code in one word: show the ecoshare module that the next words name, if any
-        short = [next((word for word in short[2:] if word.startswith("ecoshare.")), "python -c ...")]
+    if short[:1] == ["-c"]:  # code in one word
+        short = ["python -c ..."]
     return f"{user}'s process {pid} ({' '.join(short)[:120]})"
 
 

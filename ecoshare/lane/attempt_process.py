@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import resource
 import signal
 import time
@@ -11,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from ecoshare.lane import exit_records, processes
-from ecoshare.lane.files import outputs
 from ecoshare.lane.gang import Gang
 from ecoshare.lane.kept_lane import KEEP_LANE, reason
 from ecoshare.lane.lane_table import LaneTable
@@ -21,6 +21,14 @@ from ecoshare.lane.table_layout import Slot, SlotState
 
 _SIGTERM_TO_SIGKILL_S = 3.0
 """Time (s) between the two signals for a job that hangs, and so has nothing to save."""
+
+
+_OF_A_REASON = (1, 130)
+"""Exit codes of a script that raises an exception, or exits with a text: the reason says all."""
+
+_TAKEN = re.compile("EADDRINUSE|address already in use", re.IGNORECASE)
+_PORT_IS_TAKEN = "; another job of the run may use the same port: give each its own, such as `env: {MASTER_PORT: ...}`"
+"""Hint for a job that cannot listen at its port, which many scripts fix."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +267,6 @@ class AttemptProcess:
 
     def _outcome(self, exit_code: int) -> tuple[str, str]:
         slot = self.slot
-        said = exit_records.last_line(outputs(Path(self.launch.folder))[1])
         # A process that ended before it was killed has ended by itself.
         killed = exit_code == -signal.SIGKILL
         if self.verdict is not None and (killed or self.terminated or (self.launch.fused and slot.stop == 2)):
@@ -270,11 +277,18 @@ class AttemptProcess:
             return "completed", ""
         if exit_code == PRUNED and self.launch.called is not None:
             return "pruned", "it has ended itself early"
-        if slot.out_of_memory:
-            return "out of memory", said or "out of memory"
-        if exit_code < 0:
-            return "crashed", _how(exit_code) + (f": {said}" if said else "")
-        return "failed", f"exit code {exit_code}" + (f": {said}" if said else "")
+        outcome = "out of memory" if slot.out_of_memory else "crashed" if exit_code < 0 else "failed"
+        reason = self._reason(exit_code)
+        return outcome, reason + (_PORT_IS_TAKEN if _TAKEN.search(reason) else "")
+
+    def _reason(self, exit_code: int) -> str:
+        """Reason why the job has ended without success."""
+        how = f"exit code {exit_code}" if exit_code >= 0 else _how(exit_code)
+        told = exit_records.one_line(self.slot.reason.decode(errors="ignore"))
+        if told.startswith(how) or (told and exit_code in _OF_A_REASON):
+            return told
+        said = told or exit_records.last_words(Path(self.launch.folder), killed=exit_code < 0)
+        return f"{how}: {said}" if said else how
 
 
 def _how(exit_code: int) -> str:

@@ -58,6 +58,7 @@ def serve(channel: socket.socket, function: Callable[[str], None]) -> NoReturn:
         log, environment, shown = json.loads(line)
         os.environ.update(environment)
         processes.mark(shown, environment[shown])
+        processes.name_thread("server")  # the command line is that of the user's process
         _redirect(Path(log))
         supervisor = JobSupervisor(channel, is_forked=True)
         supervisor.warm_up()

@@ -1,4 +1,4 @@
-"""Processes of a job, read from /proc (Linux): lists them, measures their memory and time, and ends them.
+"""Processes of a job, read from /proc (Linux): names them, lists them, measures their memory and time, and ends them.
 
 `psutil` is not used: forked jobs would find it loaded, and `family` runs four times a second for each job on the CPU.
 Ratios of psutil's time to ours, for nine processes among 85 and 397 of the machine: `family` 20 and 68 (psutil reads
@@ -12,13 +12,20 @@ import ctypes
 import os
 import signal
 import subprocess
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 _PAGE_BYTES = os.sysconf("SC_PAGESIZE")
 _TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 _LIBC = ctypes.CDLL(None)
 _PR_SET_PDEATHSIG = 1
+_PR_SET_NAME = 15
+_NAME_BYTES = 15
+"""Longest name of a thread. The name of the main one is that of the process."""
+
+_ROOM_BYTES = 256
+"""Room for a command line that is enough to cut a longer one there."""
+
 _LOOKS = 3
 """Number of looks at a group in which some processes are spared: a process may fork between a look and its end."""
 
@@ -35,14 +42,59 @@ def outlive_parent() -> None:
     _LIBC.prctl(_PR_SET_PDEATHSIG, 0, 0, 0, 0)
 
 
+def name_thread(name: str) -> None:
+    """Have `top` and the like show the calling thread as `ecoshare: NAME`; without the space if that is too long."""
+    shown = f"ecoshare: {_printable(name)}".encode()
+    shown = shown if len(shown) <= _NAME_BYTES else shown.replace(b" ", b"", 1)
+    _LIBC.prctl(_PR_SET_NAME, shown[:_NAME_BYTES].decode(errors="ignore").encode(), 0, 0, 0)
+
+
+def show_as(name: str, words: Sequence[str] = ()) -> None:
+    """Have `ps`, `htop` and the like show this process as `ecoshare: NAME`, with these words as its command line.
+
+    Call this in the main thread. The kernel shows in /proc the memory that held the command line when the program
+    started. Right behind it is that of the environment, in which the kernel shows the token of the run: `setproctitle`
+    would write there, too. Without room for the words, as in a fork of a process with a short command line, the command
+    line stays.
+    """
+    name_thread(name)
+    with contextlib.suppress(OSError):
+        start, end = _place_of(_ARGUMENTS)
+        shown = _printable(": ".join(["ecoshare", name, *filter(None, [" ".join(words)])])).encode()
+        # All that stands before the first zero is shown if the last byte is none (fs/proc/base.c, get_mm_cmdline).
+        room_bytes = end - start - 2
+        if len(shown) <= room_bytes or room_bytes >= _ROOM_BYTES:
+            ctypes.memmove(start, shown[:room_bytes].ljust(room_bytes + 1, b"\0") + b"\1", end - start)
+
+
+def _printable(text: str) -> str:
+    return "".join(each if each.isprintable() else "?" for each in text)
+
+
+def _place_of(field: int) -> tuple[int, int]:
+    """Addresses of the begin and the end of what this program was started with.
+
+    Args:
+        field: `_ARGUMENTS` or `_ENVIRONMENT`.
+
+    Raises:
+        OSError: /proc cannot be read.
+    """
+    fields = _read("/proc/self/stat").rpartition(b")")[2].split()
+    return int(fields[field]), int(fields[field + 1])
+
+
+_ARGUMENTS, _ENVIRONMENT = 45, 47
+"""Places of `arg_start` and `env_start` in /proc/PID/stat, after the name of the program (proc(5))."""
+
+
 def mark(name: str, value: str) -> None:
     """Have the kernel show a variable in the environment of this process, and of processes that it forks.
 
     The kernel shows in /proc the memory that held the environment when the program started. The variable takes the
     place of the longest one there. If that is too short, nothing is shown.
     """
-    fields = Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()
-    start, end = int(fields[47]), int(fields[48])  # env_start, env_end: proc(5)
+    start, end = _place_of(_ENVIRONMENT)
     entry = f"{name}={value}".encode() + b"\0"
     entries = ctypes.string_at(start, end - start).split(b"\0")
     longest = max(entries, key=len)
@@ -189,7 +241,7 @@ def cleans_up(pid: int) -> bool:
         line = Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return False
-    return any(name in line for name in _CLEANERS)
+    return any(name in line for name in _CLEANERS) and not line.startswith(b"ecoshare: ")
 
 
 def group(leader: int) -> list[int]:

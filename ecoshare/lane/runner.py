@@ -33,7 +33,7 @@ from typing import Any
 
 import ecoshare
 from ecoshare.common import environment
-from ecoshare.lane import child_starts, confinement, ranks
+from ecoshare.lane import child_starts, confinement, exit_records, processes, ranks
 from ecoshare.lane.after_import import after_import
 from ecoshare.lane.device_sync import (
     DeviceSync,
@@ -235,9 +235,17 @@ class HookedJob:
         self._kept.listen()
         child_starts.watch(self._kept.begin)
 
-    def out_of_memory(self) -> None:
-        """Tell the supervisor that this process ends for lack of memory."""
-        self._turns[0].tell_out_of_memory()
+    def tell_end(self, error: BaseException) -> None:
+        """Tell the supervisor of the exception with which the script ends. Call this before it is printed."""
+        if os.getpid() != self._pid:
+            return  # a child that the script has forked
+        if _is_out_of_memory(error):
+            self._turns[0].tell_out_of_memory()
+        with contextlib.suppress(Exception):  # the script may have replaced what is needed: it ends all the same
+            for stream in (sys.stdout, sys.stderr):
+                stream.flush()
+        with contextlib.suppress(Exception):
+            self._turns[0].tell_reason(exit_records.reason_of(error, Path(self._launch.folder)))
 
     @contextlib.contextmanager
     def _measuring(self) -> Iterator[Callable[[], None]]:
@@ -350,6 +358,8 @@ def run(launch: LaunchAttempt, forked: bool) -> None:
     Raises:
         SystemExit: If the script exits before its end, or fails.
     """
+    rank = f" rank {ranks.number_of(launch, launch.rank)}" if launch.ranks else ""
+    processes.show_as(launch.job + rank, command_line(launch))
     job = _job_of(launch)
     if launch.ranks:
         atexit.register(let_threads_drop)
@@ -394,14 +404,25 @@ def execute(launch: LaunchAttempt, job: HookedJob) -> None:
             _execute(launch.script)
         else:
             runpy.run_module(str(launch.module), run_name="__main__", alter_sys=True)
-    except (SystemExit, Leaving):
+    except Leaving:
         raise
     except BaseException as error:
-        if _is_out_of_memory(error):
-            job.out_of_memory()
+        job.tell_end(error)
+        if isinstance(error, SystemExit):
+            raise
         error = _without_our_frames(error)
         sys.excepthook(type(error), error, error.__traceback__)
         raise SystemExit(130 if isinstance(error, KeyboardInterrupt) else 1) from None
+
+
+def command_line(launch: LaunchAttempt) -> list[str]:
+    """Words with which a user would start the job in its folder, without the interpreter."""
+    if launch.called is not None:
+        return sys.argv  # those of the user's process, which has the function
+    if launch.script is None:
+        return ["-m", str(launch.module), *launch.args]
+    script = Path(launch.script)
+    return [str(script.relative_to(launch.cwd) if script.is_relative_to(launch.cwd) else script), *launch.args]
 
 
 def dress(launch: LaunchAttempt) -> None:

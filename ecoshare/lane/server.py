@@ -62,6 +62,7 @@ _GIB = 1 << 30
 
 def main(args: list[str]) -> None:
     """Serve the controller with process id `args[1]` over the socket `args[0]`; in a forked child, run its job."""
+    processes.show_as("server")
     processes.die_with_parent(int(args[1]))  # while the server loads, it cannot hear that the controller is gone
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # Slurm sends it to every process of a job: the run ends its own
     supervisor = JobSupervisor(socket.socket(fileno=int(args[0])))
@@ -231,6 +232,8 @@ class JobSupervisor:
                 self._become_other()
                 _confine(launch.processors)
                 match_threads(launch.processors)
+                lane = Path(launch.tables[0][0]).name
+                processes.show_as(lane, runner.command_line(replace(launch, args=[])))
                 return theirs
             theirs.close()
             host = FusedProcessHandle(place, pid, os.pidfd_open(pid), ours)

@@ -59,7 +59,9 @@ class SleepingJob(ServiceJob):
         try:
             self._front = Front(self._spec.port, self._spec.p99_s, recorder)
         except OSError as error:
-            raise SystemExit(f"port {self._spec.port}: {error.strerror}") from None
+            refused = SystemExit(f"port {self._spec.port}: {error.strerror}")
+            self.tell_end(refused)
+            raise refused from None
         self._front.start(self._server)
         threading.Thread(target=self._keep, name="ecoshare-sleep", daemon=True).start()
 
@@ -88,6 +90,7 @@ class SleepingJob(ServiceJob):
     def _give_up(self, why: str) -> NoReturn:
         """End the process, and with it all that the server has started. SIGTERM could let it end well."""
         self.end()
+        self.tell_end(SystemExit(f"{why}; so it ends"))
         _say(f"{why}; so it ends")
         os._exit(1)
 

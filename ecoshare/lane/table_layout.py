@@ -23,11 +23,14 @@ NO_RANK = 2**31 - 1
 AT_ONCE = -(2**31)
 """Rank for which every holder makes room at its next boundary."""
 
+REASON_BYTES = 512
+"""Room for the reason why a job has ended."""
+
 NO_GOAL = 0
 UNREACHABLE = 1
 """Goal of a job that was asked to move and cannot: the job stays."""
 
-MAGIC = 0x45434F3D
+MAGIC = 0x45434F3E
 """First word of a table. It changes with the layout."""
 
 WAIT_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0)
@@ -38,6 +41,7 @@ KEPT = (
     "rank",
     "weight",
     "out_of_memory",
+    "reason",
     "emptied",
     "limited_bytes",
     "peak_bytes",
@@ -153,6 +157,8 @@ class Slot(ctypes.Structure):
     A job on a GPU tells its largest device memory and what it keeps while it waits (`peak_bytes`, `kept_bytes`), both
     without its context.
 
+    At the end of its script, a job tells why it has failed (`reason`), in UTF-8; nothing if it has ended well.
+
     A job without the turn says whether it has emptied the cache of its allocator (`emptied`). If the header's `empties`
     is set, such a job empties its cache before another job may allocate.
     """
@@ -197,6 +203,7 @@ class Slot(ctypes.Structure):
         ("cpu_s", ctypes.c_double),
         ("due_s", ctypes.c_double),
         ("answer_s", ctypes.c_double),
+        ("reason", ctypes.c_char * REASON_BYTES),
     )
 
     def process(self) -> tuple[int, bool]:

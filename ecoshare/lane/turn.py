@@ -32,7 +32,7 @@ from pathlib import Path
 from ecoshare.lane.boundary_answers import BoundaryAnswers
 from ecoshare.lane.gang_turn import GangTurn
 from ecoshare.lane.lane_table import LaneTable, lane_path
-from ecoshare.lane.table_layout import NO_GOAL, NO_RANK, UNREACHABLE, ParkRequest, SlotState
+from ecoshare.lane.table_layout import NO_GOAL, NO_RANK, REASON_BYTES, UNREACHABLE, ParkRequest, SlotState
 from ecoshare.lane.thread_state import ThreadState
 from ecoshare.lane.trace import Kind, Tracer
 
@@ -319,6 +319,10 @@ class LaneTurn:
     def tell_out_of_memory(self) -> None:
         """Tell the supervisor that this process ends because it got no more memory."""
         self._slot.out_of_memory = 1
+
+    def tell_reason(self, reason: str) -> None:
+        """Tell the supervisor why the script has ended."""
+        self._slot.reason = reason.encode(errors="replace")[: REASON_BYTES - 1]
 
     def _learn(self, took_s: float) -> None:
         slot = self._slot

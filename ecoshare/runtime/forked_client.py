@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import contextvars
 import ctypes
 import os
 import socket
@@ -14,6 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from ecoshare.common.thread_settings import ThreadSettings
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.lane import forked_server
 from ecoshare.lane.boot import ADDED_ENVIRONMENT
@@ -60,9 +60,8 @@ class ForkedServer:
                 forked_server.serve(channel, function)
             made.append(pid)
 
-        thread = threading.Thread(
-            target=contextvars.copy_context().run, args=(fork,)
-        )  # the module `lane.forked_server` gives the reason for the thread
+        # The module `lane.forked_server` gives the reason for the thread, in which the calls will run.
+        thread = threading.Thread(target=ThreadSettings().run, args=(fork,))
         thread.start()
         thread.join()
         (result,) = made

@@ -24,6 +24,7 @@ import shutil
 import signal
 import sys
 
+from ecoshare.lane import processes
 from ecoshare.runtime import reaping
 
 DONE, BEAT = b"done", b"."
@@ -43,6 +44,7 @@ def main(args: list[str]) -> None:
         args: Token of the run, its shared-memory folder, the time (s) of silence after which the controller counts as
             hung (0: never), and the vendor and key of each device that it may set.
     """
+    processes.show_as("guard")
     controller = os.getppid()
     token, shared, lease_s, *words = args
     devices = list(zip(words[::2], words[1::2], strict=True))

@@ -15,6 +15,7 @@ from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 import ecoshare
+from ecoshare.common.thread_settings import ThreadSettings
 from ecoshare.serving.batch_worker import BatchWorker, Handler
 from ecoshare.serving.inline_service import DueRequests, of_values, serve_inline
 from ecoshare.serving.request_queue import QueueFull, RequestQueue
@@ -41,6 +42,10 @@ def serve(
     One thread calls the handler, with as many of the waiting requests as the target allows. It never waits for more
     requests to come. Requests go in the order in which they are due. The answers must be ready values: a tensor of
     kernels that still run on a device would count as answered too early.
+
+    The handler finds the settings that torch and numpy keep for each thread (number of threads, gradients, autocast,
+    default device, ...) as the thread that calls `serve` has them at the call, or as it has set them before
+    `Server.run`.
 
     If the handler raises for a batch of several requests, each is tried again alone, so that only those at fault fail.
     So a handler must not have effects that may not happen twice.
@@ -109,6 +114,9 @@ class Server:
         self._sample = sample
         self._measure = measure
         self._only_thread = only_thread
+        # A service that shares its process has its own thread, and may start no other.
+        self._settings = ThreadSettings() if only_thread is None else None
+        self._made_in = threading.current_thread()
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
         self._ended = threading.Event()
@@ -193,9 +201,11 @@ class Server:
 
     def _run_in_threads(self) -> None:
         driver = None
+        if self._settings is not None and threading.current_thread() is self._made_in:
+            self._settings.add_here()
         if self._source is not None:
             driver = RequestDriver(self._source, self._accept, self._sample)
-            threading.Thread(target=self._watched, args=(driver.run,), name="ecoshare requests", daemon=True).start()
+            self._in_thread(driver.run, "ecoshare requests")
         try:
             _wait(self._ended)
         finally:
@@ -244,14 +254,19 @@ class Server:
         with self._starting:
             if self._thread is None and not self._ended.is_set():
                 atexit.register(self.close)
-                work = (self._worker.run,)
-                self._thread = threading.Thread(target=self._watched, args=work, name="ecoshare service", daemon=True)
-                self._thread.start()
+                self._thread = self._in_thread(self._worker.run, "ecoshare service")
+
+    def _in_thread(self, work: Callable[[], None], name: str) -> threading.Thread:
+        """Start a thread that calls functions of the user, with the settings of the thread that called `serve`."""
+        thread = threading.Thread(target=self._watched, args=(work,), name=name, daemon=True)
+        thread.start()
+        return thread
 
     def _watched(self, work: Callable[[], None]) -> None:
         """Do the work of a thread. The server ends with it, and `run` raises the error of it."""
+        assert self._settings is not None, "a service without threads has none to watch"
         try:
-            work()
+            self._settings.run(work)
         except BaseException as error:
             self._failure = error
         finally:

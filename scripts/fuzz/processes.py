@@ -14,13 +14,21 @@ def processes(controller: int, run: Path) -> dict[str, list[int]]:
     found: dict[str, list[int]] = {}
     with contextlib.suppress(OSError):
         for child in Path(f"/proc/{controller}/task/{controller}/children").read_text().split():
-            if b"ecoshare.runtime.guard" in Path(f"/proc/{child}/cmdline").read_bytes():
+            if is_guard(int(child)):
                 found["guard"] = [int(child)]
     with contextlib.suppress(OSError, ValueError, KeyError):
         members = reaping.members(token_of(run))
         for pid in members:
             found.setdefault("job" if _parent(pid) in members else "server", []).append(pid)
     return found
+
+
+def is_guard(pid: int) -> bool:
+    """Whether a process is a guard, also before it has its name."""
+    with contextlib.suppress(OSError):
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        return words[0] == b"ecoshare: guard" or b"ecoshare.runtime.guard" in words
+    return False
 
 
 def _parent(pid: int) -> int:

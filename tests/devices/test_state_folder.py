@@ -111,15 +111,15 @@ def test_a_run_says_what_is_in_its_way_or_goes_on(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "shown", "said"),
     [
-        (["-c", "import time; time.sleep(60)"], "(python -c ...)"),
-        (boot.command("ecoshare.runtime.guard", "token", "/nowhere", "0")[1:], "(ecoshare.runtime.guard)"),
+        (["-c", "import time; time.sleep(60)"], b"-c", "(python -c ...)"),
+        (boot.command("ecoshare.runtime.guard", "token", "/nowhere", "0")[1:], b"ecoshare: guard", "(ecoshare: guard)"),
     ],
 )
-def test_the_holder_of_a_lock_is_named_without_its_program(line: list[str], said: str) -> None:
+def test_the_holder_of_a_lock_is_named_without_its_program(line: list[str], shown: bytes, said: str) -> None:
     process = subprocess.Popen([sys.executable, *line], stdin=subprocess.PIPE)
-    wait_for(lambda: b"-c" in Path(f"/proc/{process.pid}/cmdline").read_bytes())
+    wait_for(lambda: shown in Path(f"/proc/{process.pid}/cmdline").read_bytes())
     assert described(process.pid).endswith(f"process {process.pid} {said}")
     process.kill()
     process.communicate()

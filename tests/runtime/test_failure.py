@@ -24,10 +24,11 @@ NEIGHBOUR = {"name": "neighbour", "script": str(SCRIPTS / "validation.py")}
 
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {
-    "raises": ({"script": "raises.py"}, "exit code 1: ValueError: labels ran out at step 5"),
+    "raises": ({"script": "raises.py"}, "ValueError: labels ran out at step 5"),
+    "fresh": ({"script": "raises.py", "isolation": "fresh"}, "ValueError: labels ran out at step 5"),
     "segfault": ({"script": "segfault.py"}, "killed by SIGSEGV"),
     "killed": ({"script": "killed_self.py"}, "killed by SIGKILL (not sent by ecoshare"),
-    "exits": ({"script": "exit_three.py"}, "exit code 3"),
+    "exits": ({"script": "exit_three.py"}, "exit code 3: diverged, giving up"),
     "hangs": ({"script": "hangs.py", "timeout": "1 s"}, "inside an iteration (timeout)"),
     "silent": ({"script": "never_steps.py", "startup_timeout": "1 ms"}, "(startup_timeout)"),
     "interpreter": ({"script": "validation.py", "python": "/bin/false"}, "exit code 1"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import decimal
 import multiprocessing
 import os
 import signal
@@ -106,6 +107,15 @@ def test_calls_find_what_this_process_has(tmp_path: Path, two_threads: None) -> 
     assert not mark.exists(), "what this process does at its exit is not for its jobs to do"
 
 
+def test_calls_have_the_settings_of_the_thread_that_hands_them_over(tmp_path: Path) -> None:
+    """If it failed, trials of a study would run otherwise than the objective that its user calls."""
+    with torch.inference_mode(), torch.device("meta"), decimal.localcontext(decimal.Context(prec=3)):
+        result = call(
+            lambda _: print(torch.ones(1).is_inference(), torch.ones(1).device, decimal.Decimal(1) / 3), ["a"], tmp_path
+        )
+    assert said(result, "a") == "True meta 0.333\n", said(result, "a", "stderr")
+
+
 def test_unseeded_calls_draw_different_numbers(tmp_path: Path) -> None:
     torch.manual_seed(1)
     result = call(lambda word: print(torch.rand(1).item()), ["a", "b"], tmp_path)
@@ -119,7 +129,7 @@ def test_a_call_that_raises_fails_alone_and_says_why(tmp_path: Path) -> None:
 
     result = call(function, ["a", "b"], tmp_path)
     assert [job(result, name)["state"] for name in "ab"] == ["completed", "failed"]
-    assert job(result, "b")["error"] == "exit code 1: ValueError: not with b"
+    assert job(result, "b")["error"] == "ValueError: not with b"
     assert 'raise ValueError("not with b")' in said(result, "b", "stderr")
 
 

@@ -17,6 +17,7 @@ from ecoshare.core.commands import StartJob
 from ecoshare.core.events import RunOpened
 from ecoshare.record import event_log
 from ecoshare.runtime import reaping, shared_folder
+from scripts.fuzz.processes import is_guard
 from tests.rounds import rounds
 from tests.runtime.running import SCRIPTS, job_file, parent, resume, run, slow_steps
 from tests.runtime.running import start as start_run
@@ -46,9 +47,8 @@ def roles(controller: int, folder: Path) -> dict[str, int]:
     except OSError:  # it has ended
         return found
     for child in children:
-        with contextlib.suppress(OSError):  # it has gone
-            if b"ecoshare.runtime.guard" in Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0"):
-                found["guard"] = int(child)
+        if is_guard(int(child)):
+            found["guard"] = int(child)
     with contextlib.suppress(FileNotFoundError):  # the run has not begun, or a process is gone
         members = reaping.members(token_of(folder))
         # Jobs are its children. The parent is no process of the run: the controller, or the zygote of the tests.

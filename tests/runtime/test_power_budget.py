@@ -21,6 +21,7 @@ from ecoshare.devices.power_model import BUSY_W_PER_CORE, IDLE_W_PER_CORE
 from ecoshare.jobs.quantities import number
 from ecoshare.record import event_log
 from ecoshare.runtime.reaping import TOKEN
+from scripts.fuzz.processes import is_guard
 from tests.devices.claims import limited
 from tests.driver import FakeDriver, presets
 from tests.driver.fake import SetterCall
@@ -225,8 +226,7 @@ class TestOnGpus:
 
 def _guards(controller: int) -> list[int]:
     children = Path(f"/proc/{controller}/task/{controller}/children").read_text().split()
-    named = {int(pid): Path(f"/proc/{pid}/cmdline").read_bytes() for pid in children}
-    return [pid for pid, line in named.items() if b"guard" in line]
+    return [int(pid) for pid in children if is_guard(int(pid))]
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,7 @@ def test_what_a_script_has_not_closed_is_written(tmp_path: Path, ways: tuple[str
     for job in jobs:
         written = (Path(job["script"]).parent / "at_the_end.out").read_text()
         assert len(written.splitlines()) == 12
-        assert done.job(job["name"])["error"] == "exit code 1: at the end: as it should be"
+        assert done.job(job["name"])["error"] == "at the end: as it should be"
 
 
 ATTEMPTS = """

@@ -18,13 +18,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 import ecoshare
 from ecoshare.serving.request_intervals import read, total
 from ecoshare.serving.request_queue import RequestQueue, ServiceClosed
-from ecoshare.values.service import ServiceSpec
+from ecoshare.values.service import RequestSource, ServiceSpec
 from tests.warm import ROOT, wait_for
 
 LONG_S = 20.0
@@ -420,3 +421,41 @@ def test_the_queue_is_bounded_and_gives_the_earliest_due_first(due: list[float],
         assert 0 < len(batch) <= size
         taken += [each.value for each in batch]
     assert taken == sorted(held)
+
+
+def test_the_handler_finds_the_settings_of_the_thread_that_calls_serve() -> None:
+    """If it failed, `torch.set_num_threads` would not hold: a product of matrices takes all processors, or one."""
+    before, number = torch.get_num_threads(), len(os.sched_getaffinity(0)) + 1  # the default is at most one less
+    matrix = torch.randn(600, 600)
+
+    def handler(requests: list[Any]) -> list[Any]:
+        there = set(Path("/proc/self/task").iterdir())
+        product = matrix @ matrix
+        return [(set(Path("/proc/self/task").iterdir()) - there, product.is_inference())] * len(requests)
+
+    with torch.inference_mode():
+        server = ecoshare.serve(handler)
+    torch.set_num_threads(number)
+    try:
+        with server:
+            started, is_inference = server.submit(0).result(LONG_S)
+    finally:
+        torch.set_num_threads(before)
+    assert (len(started), is_inference) == (number - 1, True), "the thread of the handler works, too"
+
+
+def test_requests_are_made_with_the_settings_that_the_program_has_when_it_runs_the_server(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    spec = ServiceSpec(p99_s=10.0, requests=RequestSource(clients=1, count=1))
+    monkeypatch.setattr(ecoshare, "_service", spec)
+    found = list[str]()
+
+    def sample(number: int) -> str:
+        found.append(torch.ones(1).device.type)
+        return found[-1]
+
+    server = ecoshare.serve(lambda requests: [sample(each) for each in requests], sample=sample)
+    with torch.device("meta"):
+        server.run()
+    assert found == ["meta", "meta"]

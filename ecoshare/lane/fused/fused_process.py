@@ -30,7 +30,7 @@ from typing import NoReturn
 
 import torch
 
-from ecoshare.lane import hooks, messages, runner
+from ecoshare.lane import hooks, messages, processes, runner
 from ecoshare.lane.files import open_outputs
 from ecoshare.lane.fused.exits import Exits
 from ecoshare.lane.fused.fused_service import FusedService
@@ -106,6 +106,7 @@ class FusedProcess:
     def _run(self, trial: FusedThread) -> None:
         here = threading.get_ident()
         trial.thread = threading.get_native_id()
+        processes.name_thread(trial.name)
         self._trials[here] = self._places[trial.place] = trial
         try:
             left = trial.run()
@@ -138,6 +139,7 @@ class FusedThread:
     """A job in its thread. It puts its state aside when the turn goes (`lane/thread_state.py`).
 
     Attributes:
+        name: Name of the job.
         place: Path of the lane's table, and the job's slot there.
         thread: Thread id of the kernel; 0 before the thread runs.
     """
@@ -148,6 +150,7 @@ class FusedThread:
         self._host, self._launch, self._state = host, launch, state
         job = runner.HookedJob if launch.service is None else FusedService
         self._job: runner.HookedJob = job(launch, tables, self)
+        self.name = launch.job
         self.place = launch.tables[0][0], launch.tables[0][1]
         self._moved_out = ""
         self._is_leaving = self._unfit = self._is_over = False
