@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from ecoshare.queue.job_store import JobStore
+from ecoshare.record import event_log
 from tests.queue.queues import WAITS, Served, check_replay, served
 from tests.warm import ecoshare, wait_for
 
@@ -73,6 +74,45 @@ def test_a_killed_queue_goes_on(folder: Path) -> None:
     assert Counter((folder / "told").read_text().split()) == {"before": 1, "behind": 1, "held": 1}
     check_replay(again.run)
     assert len(list((again.home / "runs").glob("[0-9]*"))) == 1, "it is one run"
+
+
+FAILS_FIRST = """
+import os, sys, time
+if os.environ.get("ECOSHARE_ATTEMPT", "1") == "1":
+    sys.exit(3)
+print("begun", flush=True)
+while not os.path.exists(sys.argv[1]):
+    time.sleep(0.02)
+"""
+
+
+@pytest.mark.parametrize("segment_bytes", [None, 1], ids=["in one segment", "in another segment"])
+def test_jobs_that_are_to_run_again_survive_a_kill(folder: Path, segment_bytes: int | None) -> None:
+    """The log says that the first has failed, and that the second was cancelled for it."""
+    (folder / "fails_first.py").write_text(FAILS_FIRST)
+    go = folder / "go"
+    with served(folder, segment_bytes=segment_bytes) as up:
+        up.lines("submit", "fails_first.py", "--name", "first", "--hold", "--", str(go))
+        once(up, "second", "--after", "first")
+        up.lines("release", "first")
+        assert up.ask("wait", "second").returncode == 1 and up.queue.job("first").exit_code == 3
+        if segment_bytes is not None:
+            wait_for(lambda: event_log.segments(up.run / "events.jsonl"), otherwise=lambda: up.process.stderr)
+        assert up.lines("retry", "first") == ["first", "second"]
+        up.begun("first")
+        up.lines("hold", "second")
+        up.kill()
+    with served(folder, "--resume") as again:
+        assert again.queue.job("second").state == "held"
+        wait_for(lambda: again.queue.job("first").attempts == 3, otherwise=lambda: again.process.stderr)
+        go.touch()
+        again.lines("release", "second")
+        assert [job.state for job in again.queue.wait("first", "second")] == ["completed"] * 2
+        again.lines("down")
+    assert (folder / "told").read_text().split() == ["second"]
+    check_replay(again.run)
+    summary = json.loads((again.run / "summary.json").read_text())
+    assert {job["name"]: job["state"] for job in summary["jobs"]} == {"first": "completed", "second": "completed"}
 
 
 @pytest.mark.slow
