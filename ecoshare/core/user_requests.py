@@ -71,6 +71,12 @@ class UserRequests:
         match event:
             case CancelRequested():
                 return self._cancel(job, event)
+            case RetryRequested():
+                if job.state.ended:
+                    del self._state.jobs[event.job]
+                return []
+            case _ if job.state.ended:  # it may be one that another session goes on with
+                return []
             case HoldRequested():
                 self._hold(job, event.at_s)
                 return []
@@ -79,10 +85,6 @@ class UserRequests:
                 return []
             case PriorityChanged():
                 return self._reprioritise(job, event)
-            case RetryRequested():
-                if job.state.ended:
-                    del self._state.jobs[event.job]
-                return []
 
     def _cancel(self, job: Job, event: CancelRequested) -> list[Command]:
         if job.resumable:  # it waits for another session, and now never begins

@@ -26,6 +26,7 @@ from ecoshare.core.arrival_gate import in_words, never_arrives
 from ecoshare.core.commands import Command
 from ecoshare.core.events import (
     CancelRequested,
+    DeviceFailed,
     DrainRequested,
     Event,
     HoldRequested,
@@ -35,6 +36,7 @@ from ecoshare.core.events import (
     ReleaseRequested,
     RetryRequested,
     RunOpened,
+    StopRequested,
     SweepOpened,
 )
 from ecoshare.core.scheduler import Scheduler
@@ -199,7 +201,8 @@ class LiveQueue:
                 self.ending = self.ending or "drain"
         if core.stopping:
             self.ending = "stop"
-        self._is_news |= bool(self.ending)
+        ends_now = isinstance(event, DrainRequested | StopRequested | DeviceFailed)
+        self._is_news |= ends_now or any(job.resumable for job in core.ended)
         jobs, sweeps = list(self._jobs_ended(event, core)), list(self._sweeps_ended(event, core))
         self._ends += [*jobs, *sweeps]
         self.totals.look(event, commands, core)
@@ -336,7 +339,8 @@ class LiveQueue:
         loaded = loaded_jobs(submission, names)
         given = free_names([job.name for job in loaded.jobs], names, self.store.sweeps())
         loaded = renamed(loaded, given)
-        check_startable(loaded, self._ended({name for job in loaded.jobs for name in job.after}))
+        awaited = {name for job in loaded.jobs for name in job.after}
+        check_startable(loaded, self._ended(awaited), self.store.sweeps())
         plan = self._planner(loaded, self._classes)
         plan = with_environment(plan, dict.fromkeys(given.values(), inherited(submission)))
         return loaded, self._known.new_of(plan)
@@ -494,7 +498,7 @@ class LiveQueue:
                 gate.hold(name)
             elif row.is_sweep:
                 raise UsageError(f"{name} is a sweep that has begun, and cannot be held")
-            elif self.state(row) is not JobState.HELD:
+            elif self.state(row) is not JobState.HELD and not self.is_put_off(name):
                 await self._happens(partial(self._asks, HoldRequested, name))
                 if (state := self.state(row)) is not JobState.HELD:
                     raise UsageError(f"{name} is {state.value}: only a job that waits for a place can be held")

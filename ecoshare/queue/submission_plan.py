@@ -131,12 +131,13 @@ def missing(job: JobConfig, ended: Mapping[str, str]) -> str:
     return next((name for name in job.after if ended.get(name, COMPLETED) != COMPLETED), "")
 
 
-def check_startable(loaded: LoadedJobs, ended: Mapping[str, str]) -> None:
+def check_startable(loaded: LoadedJobs, ended: Mapping[str, str], sweeps: Collection[str]) -> None:
     """Check that no job waits for one that has ended without completing.
 
     Args:
         loaded: The jobs.
         ended: Final states of the jobs and sweeps that have ended, by name.
+        sweeps: Names of the sweeps of the queue.
 
     Raises:
         InvalidJobFile: A job could never start.
@@ -144,7 +145,8 @@ def check_startable(loaded: LoadedJobs, ended: Mapping[str, str]) -> None:
     for job in loaded.jobs:
         if name := missing(job, ended):
             what = f"{name} {in_words(ended[name])}, so that {job.name} could never start"
-            raise mistake_of(loaded, job.name, "after", what, f"`ecoshare retry {name}` runs it again")
+            hint = f"submit {name} again" if name in sweeps else f"`ecoshare retry {name}` runs it again"
+            raise mistake_of(loaded, job.name, "after", what, hint)
 
 
 def with_environment(plan: Plan, environments: Mapping[str, Mapping[str, str | None]]) -> Plan:

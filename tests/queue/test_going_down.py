@@ -98,6 +98,8 @@ def test_each_client_learns_the_end_of_its_job_or_that_the_job_waits(folder: Pat
             assert "what does not end now waits for `ecoshare up --resume`" in up.lines("status")
             with pytest.raises(UsageError, match="is coming to its end, and takes no more jobs"):
                 up.queue.retry("runs")
+            assert up.queue.hold("queued").state == "held" and up.queue.release("queued").state == "queued"
+            assert up.queue.prioritise("late", 3).priority == 3
             go.touch()
             assert [each.wait() for each in of_running] == [0, 0]
             assert of_running[1].stdout == "begun\nwent\n"
@@ -128,6 +130,7 @@ def test_each_client_learns_the_end_of_its_job_or_that_the_job_waits(folder: Pat
     if how != "now":
         go.touch()
         with served(folder, "--resume") as again:
+            assert again.queue.job("late").priority == (3 if how == "drain" else 0)
             assert {job.state for job in again.queue.wait()} == {"completed"}
             assert again.queue.left() == []
             assert again.ask("down").stdout == "the queue 'test' is down\n"
