@@ -13,7 +13,7 @@ import pytest
 from ecoshare.queue.job_store import JobStore
 from ecoshare.record import event_log
 from tests.queue.queues import WAITS, Served, check_replay, served
-from tests.warm import ecoshare, wait_for
+from tests.warm import Started, ecoshare, wait_for
 
 ONCE = "import sys\nwith open(sys.argv[1], 'a') as told:\n    print(sys.argv[2], file=told)\n"
 
@@ -121,18 +121,23 @@ def test_a_drained_queue_lets_what_runs_end_and_the_rest_wait(folder: Path) -> N
     go = folder / "go"
     sweep: dict[str, Any] = {"grid": {"x": list(range(6))}, "parallel": 2}
     job = {"name": "sweep", "script": "waits.py", "args": [str(go), "{x}"], "sweep": sweep}
-    (folder / "jobs.yaml").write_text(json.dumps({"version": 1, "jobs": [job]}))
-    with served(folder, "--lanes", "2", "--jobs-per-lane", "1") as up:
+    whole = {"name": "whole", "script": "waits.py", "args": [str(go), "{x}"], "sweep": {"grid": {"x": [0]}}}
+    (folder / "jobs.yaml").write_text(json.dumps({"version": 1, "jobs": [whole, job]}))
+    with served(folder, "--lanes", "3", "--jobs-per-lane", "1") as up:
         up.lines("submit", "jobs.yaml")
+        up.begun("whole.0000")
         up.begun("sweep.0000")
         up.begun("sweep.0001")
         once(up, "waiting")
         up.lines("hold", "waiting")
         once(up, "after", "--after", "waiting")
+        down = Started("down", "--queue", "test", "--drain", cwd=folder)
+        wait_for(lambda: up.queue.status(0).ending == "drain", otherwise=lambda: down.stderr)
         go.touch()
-        assert up.ask("down", "--drain").returncode == 0
-        assert up.process.wait(30) == 0
+        assert down.wait() == 0 and up.process.wait(30) == 0
     check_replay(up.run)
+    assert up.queue.job("whole").state == "completed", "all of its trials had begun"
+    assert up.queue.job("sweep").ended_unix_s is None
     with served(folder, "--resume") as again:
         assert again.queue.job("waiting").state == "held", "a drain releases nothing"
         assert again.queue.wait("sweep")[0].state == "completed"
