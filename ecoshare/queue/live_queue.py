@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from functools import partial
@@ -381,7 +381,7 @@ class LiveQueue:
             async with asyncio.timeout(_SETTLED_WITHIN_S), self._changed:
                 await self._changed.wait_for(lambda: not self._ends)
 
-    async def _why_not_again(self, row: JobRow) -> str:
+    def _why_not_again(self, row: JobRow) -> str:
         """Reason why a job cannot run again; empty if it can."""
         if row.state is None:
             return f"{row.name} has not ended"
@@ -428,7 +428,7 @@ class LiveQueue:
         return self._known.new_of(plan), attempts, still, left_out
 
     async def _rows(
-        self, names: Sequence[str], why_not: Callable[[JobRow], Awaitable[str]]
+        self, names: Sequence[str], why_not: Callable[[JobRow], str]
     ) -> tuple[list[JobRow], dict[str, str]]:
         """Rows of those of the named jobs for which something can be done, and why it cannot for the others.
 
@@ -440,7 +440,7 @@ class LiveQueue:
         for name in dict.fromkeys(names):
             try:
                 row = await self.row(name)
-                why = await why_not(row)
+                why = why_not(row)
             except UsageError as error:
                 why = f"{error}; {error.hint}" if error.hint else str(error)
             if why:
@@ -456,7 +456,7 @@ class LiveQueue:
             UsageError: None of them can be cancelled: there is no such job, or it has ended.
         """
 
-        async def why_not(row: JobRow) -> str:
+        def why_not(row: JobRow) -> str:
             state = self.state(row)
             return f"{row.name} has ended already: it {in_words(state.value)}" if state.ended else ""
 
@@ -493,12 +493,12 @@ class LiveQueue:
         """
         async with self._holding:  # the store has what was asked for last
             row = await self.row(name)
-            gate = self.run.arrivals.gate
+            gate, before = self.run.arrivals.gate, self.state(row)
             if name in gate:
                 gate.hold(name)
             elif row.is_sweep:
                 raise UsageError(f"{name} is a sweep that has begun, and cannot be held")
-            elif self.state(row) is not JobState.HELD and not self.is_put_off(name):
+            elif before is not JobState.HELD and (before.ended or not self.is_put_off(name)):
                 await self._happens(partial(self._asks, HoldRequested, name))
                 if (state := self.state(row)) is not JobState.HELD:
                     raise UsageError(f"{name} is {state.value}: only a job that waits for a place can be held")
