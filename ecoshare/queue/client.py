@@ -22,6 +22,9 @@ from ecoshare.queue.queue_folder import QueueFolder, socket_address
 _CONNECT_S, _ANSWER_S = 5.0, 60.0
 _LOOK_S = 0.1
 
+_KILLED_S = 2.0
+"""Longest time (s) from the end of the connections of a process that was killed to the end of its lock."""
+
 
 class QueueConnection:
     """Connection to a queue; a context manager. Each method raises `EcoshareError` if the queue refuses the request.
@@ -108,15 +111,16 @@ class QueueConnection:
             raise UnfitEnvironment(f"the queue {self.folder.name!r} does not answer") from error
 
     def _is_served(self) -> bool:
-        """Whether the queue still takes connections after one was lost.
+        """Whether the queue stays up after a connection was lost.
 
-        A process that was killed keeps its lock for a moment. One that goes down has no socket any more.
+        A process that was killed keeps its lock for a moment, in which the kernel may even take a connection for it. A
+        process that goes down has no socket any more.
         """
-        with contextlib.suppress(OSError), socket_address(self.folder.socket) as address:
-            while self.folder.is_up() and self.folder.socket.exists():
-                if _takes_connections(address):
-                    return True
-                time.sleep(_LOOK_S)
+        until_s = time.monotonic() + _KILLED_S
+        while self.folder.is_up() and self.folder.socket.exists():
+            if time.monotonic() > until_s:
+                return True
+            time.sleep(_LOOK_S)
         return False
 
     def ask(self, method: str, path: str, body: BaseModel | Mapping[str, Any] | None = None, **params: Any) -> Any:
