@@ -7,6 +7,7 @@
      ├─ UsageError           2   the options of a command are wrong or contradict each other
      ├─ InvalidJobFile       3   a job file or table has mistakes: one `Mistake` a line, with file, line and column
      ├─ UnfitEnvironment     4   the machine lacks a device, a permission or disk space
+     │   └─ QueueDown        7   a queue is down, and jobs of it wait for `ecoshare up --resume`
      ├─ LimitNotMet          5   a limit in the job file was broken
      ├─ NotRestored          6   clocks or power could not be restored
      └─ Interrupted          130 the user pressed Ctrl-C
@@ -101,6 +102,20 @@ class UnfitEnvironment(EcoshareError):
     """The machine lacks a device, a permission or disk space that was asked for."""
 
     exit_code = 4
+
+
+class QueueDown(UnfitEnvironment):
+    """A queue is down, or goes down, and jobs of it wait for `ecoshare up --resume`.
+
+    Attributes:
+        jobs: Names of the jobs that were waited for and have not ended.
+    """
+
+    exit_code = 7
+
+    def __init__(self, message: str, hint: str = "", jobs: Iterable[str] = ()) -> None:
+        super().__init__(message, hint)
+        self.jobs = tuple(jobs)
 
 
 class LimitNotMet(EcoshareError):

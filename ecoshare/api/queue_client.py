@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from ecoshare.common.plural import listed
-from ecoshare.errors import InvalidJobFile, UsageError
+from ecoshare.errors import InvalidJobFile, QueueDown, UnfitEnvironment, UsageError
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from ecoshare.jobs.from_values import Jobs
     from ecoshare.queue.client import QueueConnection
-    from ecoshare.queue.queue_documents import Acknowledged, JobStatus, QueueStatus, Submission
+    from ecoshare.queue.queue_documents import Acknowledged, JobsChanged, JobStatus, QueueStatus, Submission
+    from ecoshare.queue.queue_folder import QueueFolder
 
 _API = "/api/v1"
 _LONG_POLL_S = 20.0
@@ -27,7 +29,9 @@ EnvironmentFrom = Literal["none", "listed", "all"]
 class Queue:
     """A queue of this user that `ecoshare up` has opened. Each call connects anew, so an object may be kept for long.
 
-    Each method raises `EcoshareError` if the queue is not up (`UnfitEnvironment`), or refuses what is asked for.
+    Each method raises `EcoshareError` if the queue refuses what is asked for, or is not up: `UnfitEnvironment`, or its
+    kind `QueueDown` if jobs wait for `ecoshare up --resume`. While it is down, `left`, `job` and `wait` tell what its
+    folder has, and `clear` empties that.
     """
 
     def __init__(self, name: str = "default") -> None:
@@ -48,6 +52,7 @@ class Queue:
         env_from: EnvironmentFrom = "all",
         variables: Collection[str] = (),
         options: Mapping[str, Any] | None = None,
+        held: bool = False,
     ) -> Acknowledged:
         """Submit jobs; return the names that they were given. They are on the disk of the queue by then.
 
@@ -58,17 +63,19 @@ class Queue:
                 only, and `none` is that of the queue.
             variables: Names of the variables for `listed`.
             options: Keys that each script gets, as in a job file: `priority`, `slowdown`, `gpus`, `after`, `name`.
+            held: Whether none of the jobs starts before it is released.
 
         Raises:
-            InvalidJobFile: The jobs have mistakes.
+            InvalidJobFile: The jobs have mistakes, or wait for a job that has not completed and never will.
         """
-        submission = made_submission(jobs, args, env_from, variables, options or {})
+        submission = made_submission(jobs, args, env_from, variables, options or {}, held)
         try:
             answer = self.submit_made(submission)
         except InvalidJobFile as error:
             if not submission.of_scripts:
                 raise
-            raise UsageError("; ".join(f"{each.where}: {each.what}" for each in error.mistakes)) from error
+            words = "; ".join(f"{each.where}: {each.what}" for each in error.mistakes)
+            raise UsageError(words, error.hint) from error
         left_out = sorted(os.environ.keys() - submission.environment) if env_from == "all" else []
         if not left_out:
             return answer
@@ -104,27 +111,136 @@ class Queue:
             )
         return page
 
+    def left(self) -> list[JobStatus]:
+        """States of all jobs and sweeps that have not ended, in the order of their submission."""
+        from ecoshare.queue.client import left_in
+        from ecoshare.queue.statuses import kept_status
+
+        try:
+            return [each for each in self.status(0).jobs if each.ended_unix_s is None]
+        except UnfitEnvironment as error:
+            folder = self._folder_of_down(error)
+            return [kept_status(row, folder.runs) for row in left_in(folder)]
+
     def job(self, name: str) -> JobStatus:
         """State of one job or sweep."""
-        return self._job("GET", name)
+        try:
+            return self._job("GET", name)
+        except UnfitEnvironment as error:
+            return self._kept(name, error)
 
     def wait(self, *names: str) -> list[JobStatus]:
-        """States of jobs and sweeps after their ends. An unknown name is refused before the wait begins."""
+        """States of jobs and sweeps after their ends. An unknown name is refused before the wait begins.
+
+        Args:
+            names: Names of jobs and sweeps; none for all that have not ended.
+
+        Raises:
+            QueueDown: The queue is down or goes down, and some of them wait for another session. The others have ended.
+        """
         for name in names:
             self.job(name)
-        return [self._after_its_end(name) for name in names]
+        found: list[JobStatus] = []
+        waiting: list[str] = []
+        for name in names or [each.name for each in self.left()]:
+            try:
+                found.append(self._after_its_end(name))
+            except QueueDown:
+                waiting.append(name)
+        if waiting:
+            raise self._down(waiting)
+        return found
 
     def _after_its_end(self, name: str) -> JobStatus:
+        """State of a job after its end.
+
+        Raises:
+            QueueDown: It does not end before another session of the queue.
+        """
+        from ecoshare.queue.client import QueueConnection
+        from ecoshare.queue.queue_documents import JobStatus
+
         while True:
-            status = self._job("GET", name, wait_s=_LONG_POLL_S)
+            try:
+                with QueueConnection(self.name, math.inf) as connection:
+                    told = connection.ask("GET", _API + self._path(name), wait_s=_LONG_POLL_S)
+            except UnfitEnvironment as error:
+                status = self._kept(name, error)  # the folder has all ends by then
+                if status.ended_unix_s is None:
+                    raise self._down([name]) from error
+            else:
+                status = JobStatus.model_validate(told)
             if status.ended_unix_s is not None:
                 return status
 
-    def cancel(self, *names: str, at_once: bool = False) -> None:
-        """Cancel jobs and sweeps. Running jobs end at their next boundary, or now."""
+    def _kept(self, name: str, error: UnfitEnvironment) -> JobStatus:
+        """State of a job of a queue that is down or goes down, from its folder.
+
+        Raises:
+            UnfitEnvironment: The queue is neither, or there is none: `error`.
+            UsageError: There is no such job.
+        """
+        from ecoshare.queue.client import found_in
+        from ecoshare.queue.statuses import kept_status
+
+        folder = self._folder_of_down(error)
+        if (row := found_in(folder, name)) is None:
+            raise UsageError(f"the queue {self.name!r} has no job {name!r}")
+        return kept_status(row, folder.runs)
+
+    def _folder_of_down(self, error: UnfitEnvironment) -> QueueFolder:
+        """Folder of a queue that is down or goes down.
+
+        Raises:
+            UnfitEnvironment: The queue is neither, or there is none: `error`.
+        """
+        from ecoshare.queue.queue_folder import QueueFolder
+
+        folder = QueueFolder.of(self.name)
+        if isinstance(error, QueueDown) or (folder.database.exists() and not folder.is_up()):
+            return folder
+        raise error
+
+    def _down(self, names: Sequence[str]) -> QueueDown:
+        from ecoshare.queue.queue_folder import QueueFolder
+
+        folder = QueueFolder.of(self.name)
+        goes = "is going down" if folder.is_up() else "is down"
+        waits = "waits" if len(names) == 1 else "wait"
+        words = f"the queue {self.name!r} {goes}: {listed(names)} {waits} for `ecoshare up --resume{folder.option}`"
+        return QueueDown(words, jobs=names)
+
+    def cancel(self, *names: str, at_once: bool = False, all_jobs: bool = False) -> JobsChanged:
+        """Cancel jobs and sweeps: those of them that can be. Running jobs end at their next boundary, or now.
+
+        Args:
+            names: Names of jobs and sweeps.
+            at_once: Whether running jobs are killed now.
+            all_jobs: Whether all jobs and sweeps that have not ended are cancelled.
+
+        Raises:
+            UsageError: None of the named jobs can be cancelled.
+        """
+        if not (names or all_jobs):
+            raise UsageError("no job was named to be cancelled", "name jobs, or all of them (`--all`)")
+        return self._changed("/cancel", names, all=all_jobs, at_once=at_once)
+
+    def retry(self, *names: str) -> JobsChanged:
+        """Run jobs again that have failed or were cancelled, under their names: those of them for which it can be done.
+
+        Jobs that were cancelled because one of them did not complete run again, too.
+
+        Raises:
+            UsageError: None of the named jobs can run again.
+        """
+        return self._changed("/retry", names)
+
+    def _changed(self, path: str, names: Sequence[str], **more: Any) -> JobsChanged:
+        from ecoshare.queue.queue_documents import JobsChanged
+
         for name in names:
             self._path(name)
-        self._ask("POST", "/cancel", {"jobs": list(names), "at_once": at_once})
+        return JobsChanged.model_validate(self._ask("POST", path, {"jobs": list(names), **more}))
 
     def hold(self, name: str) -> JobStatus:
         """Keep a job that waits from starting."""
@@ -148,13 +264,40 @@ class Queue:
             errors: Whether to read its stderr instead of its stdout.
             follow: Whether to go on until the job has ended.
             lines: Number of last lines to begin with; None for the whole output.
+
+        Raises:
+            QueueDown: With `follow`: the queue goes down, and the job waits for another session.
         """
         params: dict[str, str | int | bool] = {"stream": "stderr" if errors else "stdout", "follow": follow}
         if lines is not None:
             params["lines"] = lines
         path = f"{_API}{self._path(name)}/output"
         with self._connected() as connection:
-            yield from connection.stream(path, follow, **params)
+            try:
+                yield from connection.stream(path, follow, **params)
+            except QueueDown:
+                if not follow:
+                    raise
+        if follow:
+            self._check_end(name)
+
+    def _check_end(self, name: str) -> None:
+        """Check that an output has ended with its job, and not with the queue.
+
+        Raises:
+            QueueDown: It has ended with the queue.
+        """
+        from ecoshare.jobs.sweep import sweep_of
+
+        try:
+            self._after_its_end(name)
+        except UsageError:  # it is a trial, which the queue lists with its sweep
+            try:
+                is_cut = self.status(0).ending == "stop"
+            except QueueDown:
+                is_cut = True
+            if is_cut:
+                raise self._down([sweep_of(name)]) from None
 
     def end(self, how: Literal["drain", "stop", "now"] = "stop") -> None:
         """Bring the queue to its end, and return when it is down.
@@ -165,6 +308,17 @@ class Queue:
         with self._connected() as connection:
             connection.ask("POST", f"{_API}/end", {"how": how})
             connection.wait_for_end()
+
+    def clear(self) -> None:
+        """Forget all jobs of a queue that is down, and remove their data and the options of the queue.
+
+        Raises:
+            UsageError: The queue is up.
+            UnfitEnvironment: There is no such queue, or files cannot be removed.
+        """
+        from ecoshare.queue.queue_folder import QueueFolder
+
+        QueueFolder.of(self.name).clear()
 
     def _connected(self) -> QueueConnection:
         from ecoshare.queue.client import QueueConnection
@@ -195,6 +349,7 @@ def made_submission(
     env_from: EnvironmentFrom,
     variables: Collection[str],
     options: Mapping[str, Any],
+    held: bool = False,
 ) -> Submission:
     """Submission of jobs from this process, with its working folder, environment and interpreter; see `Queue.submit`.
 
@@ -233,6 +388,7 @@ def made_submission(
         environment=shared,
         is_whole_environment=env_from == "all",
         python=sys.executable,
+        held=held,
     )
 
 

@@ -19,7 +19,7 @@ from ecoshare.cli.init import init
 from ecoshare.cli.logs import logs
 from ecoshare.cli.page import page
 from ecoshare.cli.profile import profile
-from ecoshare.cli.queued_jobs import cancel, hold, priority, release
+from ecoshare.cli.queued_jobs import cancel, hold, priority, release, retry
 from ecoshare.cli.restore import restore
 from ecoshare.cli.run import run
 from ecoshare.cli.schema import schema
@@ -50,7 +50,7 @@ def _common(version: Annotated[bool, typer.Option("--version", help="Print the v
 
 for _with_words in (run, submit):
     app.command(cls=WordsAfter)(_with_words)
-for _for_queues in (up, down, status, top, page, logs, cancel, wait, hold, release, priority):
+for _for_queues in (up, down, status, top, page, logs, cancel, retry, wait, hold, release, priority):
     app.command(cls=HelpfulCommand)(_for_queues)
 for _command in (profile, init, devices, restore, tune, simulate, schema, doctor, export, explain):
     app.command(cls=HelpfulCommand)(_command)

@@ -81,22 +81,30 @@ def command_line(context: typer.Context, **more: Any) -> list[str]:
         context: Context of the command.
         more: Other values of parameters.
     """
-    given = {**context.params, **more}
     words = [sys.executable, "-m", "ecoshare", str(context.info_name)]
     for parameter in context.command.params:
-        value = given.get(str(parameter.name))
-        if parameter.name in ("detach", "print_unit") or value is None:
+        name = str(parameter.name)
+        value = more.get(name, context.params.get(name))
+        if name in ("detach", "print_unit") or value is None:
             continue
         # A default that the environment can replace is given, too.
-        if value == parameter.get_default(context) and parameter.envvar is None:
+        if not (name in more or is_given(context, name) or parameter.envvar is not None):
             continue
         option = max(parameter.opts, key=len)
         if value is True:
             words.append(option)
+        elif value is False:
+            words += [max(parameter.secondary_opts, key=len)] if parameter.secondary_opts else []
         else:
             for each in value if isinstance(value, list | tuple) else [value]:
                 words += [option, str(each.absolute()) if isinstance(each, Path) else str(each)]
     return words
+
+
+def is_given(context: typer.Context, name: str) -> bool:
+    """Whether the user has given a parameter, be it with its default."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name in ("COMMANDLINE", "ENVIRONMENT")
 
 
 def unit(context: typer.Context) -> str:

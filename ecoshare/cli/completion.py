@@ -106,6 +106,15 @@ def queues(incomplete: str) -> list[str]:
 
 def queued_jobs(ctx: Any, incomplete: str) -> list[str]:
     """Jobs that have not ended of the queue that the command line names."""
+    return _jobs_of_queue(ctx, incomplete, "state IS NULL")
+
+
+def ended_jobs(ctx: Any, incomplete: str) -> list[str]:
+    """Jobs that have failed or were cancelled of the queue that the command line names."""
+    return _jobs_of_queue(ctx, incomplete, "state IN ('failed', 'cancelled')")
+
+
+def _jobs_of_queue(ctx: Any, incomplete: str, which: str) -> list[str]:
     import sqlite3
 
     from ecoshare.queue.queue_folder import DEFAULT_NAME, QueueFolder
@@ -113,7 +122,7 @@ def queued_jobs(ctx: Any, incomplete: str) -> list[str]:
     with suppress(OSError, EcoshareError, sqlite3.Error):
         folder = QueueFolder.of(ctx.params.get("queue") or ctx.params.get("name") or DEFAULT_NAME)
         with closing(sqlite3.connect(f"file:{folder.database}?mode=ro", uri=True, timeout=0.2)) as database:
-            rows = database.execute("SELECT name FROM jobs WHERE state IS NULL ORDER BY number DESC LIMIT 1000")
+            rows = database.execute(f"SELECT name FROM jobs WHERE {which} ORDER BY number DESC LIMIT 1000")
             return _beginning([name for (name,) in rows], incomplete)
     return []
 

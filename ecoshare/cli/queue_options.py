@@ -17,6 +17,13 @@ QueueOption = Annotated[
 JobArgument = Annotated[
     str, typer.Argument(metavar="JOB", help="Job of the queue.", autocompletion=completion.queued_jobs)
 ]
+SomeJobsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[JOB]...", help="Jobs of the queue.", autocompletion=completion.queued_jobs),
+]
+EndedJobsArgument = Annotated[
+    list[str], typer.Argument(metavar="JOB...", help="Jobs of the queue.", autocompletion=completion.ended_jobs)
+]
 JobsArgument = Annotated[
     list[str], typer.Argument(metavar="JOB...", help="Jobs of the queue.", autocompletion=completion.queued_jobs)
 ]

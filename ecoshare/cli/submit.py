@@ -51,6 +51,7 @@ def submit(
     env: Annotated[
         list[str] | None, typer.Option(metavar="VARIABLE", help="Variable for --env-from listed; may be repeated.")
     ] = None,
+    hold: Annotated[bool, typer.Option("--hold", help="Hold the jobs: none starts before `ecoshare release`.")] = False,
     wait: Annotated[
         bool,
         typer.Option("--wait", help="Wait for the ends of the jobs, with an exit code as that of `ecoshare wait`."),
@@ -70,6 +71,7 @@ def submit(
         env_from=cast(EnvironmentFrom, env_from),
         variables=env or (),
         options=options,
+        held=hold,
     )
     for line in answer.notes:
         note(line)

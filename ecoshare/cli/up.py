@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated, cast
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from ecoshare.api.queue_up import UpRequest, check_end
+from ecoshare.api.queue_up import check_end, resumed
 from ecoshare.api.queue_up import up as serve
-from ecoshare.api.request_values import Control
 from ecoshare.cli.ages import age_s
 from ecoshare.cli.cluster_options import (
     AddressOption,
@@ -39,10 +38,17 @@ from ecoshare.cli.sharing_options import (
     PowerBudgetOption,
     TuningLimitOption,
 )
+from ecoshare.common.plural import counted
 from ecoshare.errors import UsageError
 from ecoshare.queue.queue_folder import DEFAULT_NAME
 from ecoshare.values.device import NODE_TIMEOUT_S
 from ecoshare.values.goal import TUNING_LIMIT
+
+_OF_THE_COMMAND = ("name", "resume", "detach", "print_unit")
+"""Parameters that are no options of the queue."""
+
+_FIELDS = {"option": "options", "keep": "keep_s", "node_timeout": "node_timeout_s", "no_profiles": "use_profiles"}
+"""Fields of the request that have other names than the parameters."""
 
 
 def up(
@@ -98,8 +104,9 @@ def up(
     ] = False,
 ) -> None:
     """Open a queue: `ecoshare submit` gives it jobs, which share devices, until `ecoshare down` ends it."""
-    from ecoshare.cli.background import detached, unit
+    from ecoshare.cli.background import detached, is_given, unit
     from ecoshare.policy_names import parse_options
+    from ecoshare.queue.client import left_in
     from ecoshare.queue.queue_folder import QueueFolder
     from ecoshare.queue.tcp_entry import ListenAddress
     from ecoshare.runtime.signals import CommandSignals
@@ -114,49 +121,29 @@ def up(
     if print_unit:
         print(unit(context), end="")
         return
+    # All options are taken in one way, so that `--resume` knows of each one whether it was given.
+    values = {
+        **context.params,
+        "options": parse_options(option or ()),
+        "keep_s": keep_s,
+        "use_profiles": not no_profiles,
+    }
+    fields = {each: _FIELDS.get(each, each) for each in context.params if each not in _OF_THE_COMMAND}
+    given = {field: values.get(field, values[each]) for each, field in fields.items() if is_given(context, each)}
+    given |= {"name": name, "resume": resume}
     if detach:
+        for line in resumed(None, given)[1]:  # the process in the background tells them in its log
+            note(line)
         print(detached(context, folder))
         return
     errors = Console(stderr=True, highlight=False)
     errors.print(
         f"the queue {name!r}: `ecoshare submit{folder.option} train.py` gives it a job, Ctrl-C ends it", markup=False
     )
-    result = serve(
-        UpRequest(
-            name=name,
-            resume=resume,
-            keep_s=keep_s,
-            listen=listen,
-            objective=objective,
-            policy=policy,
-            options=parse_options(option or ()),
-            device=device,
-            devices=devices,
-            lanes=lanes,
-            jobs_per_lane=jobs_per_lane,
-            memory=memory,
-            host_memory=host_memory,
-            power_budget=power_budget,
-            power_budget_by=power_budget_by,
-            control=cast(Control, control),
-            tuning_limit=tuning_limit,
-            wait=wait,
-            share_device=share_device,
-            profiles=profiles,
-            use_profiles=not no_profiles,
-            on=on,
-            address=address,
-            nodes=nodes,
-            gpus_per_node=gpus_per_node,
-            node_timeout_s=node_timeout,
-            ship=ship,
-            release_idle=release_idle,
-            note=note,
-            progress=partial(progress, errors),
-            signals=CommandSignals(),
-        )
-    )
+    result = serve(**given, note=note, progress=partial(progress, errors), signals=CommandSignals())
     for line in result.notes:
         note(line)
-    note(f"the queue {name!r} is down; its run is {result.folder}")
+    left = len(left_in(folder))
+    waits = f"{counted(left, 'job')} {'waits' if left == 1 else 'wait'} for `ecoshare up --resume{folder.option}`"
+    note(f"the queue {name!r} is down; {f'{waits}; ' if left else ''}its run is {result.folder}")
     check_end(result, name)

@@ -8,31 +8,51 @@ from typing import TYPE_CHECKING
 import typer
 
 from ecoshare.cli.output import note
-from ecoshare.cli.queue_options import JobsArgument, QueueOption
+from ecoshare.cli.queue_options import QueueOption, SomeJobsArgument
+from ecoshare.common.plural import listed
+from ecoshare.errors import QueueDown
 from ecoshare.queue.queue_folder import DEFAULT_NAME
 
 if TYPE_CHECKING:
     from ecoshare.api.queue_client import Queue
 
 
-def wait(jobs: JobsArgument, name: QueueOption = DEFAULT_NAME) -> None:
-    """Wait for the ends of jobs. The exit code is that of the first job without success, or 1 if it has none."""
+def wait(jobs: SomeJobsArgument = None, name: QueueOption = DEFAULT_NAME) -> None:
+    """Wait for the ends of jobs; of all that have not ended, if none is named.
+
+    The exit code is that of the first job without success, or 1 if it has none. It is 7 if the queue goes down and some
+    of the jobs wait for `ecoshare up --resume`.
+    """
     from ecoshare.api.queue_client import Queue
 
-    if failed := ended(Queue(name), jobs):
+    queue = Queue(name)
+    if not jobs:
+        left = queue.left()
+        jobs = [each.name for each in left]
+        if held := [each.name for each in left if each.state == "held"]:
+            note(f"held until `ecoshare release`: {listed(held)}")
+        if not jobs:
+            note("no job is left to wait for")
+            return
+    if failed := ended(queue, jobs):
         raise failed
 
 
-def ended(queue: Queue, jobs: Sequence[str]) -> typer.Exit | None:
+def ended(queue: Queue, jobs: Sequence[str]) -> typer.Exit | QueueDown | None:
     """Wait for the ends of jobs, and say how those without success ended.
 
     Returns:
-        Exit with the code of the first of those; None if there is none.
+        Exit with the code of the first of those, or the error that jobs wait for another session; None if there is
+        neither.
     """
-    code = 0
-    for job in queue.wait(*jobs):
-        if job.state != "completed":
-            why = f": {job.reason}" if job.reason else ""
-            note(f"{job.name} {job.state}{why}")
-            code = code or job.exit_code or 1
-    return typer.Exit(code) if code else None
+    code, down = 0, None
+    try:
+        found = queue.wait(*jobs)
+    except QueueDown as error:
+        down, found = error, [queue.job(job) for job in jobs if job not in error.jobs]
+    for each in found:
+        if each.state != "completed":
+            why = f": {each.reason}" if each.reason else ""
+            note(f"{each.name} {each.state}{why}")
+            code = code or each.exit_code or 1
+    return down or (typer.Exit(code) if code else None)

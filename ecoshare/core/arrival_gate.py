@@ -21,6 +21,9 @@ COMPLETED = "completed"
 
 _IN_WORDS = {"failed": "failed", "cancelled": "was cancelled", "pruned": "was pruned"}
 
+MISSED = ", and had to complete first"
+"""End of the reason of a job that never arrives. The reason begins with the name of the job that did not complete."""
+
 
 @dataclass(frozen=True, slots=True)
 class Eligible:
@@ -99,7 +102,7 @@ class ArrivalGate:
         ended = ended or {}
         missed = next((each for each in after if ended.get(each, COMPLETED) != COMPLETED), None)
         if missed is not None:
-            return [Hopeless(name, _reason(missed, ended[missed])), *self.ended(name, "cancelled")]
+            return [Hopeless(name, never_arrives(missed, ended[missed])), *self.ended(name, "cancelled")]
         open_after = {each for each in after if each not in ended}
         open_any = {each for each in after_any if each not in ended}
         self._waiting[name] = _Waiting(open_after, open_any, early, held)
@@ -145,7 +148,7 @@ class ArrivalGate:
             if (waiting := self._waiting.get(behind)) is None:
                 continue  # another job that it waited for was hopeless, too
             if name in waiting.completed and state != COMPLETED:
-                verdicts += [Hopeless(behind, _reason(name, state)), *self.ended(behind, "cancelled")]
+                verdicts += [Hopeless(behind, never_arrives(name, state)), *self.ended(behind, "cancelled")]
                 continue
             waiting.completed.discard(name)
             waiting.ended.discard(name)
@@ -179,5 +182,16 @@ class ArrivalGate:
                 self._behind.pop(each, None)
 
 
-def _reason(name: str, state: str) -> str:
-    return f"{name} {_IN_WORDS.get(state, state)}, and had to complete first"
+def never_arrives(name: str, state: str) -> str:
+    """Reason why a job never arrives that waits for one which has ended in another state than completed."""
+    return f"{name} {in_words(state)}{MISSED}"
+
+
+def in_words(state: str) -> str:
+    """Final state of a job as the predicate of a sentence about it."""
+    return _IN_WORDS.get(state, state)
+
+
+def missed(reason: str) -> str:
+    """Job that had to complete first, from the reason why another one never arrived; empty for any other reason."""
+    return reason.partition(" ")[0] if reason.endswith(MISSED) else ""

@@ -401,6 +401,17 @@ class PriorityChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class RetryRequested:
+    """A job that has failed or was cancelled runs again, from its next attempt on. Earlier attempts count no more.
+
+    It arrives again, as any job does.
+    """
+
+    at_s: float
+    job: str
+
+
+@dataclass(frozen=True, slots=True)
 class WorkOver:
     """All jobs but open-ended services have ended, and none is to come. The services need not go on."""
 
@@ -462,12 +473,13 @@ Event = (
     | HoldRequested
     | ReleaseRequested
     | PriorityChanged
+    | RetryRequested
     | WorkOver
     | TargetMissed
     | DeviceFailed
 )
 
-UserRequest = CancelRequested | HoldRequested | ReleaseRequested | PriorityChanged
+UserRequest = CancelRequested | HoldRequested | ReleaseRequested | PriorityChanged | RetryRequested
 """Request of the user about one job."""
 
 SettingAnswer = Done | Refused | SettingMeasured | SettingAdvised | PowerPredicted

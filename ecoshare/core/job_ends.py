@@ -39,8 +39,18 @@ class JobEnds:
         self._fit = placement.fit
         self.ended: list[Job] = []
 
-    def end(self, job: Job, state: JobState, at_s: float, cause: str) -> None:
-        """End a job that has no place."""
+    def end(self, job: Job, state: JobState, at_s: float, cause: str, has_failed: bool = False) -> None:
+        """End a job that has no place.
+
+        Args:
+            job: The job.
+            state: Final state of the job.
+            at_s: Present time (s).
+            cause: Cause in words.
+            has_failed: Whether the job has failed by itself, so that its end does not come from that of the session.
+        """
+        ends_with_session = state is JobState.CANCELLED or (state is JobState.FAILED and self._state.stopping)
+        job.resumable = ends_with_session and not (has_failed or job.cancelled)
         self._placement.ended(job)
         self._state.held.pop(job.spec.name, None)
         job.move(state, at_s, cause)
@@ -77,7 +87,9 @@ class JobEnds:
         elif outcome in NO_FAULT_OF_ITS_OWN and (job.cancelled or (self._state.stopping and not self._failures.over)):
             self.end(job, JobState.CANCELLED, event.at_s, cause)
         else:
-            self.end(job, JobState.FAILED, event.at_s, cause)
+            is_retried = self._state.stopping and not job.cancelled and self._goes_on(job, outcome)
+            has_failed = not (is_retried or outcome in NO_FAULT_OF_ITS_OWN)
+            self.end(job, JobState.FAILED, event.at_s, cause, has_failed)
         return outcome
 
     def _completes(self, job: Job, outcome: Outcome, event: JobExited) -> bool:

@@ -36,7 +36,8 @@ class Job:
         whole_device: Whether the job has outgrown its memory once, and now gets all memory of its device.
         least_bytes: Lower bound of the memory that the job is granted, from what it was seen to take.
         again: Whether a new attempt follows the end of this one, which the core asked for (a suspect neighbour, say).
-        cancelled: Whether the user has cancelled the job while it had a place or a process.
+        cancelled: Whether the user has cancelled the job.
+        resumable: Whether the job has ended with its session alone: it goes on when the run is resumed.
         failures: Number of failures that count against its retries.
         false_starts: Number of failures of a service in a row that were false starts.
         losses: Number of attempts that ended through no fault of the job.
@@ -81,6 +82,7 @@ class Job:
     least_bytes: int = 0
     again: bool = False
     cancelled: bool = False
+    resumable: bool = False
     failures: int = 0
     false_starts: int = 0
     losses: int = 0

@@ -57,6 +57,7 @@ from ecoshare.core.events import (
     ReleaseRequested,
     Reported,
     Resumed,
+    RetryRequested,
     RunOpened,
     SettingAnswer,
     StopRequested,
@@ -231,7 +232,7 @@ class Scheduler:
             case DrainRequested():
                 self._requests.drain(event.at_s)
                 return self._fill(event.at_s)
-            case CancelRequested() | HoldRequested() | ReleaseRequested() | PriorityChanged():
+            case CancelRequested() | HoldRequested() | ReleaseRequested() | PriorityChanged() | RetryRequested():
                 return [*self._requests.follow(event), *self._fill(event.at_s)]
             case WorkOver():
                 return [*self._services.over(event.at_s)]
@@ -301,6 +302,7 @@ class Scheduler:
             state, reason = self._failures.end_at_stop()
             self._ends.end(job, state, event.at_s, reason)
         elif self._sweeps.is_cancelled(event.job):
+            job.cancelled = True
             self._ends.end(job, JobState.CANCELLED, event.at_s, "its sweep was cancelled")
         elif not self._ends.ends_unplaceable(job, event.at_s):
             return self._fill(event.at_s, newcomer=job)

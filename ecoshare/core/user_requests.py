@@ -8,10 +8,11 @@
                      ──► a sweep:                  all its trials, and it draws no more
     HoldRequested    ──► waiting:                  HELD ──► ReleaseRequested ──► QUEUED
     PriorityChanged  ──► another place in the order of the policy
+    RetryRequested   ──► ended: forgotten, and JobArrived follows
     DrainRequested   ──► jobs without an attempt:  CANCELLED; the others go on to their ends
 
-A job with a place is not held, and the request changes nothing. A job that completes before its next boundary is
-COMPLETED, even if it was cancelled.
+A drained job is not over: it goes on when the run is resumed (`Job.resumable`). A job with a place is not held, and the
+request changes nothing. A job that completes before its next boundary is COMPLETED, even if it was cancelled.
 """
 
 from __future__ import annotations
@@ -20,7 +21,14 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ecoshare.core.commands import Command, DropJob
-from ecoshare.core.events import CancelRequested, HoldRequested, PriorityChanged, ReleaseRequested, UserRequest
+from ecoshare.core.events import (
+    CancelRequested,
+    HoldRequested,
+    PriorityChanged,
+    ReleaseRequested,
+    RetryRequested,
+    UserRequest,
+)
 from ecoshare.core.job_ends import JobEnds
 from ecoshare.core.placement.lane_ranks import LaneRanks
 from ecoshare.core.placement.strategy import PlacementStrategy
@@ -63,6 +71,12 @@ class UserRequests:
         match event:
             case CancelRequested():
                 return self._cancel(job, event)
+            case RetryRequested():
+                if job.state.ended:
+                    del self._state.jobs[event.job]
+                return []
+            case _ if job.state.ended:  # it may be one that another session goes on with
+                return []
             case HoldRequested():
                 self._hold(job, event.at_s)
                 return []
@@ -73,15 +87,17 @@ class UserRequests:
                 return self._reprioritise(job, event)
 
     def _cancel(self, job: Job, event: CancelRequested) -> list[Command]:
+        if job.resumable:  # it waits for another session, and now never begins
+            job.resumable, job.cancelled = False, True
+            self._ends.ended.append(job)
         if job.state.ended:
             return []
+        job.cancelled = True
         if job.state is JobState.PARKED:
-            job.cancelled = True
             return [self._stops.parked(job, event.at_s, event.reason)]
         if job.state in (JobState.QUEUED, JobState.HELD, JobState.PAUSED):
             self._ends.end(job, JobState.CANCELLED, event.at_s, event.reason)
             return [DropJob(self._next_id(), job.spec.name, event.reason, cancelled=True)]
-        job.cancelled = True
         return [*self._stops.for_good(job, event.at_s, event.reason, event.at_once)]
 
     def _hold(self, job: Job, at_s: float) -> None:

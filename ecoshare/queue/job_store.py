@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ecoshare.core.arrival_gate import MISSED, missed
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.queue.queue_documents import Submission
 
@@ -67,7 +68,7 @@ class JobRow:
         state: Final state; None before its end.
         exit_code: Exit code of its last attempt.
         reason: Cause of an end without success.
-        attempts: Number of its attempts, at its end.
+        attempts: Number of its attempts at its end. If it runs again, the number of those that count no more.
     """
 
     number: int
@@ -191,7 +192,7 @@ class JobStore:
             self._database.close()
 
     def add(self, submission: Submission, names: Sequence[tuple[str, str, bool]], run: str, at_unix_s: float) -> None:
-        """Add a submission and its jobs. They are on the disk when this returns.
+        """Add a submission and its jobs, held if it says so. They are on the disk when this returns.
 
         Args:
             submission: The submission.
@@ -205,8 +206,28 @@ class JobStore:
         with self._changing() as database:
             database.execute("INSERT INTO submissions VALUES (?, ?)", (submission.id, submission.model_dump_json()))
             database.executemany(
-                "INSERT INTO jobs (name, given, is_sweep, submission, run, submitted_unix_s) VALUES (?, ?, ?, ?, ?, ?)",
-                [(*each, submission.id, run, at_unix_s) for each in names],
+                "INSERT INTO jobs (name, given, is_sweep, submission, run, submitted_unix_s, held) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?)",
+                [(*each, submission.id, run, at_unix_s, submission.held) for each in names],
+            )
+
+    def retry(self, attempts: Mapping[str, int], still: Mapping[str, str], run: str, at_unix_s: float) -> None:
+        """Note that jobs run again, as if they were submitted now.
+
+        Args:
+            attempts: Number of the attempts that each job has had in the run, by its name.
+            still: Reason why other jobs, which were cancelled because of those, stay cancelled, by name.
+            run: Name of the run folder.
+            at_unix_s: Present time (s since 1970).
+        """
+        with self._changing() as database:
+            database.executemany(
+                "UPDATE jobs SET run = ?, submitted_unix_s = ?, attempts = ?, held = 0, started_unix_s = NULL, "
+                "ended_unix_s = NULL, state = NULL, exit_code = NULL, reason = '' WHERE name = ?",
+                [(run, at_unix_s, count, name) for name, count in attempts.items()],
+            )
+            database.executemany(
+                "UPDATE jobs SET reason = ? WHERE name = ?", [(reason, name) for name, reason in still.items()]
             )
 
     def submission(self, name: str) -> Submission | None:
@@ -270,6 +291,17 @@ class JobStore:
         """Jobs of a run that ended by some time (s since 1970), of submissions that have no job left."""
         left = "SELECT submission FROM jobs WHERE state IS NULL"
         return self._rows(f"WHERE run = ? AND ended_unix_s <= ? AND submission NOT IN ({left})", (run, at_unix_s))
+
+    def behind(self, names: Iterable[str]) -> list[JobRow]:
+        """Jobs that were cancelled because one of these did not complete, or another job of the result did not."""
+        rows = self._rows("WHERE state = 'cancelled' AND reason LIKE ? ORDER BY number", (f"%{MISSED}",))
+        found: dict[str, JobRow] = {}
+        left = set(names)
+        while left:
+            behind = {row.name: row for row in rows if missed(row.reason) in left}
+            left = behind.keys() - found.keys()
+            found |= behind
+        return [row for row in rows if row.name in found]
 
     def of_run(self, run: str) -> list[JobRow]:
         """Jobs of a run."""

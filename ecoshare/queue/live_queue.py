@@ -3,8 +3,10 @@
 ::
 
     submit:  job file ──► plan ──► queue.db on the disk ──► acknowledged ──► OpenRun.submit ──► JobArrived
+    retry:   queue.db ──► plan ──► queue.db on the disk ──► RetryRequested ──► OpenRun.submit ──► JobArrived
     cancel:  CancelRequested ──► core ──► in the log on the disk ──► acknowledged
     ends:    core.ended ──► noted ──► queue.db a moment later; the log has them already
+    down:    last ends noted ──► clients that wait hear of them, or that their jobs are put off ──► no more clients
 
 All methods run in the loop of the run. Blocking work, on the disk and in the planning of jobs, runs in threads.
 """
@@ -14,16 +16,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from ecoshare.common.plural import listed
+from ecoshare.core.arrival_gate import in_words, never_arrives
 from ecoshare.core.commands import Command
 from ecoshare.core.events import (
     CancelRequested,
+    DeviceFailed,
     DrainRequested,
     Event,
     HoldRequested,
@@ -31,35 +34,47 @@ from ecoshare.core.events import (
     JobExited,
     PriorityChanged,
     ReleaseRequested,
+    RetryRequested,
     RunOpened,
+    StopRequested,
     SweepOpened,
 )
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.states import JobState
-from ecoshare.errors import EcoshareError, UnfitEnvironment, UsageError, did_you_mean
+from ecoshare.errors import EcoshareError, QueueDown, UnfitEnvironment, UsageError, did_you_mean
 from ecoshare.jobs.load import LoadedJobs
+from ecoshare.jobs.schema import JobConfig
 from ecoshare.jobs.sweep import sweep_of, trial_name
 from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.queue.job_store import JobEnd, JobRow, JobStore
 from ecoshare.queue.known_measurements import KnownMeasurements
+from ecoshare.queue.leftover_jobs import Environment, by_submission, loaded_again, planned_again
 from ecoshare.queue.old_jobs import MOST_REMOVED, remove_old
-from ecoshare.queue.queue_documents import Acknowledged, EndingKind, Submission
+from ecoshare.queue.queue_documents import Acknowledged, EndingKind, JobsChanged, Submission
+from ecoshare.queue.queue_folder import QueueFolder
 from ecoshare.queue.queue_totals import QueueTotals
 from ecoshare.queue.submission_plan import (
     Planner,
+    check_startable,
     free_names,
     inherited,
     loaded_jobs,
+    missing,
     renamed,
     with_environment,
 )
 from ecoshare.record import submitted_jobs
+from ecoshare.record.run_documents import read_records
+from ecoshare.record.run_folder import RunFolder
 from ecoshare.runtime.open_run import OpenRun
 from ecoshare.runtime.plan import Plan
 from ecoshare.runtime.planned_services import write_arrivals
 
 _NOTE_S = 0.2
 """Time (s) between two notes of ends in the store."""
+
+_SETTLED_WITHIN_S = 5.0
+"""Longest time (s) to wait until the store has the ends of jobs that have ended."""
 
 _REMOVE_S = 86_400.0
 """Time (s) between two removals of old data."""
@@ -79,6 +94,7 @@ class LiveQueue:
         store: Jobs of the queue on the disk.
         opened_unix_s: Time at which this session began (s since 1970).
         ending: How the queue comes to its end: `drain`, `stop` or empty.
+        is_down: Whether the run has ended, and the store has all ends.
         totals: Counts over this session.
     """
 
@@ -94,11 +110,13 @@ class LiveQueue:
         """
         self.name, self.store, self.opened_unix_s = name, store, time.time()
         self.ending: EndingKind = ""
+        self.is_down = False
         self.totals = QueueTotals()
         self._planner, self._serve, self._keep_s = planner, serve, keep_s
         self._present: OpenRun | None = None
         self._submitting, self._holding, self._changed = asyncio.Lock(), asyncio.Lock(), asyncio.Condition()
-        self._notes = 0  # how often ends were noted
+        self._notes = 0  # how often clients that wait were woken
+        self._is_news = False  # whether a job was put off since then
         self._handled: dict[int, asyncio.Future[None]] = {}  # by the identity of an event that was asked for
         self._ends: list[JobEnd] = []
         self._noted_starts: set[str] = set()  # names of jobs with a place and a start in the store
@@ -127,16 +145,30 @@ class LiveQueue:
         self._known.begin(run.plan)
         self._classes.update(job.spec.job_class for job in run.jobs.values())
         try:
-            async with self._serve(self), asyncio.TaskGroup() as tasks:
-                if self._keep_s is not None:
-                    tasks.create_task(self._remove_old(self._keep_s))
-                while True:
-                    await asyncio.sleep(_NOTE_S)
-                    # Another process may lock the store, a backup, say. The log has the ends, and fails on a full disk.
-                    with contextlib.suppress(UnfitEnvironment):
-                        await self._note_ends()
+            async with self._serve(self):  # to the last note, so that each client hears of the end that it waits for
+                try:
+                    await self._note()
+                finally:
+                    await asyncio.shield(self._go_down())
         finally:
             await asyncio.shield(self._note_ends())
+
+    async def _note(self) -> None:
+        """Note ends, and remove old data, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            if self._keep_s is not None:
+                tasks.create_task(self._remove_old(self._keep_s))
+            while True:
+                await asyncio.sleep(_NOTE_S)
+                # Another process may lock the store, a backup, say. The log has the ends, and fails on a full disk.
+                with contextlib.suppress(UnfitEnvironment):
+                    await self._note_ends()
+
+    async def _go_down(self) -> None:
+        with contextlib.suppress(UnfitEnvironment):  # it is tried once more when no client is left
+            await self._note_ends()
+        self.is_down = True
+        await self._wake()
 
     async def _remove_old(self, keep_s: float) -> None:
         """Remove the data of jobs that ended long ago, now and once a day."""
@@ -169,6 +201,8 @@ class LiveQueue:
                 self.ending = self.ending or "drain"
         if core.stopping:
             self.ending = "stop"
+        ends_now = isinstance(event, DrainRequested | StopRequested | DeviceFailed)
+        self._is_news |= ends_now or any(job.resumable for job in core.ended)
         jobs, sweeps = list(self._jobs_ended(event, core)), list(self._sweeps_ended(event, core))
         self._ends += [*jobs, *sweeps]
         self.totals.look(event, commands, core)
@@ -179,11 +213,10 @@ class LiveQueue:
         if isinstance(event, CancelRequested) and event.job in self.run.arrivals.never:
             yield JobEnd(event.job, JobState.CANCELLED.value, self.unix_s(event.at_s), reason=event.reason)
         for job in core.ended:
-            done = job.state in (JobState.COMPLETED, JobState.PRUNED)
-            by_request = job.cancelled or isinstance(event, CancelRequested)
-            goes_on = job.state is JobState.CANCELLED or core.stopping
-            if job.spec.sweep or (goes_on and not done and not by_request):
+            if job.spec.sweep or job.resumable:
                 continue
+            done = job.state in (JobState.COMPLETED, JobState.PRUNED)
+            reason = event.reason if isinstance(event, CancelRequested) else job.history[-1].cause
             code = event.exit_code if isinstance(event, JobExited) and event.job == job.spec.name else None
             yield JobEnd(
                 job.spec.name,
@@ -191,19 +224,23 @@ class LiveQueue:
                 self.unix_s(event.at_s),
                 None if job.first_start_s is None else self.unix_s(job.first_start_s),
                 code,
-                "" if done else job.history[-1].cause,
+                "" if done else reason,
                 job.attempt,
             )
 
     def _sweeps_ended(self, event: Event, core: Scheduler) -> Iterator[JobEnd]:
-        if core.stopping or core.draining:
-            return  # a sweep that draws no more trials has not ended
-        over = [name for name in self._open_sweeps if core.is_sweep_over(name)]
+        # A sweep that draws no more trials because the queue goes down has not ended.
+        is_over = self._has_all_ends if core.stopping or core.draining else core.is_sweep_over
+        over = [name for name in self._open_sweeps if is_over(name)]
         self._open_sweeps.difference_update(over)
         for name in over:
             state = self.run.sweeping.final_state(name)
             reason = {JobState.CANCELLED: BY_USER, JobState.FAILED: "no trial completed"}.get(state, "")
             yield JobEnd(name, state.value, self.unix_s(event.at_s), reason=reason)
+
+    def _has_all_ends(self, sweep: str) -> bool:
+        """Whether all trials of a sweep have ended, so that none is left for another session."""
+        return self.run.sweeping.ended_in[sweep].total() >= self.run.arrivals.sweeps[sweep].options.count
 
     def _starts(self) -> dict[str, float]:
         """Times (s since 1970) of the starts of jobs with a place that the store lacks, by name.
@@ -216,14 +253,20 @@ class LiveQueue:
         return {job.spec.name: self.unix_s(job.first_start_s) for job in new if job.first_start_s is not None}
 
     async def _note_ends(self) -> None:
-        started = self._starts()
-        if not self._ends and not started:
+        started, is_news = self._starts(), self._is_news
+        if not (self._ends or started or is_news):
             return
         ends = list(self._ends)
-        await asyncio.to_thread(self.store.end, ends, started)
+        if ends or started:
+            await asyncio.to_thread(self.store.end, ends, started)
         self._noted_starts.update(started)
         del self._ends[: len(ends)]  # only now, so that each end is always found in one of the two
+        self._is_news = False
         self.run.tell(_nothing)  # the run may have waited for this to begin a segment of its log
+        await self._wake()
+
+    async def _wake(self) -> None:
+        """Let clients that wait look again."""
         async with self._changed:
             self._notes += 1
             self._changed.notify_all()
@@ -254,16 +297,11 @@ class LiveQueue:
                 return Acknowledged(jobs=[row.name for row in before])
             self._check_open()
             loaded, plan = await asyncio.to_thread(self._planned, submission)
-            self.run.add(plan)
-            try:
-                await asyncio.to_thread(self._keep, submission, loaded, plan)
-            except EcoshareError:
-                self.run.forget(plan)
-                raise
-            self._known.add(plan)  # and not before: later jobs would lack what a failed submission has
-            self._classes.update(job.spec.job_class for job in plan.everything)
-            ended = {each.name: each.state for each in self._ends if each.name in plan.awaited}
-            self.run.submit(replace(plan, ended={**self.store.states(plan.awaited), **ended}))
+            rows = [(job.name, loaded.given[job.name], job.sweep is not None) for job in loaded.jobs]
+            run = self.run.folder.path.name
+            await self._add(plan, lambda: self.store.add(submission, rows, run, time.time()))
+            held = frozenset(job.name for job in loaded.jobs) if submission.held else frozenset[str]()
+            self.run.submit(replace(plan, ended=self._ended(plan.awaited), held=held))
         notes = [*plan.notes, *([ON_END_NOTE] if loaded.on_end else [])]
         return Acknowledged(jobs=[job.name for job in loaded.jobs], notes=notes)
 
@@ -271,8 +309,29 @@ class LiveQueue:
         if self.ending:
             raise UsageError(
                 f"the queue {self.name!r} is coming to its end, and takes no more jobs",
-                "`ecoshare up --resume` opens it again",
+                f"`ecoshare up --resume{QueueFolder.of(self.name).option}` opens it again",
             )
+
+    async def _add(self, plan: Plan, keep: Callable[[], None]) -> None:
+        """Add jobs to the run, and write them to the disk: into the run folder first, and then into the store.
+
+        Raises:
+            EcoshareError: Either cannot be done. Then neither is.
+        """
+        self.run.add(plan)
+        try:
+            await asyncio.to_thread(self._keep, plan)
+            await asyncio.to_thread(keep)
+        except EcoshareError:
+            self.run.forget(plan)
+            raise
+        self._known.add(plan)  # and not before: later jobs would lack what a failed submission has
+        self._classes.update(job.spec.job_class for job in plan.everything)
+
+    def _ended(self, names: Collection[str]) -> dict[str, str]:
+        """Final states of those of the named jobs and sweeps that have ended."""
+        unnoted = {each.name: each.state for each in self._ends if each.name in names}
+        return {**self.store.states(names), **unnoted}
 
     def _planned(self, submission: Submission) -> tuple[LoadedJobs, Plan]:
         """Jobs of a submission that is new, with the names that they get, and their plan."""
@@ -280,37 +339,139 @@ class LiveQueue:
         loaded = loaded_jobs(submission, names)
         given = free_names([job.name for job in loaded.jobs], names, self.store.sweeps())
         loaded = renamed(loaded, given)
+        awaited = {name for job in loaded.jobs for name in job.after}
+        check_startable(loaded, self._ended(awaited), self.store.sweeps())
         plan = self._planner(loaded, self._classes)
         plan = with_environment(plan, dict.fromkeys(given.values(), inherited(submission)))
         return loaded, self._known.new_of(plan)
 
-    def _keep(self, submission: Submission, loaded: LoadedJobs, plan: Plan) -> None:
-        """Write the jobs of a submission to the disk: into the run folder first, and then into the store."""
+    def _keep(self, plan: Plan) -> None:
+        """Write jobs into the run folder."""
         folder = self.run.folder
         write_arrivals(plan.jobs, folder)
         kept = ProfileStore(folder.profiles)
         for profile in plan.known.values():
             kept.save(profile)
         submitted_jobs.append(folder.submitted, described(plan))
-        rows = [(job.name, loaded.given[job.name], job.sweep is not None) for job in loaded.jobs]
-        self.store.add(submission, rows, folder.path.name, time.time())
 
-    async def cancel(self, names: Sequence[str], at_once: bool) -> None:
+    async def retry(self, names: Sequence[str]) -> JobsChanged:
+        """Run jobs again that have failed or were cancelled, with those that were cancelled because of them.
+
+        Raises:
+            UsageError: None of them can run again, or the queue takes no more jobs.
+            UnfitEnvironment: The machine cannot run the jobs, or the disk is full.
+        """
+        async with self._submitting:
+            self._check_open()
+            await self._settle()
+            rows, refused = await self._rows(names, self._why_not_again)
+            plan, again, still, left_out = await asyncio.to_thread(self._planned_again, rows)
+            refused |= left_out
+            if again:
+                run = self.run.folder.path.name
+                await self._add(plan, lambda: self.store.retry(again, still, run, time.time()))
+                for name in again:
+                    await self._happens(partial(RetryRequested, job=name))
+                self.run.submit(replace(plan, ended=self._ended(plan.awaited)))
+        return _done(list(again), refused)
+
+    async def _settle(self) -> None:
+        """Wait until the store has all ends."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_SETTLED_WITHIN_S), self._changed:
+                await self._changed.wait_for(lambda: not self._ends)
+
+    def _why_not_again(self, row: JobRow) -> str:
+        """Reason why a job cannot run again; empty if it can."""
+        if row.state is None:
+            return f"{row.name} has not ended"
+        if JobState(row.state) not in (JobState.FAILED, JobState.CANCELLED):
+            return f"{row.name} has completed: submit it again"
+        if row.is_sweep and any(self.run.folder.path.with_name(row.run).glob(f"jobs/{row.name}.*")):
+            return f"{row.name} is a sweep that has begun: submit it again"
+        return ""
+
+    def _planned_again(self, asked: Sequence[JobRow]) -> tuple[Plan, dict[str, int], dict[str, str], dict[str, str]]:
+        """Jobs that run again, with their dependents.
+
+        Returns:
+            Their plan, the number of the attempts that each has had in the run, why each other dependent stays
+            cancelled, and why each other job that was asked for cannot run again.
+        """
+        rows = {row.name: row for row in (*asked, *self.store.behind(row.name for row in asked))}
+        others, refused, still = self.store.names(), dict[str, str](), dict[str, str]()
+        jobs: dict[str, JobConfig] = {}
+        environments: dict[str, Environment] = {}
+        for own in by_submission(list(rows.values())):
+            try:
+                loaded, environment = loaded_again(self.store, own, others)
+            except EcoshareError as error:
+                refused |= {row.name: f"{row.name} cannot run again: {str(error).splitlines()[0]}" for row in own}
+                continue
+            jobs |= {job.name: job for job in loaded.jobs}
+            environments |= dict.fromkeys((row.name for row in own), environment)
+        ended = self._ended({name for job in jobs.values() for name in job.after})
+        while True:
+            over = {name: state for name, state in ended.items() if name not in jobs}
+            lacking = {name: short for name, job in jobs.items() if (short := missing(job, over))}
+            if not lacking:
+                break
+            for name, short in lacking.items():
+                del jobs[name]
+                why = f"{name} waits for {short}, which {in_words(over[short])}: `ecoshare retry {short}` runs both"
+                refused[name], still[name] = why, never_arrives(short, over[short])
+        own = sorted((rows[name] for name in jobs), key=lambda row: row.number)
+        attempts = {row.name: _attempts(row, self.run.folder) for row in own}
+        plan = planned_again(self.name, list(jobs.values()), environments, attempts, self._planner, self._classes)
+        wanted = {row.name for row in asked}
+        left_out = {name: why for name, why in refused.items() if name in wanted}
+        return self._known.new_of(plan), attempts, still, left_out
+
+    async def _rows(
+        self, names: Sequence[str], why_not: Callable[[JobRow], str]
+    ) -> tuple[list[JobRow], dict[str, str]]:
+        """Rows of those of the named jobs for which something can be done, and why it cannot for the others.
+
+        Args:
+            names: Names of the jobs.
+            why_not: Returns the reason why it cannot be done for a job; empty if it can.
+        """
+        rows, refused = list[JobRow](), dict[str, str]()
+        for name in dict.fromkeys(names):
+            try:
+                row = await self.row(name)
+                why = why_not(row)
+            except UsageError as error:
+                why = f"{error}; {error.hint}" if error.hint else str(error)
+            if why:
+                refused[name] = why
+            else:
+                rows.append(row)
+        return rows, refused
+
+    async def cancel(self, names: Sequence[str], at_once: bool) -> JobsChanged:
         """Cancel jobs and sweeps; their ends are on the way, and in the log, when this returns.
 
         Raises:
-            UsageError: There is no such job, or it has ended. Then none is cancelled.
+            UsageError: None of them can be cancelled: there is no such job, or it has ended.
         """
-        rows = [await self.row(name) for name in dict.fromkeys(names)]
-        ended = [row.name for row in rows if self.state(row).ended]
-        if ended:
-            were = "has" if len(ended) == 1 else "have"
-            raise UsageError(f"{listed(ended)} {were} ended already")
+
+        def why_not(row: JobRow) -> str:
+            state = self.state(row)
+            return f"{row.name} has ended already: it {in_words(state.value)}" if state.ended else ""
+
+        rows, refused = await self._rows(names, why_not)
         await asyncio.gather(*(self._happens(partial(self._cancels, row.name, at_once)) for row in rows))
+        return _done([row.name for row in rows], refused)
+
+    async def cancel_all(self, at_once: bool) -> JobsChanged:
+        """Cancel all jobs and sweeps that have not ended; see `cancel`."""
+        left = [row.name for row in await asyncio.to_thread(self.store.left) if not self.state(row).ended]
+        return await self.cancel(left, at_once)
 
     def _cancels(self, name: str, at_once: bool, at_s: float) -> Event | None:
         job = self.run.core.jobs.get(name)
-        has_ended = job.state.ended if job is not None else not self._is_here(name)
+        has_ended = job.state.ended and not job.resumable if job is not None else not self._is_here(name)
         return None if has_ended else CancelRequested(at_s, name, BY_USER, at_once)
 
     def _is_here(self, name: str) -> bool:
@@ -332,12 +493,12 @@ class LiveQueue:
         """
         async with self._holding:  # the store has what was asked for last
             row = await self.row(name)
-            gate = self.run.arrivals.gate
+            gate, before = self.run.arrivals.gate, self.state(row)
             if name in gate:
                 gate.hold(name)
             elif row.is_sweep:
                 raise UsageError(f"{name} is a sweep that has begun, and cannot be held")
-            elif self.state(row) is not JobState.HELD:
+            elif before is not JobState.HELD and (before.ended or not self.is_put_off(name)):
                 await self._happens(partial(self._asks, HoldRequested, name))
                 if (state := self.state(row)) is not JobState.HELD:
                     raise UsageError(f"{name} is {state.value}: only a job that waits for a place can be held")
@@ -423,7 +584,7 @@ class LiveQueue:
                 return job.state.ended
             if segments != self._segments:  # the run may have forgotten the job
                 known, segments = self.store.find(row.name) or row, self._segments
-            return self.ending != "" or known.state is not None
+            return known.state is not None or self.is_put_off(name)
 
         return self.run.folder.path.with_name(row.run) / "jobs" / name, is_over
 
@@ -432,7 +593,7 @@ class LiveQueue:
         if row.state is not None:
             return JobState(row.state)
         if (job := self.run.core.jobs.get(row.name)) is not None:
-            return job.state
+            return job.state if not job.resumable else JobState.HELD if row.held else JobState.QUEUED
         end = next((each for each in self._ends if each.name == row.name), None)
         if end is not None:
             return JobState(end.state)
@@ -440,18 +601,33 @@ class LiveQueue:
             return JobState.RUNNING
         return JobState.HELD if self.run.arrivals.gate.is_held(row.name) else JobState.QUEUED
 
+    def is_put_off(self, name: str) -> bool:
+        """Whether a job or sweep that has not ended does not end in this session any more."""
+        if self.is_down or not self.ending:
+            return self.is_down
+        job = self.run.core.jobs.get(name)
+        return job.resumable if job is not None else name not in self._open_sweeps
+
     def unix_s(self, at_s: float) -> float:
         """Time (s since 1970) of a time (s) of the run."""
         return time.time() - self.run.now_s() + at_s
 
     async def wait(self, name: str, within_s: float) -> None:
-        """Wait until the store has the end of a job or sweep, or until the time is over."""
+        """Wait until the store has the end of a job or sweep, or until the time is over.
+
+        Raises:
+            UsageError: There is no such job.
+            QueueDown: The job does not end in this session any more.
+        """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within_s):
                 while True:
                     seen = self._notes  # before the look: an end that is noted during it counts
+                    is_put_off = self.is_put_off(name)  # before that look, too: the store has all ends by then
                     if (await self.row(name)).state is not None:
                         return
+                    if is_put_off:
+                        raise QueueDown(f"the queue {self.name!r} is going down, and {name} waits for another session")
                     async with self._changed:
                         while self._notes == seen:
                             await self._changed.wait()
@@ -470,6 +646,24 @@ class LiveQueue:
 
         self.run.tell(made)
         await happened
+
+
+def _done(names: list[str], refused: dict[str, str]) -> JobsChanged:
+    """What came of a request about several jobs.
+
+    Raises:
+        UsageError: Nothing did.
+    """
+    if refused and not names:
+        raise UsageError("\n".join(refused.values()))
+    return JobsChanged(jobs=names, refused=refused)
+
+
+def _attempts(row: JobRow, folder: RunFolder) -> int:
+    """Number of the attempts of a job in a run. A session that was killed has not noted it in the store."""
+    if row.run != folder.path.name:
+        return 0
+    return max([row.attempts, *(each.attempt for each in read_records(folder.job(row.name)))])
 
 
 def _nothing(at_s: float) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import closing
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ecoshare.common.plural import counted
 from ecoshare.errors import UsageError
@@ -17,7 +17,7 @@ from ecoshare.queue.live_queue import LiveQueue, described
 from ecoshare.queue.queue_folder import QueueFolder
 from ecoshare.queue.tcp_entry import ListenAddress, TcpEntry, is_in_journal, tcp_entry
 from ecoshare.record import submitted_jobs
-from ecoshare.record.run_folder import RunFolder
+from ecoshare.record.run_folder import RunFolder, write_json
 from ecoshare.runtime import run_opening
 from ecoshare.runtime.held_machines import HoldMachines, PlannedMachines
 
@@ -41,6 +41,7 @@ def open_queue(
     names: str | None,
     progress: Callable[[], ProgressDisplay],
     resume: bool,
+    options: Mapping[str, Any],
     keep_s: float | None,
     listen: ListenAddress | None,
     hold: HoldMachines,
@@ -56,6 +57,7 @@ def open_queue(
         names: Names of its devices on each of several machines; see `find_all`.
         progress: Makes the display that gets the progress of the run.
         resume: Whether jobs that an earlier session has left go on. Otherwise there must be none.
+        options: Options of the queue, which its next session goes on with.
         keep_s: Time (s) for which the data of a job are kept after its end; None for ever.
         listen: Address over TCP, beside the socket; None for none.
         hold: Holds the machines of the queue.
@@ -73,13 +75,14 @@ def open_queue(
             have = "has" if len(left) == 1 else "have"
             raise UsageError(
                 f"{counted(len(left), 'job')} of the queue {name!r} {have} not ended",
-                f"`ecoshare up --resume{folder.option}` goes on with them; remove {folder.path} to forget them",
+                f"`ecoshare up --resume{folder.option}` goes on with them; "
+                f"`ecoshare down --clear{folder.option}` forgets them",
             )
         with tcp_entry(folder, listen) as entry:
             if entry is not None:
                 say(page_note(entry))
             if (before := _run_of(folder, left)) is not None:
-                return _reopened(folder, entry, before, store, plan_jobs, progress(), keep_s, hold, signals)
+                return _reopened(folder, entry, before, store, plan_jobs, progress(), options, keep_s, hold, signals)
             with hold(find, names) as machines:
 
                 def planner(loaded: LoadedJobs, beside: Collection[str]) -> Plan:
@@ -87,6 +90,7 @@ def open_queue(
 
                 plan = leftover_jobs(name, store, planner)
                 queue = LiveQueue(name, store, planner, partial(served, folder, entry), keep_s)
+                write_json(folder.options, options)
                 for line in plan.notes:
                     say(line)
                 return run_opening.start(
@@ -113,6 +117,7 @@ def _reopened(
     store: JobStore,
     plan_jobs: PlanJobs,
     progress: ProgressDisplay,
+    options: Mapping[str, Any],
     keep_s: float | None,
     hold: HoldMachines,
     signals: StopSignals,
@@ -126,6 +131,7 @@ def _reopened(
         planned_on.append(machines)
         plan = leftover_jobs(folder.name, store, planner)
         submitted_jobs.append(run.submitted, described(plan))
+        write_json(folder.options, options)
         return plan
 
     queue = LiveQueue(folder.name, store, planner, partial(served, folder, entry), keep_s)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from ecoshare.core.states import FINAL_STATES
-from ecoshare.errors import EcoshareError, InvalidJobFile, Mistake, UnfitEnvironment, UsageError
+from ecoshare.errors import EcoshareError, InvalidJobFile, Mistake, QueueDown, UnfitEnvironment, UsageError
 from ecoshare.jobs.fields import AnyInteger, Name
 from ecoshare.jobs.source import MAX_FILE_BYTES
 
@@ -15,7 +15,7 @@ MOST_BODY_BYTES = MAX_FILE_BYTES + (4 << 20)
 """Most bytes of a request: a job file of the largest size, and an environment."""
 
 
-ProblemKind = Literal["usage", "jobs", "machine", "other"]
+ProblemKind = Literal["usage", "jobs", "machine", "down", "other"]
 EndingKind = Literal["", "drain", "stop"]
 
 
@@ -39,6 +39,7 @@ class Submission(_Document):
         default=False, description="Whether the jobs have no other variables; otherwise those of the queue, too."
     )
     python: str | None = Field(default=None, max_length=4096, description="Interpreter of jobs that name none.")
+    held: bool = Field(default=False, description="Whether the jobs are held: none starts before it is released.")
 
 
 class Acknowledged(_Document):
@@ -144,10 +145,30 @@ class Change(_Document):
 
 
 class Cancellation(_Document):
-    """Jobs and sweeps to cancel: all of them, or none if one cannot be cancelled."""
+    """Jobs and sweeps to cancel: those of them that can be."""
+
+    jobs: list[Name] = Field(default=[], max_length=10_000)
+    all: bool = Field(default=False, description="Cancel all jobs and sweeps that have not ended, too.")
+    at_once: bool = Field(default=False, description="Kill running jobs now instead of at their next boundary.")
+
+    @model_validator(mode="after")
+    def _names_some(self) -> Self:
+        if not (self.jobs or self.all):
+            raise ValueError("no job is named")
+        return self
+
+
+class Retry(_Document):
+    """Jobs to run again: those of them that have failed or were cancelled."""
 
     jobs: list[Name] = Field(min_length=1, max_length=10_000)
-    at_once: bool = Field(default=False, description="Kill running jobs now instead of at their next boundary.")
+
+
+class JobsChanged(_Document):
+    """What came of a request about several jobs."""
+
+    jobs: list[str] = Field(description="Jobs for which it was done; dependents of a job that runs again, too.")
+    refused: dict[str, str] = Field(default={}, description="Other jobs, each with the reason why it was not done.")
 
 
 class Ending(_Document):
@@ -186,7 +207,7 @@ class Problem(_Document):
         if isinstance(error, UsageError):
             kind = "usage"
         elif isinstance(error, UnfitEnvironment):
-            kind = "machine"
+            kind = "down" if isinstance(error, QueueDown) else "machine"
         return cls(kind=kind, message=str(error), hint=error.hint)
 
     def error(self) -> EcoshareError:
@@ -197,6 +218,8 @@ class Problem(_Document):
                 return InvalidJobFile(self.file, found, self.hint)
             case "usage":
                 return UsageError(self.message, self.hint)
+            case "down":
+                return QueueDown(self.message, self.hint)
             case "machine":
                 return UnfitEnvironment(self.message, self.hint)
             case "other":

@@ -7,6 +7,7 @@
         queue.db        what was submitted, and how it ended
         socket          where the queue is served; mode 0600
         token, address  what clients over TCP need, while the queue listens there; mode 0600
+        options.json    options of the last `ecoshare up`, for the next `up --resume`
         up.log          output of a queue in the background; up.log.1 is that of the one before
         runs/           run folders of the queue
 """
@@ -16,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,6 +80,11 @@ class QueueFolder:
         return self.path / "address"
 
     @property
+    def options(self) -> Path:
+        """Options of the last session."""
+        return self.path / "options.json"
+
+    @property
     def log(self) -> Path:
         """Output of a queue in the background."""
         return self.path / "up.log"
@@ -122,6 +129,27 @@ class QueueFolder:
                 os.ftruncate(file, 0)  # the number may soon be that of another process
         finally:
             os.close(file)
+
+    def clear(self) -> None:
+        """Remove all that the folder has, and keep the queue from being opened meanwhile.
+
+        Raises:
+            UsageError: The queue is up.
+            UnfitEnvironment: There is no such queue, or files cannot be removed.
+        """
+        if not self.path.is_dir():
+            raise UnfitEnvironment(f"there is no queue {self.name!r}")
+        with self.locked():
+            try:
+                for path in self.path.iterdir():
+                    if path == self._lock:
+                        continue
+                    if path.is_dir() and not path.is_symlink():
+                        shutil.rmtree(path)
+                    else:
+                        path.unlink()
+            except OSError as error:
+                raise UnfitEnvironment(f"cannot remove {self.path}: {error.strerror or error}") from error
 
     def is_up(self) -> bool:
         """Whether a process serves the queue."""

@@ -130,7 +130,7 @@ class QueueTotals:
         for command in commands:
             self._follow(command, core)
         for job in core.ended:
-            if job.spec.sweep:
+            if job.spec.sweep and not job.resumable:
                 self._count(JOBS_ENDED, "trial", job.state.value)
             for kept in (self.live, self.earlier, self.missed_minutes, self.devices_of):
                 kept.pop(job.spec.name, None)

@@ -24,9 +24,11 @@ from ecoshare.queue.queue_documents import (
     Cancellation,
     Change,
     Ending,
+    JobsChanged,
     JobStatus,
     Problem,
     QueueStatus,
+    Retry,
     Submission,
 )
 from ecoshare.queue.queue_metrics import QueueMetrics
@@ -78,7 +80,10 @@ def application(queue: LiveQueue, feed: StatusFeed) -> FastAPI:
 
     @app.get("/api/v1/jobs/{name}")
     async def show(name: str, wait_s: Annotated[float, Query(ge=0, le=MOST_WAIT_S)] = 0.0) -> JobStatus:
-        """One job or sweep. With `wait_s`, the answer comes at its end, or after this time (s)."""
+        """One job or sweep. With `wait_s`, the answer comes at its end, or after this time (s).
+
+        If the queue goes down and the job waits for another session, the answer is a `Problem` of the kind `down`.
+        """
         if wait_s:
             await queue.wait(name, wait_s)
         return await job_status(queue, name)
@@ -105,9 +110,16 @@ def application(queue: LiveQueue, feed: StatusFeed) -> FastAPI:
         return StreamingResponse(output(chosen, lines, is_over if follow else None), media_type="text/plain")
 
     @app.post("/api/v1/cancel")
-    async def cancel(cancellation: Cancellation) -> None:
+    async def cancel(cancellation: Cancellation) -> JobsChanged:
         """Cancel jobs and sweeps."""
-        await queue.cancel(cancellation.jobs, cancellation.at_once)
+        if cancellation.all:
+            return await queue.cancel_all(cancellation.at_once)
+        return await queue.cancel(cancellation.jobs, cancellation.at_once)
+
+    @app.post("/api/v1/retry")
+    async def retry(retry: Retry) -> JobsChanged:
+        """Run jobs again under their names, with those that were cancelled because of them."""
+        return await queue.retry(retry.jobs)
 
     @app.post("/api/v1/end", status_code=202)
     async def end(ending: Ending) -> None:

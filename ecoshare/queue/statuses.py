@@ -6,7 +6,10 @@ import asyncio
 import os
 import time
 from dataclasses import asdict
+from pathlib import Path
+from typing import Any
 
+from ecoshare.core.states import JobState
 from ecoshare.queue.job_store import JobRow
 from ecoshare.queue.live_queue import LiveQueue
 from ecoshare.queue.queue_documents import DeviceStatus, JobStatus, QueueStatus, ServiceStatus
@@ -45,8 +48,31 @@ def _device(view: DeviceView) -> DeviceStatus:
     return DeviceStatus.model_validate({**asdict(view), "setting": dict(view.setting)})
 
 
+def kept_status(row: JobRow, runs: Path) -> JobStatus:
+    """State of a job or sweep as the store alone has it.
+
+    Args:
+        row: The job.
+        runs: Folder of the run folders of its queue.
+    """
+    waits = JobState.HELD if row.held else JobState.QUEUED
+    return JobStatus(
+        name=row.name,
+        state=row.state or waits.value,
+        submitted_unix_s=row.submitted_unix_s,
+        started_unix_s=row.started_unix_s,
+        ended_unix_s=row.ended_unix_s,
+        exit_code=row.exit_code,
+        reason=row.reason,
+        priority=row.priority or 0,
+        attempts=row.attempts,
+        run=str(runs / row.run),
+    )
+
+
 def _status(queue: LiveQueue, row: JobRow) -> JobStatus:
     run = queue.run
+    kept = kept_status(row, run.folder.path.parent)
     view, sweep = run.viewing.job(row.name), run.viewing.sweep(row.name)
     job, planned = run.core.jobs.get(row.name), run.jobs.get(row.name)
     arriving = view is not None and view.state == "arriving"
@@ -59,28 +85,27 @@ def _status(queue: LiveQueue, row: JobRow) -> JobStatus:
     energy_j, source = joules if joules is not None else (None, "")
     rate = view.rate if view is not None and view.state == "running" else None
     left = max(0, view.total - view.iterations) if view is not None and view.total is not None else None
-    return JobStatus(
-        name=row.name,
-        state=state,
-        submitted_unix_s=row.submitted_unix_s,
-        started_unix_s=started_s,
-        ended_unix_s=row.ended_unix_s,
-        exit_code=row.exit_code,
-        reason=row.reason or (view.reason if view is not None else ""),
-        priority=priority,
-        waits_for=list(run.arrivals.gate.waits_for(row.name)),
-        attempts=row.attempts or (job.attempt if job is not None else 0),
-        iterations=view.iterations or view.eval_iterations if view is not None else 0,
-        of_iterations=view.total if view is not None else None,
-        iterations_per_s=rate,
-        slowdown=view.slowdown if view is not None else None,
-        expected_end_unix_s=time.time() + left / rate if left is not None and rate else None,
-        energy_j=energy_j,
-        energy_source=source,
-        service=ServiceStatus(**asdict(view.service)) if view is not None and view.service is not None else None,
-        lanes=list(view.lanes) if view is not None else [],
-        devices=list(view.devices) if view is not None else [],
-        trials=sweep.trials if sweep is not None else None,
-        ended_trials=dict(sweep.ended) if sweep is not None else {},
-        run=str(run.folder.path.with_name(row.run)),
-    )
+    known: dict[str, Any] = {
+        "state": state,
+        "started_unix_s": started_s,
+        "reason": row.reason or (view.reason if view is not None else ""),
+        "priority": priority,
+        "waits_for": list(run.arrivals.gate.waits_for(row.name)),
+        "attempts": max(row.attempts, job.attempt if job is not None else 0),
+        "energy_j": energy_j,
+        "energy_source": source,
+        "trials": sweep.trials if sweep is not None else None,
+        "ended_trials": dict(sweep.ended) if sweep is not None else {},
+    }
+    if view is not None:
+        known |= {
+            "iterations": view.iterations or view.eval_iterations,
+            "of_iterations": view.total,
+            "iterations_per_s": rate,
+            "slowdown": view.slowdown,
+            "expected_end_unix_s": time.time() + left / rate if left is not None and rate else None,
+            "service": ServiceStatus(**asdict(view.service)) if view.service is not None else None,
+            "lanes": list(view.lanes),
+            "devices": list(view.devices),
+        }
+    return kept.model_copy(update=known)

@@ -10,8 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ecoshare.core.arrival_gate import COMPLETED, in_words
 from ecoshare.jobs.fields import MAX_NAME_LENGTH, Isolation
-from ecoshare.jobs.load import LoadedJobs, parse
+from ecoshare.jobs.load import LoadedJobs, mistake_of, parse
 from ecoshare.jobs.schema import JobConfig
 from ecoshare.jobs.sweep import LONGEST_NUMBER, sweep_of
 from ecoshare.queue.queue_documents import Submission
@@ -118,6 +119,34 @@ def renamed(loaded: LoadedJobs, names: Mapping[str, str]) -> LoadedJobs:
 
     jobs = tuple(renew(job) for job in loaded.jobs if job.name in names)
     return replace(loaded, jobs=jobs, given={new: old for old, new in names.items()})
+
+
+def missing(job: JobConfig, ended: Mapping[str, str]) -> str:
+    """Job or sweep that a job waits for and that has ended without completing; empty if there is none.
+
+    Args:
+        job: The job.
+        ended: Final states of the jobs and sweeps that have ended, by name.
+    """
+    return next((name for name in job.after if ended.get(name, COMPLETED) != COMPLETED), "")
+
+
+def check_startable(loaded: LoadedJobs, ended: Mapping[str, str], sweeps: Collection[str]) -> None:
+    """Check that no job waits for one that has ended without completing.
+
+    Args:
+        loaded: The jobs.
+        ended: Final states of the jobs and sweeps that have ended, by name.
+        sweeps: Names of the sweeps of the queue.
+
+    Raises:
+        InvalidJobFile: A job could never start.
+    """
+    for job in loaded.jobs:
+        if name := missing(job, ended):
+            what = f"{name} {in_words(ended[name])}, so that {job.name} could never start"
+            hint = f"submit {name} again" if name in sweeps else f"`ecoshare retry {name}` runs it again"
+            raise mistake_of(loaded, job.name, "after", what, hint)
 
 
 def with_environment(plan: Plan, environments: Mapping[str, Mapping[str, str | None]]) -> Plan:

@@ -29,7 +29,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from ecoshare.common import documents
 from ecoshare.core.commands import Command
-from ecoshare.core.events import CancelRequested, Done, Event, JobExited, RunOpened
+from ecoshare.core.events import CancelRequested, Done, Event, JobExited, RetryRequested, RunOpened
 from ecoshare.errors import UsageError
 from ecoshare.lane.messages import fields_of
 from ecoshare.record.kept_file import KeptFile
@@ -120,7 +120,8 @@ class EventLog:
     def write(self, event: Event, commands: list[Command], core: Scheduler | None = None) -> None:
         """Append an event, the commands that followed from it, and the packings that changed with it.
 
-        If there are commands, or a job exited or was cancelled, the log is synchronized to disk before this returns.
+        If there are commands, or a job exited, was cancelled or is to run again, the log is synchronized to disk before
+        this returns.
 
         Args:
             event: Event that the scheduler has handled.
@@ -139,7 +140,7 @@ class EventLog:
             return
         self._file.append(data)
         self._grown_bytes += len(data)
-        if commands or isinstance(event, JobExited | CancelRequested):
+        if commands or isinstance(event, JobExited | CancelRequested | RetryRequested):
             self._file.sync()
 
     def _begin_segment(self, data: bytes) -> None:

@@ -105,6 +105,7 @@ class JobHistory:
         is_pruned: Whether early stopping has ended it, or has asked it to end.
         parked: Times for which its attempts were parked, in order.
         cancelled: Reason why the user, or the end of another job, has cancelled the job; empty if neither has.
+        forgiven: Number of its attempts when the user asked for it to be run again. Their ends count no more.
         carried: State of the job at the beginning of the log, if the log begins with a segment in which it goes on.
         missed: Time (s) at the end of each minute in which the service missed its target, and its requests.
     """
@@ -128,6 +129,7 @@ class JobHistory:
     is_pruned: bool = False
     parked: list[ParkedSpan] = field(default_factory=list)
     cancelled: str = ""
+    forgiven: int = 0
     carried: CarriedJob | None = None
     missed: list[tuple[float, Missed]] = field(default_factory=list)
 
@@ -162,6 +164,11 @@ class JobHistory:
         if self.spec is None or not self.spec.movable:
             self.reports = []
         self.earlier_reports = len(self.reports)
+
+    def retried(self) -> None:
+        """Note that the job has failed or was cancelled, and is to run again."""
+        self.exit = self.refusal = self.finish_s = None
+        self.cancelled, self.is_pruned, self.forgiven = "", False, self.attempt
 
     def began(self, at_s: float) -> None:
         """Note that a process of the job exists."""

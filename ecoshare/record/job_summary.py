@@ -202,7 +202,9 @@ def job_state(history: JobHistory, stopped: bool, live: bool, is_unplaceable: bo
         if not live:
             failed = history.refusal is not None or (is_unplaceable and not stopped)
             return "failed" if failed else "cancelled"
-        return "arriving" if history.arrival_s is None else "running" if history.attempt else "queued"
+        if history.arrival_s is None:
+            return "arriving"
+        return "running" if history.attempt > history.forgiven else "queued"
     if history.is_pruned and last.outcome is not Outcome.COMPLETED:
         return "pruned"
     is_stopped = stopped or bool(history.cancelled)

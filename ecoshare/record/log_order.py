@@ -40,6 +40,7 @@ from ecoshare.core.events import (
     ReleaseRequested,
     Reported,
     Resumed,
+    RetryRequested,
     RunOpened,
     SettingAdvised,
     SettingMeasured,
@@ -137,7 +138,7 @@ class Order:
                     raise ValueError(f"attempt {entry.attempt} of {entry.job} is not under way")
             case IterationsDone() | Reported() | HoldRequested() | ReleaseRequested() | PriorityChanged():
                 self._known(entry.job)
-            case CancelRequested():  # the job may not have arrived
+            case CancelRequested() | RetryRequested():  # the job may not have arrived
                 _check_name(entry.job)
             case Exhausted():
                 if not isinstance(self._commands.get(entry.command), AskSampler):

@@ -45,6 +45,7 @@ from ecoshare.core.events import (
     Refused,
     Reported,
     Resumed,
+    RetryRequested,
     RunOpened,
     SettingMeasured,
     StopRequested,
@@ -284,6 +285,10 @@ class RunHistory:
                 self.cancelled[event.job] = event.reason
                 if event.job in self.jobs:
                     self.jobs[event.job].cancelled = event.reason
+            case RetryRequested():
+                self.cancelled.pop(event.job, None)
+                if event.job in self.jobs:
+                    self.jobs[event.job].retried()
             case PriorityChanged() if (spec := self.jobs[event.job].spec) is not None:
                 self.jobs[event.job].spec = replace(spec, priority=event.priority)
             case StopRequested() | DrainRequested():

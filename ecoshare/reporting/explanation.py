@@ -21,6 +21,7 @@ from ecoshare.core.events import (
     PriorityChanged,
     Profiled,
     Refused,
+    RetryRequested,
     RunOpened,
     TargetMissed,
 )
@@ -266,6 +267,8 @@ class _Listener:
             case CancelRequested():
                 self.explained.stories.setdefault(event.job, Story(event.job, ""))  # it may never have arrived
                 self._say(event.job, at_s, f"was cancelled: {event.reason}")
+            case RetryRequested():
+                self._say(event.job, at_s, "runs again, since the user asked for it")
             case PriorityChanged():
                 self._say(event.job, at_s, f"has priority {event.priority} from now on")
             case Refused() if event.command in self._parking:

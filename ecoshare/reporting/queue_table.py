@@ -36,6 +36,8 @@ def print_queue(queue: Mapping[str, Any], console: Console) -> None:
         say(console, "no job was submitted yet")
         return
     print_columns(_columns(jobs), console)
+    if queue["ending"]:
+        say(console, "what does not end now waits for `ecoshare up --resume`")
     if queue["more"]:
         say(console, f"and {counted(queue['more'], 'job')} that ended earlier")
 

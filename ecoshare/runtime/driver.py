@@ -125,7 +125,8 @@ class Driver:
             self._tell,
             self._tasks.begin,
         )
-        self._on_end = None if parts.only_measures else OnEnd(parts.folder, parts.jobs, parts.profiler.notes)
+        of_queue = parts.source is not None
+        self._on_end = None if parts.only_measures else OnEnd(parts.folder, parts.jobs, parts.profiler.notes, of_queue)
         devices = list(parts.plan.devices)
         self._viewing = Viewing(
             parts.plan, devices, self.core, self.node, self.sweeping, self._services, self._arrivals

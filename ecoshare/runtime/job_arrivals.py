@@ -86,6 +86,7 @@ class Arrivals:
         ]
         coming += [(job.spec.name, job, partial(self._job_arrived, job.spec.name)) for job in plan.jobs]
         for name, job, make in coming:  # sweeps first: the jobs include their earlier trials
+            self.never.pop(name, None)
             self._coming[name] = make
             wait_s = from_s + job.arrival_s - self._now_s()
             source, early = job.source, wait_s > 0

@@ -85,6 +85,7 @@ class Sweeping:
             UsageError: The sampler cannot be made.
         """
         self._sweeps[sweep.name] = sweep
+        self.cancelled.discard(sweep.name)  # it was, and runs again
         self._samplers[sweep.name] = sweep.sampler(self.folder.path)
         for trial in sweep.ended:
             self._over(sweep.name, trial.name, trial.state, trial.value)
@@ -189,17 +190,14 @@ class Sweeping:
     def look(self, ended: Iterable[Job]) -> None:
         """Tell the samplers about trials among the jobs that have ended just now."""
         for job in ended:
-            if job.spec.name in self._trials:
-                self._ended(job.spec.name, job.state)
-
-    def _ended(self, name: str, state: JobState) -> None:
-        trial = self._trials.pop(name)
-        self._over(trial.sweep, name, state, trial.values[-1] if trial.values else None)
+            trial = self._trials.pop(job.spec.name, None)
+            if trial is not None and not job.resumable:
+                self._over(trial.sweep, job.spec.name, job.state, trial.values[-1] if trial.values else None)
 
     def _over(self, sweep: str, name: str, state: JobState, value: float | None) -> None:
         self.ended_in[sweep][state] += 1
         if state is JobState.CANCELLED:
-            return  # the trial runs again when the run is resumed
+            return
         failed = state is JobState.FAILED
         if sweep not in self.errors:
             try:

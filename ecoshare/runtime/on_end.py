@@ -4,6 +4,9 @@
 
     driver ──event──► look ──► a task for each job that has ended ──► process in a session of its own
                                                                                  stdout, stderr ──► on_end.log
+
+A job that the end of its run stops counts as cancelled. The same job of a queue waits for `ecoshare up --resume`: its
+end is not told before it comes.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from ecoshare.core.events import CancelRequested, Event
+from ecoshare.core.events import CancelRequested, Event, RetryRequested
 from ecoshare.core.records import Job
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.states import JobState
@@ -40,12 +43,14 @@ class OnEnd:
     Attributes:
         jobs: Jobs of the run, by name. Trials are added during the run.
         notes: List that gets one line for each of the first few failed commands.
+        of_queue: Whether they are jobs of a queue.
         limit_s: Longest time (s) of a command, and of all commands that are left after the last job has ended.
     """
 
     folder: RunFolder
     jobs: Mapping[str, PlannedJob]
     notes: list[str]
+    of_queue: bool = False
     limit_s: float = LIMIT_S
     _told: set[str] = field(default_factory=set)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
@@ -54,8 +59,11 @@ class OnEnd:
 
     def look(self, event: Event, core: Scheduler) -> None:
         """Start the command of each job that ended with this event. The core has handled the event already."""
+        if isinstance(event, RetryRequested):
+            self._told.discard(event.job)
         for job in core.ended:
-            self._ended(job.spec.name, job.state)
+            if not (self.of_queue and job.resumable):
+                self._ended(job.spec.name, job.state)
         if isinstance(event, CancelRequested) and event.job in self.jobs and event.job not in core.jobs:
             self._ended(event.job, JobState.CANCELLED)  # it never arrives
 
@@ -75,7 +83,7 @@ class OnEnd:
             jobs: All jobs that the core knows. The other jobs of the run did not arrive before the stop, and count as
                 cancelled.
         """
-        for name in self.jobs.keys() - jobs.keys() - self._told:
+        for name in set[str]() if self.of_queue else self.jobs.keys() - jobs.keys() - self._told:
             self._ended(name, JobState.CANCELLED)
         await self._wait()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 
 from ecoshare.core.retries import SHORT_OF_MEMORY
@@ -119,10 +120,16 @@ def _ends(job: JobHistory, folder: RunFolder) -> dict[int, Outcome]:
     return {**{end.attempt: Outcome(end.outcome) for end in records}, **logged}
 
 
+def _counting(job: PlannedJob, told: JobHistory, ends: Mapping[int, Outcome]) -> dict[int, Outcome]:
+    """Outcomes of the attempts since the user last asked for the job to be run again: those before count no more."""
+    forgiven = max(told.forgiven, job.spec.earlier_attempts.attempts)
+    return {attempt: outcome for attempt, outcome in ends.items() if attempt > forgiven}
+
+
 def _final(job: PlannedJob, history: RunHistory, folder: RunFolder) -> JobState:
     """State of a job that has finished."""
     told = history.of(job.spec.name)
-    outcomes = set(_ends(told, folder).values())
+    outcomes = set(_counting(job, told, _ends(told, folder)).values())
     if Outcome.COMPLETED in outcomes:
         return JobState.COMPLETED
     if Outcome.PRUNED in outcomes or told.is_pruned:
@@ -137,19 +144,20 @@ def _again(job: PlannedJob, history: RunHistory, folder: RunFolder, largest_byte
     """
     told = history.of(job.spec.name)
     ends, carried = _ends(told, folder), told.carried
+    counting = _counting(job, told, ends)
     caps = {attempt: command.cap_bytes for attempt, command in told.starts.items()}
     if carried is not None:  # the log begins with a segment in which the job goes on
         caps.setdefault(carried.attempt, carried.cap_bytes)
-    outcomes = Counter(ends.values())
-    short = [attempt for attempt, outcome in ends.items() if outcome in SHORT_OF_MEMORY]
+    outcomes = Counter(counting.values())
+    short = [attempt for attempt, outcome in counting.items() if outcome in SHORT_OF_MEMORY]
     at_most = [each for each in short if ends[each] is Outcome.OUT_OF_MEMORY and caps.get(each, 0) >= largest_bytes]
     whole = max(len(at_most), len(short) - 1)
     failures = outcomes[Outcome.FAILED] + outcomes[Outcome.CRASHED] + outcomes[Outcome.TIMED_OUT] + whole
-    failures += carried.failures if carried is not None else 0
+    failures += carried.failures if carried is not None and carried.attempt > told.forgiven else 0
     is_over = outcomes[Outcome.COMPLETED] or outcomes[Outcome.PRUNED] or told.is_pruned or told.cancelled
     if is_over or failures > job.spec.retries:
         return None
-    attempts = max([0, *caps, *ends])
+    attempts = max([job.spec.earlier_attempts.attempts, *caps, *ends])
     was_short = bool(short) or (carried is not None and carried.whole_device)
     before = EarlierAttempts(attempts, failures, out_of_memory=was_short)
     priority = told.spec.priority if told.spec is not None else job.spec.priority

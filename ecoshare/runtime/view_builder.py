@@ -91,6 +91,8 @@ class Viewing:
         """View of a job of the file. Without a place, a job changes with a move only: its last view holds."""
         name = planned.spec.name
         job, known = self.core.jobs.get(name), self._unplaced.get(name)
+        if name in self.arrivals.names_to_come:
+            return self._view(planned)
         if job is None and known is not None and JobState(known[2].state).ended:
             return known[2]  # a segment of the log has begun since then
         if job is None or name in self.node.in_progress:
@@ -129,7 +131,7 @@ class Viewing:
             total = None
         return JobView(
             name=name,
-            state=job.state.value,
+            state=JobState.QUEUED.value if job.resumable and self.plan.queue else job.state.value,
             lanes=tuple(lane.number for lane in job.lanes) if reading is not None else (),
             holding=reading is not None and reading.holding,
             iterations=iterations,

@@ -48,6 +48,7 @@ class LiveTop(TopApp, inherit_bindings=False):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("c", "cancel", "cancel"),
         Binding("h", "hold", "hold/release"),
+        Binding("r", "retry", "run again", show=False),
         Binding("plus,equals_sign", "priority(1)", "priority", key_display="+ -"),
         Binding("minus", "priority(-1)", "lower", show=False),
         *TopApp.BINDINGS,
@@ -56,6 +57,7 @@ class LiveTop(TopApp, inherit_bindings=False):
         *TopApp.KEYS[:1],
         ("c", "cancel the selected job or sweep, after a question"),
         ("h", "hold the selected job while it waits; release it"),
+        ("r", "run the selected job again, if it has failed or was cancelled"),
         ("+, -", "raise and lower its priority, for the policy `priority`"),
         *TopApp.KEYS[1:],
     )
@@ -122,6 +124,11 @@ class LiveTop(TopApp, inherit_bindings=False):
                 self._change(lambda: self._queue.cancel(name, at_once=how == "now"), said)
 
         self.push_screen(CancelQuestion(name), answered)
+
+    def action_retry(self) -> None:
+        """Run the selected job again."""
+        if (job := self.selected()) is not None:
+            self._change(lambda: self._queue.retry(job.name), f"{job.name} runs again")
 
     def action_hold(self) -> None:
         """Hold the selected job, or release it."""

@@ -30,8 +30,12 @@ class AskableQueue(Protocol):
         """State of the queue, with so many jobs that have ended."""
         ...
 
-    def cancel(self, *names: str, at_once: bool = False) -> None:
+    def cancel(self, *names: str, at_once: bool = False) -> object:
         """Cancel jobs."""
+        ...
+
+    def retry(self, *names: str) -> object:
+        """Run jobs again."""
         ...
 
     def hold(self, name: str) -> JobStatus:

@@ -69,6 +69,7 @@ RESULTS = (
     "ecoshare.record.run_summary.RunSummary",
     "ecoshare.record.job_summary.JobSummary",
     "ecoshare.queue.queue_documents.Acknowledged",
+    "ecoshare.queue.queue_documents.JobsChanged",
     "ecoshare.queue.queue_documents.JobStatus",
     "ecoshare.queue.queue_documents.QueueStatus",
     "ecoshare.queue.queue_documents.ServiceStatus",

@@ -16,6 +16,7 @@ from ecoshare.cli.profile import profile as profile_command
 from ecoshare.cli.run import run as run_command
 from ecoshare.cli.simulate import simulate as simulate_command
 from ecoshare.cli.tune import tune as tune_command
+from ecoshare.cli.up import up as up_command
 from ecoshare.errors import EcoshareError, InvalidJobFile, Mistake, UnfitEnvironment, UsageError
 from tests.advisers.invented import COLUMNS, write_table
 from tests.runtime.running import SCRIPTS
@@ -27,6 +28,7 @@ OWN = {"note", "progress", "signals", "show", "begins", "measured"}
 """Fields that are objects of the caller, in place of what a command prints."""
 
 PRINTED = {"as_json", "no_report", "dry_run", "plot", "convert", "report", "compare", "context"}
+PRINTED |= {"detach", "print_unit"}
 """Options that choose what a command does with the result."""
 
 
@@ -38,6 +40,16 @@ PRINTED = {"as_json", "no_report", "dry_run", "plot", "convert", "report", "comp
             run_command,
             {"option": "options", "no_profiles": "use_profiles", "node_timeout": "node_timeout_s", "resume": None},
         ),
+        (
+            (ecoshare.UpRequest,),
+            up_command,
+            {
+                "option": "options",
+                "no_profiles": "use_profiles",
+                "node_timeout": "node_timeout_s",
+                "keep": "keep_s",
+            },
+        ),
         ((ecoshare.ProfileRequest,), profile_command, {}),
         ((ecoshare.TuneRequest, ecoshare.ReplayRequest), tune_command, {"replay": "table"}),
         (
@@ -47,7 +59,7 @@ PRINTED = {"as_json", "no_report", "dry_run", "plot", "convert", "report", "comp
             | dict.fromkeys(("start_s", "stop_s", "restart_s"), "costs"),
         ),
     ],
-    ids=["run", "profile", "tune", "simulate"],
+    ids=["run", "up", "profile", "tune", "simulate"],
 )
 def test_a_request_has_the_options_of_its_command(
     requests: tuple[type, ...], function: Callable[..., None], renamed: dict[str, str | None]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from itertools import product
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,12 +16,16 @@ from ecoshare.core.commands import KillJob, SetShares, StartJob
 from ecoshare.core.events import (
     CancelRequested,
     Config,
+    DeviceFailed,
     DrainRequested,
     Event,
     HoldRequested,
+    JobArrived,
     PriorityChanged,
     ReleaseRequested,
     Reported,
+    RetryRequested,
+    StopRequested,
 )
 from ecoshare.core.policies import own_names
 from ecoshare.core.scheduler import Scheduler
@@ -29,7 +35,7 @@ from ecoshare.testing.virtual_driver import ScriptedJob, VirtualDriver
 from ecoshare.values.attempt import Outcome
 from ecoshare.values.class_profile import MemoryDemand
 from ecoshare.values.device import Device
-from ecoshare.values.job_spec import JobSpec
+from ecoshare.values.job_spec import EarlierAttempts, JobSpec
 from ecoshare.values.sweep_spec import StoppingSpec, SweepSpec
 from tests.core.test_device_failures import ALONE, CONFIGS, RULES, advice, can_complete, named_jobs
 from tests.core.test_scheduler import GIB, JOBS, drive, job, starts
@@ -120,6 +126,51 @@ def test_a_drain_lets_the_started_jobs_end_and_cancels_the_others() -> None:
     states = {"a": JobState.COMPLETED, "b": JobState.COMPLETED, "c": JobState.CANCELLED, "d": JobState.CANCELLED}
     assert driver.states() == states
     assert driver.core.jobs["d"].history[-1].cause == DRAINED
+
+
+DRAIN, STOP = (2.5, DrainRequested), (2.5, partial(StopRequested, at_once=False))
+JUST_THEN = 2.485
+"""Time (s) that an attempt from the beginning takes to end by itself between the stop and the kill."""
+
+
+@pytest.mark.parametrize(
+    ("runs", "requests", "resumable"),
+    [
+        pytest.param({}, [DRAIN], {"waits"}, id="drained"),
+        pytest.param({}, [(1.0, partial(HoldRequested, job="waits")), DRAIN], {"waits"}, id="held"),
+        pytest.param({}, [STOP], {"runs", "waits"}, id="stopped"),
+        pytest.param({}, [(1.0, partial(cancel, job="waits")), STOP], {"runs"}, id="cancelled before"),
+        pytest.param({}, [(2.0, partial(cancel, job="runs")), STOP], {"waits"}, id="cancelled while it ran"),
+        pytest.param({}, [DRAIN, (3.0, partial(cancel, job="waits"))], set(), id="cancelled after"),
+        pytest.param({"attempts": ((JUST_THEN, Outcome.FAILED),)}, [STOP], {"waits"}, id="failed"),
+        pytest.param(
+            {"attempts": ((JUST_THEN, Outcome.FAILED),), "retries": 1}, [STOP], {"runs", "waits"}, id="retried"
+        ),
+        pytest.param({"attempts": ((JUST_THEN, Outcome.LOST),)}, [STOP], {"runs", "waits"}, id="lost"),
+        pytest.param(
+            {}, [(2.5, partial(DeviceFailed, device="cpu", reason="it is lost"))], {"runs", "waits"}, id="no device"
+        ),
+    ],
+)
+def test_a_job_has_ended_only_if_no_other_session_goes_on_with_it(
+    runs: dict[str, Any], requests: list[tuple[float, Callable[..., Event]]], resumable: set[str]
+) -> None:
+    """If it failed, a queue would tell an end that is none, or run a job again that has ended."""
+    jobs = [job("runs", **{"attempts": TEN, **runs}), job("waits", arrival_s=0.1)]
+    driver = drive("fifo", *jobs, config=ALONE, requests=tuple(requests))
+    assert {name for name, each in driver.core.jobs.items() if each.resumable} == resumable
+    assert all(state.ended for state in driver.states().values())
+
+
+def test_a_job_that_runs_again_goes_on_from_its_next_attempt() -> None:
+    spec, script = job("a", attempts=((1.0, Outcome.FAILED), (1.0, Outcome.COMPLETED)))
+    again = partial(JobArrived, job=replace(spec, earlier_attempts=EarlierAttempts(1)))
+    requests = ((3.0, partial(RetryRequested, job="a")), (3.1, again), (3.2, partial(RetryRequested, job="a")))
+    driver = drive("fifo", (spec, script), job("b", attempts=TEN), config=ALONE, requests=requests)
+    attempts = [each.attempt for _, log in driver.log for each in log if isinstance(each, StartJob) and each.job == "a"]
+    assert attempts == [1, 2] and driver.states()["a"] is JobState.COMPLETED, (
+        "a job that has not ended is not forgotten"
+    )
 
 
 @pytest.mark.parametrize("rule", RULES, ids=["all", "asha", "halving"])

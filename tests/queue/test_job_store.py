@@ -46,6 +46,26 @@ def test_jobs_end_once_and_are_found(tmp_path: Path) -> None:
     again.close()
 
 
+def test_jobs_run_again_and_those_behind_them_are_found(tmp_path: Path) -> None:
+    store = JobStore(tmp_path / "queue.db")
+    names = ("a", "b", "c", "d", "by-user", "other")
+    store.add(submission(1, held=True), [(name, name, False) for name in names], "run", 1.0)
+    why = {"b": "a failed", "c": "b was cancelled", "d": "other failed"}
+    store.end(JobEnd(name, "cancelled", 2.0, reason=f"{why[name]}, and had to complete first") for name in why)
+    store.end(
+        [JobEnd("a", "failed", 2.0, 1.5, 3, "exit code 3", 2), JobEnd("by-user", "cancelled", 2.0, reason="cancelled")]
+    )
+    assert [row.name for row in store.behind(["a"])] == ["b", "c"] and store.behind(["b"])[0].name == "c"
+    store.retry({"a": 2, "b": 0}, {"c": "other failed, and had to complete first"}, "run-2", 3.0)
+    a, b = (row for row in store.left() if row.name in "ab")
+    assert (a.state, a.attempts, a.run, a.submitted_unix_s, a.started_unix_s) == (None, 2, "run-2", 3.0, None)
+    assert (b.reason, b.exit_code, b.held) == ("", None, False)
+    assert [row.name for row in store.behind(["other"])] == ["c", "d"]
+    store.end([JobEnd("a", "completed", 4.0, attempts=3)])
+    assert (found := store.find("a")) is not None and (found.state, found.attempts) == ("completed", 3)
+    store.close()
+
+
 def test_a_name_is_added_once_or_nothing_is(tmp_path: Path) -> None:
     store = JobStore(tmp_path / "queue.db")
     store.add(submission(1), [("a", "a", False)], "run", 1.0)

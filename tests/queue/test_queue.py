@@ -19,7 +19,7 @@ from ecoshare.queue.queue_documents import DeviceStatus, JobStatus
 from ecoshare.record.reading import read
 from ecoshare.record.run_folder import RunFolder
 from tests.queue.queues import TRAINS, WAITS, Served, check_replay, served_alone
-from tests.warm import ecoshare, wait_for
+from tests.warm import Started, ecoshare, wait_for
 
 EXITS = """
 import os, sys
@@ -107,10 +107,77 @@ def test_a_job_is_cancelled_held_and_released_and_another_may_wait_for_it(up: Se
     up.waits("unwanted")
     up.waits("after-it", "--after", "unwanted")
     up.begun("unwanted")
-    assert up.ask("cancel", "unwanted", "--now").returncode == 0
+    done = up.ask("cancel", "blocks", "unwanted", "--now", "nothing")
+    assert done.returncode == 2 and done.stdout == "unwanted\n", "those that can be are cancelled"
+    assert done.stderr.splitlines() == [
+        "error: blocks has ended already: it completed",
+        "error: the queue 'test' has no job 'nothing'",
+    ]
     assert up.ask("wait", "unwanted").returncode == 137
     assert up.queue.wait("after-it")[0].reason == "unwanted was cancelled, and had to complete first"
-    assert "after-it, unwanted have ended already" in up.ask("cancel", "after-it", "unwanted").stderr
+    with pytest.raises(UsageError, match="after-it has ended already: it was cancelled"):
+        up.queue.cancel("after-it", "unwanted")
+
+
+def test_a_failed_job_runs_again_with_those_that_were_cancelled_because_of_it(up: Served) -> None:
+    """If it failed, a user would submit all of them anew, under other names."""
+    (up.folder / "needs.py").write_text("import os, sys\nsys.exit(0 if os.path.exists(sys.argv[1]) else 3)\n")
+    needed = up.folder / "needed"
+    jobs = [
+        {
+            "name": "base",
+            "script": "needs.py",
+            "args": [str(needed)],
+            "on_end": ["sh", "-c", 'echo "$0" >> ends', "{state}"],
+        },
+        {"name": "next", "script": "exits.py", "args": [0], "after": ["base"]},
+        {"name": "grid", "script": "exits.py", "args": ["{x}"], "after": ["base"], "sweep": {"grid": {"x": [0]}}},
+        {"name": "last", "script": "exits.py", "args": [0], "after": ["next", "grid"]},
+        {"name": "own", "script": "needs.py", "args": [str(up.folder / "never")]},
+        {"name": "both", "script": "exits.py", "args": [0], "after": ["base", "own"]},
+    ]
+    (up.folder / "again.yaml").write_text(json.dumps({"version": 1, "jobs": jobs}))
+    up.lines("submit", "again.yaml", "--json")
+    assert up.ask("wait", "base", "next", "grid", "last", "own", "both").returncode == 3
+    refused = up.ask("submit", "exits.py", "--name", "hopeless", "--after", "base")
+    assert refused.returncode == 2 and "base failed, so that hopeless could never start" in refused.stderr
+    assert refused.stderr.splitlines()[1:] == ["hint: `ecoshare retry base` runs it again"]
+    assert "last waits for next, which was cancelled: `ecoshare retry next` runs both" in up.ask("retry", "last").stderr
+    needed.touch()
+    done = up.ask("retry", "base", "coloured", "nothing")
+    assert done.returncode == 2 and done.stdout.split() == ["base", "next", "grid", "last"], "`both` waits for own, too"
+    assert done.stderr.splitlines() == [
+        "error: coloured has completed: submit it again",
+        "error: the queue 'test' has no job 'nothing'",
+    ]
+    states = up.queue.wait("base", "next", "grid", "last")
+    assert [each.state for each in states] == ["completed"] * 4
+    assert (states[0].attempts, states[0].exit_code, states[0].reason) == (2, 0, "")
+    wait_for(lambda: (up.folder / "ends").read_text().split() == ["failed", "completed"], otherwise=up.folder.iterdir)
+    assert "grid is a sweep that has begun" not in up.ask("retry", "grid").stderr, "it has completed"
+    assert up.queue.retry("own").jobs == ["own", "both"]
+    assert [each.state for each in up.queue.wait("own", "both")] == ["failed", "cancelled"]
+
+
+def test_all_jobs_are_waited_for_and_cancelled_and_jobs_are_submitted_held(up: Served) -> None:
+    up.lines("submit", "exits.py", "--name", "later", "--hold", "--after", "coloured", "--", "0")
+    up.waits("endless")
+    up.waits("behind-endless", "--after", "endless")
+    up.begun("endless")
+    assert up.queue.job("later").state == "held"
+    waiting = Started("wait", "--queue", "test", cwd=up.folder)
+    wait_for(lambda: "note: held until `ecoshare release`: later" in waiting.stderr)
+    assert up.lines("cancel", "--all", "--now") == ["later", "endless", "behind-endless"]
+    assert waiting.wait() == 1 and "endless cancelled: cancelled by the user" in waiting.stderr
+    assert up.queue.left() == [] and up.queue.wait() == []
+    assert "no job is left to wait for" in up.ask("wait").stderr
+    assert "no job is left to cancel" in up.ask("cancel", "--all").stderr
+    assert "no job was named to be cancelled" in up.ask("cancel").stderr
+    assert up.lines("retry", "endless", "later") == ["later", "endless"], (
+        "behind-endless was cancelled by the user, too"
+    )
+    (up.folder / "go-endless").touch()
+    assert [each.state for each in up.queue.wait("later", "endless")] == ["completed"] * 2
 
 
 def test_a_cancelled_sweep_is_cancelled_whatever_its_trials_have_reached(up: Served) -> None:
@@ -197,6 +264,8 @@ def test_mistakes_are_told_as_by_run_and_nothing_is_submitted(up: Served, monkey
         (("submit", "exits.py", "--env-from", "listed", "--env", "BYTES"), "--env BYTES: the variable is no UTF-8"),
         (("hold", "sweep.0000"), "sweep.0000 is a trial"),
         (("priority", "coloured", "1"), "coloured has ended already"),
+        (("retry", "nothing"), "the queue 'test' has no job 'nothing'"),
+        (("cancel", "coloured", "--all"), "jobs and --all: give one of them"),
     ):
         done = up.ask(*words)
         assert done.returncode in (2, 3) and said in done.stderr, done.stderr
@@ -330,16 +399,34 @@ def test_a_client_of_no_queue_says_so() -> None:
         Queue("../up")
 
 
-def test_down_ends_it_at_last(up: Served) -> None:
-    """The last test of the module: what has not ended waits for another `up`."""
+def test_down_asks_on_a_terminal_what_would_begin_again(up: Served) -> None:
     up.waits("left")
     up.begun("left")
+    terminal, theirs = os.openpty()
+    done = Started("down", "--queue", "test", cwd=up.folder, stdin=theirs, stderr=theirs)
+    said = b""
+    while b"End the queue" not in said:
+        said += os.read(terminal, 4096)
+    os.write(terminal, b"n\n")
+    assert done.wait() == 1 and done.stdout == ""
+    for end in (terminal, theirs):
+        os.close(end)
+    words = " ".join(said.decode().split())
+    assert words.startswith(
+        "1 running job begins again at the next `ecoshare up --resume --queue test`; `--drain` lets"
+    )
+    assert up.queue.job("left").state == "running"
+
+
+def test_down_ends_it_at_last(up: Served) -> None:
+    """The last test of the module: what has not ended waits for another `up`."""
     for _ in range(2):
         up.queue._ask("POST", "/end", {"how": "stop"})
     assert up.queue.job("left").state == "stopping"
     assert (up.run / "events.jsonl").read_text().count('"StopRequested"') == 1, "the second would kill the jobs"
     done = up.ask("down", "--now")
-    assert done.returncode == 0 and done.stdout == "the queue 'test' is down\n"
+    waits = "1 job waits for `ecoshare up --resume --queue test`"
+    assert done.returncode == 0 and done.stdout == f"the queue 'test' is down; {waits}\n"
     assert up.process.wait(20) == 0, up.process.stderr
     assert not (up.home / "socket").exists()
     check_replay(up.run)

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from ecoshare.queue.job_store import JobStore
+from ecoshare.record import event_log
 from tests.queue.queues import WAITS, Served, check_replay, served
-from tests.warm import ecoshare, wait_for
+from tests.warm import Started, ecoshare, wait_for
 
 ONCE = "import sys\nwith open(sys.argv[1], 'a') as told:\n    print(sys.argv[2], file=told)\n"
 
@@ -75,24 +76,68 @@ def test_a_killed_queue_goes_on(folder: Path) -> None:
     assert len(list((again.home / "runs").glob("[0-9]*"))) == 1, "it is one run"
 
 
+FAILS_FIRST = """
+import os, sys, time
+if os.environ.get("ECOSHARE_ATTEMPT", "1") == "1":
+    sys.exit(3)
+print("begun", flush=True)
+while not os.path.exists(sys.argv[1]):
+    time.sleep(0.02)
+"""
+
+
+@pytest.mark.parametrize("segment_bytes", [None, 1], ids=["in one segment", "in another segment"])
+def test_jobs_that_are_to_run_again_survive_a_kill(folder: Path, segment_bytes: int | None) -> None:
+    """The log says that the first has failed, and that the second was cancelled for it."""
+    (folder / "fails_first.py").write_text(FAILS_FIRST)
+    go = folder / "go"
+    with served(folder, segment_bytes=segment_bytes) as up:
+        up.lines("submit", "fails_first.py", "--name", "first", "--hold", "--", str(go))
+        once(up, "second", "--after", "first")
+        up.lines("release", "first")
+        assert up.ask("wait", "second").returncode == 1 and up.queue.job("first").exit_code == 3
+        if segment_bytes is not None:
+            wait_for(lambda: event_log.segments(up.run / "events.jsonl"), otherwise=lambda: up.process.stderr)
+        assert up.lines("retry", "first") == ["first", "second"]
+        up.begun("first")
+        up.lines("hold", "second")
+        up.kill()
+    with served(folder, "--resume") as again:
+        assert again.queue.job("second").state == "held"
+        wait_for(lambda: again.queue.job("first").attempts == 3, otherwise=lambda: again.process.stderr)
+        go.touch()
+        again.lines("release", "second")
+        assert [job.state for job in again.queue.wait("first", "second")] == ["completed"] * 2
+        again.lines("down")
+    assert (folder / "told").read_text().split() == ["second"]
+    check_replay(again.run)
+    summary = json.loads((again.run / "summary.json").read_text())
+    assert {job["name"]: job["state"] for job in summary["jobs"]} == {"first": "completed", "second": "completed"}
+
+
 @pytest.mark.slow
 def test_a_drained_queue_lets_what_runs_end_and_the_rest_wait(folder: Path) -> None:
     (folder / "waits.py").write_text(WAITS)
     go = folder / "go"
     sweep: dict[str, Any] = {"grid": {"x": list(range(6))}, "parallel": 2}
     job = {"name": "sweep", "script": "waits.py", "args": [str(go), "{x}"], "sweep": sweep}
-    (folder / "jobs.yaml").write_text(json.dumps({"version": 1, "jobs": [job]}))
-    with served(folder, "--lanes", "2", "--jobs-per-lane", "1") as up:
+    whole = {"name": "whole", "script": "waits.py", "args": [str(go), "{x}"], "sweep": {"grid": {"x": [0]}}}
+    (folder / "jobs.yaml").write_text(json.dumps({"version": 1, "jobs": [whole, job]}))
+    with served(folder, "--lanes", "3", "--jobs-per-lane", "1") as up:
         up.lines("submit", "jobs.yaml")
+        up.begun("whole.0000")
         up.begun("sweep.0000")
         up.begun("sweep.0001")
         once(up, "waiting")
         up.lines("hold", "waiting")
         once(up, "after", "--after", "waiting")
+        down = Started("down", "--queue", "test", "--drain", cwd=folder)
+        wait_for(lambda: up.queue.status(0).ending == "drain", otherwise=lambda: down.stderr)
         go.touch()
-        assert up.ask("down", "--drain").returncode == 0
-        assert up.process.wait(30) == 0
+        assert down.wait() == 0 and up.process.wait(30) == 0
     check_replay(up.run)
+    assert up.queue.job("whole").state == "completed", "all of its trials had begun"
+    assert up.queue.job("sweep").ended_unix_s is None
     with served(folder, "--resume") as again:
         assert again.queue.job("waiting").state == "held", "a drain releases nothing"
         assert again.queue.wait("sweep")[0].state == "completed"

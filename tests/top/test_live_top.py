@@ -134,6 +134,9 @@ def test_the_keys_hold_release_prioritise_and_cancel(up: Served) -> None:
         await until(pilot, lambda: state(app, "first") == "cancelled")
         await pilot.press("c")
         await shows(pilot, "first has ended already")
+        await pilot.press("r")
+        await shows(pilot, "first runs again")
+        assert up.queue.job("first").attempts >= 1 and not up.queue.job("first").has_ended
 
     app = top(up)
     drive(app, SIZES[0], use)

@@ -49,12 +49,14 @@ export function showJob(jobs) {
   const can = {
     hold: job !== null && (waits(job) || job.state === "held"),
     cancel: job !== null && !hasEnded(job),
+    retry: job !== null && ["failed", "cancelled"].includes(job.state),
     priority: job !== null && !hasEnded(job) && job.trials === null,
   };
   const held = job !== null && job.state === "held";
   byId("hold").disabled = !can.hold;
   put(byId("hold"), held ? "Release" : "Hold");
   byId("cancel").disabled = !can.cancel;
+  byId("retry").disabled = !can.retry;
   byId("priority").disabled = byId("set-priority").disabled = !can.priority;
   if (job === null) return;
   byId("trial").max = String(Math.max(0, (job.trials ?? 0) - 1));
@@ -152,6 +154,9 @@ export function prepareJob() {
     if (event.key === "Enter") byId("set-priority").click();
   });
   byId("cancel").addEventListener("click", askToCancel);
+  byId("retry").addEventListener("click", () => {
+    ask("/api/v1/retry", "POST", { jobs: [shown.name] }, "it runs again, with the jobs that were cancelled because of it");
+  });
   for (const button of byId("confirm").querySelectorAll("button")) {
     button.addEventListener("click", () => confirmed(button.value));
   }

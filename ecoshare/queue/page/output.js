@@ -81,6 +81,7 @@ class Following {
         this.lines.add(value);
         this.drawing ??= setTimeout(() => this.#draw(), DRAW_MS);
       }
+      await this.#checkEnd();
       this.#say("all of it");
     } catch (error) {
       if (this.stop.signal.aborted) return;
@@ -88,6 +89,15 @@ class Following {
       this.#say(error.status ? error.message : "the connection was lost");
     }
     this.#draw();
+  }
+
+  /** Throws a Refusal if the output has ended with the queue, and not with the job. A trial has no state of its own. */
+  async #checkEnd() {
+    try {
+      await request(`/api/v1/jobs/${encodeURIComponent(this.name)}?wait_s=1`, { signal: this.stop.signal });
+    } catch (error) {
+      if (error.status !== 400) throw error;
+    }
   }
 
   #draw() {
