@@ -208,7 +208,8 @@ class Simulator:
 
     def _come(self, job: TraceJob, now_s: float, sweep: str = "", curve: tuple[float, ...] = ()) -> JobSpec:
         """Add an arriving job, and return its specification for the core."""
-        self._account.want(job.gpus, now_s)
+        job = self._cluster.with_share(job)
+        self._account.want(job.wanted_gpus, now_s)
         work_s = job.service_s
         self._jobs[job.name] = SimulatedJob(job, work_s, work_s, now_s, self._account.demand_s, sweep, curve)
         return spec_of(job, sweep, self._config, self._cluster, self._world, now_s)
@@ -423,7 +424,7 @@ class Simulator:
 
     def _finish(self, running: SimulatedJob, now_s: float) -> None:
         """Record the result of a job that has completed, or of a trial that its sweep stopped early."""
-        self._account.want(-running.job.gpus, now_s)
+        self._account.want(-running.job.wanted_gpus, now_s)
         del self._jobs[running.job.name]
         self._finished.append(running.result(self._account, self._cluster.size, now_s))
 
