@@ -6,6 +6,7 @@ import asyncio
 import ctypes
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy
 import optuna
 import pytest
 import torch
@@ -455,6 +457,27 @@ def test_a_trial_without_enough_memory_is_tried_again_with_more(tmp_path: Path) 
     done = optimize(study, objective, n_trials=1, policy="fair", lanes=1, jobs_per_lane=2)
     assert states(study) == ["COMPLETE"] and done.summary["jobs"][0]["attempts"] == 2
     assert study.trials[0].user_attrs["seen"] == [study.best_value] * 2, "it is one trial with lasting values"
+
+
+def test_the_draws_of_a_trial_follow_from_the_seeds_of_the_program_and_its_number(tmp_path: Path) -> None:
+    """Whatever ran before or beside it. Else a study of a script that seeds once, at its top, never repeats."""
+
+    def objective(trial: optuna.Trial) -> float:
+        trial.set_user_attr("drawn", [torch.rand(1).item(), float(numpy.random.rand()), random.random()])
+        return 0.0
+
+    def drawn(studies: int, lanes: int) -> list[list[float]]:
+        torch.manual_seed(7)
+        numpy.random.seed(7)
+        random.seed(7)
+        made = [optuna.create_study() for _ in range(studies)]
+        for study in made:
+            optimize(study, objective, n_trials=2, lanes=lanes)
+        return [trial.user_attrs["drawn"] for study in made for trial in study.trials]
+
+    found = drawn(studies=2, lanes=1)
+    assert drawn(studies=1, lanes=2) == found[:2], "it repeats to the bit"
+    assert all(len({draws[place] for draws in found}) == 4 for place in range(3)), "trials and studies differ"
 
 
 @pytest.mark.slow
