@@ -11,13 +11,9 @@
 from __future__ import annotations
 
 import datetime
-import hashlib
-import random
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy
 import optuna
 from optuna.distributions import BaseDistribution, json_to_distribution
 from optuna.trial import BaseTrial
@@ -26,6 +22,7 @@ import ecoshare
 from ecoshare.integrations.optuna.wire import Channel, Elsewhere, connect, described, rebuilt
 from ecoshare.jobs.sweep import trial_number
 from ecoshare.lane.messages import PRUNED
+from ecoshare.lane.runner import DerivedSeeds
 
 Choice = None | bool | int | float | str
 _CHOICES = (type(None), bool, int, float, str)
@@ -203,38 +200,6 @@ class _NotHere:
         )
 
 
-class TrialSeeds:
-    """Seeds of each trial for the global generators of `random`, numpy and torch.
-
-    Each seed follows from the state of its generator in the process of the study, and from the number of the trial. So
-    trials of a seeded program repeat, whatever runs before or beside them, and trials of another one never do.
-    """
-
-    def __init__(self) -> None:
-        """Draw one number from each generator, so that the next study of the process has other seeds.
-
-        `DataLoader` does so for the seeds of its workers.
-        """
-        torch = sys.modules.get("torch")
-        self._python = random.getrandbits(64)
-        self._numpy = int.from_bytes(numpy.random.bytes(8))
-        self._torch: int | None = None  # an objective that imports it finds the seeds of a fresh interpreter
-        if torch is not None:
-            self._torch = int(torch.empty((), dtype=torch.int64, device="cpu").random_())
-
-    def set(self, number: int) -> None:
-        """Seed the generators of this process for a trial."""
-        random.seed(_seed(self._python, number))
-        numpy.random.seed([_seed(self._numpy, number) >> shift & 0xFFFFFFFF for shift in (0, 32)])
-        if self._torch is not None:
-            # It seeds CUDA, too: else a seed that the program set before CUDA began would be that of every trial.
-            sys.modules["torch"].manual_seed(_seed(self._torch, number))
-
-
-def _seed(drawn: int, number: int) -> int:
-    return int.from_bytes(hashlib.blake2b(f"{drawn}:{number}".encode(), digest_size=8).digest())
-
-
 class Objective:
     """Callable that the lanes' server calls with the name of a trial's job."""
 
@@ -250,7 +215,7 @@ class Objective:
         self._study = study
         self._catch = catch
         self._socket_of = socket_of
-        self._seeds = TrialSeeds()
+        self._seeds = DerivedSeeds()
 
     def __call__(self, name: str) -> None:
         """Run the objective, and send its outcome to the study's process.
