@@ -133,7 +133,8 @@ class Simulator:
             costs.transfer_s_per_gib, self._jobs, self._core.jobs, self._lanes.leave, self._begin, self._later
         )
         self._services = SimulatedServices(self._lanes, self._later, self._served, self._tell)
-        for job in trace.all_jobs:
+        # The widest job comes first, so that its number of GPUs is the one that is told.
+        for job in sorted(trace.all_jobs, key=lambda job: -job.gpus):
             cluster.check(job, f"{trace.file}:{job.line}")
 
     def run(self, watch: Watch | None = None, progress: Callable[[int], None] | None = None) -> SimulationResult:
