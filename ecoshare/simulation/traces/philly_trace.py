@@ -79,7 +79,7 @@ class _Job(BaseModel):
 
 
 def read_log(file: str, lines: Sequence[str]) -> Trace:
-    """Jobs of a `cluster_job_log`, one after the other, so that a log of 100,000 jobs is never whole in memory.
+    """Jobs of a `cluster_job_log`, one after the other, so that the objects of 100,000 jobs are never there at once.
 
     Raises:
         InvalidJobFile: The file has faults. The error lists them with the line and column at which their job begins,
