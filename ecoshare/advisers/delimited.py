@@ -14,7 +14,7 @@ from ecoshare.common import documents
 from ecoshare.errors import UsageError
 
 _LONGEST = 1 << 30, "is it the right file?"
-"""Most bytes of a file, and a hint. The largest file that we know has four million bytes."""
+"""Most bytes of a file, and a hint. The largest public trace that we know has 120 MB."""
 
 MOST_MISTAKES = 20
 """Most mistakes that are reported for one file: more of them are of one kind."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ecoshare.advisers.table_columns import ColumnContent, MeasuredColumn, known, pairs
 from ecoshare.errors import UsageError
 
-_TO_MAXIMUM = (ColumnContent.CORE_CLOCK, ColumnContent.MEMORY_CLOCK, ColumnContent.POWER_LIMIT)
+TO_MAXIMUM = (ColumnContent.CORE_CLOCK, ColumnContent.MEMORY_CLOCK, ColumnContent.POWER_LIMIT)
 """Knobs with their largest value as the default."""
 
 Point = tuple[float, ...]
@@ -84,7 +84,7 @@ class Table:
             named[name] = value
         for place, knob in enumerate(self.knobs):
             values = sorted({point[place] for point in self.rows})
-            if knob.name not in named and len(values) > 1 and knob.part not in _TO_MAXIMUM:
+            if knob.name not in named and len(values) > 1 and knob.part not in TO_MAXIMUM:
                 shown = ", ".join(map(_number, values[:12])) + (", ..." if len(values) > 12 else "")
                 raise UsageError(
                     f"what is the default of {knob.name}? It is one of {shown}", f"add --default {knob.name}=NUMBER"

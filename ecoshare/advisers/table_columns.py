@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -35,6 +36,15 @@ _UNITS: dict[ColumnContent, dict[str, float]] = {
     ColumnContent.TIME: {"s": 1.0, "ms": 1e-3, "us": 1e-6},
     ColumnContent.POWER: {"W": 1.0, "mW": 1e-3},
 }
+_RATE = re.compile(
+    r"(?<![a-z])(throughputs?|rate|speed|speedup|fps|ips|qps|rps|tps|hz|[kmgt]?flops?)(?![a-z])"
+    r"|(/|per[ _-]?)s(ec(ond)?s?)?(?![a-z])"
+)
+"""Name of a column of rates, in lower case: `it/s`, `samples_per_s`, `gflops`, but not `s/it` or `s_per_step`."""
+
+_TIME = re.compile(r"(?<![a-z])(time|times|seconds|secs|sec|duration|latency|s|ms|us)(?![a-z])")
+"""Name of a column that may hold times, in lower case."""
+
 _MANY = (ColumnContent.OTHER, ColumnContent.TIME)
 _OBSERVED = (ColumnContent.TIME, ColumnContent.POWER)
 
@@ -80,6 +90,9 @@ def parse_columns(texts: Iterable[str], header: Sequence[str]) -> list[MeasuredC
             raise UsageError(f"--columns: {column.part.value} is there twice", "only time and other may be several")
         if sum(each.name == column.name for each in columns) > 1:
             raise UsageError(f"--columns: the column {column.name!r} is used twice")
+    for column in columns:
+        if column.part is ColumnContent.TIME and _RATE.search(column.name.lower()):
+            raise not_a_time(column.name, "by its name this is a rate", header)
     for part in _OBSERVED:
         if not any(column.part is part for column in columns):
             raise UsageError(f"--columns names no {part.value}", f"add {part.value}=COLUMN; {_the_table_has(header)}")
@@ -87,6 +100,18 @@ def parse_columns(texts: Iterable[str], header: Sequence[str]) -> list[MeasuredC
         knobs = ", ".join(part.value for part in ColumnContent if part not in _OBSERVED)
         raise UsageError("--columns names no knob", f"add one of {knobs}, such as power_limit=COLUMN")
     return columns
+
+
+def not_a_time(name: str, why: str, header: Sequence[str]) -> UsageError:
+    """Error for a column that was given as a time and cannot be one.
+
+    Args:
+        header: Names of all columns of the table. A time among them is the remedy.
+    """
+    times = [each for each in header if _TIME.search(each.lower()) and not _RATE.search(each.lower())]
+    others = [f"time={each}" for each in times if each != name]
+    give = f"give {' or '.join(others[:3])}" if others else f"give a column of seconds, such as 1 / {name}"
+    return UsageError(f"--columns: time={name}: {why}, and a time is needed", give)
 
 
 def pairs(texts: Iterable[str], option: str, form: str, example: str) -> list[tuple[str, str]]:

@@ -38,7 +38,8 @@ class SimulateRequest:
     """Request for a simulation. The fields are the options of `ecoshare simulate`.
 
     Attributes:
-        trace: Path of a trace (Tiresias, Philly, Gavel, Shockwave, ecoshare) or of a run folder; None to generate one.
+        trace: Path of a trace (Philly, Helios, Alibaba PAI, Tiresias, Gavel, Shockwave, ecoshare's CSV) or of a run
+            folder; None to generate one.
         generate: Kind of the trace to generate: `salus`, `philly`, `sweep`, or a search by `halving`, `asha`, `bohb`
             or `bohb-parallel`; None for a trace from a file.
         jobs: Number of jobs of a generated trace.

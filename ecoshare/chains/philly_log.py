@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from math import inf
 
 from ecoshare.chains.batch_job import BatchJob
-from ecoshare.simulation.traces.philly_trace import COLUMNS, timestamp_s
+from ecoshare.simulation.traces.cluster_jobs import cell_timestamp_s
+from ecoshare.simulation.traces.philly_trace import COLUMNS
 from ecoshare.simulation.traces.sheet import Sheet
 
 
@@ -24,7 +25,7 @@ def read(file: str, lines: Sequence[str]) -> list[BatchJob]:
     timestamp, duration, num_gpus, cluster = sheet.columns((*COLUMNS, "cluster"), "a Philly trace")
     jobs = []
     for place, row in enumerate(sheet.rows()):
-        at_s, run_s = timestamp_s(sheet, row, timestamp), sheet.number(row, duration)
+        at_s, run_s = cell_timestamp_s(sheet, row, timestamp), sheet.number(row, duration)
         gpus, partition = sheet.whole(row, num_gpus), sheet.text(row, cluster)
         if run_s > 0.0 and not sheet.mistakes:
             jobs.append(BatchJob(str(place), at_s, gpus, run_s, inf, partition=partition))

@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 def simulate(
     trace: Annotated[
         Path | None,
-        typer.Argument(metavar="TRACE", help="A trace (Tiresias, Philly, Gavel, Shockwave, ecoshare) or a run folder."),
+        typer.Argument(
+            metavar="TRACE",
+            help="A trace (Philly, Helios, Alibaba PAI, Tiresias, Gavel, Shockwave, ecoshare's CSV) or a run folder.",
+        ),
     ] = None,
     generate: Annotated[
         str | None,

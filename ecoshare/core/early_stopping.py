@@ -11,6 +11,10 @@
     step 1    ████ ████ ████ ████ ████ ████        all six pause; when the last one arrives, the best two go on
     step 3    ████████████ ████████████
 
+`asha` and `halving` compare configurations. Trials of one configuration differ in their seed alone, so they tell how
+good it is only together: the rules go by the mean over those that have done as many steps. In a sweep without seeds a
+configuration is one trial. docs/decisions/0016 has the reasons, and what was measured.
+
 Smaller values are better for every rule. NaN counts as the worst value.
 """
 
@@ -24,13 +28,17 @@ from itertools import count
 from typing import Protocol
 
 from ecoshare.common.plural import counted
-from ecoshare.values.sweep_spec import EarlierTrial, StoppingSpec
+from ecoshare.values.sweep_spec import Configuration, EarlierTrial, StoppingSpec, own_configuration
+
+LEAST_CONFIGURATIONS = 5
+"""`StoppingSpec.least` of live sweeps. The best of one or two is no standard: whichever trials happened to come first
+would decide."""
 
 
 class StoppingRule(Protocol):
     """Rule of early stopping for one sweep."""
 
-    def told(self, trial: str, step: int, value: float) -> str:
+    def told(self, trial: str, configuration: Configuration, step: int, value: float) -> str:
         """Reason for ending a trial that has reported `value` at `step` (from 1); empty if the trial goes on."""
         ...
 
@@ -50,11 +58,43 @@ def rule(spec: StoppingSpec, past: Sequence[EarlierTrial] = ()) -> StoppingRule:
         return Halving.going_on(spec, past)
     made: StoppingRule = {"asha": Asha, "median": Median}[spec.rule](spec)
     for trial in past:
+        of = own_configuration(trial.name) if trial.configuration is None else trial.configuration
         for step, value in enumerate(trial.values, start=1):
-            made.told(trial.name, step, value)
+            made.told(trial.name, of, step, value)
         if not trial.goes_on:
             made.ended(trial.name, trial.completed)
     return made
+
+
+@dataclass(slots=True)
+class _Ranking:
+    """Configurations in the order of the means of their trials.
+
+    Attributes:
+        means: Means in ascending order, one for each configuration.
+        trials: Number of trials of all configurations.
+    """
+
+    means: list[float] = field(default_factory=list)
+    trials: int = 0
+    _sums: dict[Configuration, tuple[float, int]] = field(default_factory=dict)
+
+    def add(self, configuration: Configuration, value: float) -> float:
+        """Add the value of a trial, and return the mean of its configuration."""
+        total, trials = self._sums.get(configuration, (0.0, 0))
+        if trials:
+            del self.means[bisect_left(self.means, _ordered(total / trials))]
+        self._sums[configuration] = total + value, trials + 1
+        self.trials += 1
+        mean = _ordered((total + value) / (trials + 1))
+        insort(self.means, mean)
+        return mean
+
+    @property
+    def words(self) -> str:
+        """Number of configurations; with the number of trials if that is another."""
+        number = len(self.means)
+        return f"{number}" if self.trials == number else f"{number} configurations ({self.trials} trials)"
 
 
 @dataclass(slots=True)
@@ -62,32 +102,32 @@ class Asha:
     """Asynchronous successive halving.
 
     The rungs are at `grace`, `grace * reduction`, `grace * reduction**2`, ... steps. A trial that reaches a rung goes
-    on if it is among the best `1 / reduction` of all trials that have reached the rung so far. While fewer than
-    `reduction` trials have reached it, only the best one goes on.
+    on if its configuration is among the best `1 / reduction` of all that have reached the rung so far, of at least one,
+    or if these are fewer than `least`.
 
     Source: Li et al., "A System for Massively Parallel Hyperparameter Tuning", MLSys 2020, in the variant that stops
-    trials instead of promoting them, so no trial pauses.
+    trials instead of promoting them, so no trial pauses. Means over seeds, and `least`, are ours.
     """
 
     spec: StoppingSpec
-    _rungs: list[list[float]] = field(default_factory=list)
+    _rungs: list[_Ranking] = field(default_factory=list)
     _passed: dict[str, int] = field(default_factory=dict)
 
-    def told(self, trial: str, step: int, value: float) -> str:
+    def told(self, trial: str, configuration: Configuration, step: int, value: float) -> str:
         """See `StoppingRule`."""
         reached = _reached(self.spec, self._passed, trial, step)
         if reached is None:
             return ""
         rung, at_step = reached
         if rung == len(self._rungs):
-            self._rungs.append([])
-        values = self._rungs[rung]
-        insort(values, value := _ordered(value))
-        good = max(1, len(values) // self.spec.reduction)
-        place = bisect_left(values, value)
-        if place < good:
+            self._rungs.append(_Ranking())
+        ranking = self._rungs[rung]
+        mean = ranking.add(configuration, _ordered(value))
+        good = max(1, len(ranking.means) // self.spec.reduction)
+        place = bisect_left(ranking.means, mean)
+        if place < good or len(ranking.means) < self.spec.least:
             return ""
-        return f"place {place + 1} of the {len(values)} that reached step {at_step}, of which {good} go on (asha)"
+        return f"place {place + 1} of the {ranking.words} that reached step {at_step}, of which {good} go on (asha)"
 
     def ended(self, trial: str, completed: bool) -> None:
         """See `StoppingRule`."""
@@ -99,7 +139,7 @@ class Halving:
     """Successive halving: at each rung all trials wait for each other.
 
     The rungs are those of `Asha`. A trial that reaches a rung pauses there. When no trial is on its way to the rung any
-    more, the best `1 / reduction` go on, at least one, and the rest end.
+    more, the trials of the best `1 / reduction` of the configurations go on, of at least one, and the rest end.
 
     Source: Jamieson and Talwalkar, "Non-stochastic Best Arm Identification and Hyperparameter Optimization",
     AISTATS 2016.
@@ -111,6 +151,7 @@ class Halving:
     spec: StoppingSpec
     waiting: dict[str, float] = field(default_factory=dict)
     _passed: dict[str, int] = field(default_factory=dict)
+    _configurations: dict[str, Configuration] = field(default_factory=dict)
 
     @classmethod
     def going_on(cls, spec: StoppingSpec, past: Sequence[EarlierTrial]) -> Halving:
@@ -123,27 +164,33 @@ class Halving:
         going_on = (trial for trial in past if trial.goes_on)
         return cls(spec, _passed={trial.name: min(decided, _rungs(spec, len(trial.values))) for trial in going_on})
 
-    def told(self, trial: str, step: int, value: float) -> str:
+    def told(self, trial: str, configuration: Configuration, step: int, value: float) -> str:
         """See `StoppingRule`; the text is the reason for the pause, not for an end."""
         reached = _reached(self.spec, self._passed, trial, step)
         if reached is None:
             return ""
         self._passed[trial] = _rungs(self.spec, step)  # a trial of short steps may have run past several
-        self.waiting[trial] = _ordered(value)
+        self.waiting[trial], self._configurations[trial] = _ordered(value), configuration
         return f"pauses at step {reached[1]} until all others are there (halving)"
 
     def decide(self) -> dict[str, str]:
-        """Reason for the end of each paused trial; empty if it goes on. Among equal values the earliest trial wins."""
-        order = sorted(self.waiting, key=self.waiting.__getitem__)
-        good = max(1, len(order) // self.spec.reduction)
+        """Reason for the end of each paused trial; empty if it goes on. Among equal means the earliest trial wins."""
+        ranking, means = _Ranking(), dict[Configuration, float]()
+        for trial, value in self.waiting.items():
+            means[self._configurations[trial]] = ranking.add(self._configurations[trial], value)
+        good = max(1, len(means) // self.spec.reduction)
+        places = {each: place for place, each in enumerate(sorted(means, key=means.__getitem__), start=1)}
+        order = sorted(self.waiting, key=lambda trial: places[self._configurations[trial]])
         self.waiting.clear()
-        words = f"of the {len(order)} of its rung, of which {good} go on (halving)"
-        return {trial: f"place {place} {words}" if place > good else "" for place, trial in enumerate(order, start=1)}
+        words = f"of the {ranking.words} of its rung, of which {good} go on (halving)"
+        found = {trial: places[self._configurations.pop(trial)] for trial in order}
+        return {trial: f"place {place} {words}" if place > good else "" for trial, place in found.items()}
 
     def ended(self, trial: str, completed: bool) -> None:
         """See `StoppingRule`."""
         self._passed.pop(trial, None)
         self.waiting.pop(trial, None)
+        self._configurations.pop(trial, None)
 
     def next_step(self, trial: str) -> int | None:
         """Step of the next rung, at which the trial will pause; None if there is none before its end."""
@@ -158,8 +205,9 @@ LEAST_COMPLETED = 5
 class Median:
     """The median stopping rule.
 
-    A trial ends at a step if its best value so far is worse than the median over the completed trials. The median is
-    taken over the means of their values up to that step. Source: Golovin et al., "Google Vizier", KDD 2017, 3.2.2.
+    A trial ends at a step if its best value so far is worse than the median over the completed trials, whatever their
+    seeds are. The median is taken over the means of their values up to that step. Source: Golovin et al., "Google
+    Vizier", KDD 2017, 3.2.2.
     """
 
     spec: StoppingSpec
@@ -167,7 +215,7 @@ class Median:
     """Sorted means of the completed trials, one list for each step."""
     _values: dict[str, list[float]] = field(default_factory=dict)
 
-    def told(self, trial: str, step: int, value: float) -> str:
+    def told(self, trial: str, configuration: Configuration, step: int, value: float) -> str:
         """See `StoppingRule`."""
         values = self._values.setdefault(trial, [])
         if step <= len(values):  # the trial was started again

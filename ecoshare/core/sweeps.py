@@ -131,7 +131,8 @@ class Sweeps:
         if sweep.rule is None or (isinstance(sweep.rule, Halving) and (job.state not in _AT_WORK or self.pauses(job))):
             return ""  # a late report: the trial is about to pause, or waits for a place on its way to the next rung
         value = -event.value if sweep.spec.maximise else event.value
-        reason = sweep.rule.told(job.spec.name, event.step, value)
+        configuration = sweep.spec.configuration(job.spec.name, job.spec.values)
+        reason = sweep.rule.told(job.spec.name, configuration, event.step, value)
         if not reason or not isinstance(sweep.rule, Halving) or job.state is not JobState.RUNNING:
             return reason
         if sweep.live == 1 and not sweep.is_open:  # all other trials of the rung pause already, so this one need not

@@ -21,6 +21,9 @@ LONGEST_NUMBER: Final = len(f".{MAX_TRIALS - 1}")
 """Most characters that a trial's name adds to the name of its sweep."""
 
 _BRACES = re.compile(r"\{([\w.-]+)\}")
+_SEED = re.compile(r"(^|[_.-])seed$")
+"""Name of a seed, in lower case, such as `seed` or `data-seed`."""
+
 _VALUE_NAME = re.compile(r"[^\W\d][\w.-]*")
 _RANGES: Final = {
     "uniform": (False, False),
@@ -173,9 +176,9 @@ class StopConfig(_Model):
     rule: Annotated[Literal["asha", "median", "halving"], BeforeValidator(_one_of("asha", "median", "halving"))] = (
         Field(
             description=(
-                "`asha`: the best trials of each rung go on; `median`: trials better than half of the others go on; "
-                "`halving`: trials pause at each rung until all others are there, and the best go on. They must be "
-                "`preemptible`."
+                "`asha`: the best configurations of each rung go on, by means over seeds; `median`: trials better than "
+                "half of the others go on; `halving`: trials pause at each rung until all others are there, and the "
+                "best configurations go on. They must be `preemptible`."
             )
         )
     )
@@ -185,8 +188,8 @@ class StopConfig(_Model):
     reduction: Annotated[fields.PositiveInteger, Field(ge=2, le=100)] = Field(
         default=3,
         description=(
-            "For `asha` and `halving`: one trial of this many goes on to the next rung, which is this many times as "
-            "long."
+            "For `asha` and `halving`: one configuration of this many goes on to the next rung, which is this many "
+            "times as long."
         ),
     )
     steps: fields.PositiveInteger | None = Field(
@@ -282,6 +285,15 @@ class Sweep(_Model):
         if self.optuna is not None:
             return dict(self.optuna.space)
         return dict(self.grid or self.random or {})
+
+    @property
+    def replicates(self) -> tuple[str, ...]:
+        """Names of the values that only tell repetitions of one configuration apart: seeds, if there are several."""
+        return tuple(
+            name
+            for name, values in self.space.items()
+            if _SEED.search(name.lower()) and not (isinstance(values, Choice) and len(values.words) == 1)
+        )
 
     @property
     def count(self) -> int:

@@ -453,6 +453,48 @@ def reseed() -> None:
     numpy.random.seed()
 
 
+class DerivedSeeds:
+    """Seeds of numbered calls for the generators behind `random`, `numpy.random` and torch.
+
+    Each seed follows from the state of its generator in the process that makes this object, and from the number. So
+    calls of a seeded program repeat, whatever runs before or beside them, and calls of another one never do.
+    """
+
+    def __init__(self) -> None:
+        """Draw one number from each generator, so that the next object of the process has other seeds.
+
+        `DataLoader` does so for the seeds of its workers.
+        """
+        import random
+
+        import numpy
+
+        torch = sys.modules.get("torch")
+        self._python = random.getrandbits(64)
+        self._numpy = int.from_bytes(numpy.random.bytes(8))
+        self._torch: int | None = None  # a call that imports it finds the seeds of a fresh interpreter
+        if torch is not None:
+            self._torch = int(torch.empty((), dtype=torch.int64, device="cpu").random_())
+
+    def set(self, number: int) -> None:
+        """Seed the generators of this process for a call."""
+        import random
+
+        import numpy
+
+        random.seed(_derived(self._python, number))
+        numpy.random.seed([_derived(self._numpy, number) >> shift & 0xFFFFFFFF for shift in (0, 32)])
+        if self._torch is not None:
+            # It seeds CUDA, too: else a seed that the program set before CUDA began would be that of every call.
+            sys.modules["torch"].manual_seed(_derived(self._torch, number))
+
+
+def _derived(drawn: int, number: int) -> int:
+    import hashlib
+
+    return int.from_bytes(hashlib.blake2b(f"{drawn}:{number}".encode(), digest_size=8).digest())
+
+
 def _execute(script: str) -> None:
     code = _compiled(script, Path(script).read_bytes())
     main = types.ModuleType("__main__")

@@ -36,6 +36,7 @@ class JobView:
     Attributes:
         state: Value of a `core.states.JobState`, or `arriving`.
         waits_for: Jobs and sweeps that an arriving job waits for.
+        metric: Text of the metric of a trial, and the last value that it has reported; None for no value.
         holding: Whether the job has the turn of its lane.
         total: Number of all iterations; None if it is unknown, or if the job has done more than a learned number.
         rate: Iterations per second of wall time, waits included; None before two are done.
@@ -60,6 +61,7 @@ class JobView:
     devices: tuple[str, ...] = ()
     service: ServiceView | None = None
     waits_for: tuple[str, ...] = ()
+    metric: tuple[str, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,8 @@ class SweepView:
     Attributes:
         trials: Number of all trials.
         ended: Number of ended trials, by state.
-        best: Name and value of the best completed trial; None before there is one.
+        best: Name and value of the best completed trial, or words for the best configuration and its mean, if the
+            trials differ in a seed; None before there is one.
     """
 
     name: str

@@ -1,10 +1,11 @@
-"""Result of a run's sweeps: the best trials in order, and the cost of each sweep."""
+"""Result of a run's sweeps: the best trials or configurations in order, and the cost of each sweep."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import isfinite, isnan, sqrt
 from typing import Any
 
 from ecoshare.record.energy_summary import JobEnergy
@@ -12,9 +13,27 @@ from ecoshare.record.job_summary import JobSummary
 from ecoshare.record.run_energy import RunEnergy
 from ecoshare.record.run_history import RunHistory
 from ecoshare.record.window_costs import all_spent_j
+from ecoshare.values.sweep_spec import Configuration
 
 MOST_BEST = 10
-"""Most trials in the list of the best."""
+"""Most trials or configurations in a list of the best."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigurationResult:
+    """Result of the completed trials of one configuration, which differ in their seed alone.
+
+    Attributes:
+        values: Values of the configuration by name.
+        value: Mean of the last values of its trials.
+        error: Standard error of that mean; None if no configuration has two completed trials.
+        trials: Names of the trials.
+    """
+
+    values: dict[str, str]
+    value: float
+    error: float | None
+    trials: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +68,7 @@ class SweepSummary:
         exhausted: Whether its sampler had no more trials; if false, the run was cut off before.
         states: Number of drawn trials in each state.
         best: Best trials that completed, in order.
+        configurations: Best configurations, in order, if the trials differ in a seed; else empty.
         device_energy_j: Joules of all devices from the first arrival of a trial to the last end of one.
         target: Value to be reached.
         target_trial: Trial that reached the target first.
@@ -66,6 +86,7 @@ class SweepSummary:
     exhausted: bool = True
     states: dict[str, int] = field(default_factory=dict)
     best: tuple[BestTrial, ...] = ()
+    configurations: tuple[ConfigurationResult, ...] = ()
     energy: SweepEnergy | None = None
     device_energy_j: float | None = None
     target: float | None = None
@@ -122,6 +143,7 @@ def _sweep(sweep: Mapping[str, Any], trials: list[JobSummary], history: RunHisto
         exhausted=sweep["name"] in history.exhausted,
         states=dict(Counter(trial.state for trial in trials)),
         best=tuple(_best(trial) for trial in ranked(trials, sweep["goal"])[:MOST_BEST]),
+        configurations=tuple(_configurations(sweep, trials)[:MOST_BEST]),
         energy=SweepEnergy(sum(each.value_j for each in own), own[0].source) if own else None,
         device_energy_j=all_spent_j(energy.everywhere(began_s, ended_s)) if ended_s is not None else None,
         target=sweep["target"],
@@ -136,6 +158,60 @@ def ranked(trials: Iterable[JobSummary], goal: str) -> list[JobSummary]:
     """Completed trials with a value, the best first."""
     known = [(trial.value, trial) for trial in trials if trial.state == "completed" and trial.value is not None]
     return [trial for _, trial in sorted(known, key=lambda each: each[0], reverse=goal == "maximize")]
+
+
+def _configurations(sweep: Mapping[str, Any], trials: Sequence[JobSummary]) -> list[ConfigurationResult]:
+    """Configurations in order; empty if none was to be repeated."""
+    replicates = sweep.get("replicates", ())
+    of = {
+        trial.name: tuple((key, str(each)) for key, each in trial.values.items() if key not in replicates)
+        for trial in trials
+    }
+    if not replicates or len(set(of.values())) == len(trials):
+        return []
+    through = (
+        (trial.name, of[trial.name], trial.value)
+        for trial in trials
+        if trial.state == "completed" and trial.value is not None
+    )
+    return ranked_configurations(through, sweep["goal"] == "maximize")
+
+
+def ranked_configurations(
+    trials: Iterable[tuple[str, Configuration, float]], maximise: bool = False
+) -> list[ConfigurationResult]:
+    """Configurations of completed trials, the best first.
+
+    The order goes by the end of the mean's standard error that is worse for the configuration. Thus one that owes its
+    mean to a single lucky trial is not first. The standard deviation of a trial is taken to be that of all
+    configurations together: a few trials of one tell little about it.
+
+    Args:
+        trials: Name, configuration and last value of each trial.
+        maximise: Whether larger values are better.
+    """
+    own: dict[Configuration, list[tuple[str, float]]] = {}
+    for name, configuration, value in trials:
+        own.setdefault(configuration, []).append((name, value))
+    means = {each: sum(value for _, value in told) / len(told) for each, told in own.items()}
+    squares = [(value - means[each]) ** 2 for each, told in own.items() for _, value in told if isfinite(means[each])]
+    freedom = sum(len(told) - 1 for each, told in own.items() if isfinite(means[each]))
+    deviation = sqrt(sum(squares) / freedom) if freedom else None
+    found = [
+        ConfigurationResult(
+            dict(each),
+            means[each],
+            None if deviation is None else deviation / sqrt(len(told)),
+            tuple(name for name, _ in told),
+        )
+        for each, told in own.items()
+    ]
+
+    def at_worst(result: ConfigurationResult) -> tuple[bool, float]:
+        worst = (-result.value if maximise else result.value) + (result.error or 0.0)
+        return isnan(worst), worst
+
+    return sorted(found, key=at_worst)
 
 
 def _best(trial: JobSummary) -> BestTrial:

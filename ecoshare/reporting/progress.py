@@ -34,6 +34,7 @@ from ecoshare.lane.messages import GRACE_S
 from ecoshare.record.run_view import JobView, ProgressDisplay, RunView, ServiceView, SweepView
 from ecoshare.reporting.figures import UNKNOWN
 from ecoshare.reporting.prose import broken
+from ecoshare.reporting.sweep_table import metric_name
 from ecoshare.reporting.text_table import TableColumn, laid_out
 from ecoshare.values.attempt import Outcome, Usage
 
@@ -51,6 +52,8 @@ _MOST_ROWS = 30
 _MOST_NEWS = 4
 _MOST_REASONS = 3
 _PLAIN_EVERY_S = 10.0
+_PLAIN_FIRST_S, _PLAIN_SHARE = 1.0, 0.05
+"""Least time (s) between two lines about a sweep, and least part of the time of the run."""
 _WORTH_A_WORD_S = 0.05
 _STILL_S = 45.0
 
@@ -133,7 +136,8 @@ class _Lines:
 class PlainProgress(_Lines):
     """Prints a line for each start and end of a job, and the state of the run every ten seconds.
 
-    Trials of a sweep get a line of their own only if they fail. A job that is parked often has one in ten seconds.
+    Trials of a sweep get a line of their own only if they fail. When one has ended, the state of the run is printed:
+    once a second in the first seconds, then ever less often. A job that is parked often has a line in ten seconds.
     """
 
     def __init__(self, console: Console) -> None:
@@ -145,6 +149,12 @@ class PlainProgress(_Lines):
         self._trials: set[str] = set()
         self._keepers: set[str] = set()
         self._services: set[str] = set()
+        self._trial_has_ended = False
+
+    def is_due(self, at_s: float) -> bool:
+        """Whether the last time was ten seconds ago, or a trial has ended since then."""
+        soon_s = max(_PLAIN_FIRST_S, _PLAIN_SHARE * at_s)
+        return super().is_due(at_s) or (self._trial_has_ended and at_s - self._said_s >= soon_s)
 
     def event(self, event: Event, commands: list[Command]) -> None:
         """Print which job, window or stop began or ended."""
@@ -156,6 +166,8 @@ class PlainProgress(_Lines):
             self._trials.add(event.job.name)
         if isinstance(event, JobArrived) and event.job.service is not None:
             self._services.add(event.job.name)
+        if isinstance(event, JobExited) and event.job in self._trials:
+            self._trial_has_ended = True
         if isinstance(event, Exhausted) and event.error:
             self._say(event.at_s, f"a sampler failed, and no more trials are drawn: {event.error}")
         if isinstance(event, JobExited) and not (event.job in self._trials and event.outcome in _AS_IT_SHOULD):
@@ -204,7 +216,7 @@ class PlainProgress(_Lines):
 
     def show(self, view: RunView) -> None:
         """Print the progress of running jobs and sweeps."""
-        self._said_s = view.at_s
+        self._said_s, self._trial_has_ended = view.at_s, False
         running = [f"{job.name} {_progress(job)}" for job in view.jobs if job.state == "running"]
         if running:
             self._say(view.at_s, " | ".join(running[:_MOST_ROWS]))
@@ -342,8 +354,16 @@ def _columns(jobs: Sequence[JobView]) -> Iterator[TableColumn]:
         ("slowdown", 2, [f"{job.slowdown:.2f}" if job.slowdown is not None else "" for job in jobs]),
     ):
         yield TableColumn(Text(name), [Text(cell) for cell in cells], right=True, lesser=lesser)
+    yield from _metric_columns(jobs)
     if any(job.service is not None for job in jobs):
         yield from _service_columns(jobs)
+
+
+def _metric_columns(jobs: Sequence[JobView]) -> Iterator[TableColumn]:
+    """A column with the last value of each trial, for each metric."""
+    for metric in dict.fromkeys(job.metric[0] for job in jobs if job.metric is not None):
+        cells = [number(job.metric[1]) if job.metric is not None and job.metric[0] == metric else "" for job in jobs]
+        yield TableColumn(Text(metric_name(metric)), [Text(cell) for cell in cells], right=True)
 
 
 def _state(job: JobView) -> str:
@@ -436,4 +456,5 @@ def _progress(job: JobView) -> str:
         unanswered = f", {service.unanswered} unanswered" if service.unanswered else ""
         return f"{counted(service.arrived, 'request')}, {service.late} late{unanswered}, p99 now {_p99(service)}"
     rate = f" ({job.rate:.1f}/s)" if job.rate is not None else ""
-    return f"{_count(job)}{rate}"
+    metric = f" {metric_name(job.metric[0])} {number(job.metric[1])}" if job.metric is not None else ""
+    return f"{_count(job)}{rate}{metric}"

@@ -1,4 +1,4 @@
-"""Prints a sweep at the end of a run: counts, energy, target, and a table of the best trials."""
+"""Prints a sweep at the end of a run: counts, energy, target, and a table of the best trials or configurations."""
 
 from __future__ import annotations
 
@@ -23,14 +23,26 @@ def print_sweep(sweep: SweepSummary, console: Console) -> None:
     if not sweep.best:
         return
     console.print()
-    print_columns(list(_columns(sweep)), console)
+    print_columns(list(_configurations(sweep) if sweep.configurations else _trials(sweep)), console)
 
 
-def _columns(sweep: SweepSummary) -> Iterator[TableColumn]:
+def _configurations(sweep: SweepSummary) -> Iterator[TableColumn]:
+    best = sweep.configurations
+    for place, name in enumerate(list(best[0].values)[:_MOST_NAMES]):
+        yield _figures(
+            name, [short(each.values[name]) for each in best], lesser=0 if place < 2 else place, is_name=True
+        )
+    yield _figures(f"{metric_name(sweep.metric)},\nmean", [number(each.value) for each in best], is_name=True)
+    yield _figures("standard\nerror", ["-" if each.error is None else number(each.error) for each in best])
+    names = [Text(", ".join(each.trials)) for each in best]
+    yield TableColumn(Text("trials"), names, lesser=_MOST_NAMES + 1, is_prose=True)
+
+
+def _trials(sweep: SweepSummary) -> Iterator[TableColumn]:
     best = sweep.best
     source = f",\n{sweep.energy.source}" if sweep.energy is not None else ""
     yield TableColumn(Text("trial"), [Text(trial.name) for trial in best], is_name=True)
-    yield _figures(metric_name(sweep), [number(trial.value) for trial in best], is_name=True)
+    yield _figures(metric_name(sweep.metric), [number(trial.value) for trial in best], is_name=True)
     for place, name in enumerate(list(best[0].values)[:_MOST_NAMES]):
         values = [short(trial.values.get(name, "-")) for trial in best]
         yield _figures(name, values, lesser=1 + place, is_name=True)
@@ -65,16 +77,16 @@ def words(sweep: SweepSummary) -> list[str]:
 
 def _target(sweep: SweepSummary) -> str:
     assert sweep.target is not None, "asked only of a sweep with a target"
-    what = f"{metric_name(sweep)} {number(sweep.target)}"
+    what = f"{metric_name(sweep.metric)} {number(sweep.target)}"
     if sweep.target_trial is None or sweep.target_s is None:
         return f"no trial reached {what}"
     joules = "" if sweep.target_energy_j is None else f" and {format_energy(sweep.target_energy_j)} of the device"
     return f"{what} reached first by {sweep.target_trial}, after {format_duration(sweep.target_s)}{joules}"
 
 
-def metric_name(sweep: SweepSummary) -> str:
+def metric_name(metric: str | None) -> str:
     """Name of the metric: the text before the number in the output of a job."""
-    text: str = (sweep.metric or "value").split("{")[0]
+    text = (metric or "value").split("{")[0]
     return text.strip().rstrip("=:").strip() or "value"
 
 

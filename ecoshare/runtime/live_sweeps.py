@@ -23,10 +23,12 @@ from ecoshare.jobs.sweep import trial_number
 from ecoshare.lane.files import are_outputs_of
 from ecoshare.record.metric_reader import MetricReader
 from ecoshare.record.run_folder import RunFolder
+from ecoshare.record.sweep_summary import ranked_configurations
 from ecoshare.runtime.planned_job import PlannedJob
 from ecoshare.runtime.planned_sweeps import PlannedSweep
 from ecoshare.sampling.sweep_space import Values
 from ecoshare.sampling.trial_sampler import TrialSampler
+from ecoshare.values.sweep_spec import Configuration, SweepSpec
 
 LISTEN_S = 0.2
 """Time (s) between two reads of the values that trials have reported."""
@@ -60,7 +62,7 @@ class Sweeping:
     Attributes:
         jobs: All jobs of the run, by name. Trials are added when they are drawn.
         tell: Reports an event to the core.
-        best: Best completed trial and its last value, by sweep.
+        best: Best so far and its value, by sweep, see `SweepView`.
         errors: First error of the sampler, by sweep. The sweep draws no more trials then.
         ended_in: Number of trials that ended in each state, by sweep.
         cancelled: Sweeps that the user has cancelled.
@@ -76,6 +78,8 @@ class Sweeping:
     _sweeps: dict[str, PlannedSweep] = field(default_factory=dict)
     _samplers: dict[str, TrialSampler] = field(default_factory=dict)
     _trials: dict[str, _Trial] = field(default_factory=dict)
+    _through: dict[str, list[tuple[str, Configuration, float]]] = field(default_factory=dict)
+    """Completed trials of each sweep with seeds: name, configuration and last value."""
     _one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def open(self, sweep: PlannedSweep) -> None:
@@ -88,7 +92,7 @@ class Sweeping:
         self.cancelled.discard(sweep.name)  # it was, and runs again
         self._samplers[sweep.name] = sweep.sampler(self.folder.path)
         for trial in sweep.ended:
-            self._over(sweep.name, trial.name, trial.state, trial.value)
+            self._over(sweep.name, trial.name, trial.state, trial.value, trial.configuration)
 
     def final_state(self, name: str) -> JobState:
         """State of a sweep that is over: cancelled if the user asked for that, completed if one of its trials is."""
@@ -99,7 +103,7 @@ class Sweeping:
     def keep_only(self, names: Collection[str]) -> None:
         """Forget the sweeps that are over."""
         self.cancelled.intersection_update(names)
-        for kept in (self.best, self.errors, self.ended_in, self._sweeps, self._samplers):
+        for kept in (self.best, self.errors, self.ended_in, self._sweeps, self._samplers, self._through):
             for name in kept.keys() - names:
                 del kept[name]
 
@@ -190,11 +194,18 @@ class Sweeping:
     def look(self, ended: Iterable[Job]) -> None:
         """Tell the samplers about trials among the jobs that have ended just now."""
         for job in ended:
-            trial = self._trials.pop(job.spec.name, None)
-            if trial is not None and not job.resumable:
-                self._over(trial.sweep, job.spec.name, job.state, trial.values[-1] if trial.values else None)
+            if job.spec.name in self._trials:
+                self._ended(job)
 
-    def _over(self, sweep: str, name: str, state: JobState, value: float | None) -> None:
+    def _ended(self, job: Job) -> None:
+        name = job.spec.name
+        trial = self._trials.pop(name)
+        if not job.resumable:  # else its end comes when the run is resumed
+            configuration = self._sweeps[trial.sweep].spec.configuration(name, self.jobs[name].spec.values)
+            value = trial.values[-1] if trial.values else None
+            self._over(trial.sweep, name, job.state, value, configuration)
+
+    def _over(self, sweep: str, name: str, state: JobState, value: float | None, configuration: Configuration) -> None:
         self.ended_in[sweep][state] += 1
         if state is JobState.CANCELLED:
             return
@@ -205,7 +216,26 @@ class Sweeping:
             except Exception as error:
                 self._failed(sweep, error)
         if value is not None and state is JobState.COMPLETED:
-            sign = -1 if self._sweeps[sweep].spec.maximise else 1
-            best = self.best.get(sweep)
+            self._note(self._sweeps[sweep].spec, name, value, configuration)
+
+    def _note(self, spec: SweepSpec, name: str, value: float, configuration: Configuration) -> None:
+        """Note the last value of a completed trial."""
+        if not spec.replicates:
+            sign = -1 if spec.maximise else 1
+            best = self.best.get(spec.name)
             if best is None or sign * value < sign * best[1]:
-                self.best[sweep] = name, value
+                self.best[spec.name] = name, value
+            return
+        through = self._through.setdefault(spec.name, [])
+        through.append((name, configuration, value))
+        first = ranked_configurations(through, spec.maximise)[0]
+        words = " ".join(f"{key}={text}" for key, text in first.values.items()) or "the only configuration"
+        of = first.trials[0] if len(first.trials) == 1 else f"mean of {len(first.trials)} trials"
+        self.best[spec.name] = f"{words} ({of})", first.value
+
+    def metric_of(self, name: str) -> tuple[str, float] | None:
+        """Text of the metric of a trial, and the last value that it has reported; None if it has reported none."""
+        trial, planned = self._trials.get(name), self.jobs.get(name)
+        if trial is None or not trial.values or planned is None or planned.metric is None:
+            return None
+        return planned.metric.text, trial.values[-1]

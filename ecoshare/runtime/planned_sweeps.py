@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from ecoshare.core.early_stopping import LEAST_CONFIGURATIONS
 from ecoshare.core.states import JobState
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.jobs.fields import Isolation
@@ -17,7 +18,7 @@ from ecoshare.jobs.sweep import Sweep, filled, names_in, trial_name
 from ecoshare.runtime.planned_job import PlannedJob
 from ecoshare.sampling.sweep_space import Choice, Dimension, Values
 from ecoshare.sampling.trial_sampler import Grid, Random, TrialSampler
-from ecoshare.values.sweep_spec import StoppingSpec, SweepSpec
+from ecoshare.values.sweep_spec import Configuration, StoppingSpec, SweepSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +29,13 @@ class EndedTrial:
         name: Name of the trial.
         state: State in which the trial ended.
         value: Last value that the trial reported; None if it reported none.
+        configuration: Configuration that the trial repeats.
     """
 
     name: str
     state: JobState
     value: float | None
+    configuration: Configuration
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +121,7 @@ class PlannedSweep:
             **self.template.as_dict(),
             "by": way if options.optuna is None else f"optuna, {options.optuna.sampler[0]}",
             "space": {name: words(dimension) for name, dimension in options.space.items()},
+            "replicates": list(self.spec.replicates),
             "trials": options.count,
             "metric": options.metric.text if options.metric is not None else None,
             "goal": options.goal,
@@ -162,12 +166,13 @@ def plan(template: PlannedJob, places: int, at_once: int) -> PlannedSweep:
         raise UnfitEnvironment(f"the sweep {job.name} asks for optuna", "pip install 'ecoshare[optuna]'")
     stop, rule = options.stop, None
     if stop is not None:
-        rule = StoppingSpec(stop.rule, stop.grace, stop.reduction, stop.steps or 0)
+        rule = StoppingSpec(stop.rule, stop.grace, stop.reduction, stop.steps or 0, LEAST_CONFIGURATIONS)
     spec = SweepSpec(
         name=job.name,
         parallel=options.parallel or (places if options.optuna is None else at_once),
         maximise=options.goal == "maximize",
         early_stopping=rule,
+        replicates=options.replicates,
     )
     return PlannedSweep(template, options, spec)
 

@@ -53,7 +53,7 @@ def leftover(plan: Plan, folder: RunFolder, history: RunHistory) -> Plan:
         jobs += left.values()
         if len(drawn) < sweep.options.count or any(left.values()):
             past = [_ended(trial, sweep, history, folder) for trial in trials if left[trial.spec.name] is None]
-            past += [_live(trial) for trial in left.values() if trial is not None and trial.told]
+            past += [_live(trial, sweep) for trial in left.values() if trial is not None and trial.told]
             sweeps.append(_going_on(sweep, 1 + max(map(trial_number, drawn), default=-1), past))
         else:
             states = [_final(trial, history, folder) for trial in trials]
@@ -78,8 +78,11 @@ def _drawn(sweep: PlannedSweep, job: JobHistory) -> PlannedJob:
 
 def _going_on(sweep: PlannedSweep, drawn: int, told: list[tuple[JobState, EarlierTrial]]) -> PlannedSweep:
     past = tuple(each for _, each in told)
-    ended = ((state, each) for state, each in told if not each.goes_on)
-    over = tuple(EndedTrial(each.name, state, each.values[-1] if each.values else None) for state, each in ended)
+    over = tuple(
+        EndedTrial(each.name, state, each.values[-1] if each.values else None, each.configuration or ())
+        for state, each in told
+        if not each.goes_on
+    )
     return replace(sweep, spec=replace(sweep.spec, drawn=drawn, earlier_trials=past), ended=over)
 
 
@@ -104,12 +107,14 @@ def _ended(
     pruned, stopping = state is JobState.PRUNED, sweep.spec.early_stopping
     if pruned and stopping is not None and stopping.rule == "halving":
         values = values[: job.asked_to_end_at]  # it may have gone a little beyond its rung
-    return state, EarlierTrial(job.name, state is JobState.COMPLETED, tuple(values), pruned=pruned)
+    of = sweep.spec.configuration(job.name, trial.spec.values)
+    return state, EarlierTrial(job.name, state is JobState.COMPLETED, tuple(values), pruned, configuration=of)
 
 
-def _live(trial: PlannedJob) -> tuple[JobState, EarlierTrial]:
+def _live(trial: PlannedJob, sweep: PlannedSweep) -> tuple[JobState, EarlierTrial]:
     """State and reports of a trial that goes on."""
-    return JobState.QUEUED, EarlierTrial(trial.spec.name, False, trial.told, goes_on=True)
+    name, of = trial.spec.name, sweep.spec.configuration(trial.spec.name, trial.spec.values)
+    return JobState.QUEUED, EarlierTrial(name, False, trial.told, goes_on=True, configuration=of)
 
 
 def _ends(job: JobHistory, folder: RunFolder) -> dict[int, Outcome]:

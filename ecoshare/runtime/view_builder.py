@@ -143,4 +143,5 @@ class Viewing:
             is_learned=is_learned,
             devices=job.device_names if reading is not None and len(self.devices) > 1 else (),
             service=self.services.view(name, service) if service is not None else None,
+            metric=self.sweeping.metric_of(name),
         )

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ecoshare.common.plural import counted
 from ecoshare.errors import UsageError
 from ecoshare.jobs.quantities import format_size
 from ecoshare.simulation.gpus import GpuModel
 from ecoshare.simulation.traces.job_trace import TraceJob
+from ecoshare.values.class_profile import MemoryDemand
 from ecoshare.values.device import Device
 
 SKEWED = 0.3
@@ -82,6 +83,17 @@ class Cluster:
                 f"{name} needs {format_size(job.memory.peak_bytes)}, and a GPU has {format_size(gpu_bytes)}",
                 "--gpu-model names a larger one",
             )
+
+    def with_share(self, job: TraceJob) -> TraceJob:
+        """The job with its part of a GPU as memory: it keeps at least that part of the memory of each of its GPUs.
+
+        So the parts of the jobs of a GPU never add up to more than one, as on clusters that give out parts of a GPU.
+        """
+        if job.share is None:
+            return job
+        memory = job.memory or MemoryDemand(0)
+        least_bytes = int(job.share * self.gpu.memory_bytes) - memory.ephemeral_bytes
+        return replace(job, memory=replace(memory, persistent_bytes=max(memory.persistent_bytes, least_bytes)))
 
     def devices(self) -> tuple[Device, ...]:
         """Devices in the form that the core takes."""

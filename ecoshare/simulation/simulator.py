@@ -133,7 +133,8 @@ class Simulator:
             costs.transfer_s_per_gib, self._jobs, self._core.jobs, self._lanes.leave, self._begin, self._later
         )
         self._services = SimulatedServices(self._lanes, self._later, self._served, self._tell)
-        for job in trace.all_jobs:
+        # The widest job comes first, so that its number of GPUs is the one that is told.
+        for job in sorted(trace.all_jobs, key=lambda job: -job.gpus):
             cluster.check(job, f"{trace.file}:{job.line}")
 
     def run(self, watch: Watch | None = None, progress: Callable[[int], None] | None = None) -> SimulationResult:
@@ -208,7 +209,8 @@ class Simulator:
 
     def _come(self, job: TraceJob, now_s: float, sweep: str = "", curve: tuple[float, ...] = ()) -> JobSpec:
         """Add an arriving job, and return its specification for the core."""
-        self._account.want(job.gpus, now_s)
+        job = self._cluster.with_share(job)
+        self._account.want(job.wanted_gpus, now_s)
         work_s = job.service_s
         self._jobs[job.name] = SimulatedJob(job, work_s, work_s, now_s, self._account.demand_s, sweep, curve)
         return spec_of(job, sweep, self._config, self._cluster, self._world, now_s)
@@ -423,7 +425,7 @@ class Simulator:
 
     def _finish(self, running: SimulatedJob, now_s: float) -> None:
         """Record the result of a job that has completed, or of a trial that its sweep stopped early."""
-        self._account.want(-running.job.gpus, now_s)
+        self._account.want(-running.job.wanted_gpus, now_s)
         del self._jobs[running.job.name]
         self._finished.append(running.result(self._account, self._cluster.size, now_s))
 

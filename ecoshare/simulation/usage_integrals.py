@@ -18,7 +18,7 @@ class UsageIntegrals:
     """
 
     def __init__(self, devices: int, idle_w: float) -> None:
-        self.busy, self.demand, self.watts = 0, 0, idle_w * devices
+        self.busy, self.demand, self.watts = 0, 0.0, idle_w * devices
         self.busy_s = self.demand_s = self.energy_j = 0.0
         self._at_s = 0.0
         self._bin_s, self._bins = 1.0, [0.0]
@@ -40,7 +40,7 @@ class UsageIntegrals:
         self.busy += devices
         self.watts += watts
 
-    def want(self, devices: int, now_s: float) -> None:
+    def want(self, devices: float, now_s: float) -> None:
         """Add devices to the demand from now on; a negative number subtracts."""
         self.advance(now_s)
         self.demand += devices

@@ -109,10 +109,16 @@ class World:
 
     def _shared(self, job: TraceJob, beside: Sequence[TraceJob]) -> float:
         """Relative speed beside other jobs: the neighbour that slows the job most decides."""
-        if self.pairs is None:
+        if self.pairs is None and job.share is None:
             return self.beside
-        known = (self.pairs.speed(job, other) for other in beside)
-        return min(self.beside if speed is None else speed for speed in known)
+        return min(self._pair(job, other) for other in beside)
+
+    def _pair(self, job: TraceJob, other: TraceJob) -> float:
+        known = None if self.pairs is None else self.pairs.speed(job, other)
+        if known is not None:
+            return known
+        # Parts of a GPU fit together, see `Cluster.with_share`: a job got its duration with such neighbours.
+        return self.beside if job.share is None or other.share is None else 1.0
 
     def _alone(self, job: TraceJob, device: str) -> float:
         known = self.speeds.get(device, {})
@@ -120,7 +126,7 @@ class World:
 
     def watts(self, job: TraceJob) -> float:
         """Power (W) above idle that a job draws alone on each of its devices."""
-        return self.active_w.get(job.job_class, self.gpu.active_w)
+        return self.active_w.get(job.job_class, self.gpu.active_w) * (1.0 if job.share is None else job.share)
 
     def solo(self, job: TraceJob, device: str, at_s: float) -> Solo:
         """True iteration time (s) and power (W) of a job alone."""

@@ -42,7 +42,7 @@ class AllocationAudit:
         self.worked_s: dict[str, float] = dict.fromkeys((job.name for job in trace.jobs), 0.0)
         self.iterations: Counter[str] = Counter()
         self.energy_j = 0.0
-        self._jobs = {job.name: job for job in trace.jobs}
+        self._jobs = {job.name: cluster.with_share(job) for job in trace.jobs}
         self._cluster, self._world, self._places = cluster, world, places
         self._opened: dict[int, OpenLane] = {}
         self._inside: dict[int, dict[str, MemoryDemand]] = {}

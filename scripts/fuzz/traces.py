@@ -23,6 +23,39 @@ PHILLY = (
     "timestamp,duration,num_gpus,gpu_time,cluster\n"
     "2017-10-09 07:00:10,60.0,8,480.0,a\n2017-10-09 07:00:00,0.0,1,0.0,a\n2017-10-09 06:59:00,1.5,1,1.5,b\n"
 )
+PHILLY_LOG = json.dumps(
+    [
+        {
+            "status": "Pass",
+            "vc": "a",
+            "jobid": f"application_{number}",
+            "attempts": [
+                {
+                    "start_time": "2017-10-03 00:15:05",
+                    "end_time": "2017-10-03 00:35:30",
+                    "detail": [{"ip": "m1", "gpus": ["gpu0", "gpu1"]}],
+                }
+            ],
+            "submitted_time": "2017-10-03 00:13:19",
+            "user": "u",
+        }
+        for number in range(2)
+    ],
+    indent=1,
+)
+HELIOS = (
+    "job_id,user,vc,gpu_num,cpu_num,node_num,state,submit_time,start_time,end_time,duration,queue\n"
+    "7,u,v,2,1,1,FAILED,2020-06-09 18:41:01,2020-06-09 18:41:27,2020-06-09 18:42:27,60,26\n"
+    "8,u,v,0,1,1,COMPLETED,2020-06-09 18:41:01,2020-06-09 18:41:27,2020-06-09 18:42:27,60,26\n"
+)
+PAI = (
+    "job_id,num_inst,submit_time,num_cpu,num_gpu,gpu_type,duration,user,wait_time,user_dur,group_dur,group_gpu_dur\n"
+    "5,1,90,6,0.25,T4,60,u,1,,,\n6,2,30,6,0.5,P100,60,u,1,1,1,1\n7,1,30,6,0,CPU,60,u,,,,\n"
+)
+PAI_TASKS = (
+    "a1,ps,2.0,Terminated,900.0,2000.0,600.0,29.3,,\na1,worker,4.0,Terminated,1000.0,1900.0,600.0,29.3,100.0,P100\n"
+    "b2,tensorflow,1.0,Failed,940.0,950.0,600.0,29.3,25.0,T4\n"
+)
 GAVEL = (
     "LM (batch size 10)\tpython3 main.py --data %s/x\tlm\t--steps\t1\t100\t1\t1\t-1.000000\t0\n"
     "LM (batch size 20)\tpython3 main.py --data %s/x\tlm\t--steps\t1\t900\t1\t1\t-1.000000\t5\n"
@@ -96,6 +129,10 @@ _SPEEDS = json.dumps(SPEEDS, indent=1)
 FORMS = {
     "Tiresias": Form({"trace": TIRESIAS}, more={"nodes": "2x4", "policy": "tiresias,fifo"}),
     "Philly": Form({"trace": PHILLY}, more={"gpus": 8, "policy": "srtf"}),
+    "Philly, log": Form({"trace": PHILLY_LOG}, more={"gpus": 8, "policy": "srtf"}),
+    "Helios": Form({"trace": HELIOS}, more={"gpus": 8, "policy": "fifo"}),
+    "PAI": Form({"trace": PAI}, more={"gpus": 8, "policy": "fifo", "lanes": 4}),
+    "PAI, tasks": Form({"trace": PAI_TASKS}, more={"gpus": 8, "policy": "fifo", "lanes": 4}),
     "Gavel": Form({"trace": GAVEL, "speeds": _SPEEDS}, {"speeds": "speeds"}, "\t", {"policy": "fifo"}),
     "Gavel, pairs": Form(
         {"trace": GAVEL, "speeds": _SPEEDS},
@@ -167,7 +204,7 @@ def _damage(one: Round, form: Form) -> None:
     try:
         if way == "place":
             what = damage_place(dice, path, is_named=True)
-        elif way == "values" and name in ("speeds", "schedules"):
+        elif way == "values" and data.lstrip().startswith((b"[", b"{")):
             changed, what = damage_json(dice, json.loads(data))
             path.write_bytes(dumped(changed).encode(errors="surrogatepass"))
         elif way == "values":

@@ -15,6 +15,7 @@ from ecoshare.advisers.table_columns import ColumnContent, parse_columns
 from ecoshare.advisers.table_file import read
 from ecoshare.errors import InvalidJobFile, UsageError
 from tests.advisers.invented import COLUMNS, write_table
+from tests.simulation.trace_files import data, needs_data
 
 SMALL = "limit,watts,epoch_s\n100,99,2.0\n200,150,1.5\n"
 SMALL_COLUMNS = "power_limit=limit,time=epoch_s,power=watts"
@@ -166,6 +167,57 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "huge.csv").write_text('limit\n"' + "x" * 200_000 + '"\n')
     with pytest.raises(InvalidJobFile, match="field larger"):
         read(tmp_path / "huge.csv", [SMALL_COLUMNS])
+
+
+RATE_NAMES = ["it/s", "Throughput", "samples_per_s", "img per sec", "tokens/second", "GFLOPS", "fps", "rate_ms"]
+TIME_NAMES = ["epoch_s", "s/it", "time_per_step", "s_per_sample", "ms/sample", "iteration time", "Mean latency (ms)"]
+
+
+@pytest.mark.parametrize("name", [*RATE_NAMES, *TIME_NAMES])
+def test_a_rate_is_no_time_by_its_name(tmp_path: Path, name: str) -> None:
+    """A search would take the slowest setting for the fastest."""
+    text, columns = f"batch,W,{name}\n1,99,2.0\n2,99,1.5\n", f"work_size=batch,time={name},power=W"
+    if name in TIME_NAMES:
+        assert len(small(tmp_path, text, columns).rows) == 2
+        return
+    with pytest.raises(UsageError, match=f"time={name}: by its name this is a rate") as caught:
+        small(tmp_path, text, columns)
+    assert caught.value.hint == f"give a column of seconds, such as 1 / {name}"
+    with pytest.raises(UsageError) as caught:
+        small(tmp_path, f"batch,W,epoch_s,{name}\n1,99,1,2.0\n2,99,1,1.5\n", columns)
+    assert caught.value.hint == "give time=epoch_s"
+
+
+@pytest.mark.parametrize("knob", ["power_limit", "core_clock", "memory_clock"])
+def test_a_column_that_rises_with_the_clock_is_no_time(tmp_path: Path, knob: str) -> None:
+    columns = f"{knob}=limit,other=threads,time=x,power=w"
+    rows = "limit,threads,x,w\n100,1,{},9\n200,1,{},9\n300,1,{},9\n100,2,{},9\n300,2,{},9\n300,3,1,9\n"
+    small(tmp_path, rows.format(10.0, 12.0, 11.9, 10.0, 11.0), columns)  # noise, or heat
+    small(tmp_path, rows.format(10.0, 9.0, 8.0, 10.0, 15.0), columns)  # one strange row
+    with pytest.raises(UsageError, match=r"time=x: at the largest limit it is 1\.8 times what it is at the smallest"):
+        small(tmp_path, rows.format(10.0, 11.0, 13.0, 10.0, 23.0), columns)
+    small(tmp_path, rows.format(10.0, 11.0, 13.0, 10.0, 23.0), columns.replace(knob, "other"))
+
+
+@needs_data
+@pytest.mark.parametrize("gpu", ["v100", "rtx6000"])
+def test_measured_times_are_times_and_their_inverses_are_not(tmp_path: Path, gpu: str) -> None:
+    table = data("zeus_nsdi23", f"summary_power_{gpu}.csv")
+    cells = list(csv.DictReader(table.read_text().splitlines()))
+    columns = ["power_limit=power_limit,batch_size=batch_size,time=time_per_epoch,power=average_power"]
+    refused = []
+    for workload in sorted({(row["dataset"], row["network"], row["optimizer"]) for row in cells}):
+        where = [f"dataset={workload[0]},network={workload[1]},optimizer={workload[2]}"]
+        read(table, columns, where)
+        with (tmp_path / "t.csv").open("w") as file:
+            writer = csv.DictWriter(file, cells[0])
+            writer.writeheader()
+            writer.writerows({**row, "time_per_epoch": 1.0 / float(row["time_per_epoch"])} for row in cells)
+        try:
+            read(tmp_path / "t.csv", columns, where)
+        except UsageError:
+            refused.append(workload[1])
+    assert {"resnet50", "deepspeech2", "bert_base_uncased"} <= set(refused)
 
 
 HEADER = ["power limit", "watts", "epoch_s", "a,b", "x:W"]

@@ -1,13 +1,16 @@
-"""Trials that pause at a rung leave their places, and go on or end when all trials of the rung are there."""
+"""Which trials go on: those that pause at a rung until all others are there, and those of good configurations."""
 
 from __future__ import annotations
 
+import math
+import random
 from collections import Counter
+from statistics import fmean
 
 import pytest
 
 from ecoshare.core.commands import AskSampler, Command, DropJob, KillJob, OpenLane, StartJob
-from ecoshare.core.early_stopping import LEAST_COMPLETED, Halving, rule
+from ecoshare.core.early_stopping import LEAST_COMPLETED, LEAST_CONFIGURATIONS, Halving, rule
 from ecoshare.core.events import (
     SCHEMA,
     CancelRequested,
@@ -25,11 +28,12 @@ from ecoshare.core.events import (
 )
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.states import JobState
+from ecoshare.record.sweep_summary import ranked_configurations
 from ecoshare.values.attempt import Outcome, Usage
 from ecoshare.values.class_profile import Solo
 from ecoshare.values.device import Device
 from ecoshare.values.job_spec import JobSpec
-from ecoshare.values.sweep_spec import EarlierTrial, StoppingSpec, SweepSpec
+from ecoshare.values.sweep_spec import Configuration, EarlierTrial, StoppingSpec, SweepSpec, own_configuration
 
 STEPS = 9
 
@@ -180,13 +184,87 @@ def test_those_that_pause_end_with_the_run() -> None:
 def test_equal_ones_go_on_in_the_order_in_which_they_came() -> None:
     rule = Halving(StoppingSpec("halving", 1, 3))
     for name in "cab":
-        assert rule.told(name, 1, 0.5)
+        assert rule.told(name, own_configuration(name), 1, 0.5)
     assert [name for name, reason in rule.decide().items() if not reason] == ["c"]
 
 
+def test_trials_that_differ_in_their_seed_go_on_together() -> None:
+    rule = Halving(StoppingSpec("halving", 1, 2))
+    values = {"a": (0.1, 0.9), "b": (0.4, 0.4), "c": (0.8, 0.3), "d": (0.9, 0.9)}
+    for config, own in values.items():
+        for place, value in enumerate(own):
+            assert rule.told(f"{config}{place}", (("lr", config),), 1, value)
+    decided = rule.decide()
+    assert [name for name, reason in decided.items() if not reason] == ["b0", "b1", "a0", "a1"]
+    assert decided["c1"] == "place 3 of the 4 configurations (8 trials) of its rung, of which 2 go on (halving)"
+
+
+def synthetic_sweep(dice: random.Random) -> dict[str, tuple[float, list[list[float]]]]:
+    """True result of each of nine configurations, and the noisy curves of three trials of each."""
+    found = {}
+    for number in range(9):
+        result, pace_steps = dice.gauss(), 20 * math.exp(-2.2 + 0.7 * dice.gauss())
+        curves = []
+        for _ in range(3):
+            offset = 0.3 * dice.gauss()
+            falls = [4.0 / (1.0 + step / pace_steps) for step in range(1, 21)]
+            curves.append([result + offset + fall + 0.3 * dice.gauss() for fall in falls])
+        found[f"c{number}"] = (result + falls[-1], curves)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("spec", "by_seeds", "work", "worse", "told_less_true", "seeds"),
+    [
+        pytest.param(None, True, 1.0, 0.043, -0.10, 3.0, id="without a rule"),
+        pytest.param(StoppingSpec("asha"), False, 0.19, 0.112, -0.48, 1.53, id="each trial by itself"),
+        pytest.param(StoppingSpec("asha", least=LEAST_CONFIGURATIONS), True, 0.58, 0.062, -0.18, 2.77, id="asha"),
+        pytest.param(
+            StoppingSpec("asha", 1, 2, least=LEAST_CONFIGURATIONS), True, 0.65, 0.043, -0.08, 2.93, id="halves"
+        ),
+    ],
+)
+def test_what_a_rule_costs(
+    spec: StoppingSpec | None, by_seeds: bool, work: float, worse: float, told_less_true: float, seeds: float
+) -> None:
+    """The table of docs/decisions/0016. Results of configurations have a standard deviation of 1.
+
+    If trials are compared with those of other seeds, lucky ones are left, and what they tell is too good.
+    """
+    dice, steps_done = random.Random(48), 0
+    regrets, errors, repeated = [], [], []
+    for _ in range(60):
+        sweep, stopping = synthetic_sweep(dice), None if spec is None else rule(spec)
+        waiting = [(config, seed) for config in sweep for seed in range(3)]
+        live = [(*waiting.pop(0), 0) for _ in range(4)]
+        through: list[tuple[str, Configuration, float]] = []
+        while live:
+            config, seed, steps = live.pop(dice.randrange(len(live)))
+            values, trial, steps_done = sweep[config][1][seed], f"{config}.{seed}", steps_done + 1
+            of = (("lr", config),) if by_seeds else own_configuration(trial)
+            stops = stopping is not None and stopping.told(trial, of, steps + 1, values[steps])
+            if steps + 1 == len(values):
+                through.append((trial, of, values[-1]))
+                if stopping is not None:
+                    stopping.ended(trial, completed=True)
+            elif not stops:
+                live.append((config, seed, steps + 1))
+                continue
+            live += [(*waiting.pop(0), 0)] if waiting else []
+        best = ranked_configurations(through)[0]
+        chosen = best.trials[0].partition(".")[0]
+        regrets.append(sweep[chosen][0] - min(result for result, _ in sweep.values()))
+        errors.append(best.value - sweep[chosen][0])
+        repeated.append(sum(trial.startswith(f"{chosen}.") for trial, _, _ in through))
+    found = [steps_done / (60 * 27 * 20), fmean(regrets), fmean(errors), fmean(repeated)]
+    assert found == pytest.approx([work, worse, told_less_true, seeds], abs=0.006)
+
+
 def test_a_rung_at_the_end_of_a_trial_is_none() -> None:
-    assert not Halving(StoppingSpec("halving", 3, 3, steps=3)).told("a", 3, 0.5)
-    assert Halving(StoppingSpec("halving", 3, 3)).told("a", 3, 0.5), "the end of the trial is unknown"
+    assert not Halving(StoppingSpec("halving", 3, 3, steps=3)).told("a", own_configuration("a"), 3, 0.5)
+    assert Halving(StoppingSpec("halving", 3, 3)).told("a", own_configuration("a"), 3, 0.5), (
+        "the end of the trial is unknown"
+    )
 
 
 HALVING = StoppingSpec("halving", grace=1, reduction=2, steps=8)
@@ -210,7 +288,7 @@ def test_a_trial_that_paused_at_an_undecided_rung_pauses_there_again() -> None:
     ended = EarlierTrial("ended", False, (9.0,), pruned=True)
     again = going_on(ended, EarlierTrial("a", False, (1.0, 1.0, 1.0), goes_on=True))
     assert again.next_step("a") == 2, "it ran on a little when it was asked to pause"
-    assert again.told("a", 4, 1.0) and set(again.waiting) == {"a"}
+    assert again.told("a", own_configuration("a"), 4, 1.0) and set(again.waiting) == {"a"}
     assert again.next_step("a") is None, "it is past the rung at 4 steps, too"
 
 
@@ -225,8 +303,10 @@ def test_a_trial_that_goes_on_is_known_to_the_rule(name: str) -> None:
     spec = StoppingSpec(name, grace=1, reduction=2)
     past = [EarlierTrial(f"t{number}", True, (1.0, 1.0)) for number in range(LEAST_COMPLETED)]
     made = rule(spec, [*past, EarlierTrial("a", False, (0.5,), goes_on=True)])
-    assert made.told("a", 2, 0.5) == "", "its best value so far is better than those of the others"
-    assert rule(spec, past).told("b", 2, 5.0) != ""
+    assert made.told("a", own_configuration("a"), 2, 0.5) == "", (
+        "its best value so far is better than those of the others"
+    )
+    assert rule(spec, past).told("b", own_configuration("b"), 2, 5.0) != ""
 
 
 class SlowToEnd(Run):

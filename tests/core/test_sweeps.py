@@ -34,7 +34,7 @@ from ecoshare.core.states import JobState
 from ecoshare.values.attempt import Outcome, Usage
 from ecoshare.values.device import Device
 from ecoshare.values.job_spec import JobSpec
-from ecoshare.values.sweep_spec import EarlierTrial, StoppingSpec, SweepSpec
+from ecoshare.values.sweep_spec import EarlierTrial, StoppingSpec, SweepSpec, own_configuration
 
 GIB = 1 << 30
 
@@ -156,6 +156,28 @@ def test_larger_values_can_be_the_better_ones() -> None:
     assert states == [JobState.RUNNING, JobState.PRUNED, JobState.RUNNING]
 
 
+def test_trials_that_differ_in_their_seed_stop_by_their_mean() -> None:
+    """A lucky seed of a bad configuration does not go on, and an unlucky one of the best does not end."""
+    spec = SweepSpec("s", 20, early_stopping=StoppingSpec("asha", least=5), replicates=("seed",))
+    core = Scheduler()
+    (opened,) = core.handle(RunOpened(0.0, SCHEMA, Config("fair", 1, 20), (Device("d0", "here", 16 * GIB),)))
+    core.handle(Done(0.0, opened.id))
+    asked = core.handle(SweepOpened(0.0, spec))
+    values = {"a": (8.0, 8.0), "b": (7.0, 7.0), "c": (5.0, 5.0), "d": (4.0, 4.0), "e": (9.0, 3.0), "f": (2.0, 6.0)}
+    names = [(config, place) for config in values for place in range(2)]
+    for command, (config, place) in zip(asked, names, strict=False):
+        of = (("lr", config), ("seed", str(place)))
+        for start in core.handle(JobArrived(0.0, JobSpec(f"{config}{place}", "k", sweep="s", values=of), command.id)):
+            core.handle(Done(0.0, start.id))
+    ended = []
+    for config, place in names:
+        for command in core.handle(Reported(0.0, f"{config}{place}", 1, values[config][place])):
+            assert isinstance(command, KillJob)
+            ended.append(command.job)
+    assert ended == ["e0", "e1"], "four configurations are no standard yet; e has the third mean of five, f the first"
+    assert "place 3 of the 5 configurations (10 trials)" in core.jobs["e1"].history[-1].cause
+
+
 def test_a_sampler_with_a_rule_of_its_own_has_the_last_word() -> None:
     world = World(SweepSpec("s", 2), 2)
     world.answer()
@@ -177,20 +199,20 @@ def test_a_value_that_is_no_number_is_the_worst() -> None:
     for name in ("asha", "median"):
         early_stopping = rule(StoppingSpec(name))
         for number in range(max(3, LEAST_COMPLETED)):
-            early_stopping.told(f"t{number}", 1, 1.0)
+            early_stopping.told(f"t{number}", own_configuration(f"t{number}"), 1, 1.0)
             early_stopping.ended(f"t{number}", completed=True)
-        assert early_stopping.told("bad", 1, float("nan"))
-        assert not early_stopping.told("good", 1, 0.5)
+        assert early_stopping.told("bad", own_configuration("bad"), 1, float("nan"))
+        assert not early_stopping.told("good", own_configuration("good"), 1, 0.5)
 
 
 def test_a_trial_that_is_started_again_counts_once() -> None:
     early_stopping = rule(StoppingSpec("asha", reduction=2))
     for _ in range(3):
-        early_stopping.told("a", 1, 0.1)
-    assert not early_stopping.told("b", 1, 0.05)
-    assert early_stopping.told("c", 1, 0.2)
+        early_stopping.told("a", own_configuration("a"), 1, 0.1)
+    assert not early_stopping.told("b", own_configuration("b"), 1, 0.05)
+    assert early_stopping.told("c", own_configuration("c"), 1, 0.2)
     spec = replace(SweepSpec("s", 1), early_stopping=StoppingSpec("median"))
-    assert spec.early_stopping is not None and not rule(spec.early_stopping).told("a", 1, 9.0)
+    assert spec.early_stopping is not None and not rule(spec.early_stopping).told("a", own_configuration("a"), 1, 9.0)
 
 
 def short_trials(threads: int, cpu_s: float) -> tuple[list[str], list[str]]:

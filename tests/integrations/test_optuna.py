@@ -6,6 +6,7 @@ import asyncio
 import ctypes
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy
 import optuna
 import pytest
 import torch
@@ -467,6 +469,27 @@ def test_a_trial_that_has_to_make_room_begins_again_as_the_same_trial(tmp_path: 
     assert sorted(attempts) == [1, 2]
     for trial, each in zip(study.trials, attempts, strict=True):
         assert trial.user_attrs["seen"] == [trial.value] * each, "it is one trial with lasting values"
+
+
+def test_the_draws_of_a_trial_follow_from_the_seeds_of_the_program_and_its_number(tmp_path: Path) -> None:
+    """Whatever ran before or beside it. Else a study of a script that seeds once, at its top, never repeats."""
+
+    def objective(trial: optuna.Trial) -> float:
+        trial.set_user_attr("drawn", [torch.rand(1).item(), float(numpy.random.rand()), random.random()])
+        return 0.0
+
+    def drawn(studies: int, lanes: int) -> list[list[float]]:
+        torch.manual_seed(7)
+        numpy.random.seed(7)
+        random.seed(7)
+        made = [optuna.create_study() for _ in range(studies)]
+        for study in made:
+            optimize(study, objective, n_trials=2, lanes=lanes)
+        return [trial.user_attrs["drawn"] for study in made for trial in study.trials]
+
+    found = drawn(studies=2, lanes=1)
+    assert drawn(studies=1, lanes=2) == found[:2], "it repeats to the bit"
+    assert all(len({draws[place] for draws in found}) == 4 for place in range(3)), "trials and studies differ"
 
 
 @pytest.mark.slow

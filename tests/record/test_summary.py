@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -26,7 +27,7 @@ from ecoshare.record.run_history import RunHistory
 from ecoshare.record.run_summary import RunSummary, outcomes
 from ecoshare.record.samples import AttemptProgress, Line, Sample, Session
 from ecoshare.record.summary import summarise
-from ecoshare.record.sweep_summary import SweepSummary
+from ecoshare.record.sweep_summary import SweepSummary, ranked_configurations
 from ecoshare.reporting import exports
 from ecoshare.values.attempt import Outcome, Usage
 from ecoshare.values.device import Device
@@ -193,3 +194,15 @@ def test_a_sweep_is_judged_by_its_best_trial() -> None:
     assert of("failed", "pruned") == of() == {"s": "failed"}
     assert of("completed", "cancelled") == {"s": "cancelled"}, "more was to come"
     assert of("completed", exhausted=False) == of(exhausted=False) == {"s": "cancelled"}, "not all were drawn"
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_configuration_that_owes_its_mean_to_one_lucky_trial_is_not_the_best(sign: int) -> None:
+    values = {"good": [0.9, 1.0, 1.1], "lucky": [0.96], "bad": [2.9, 3.1], "lost": [math.nan, 1.0]}
+    told = [(f"{name}.{n}", (("lr", name),), sign * each) for name, own in values.items() for n, each in enumerate(own)]
+    found = ranked_configurations(told, maximise=sign < 0)
+    assert [result.values["lr"] for result in found] == ["good", "lucky", "bad", "lost"]
+    deviation = math.sqrt((0.02 + 0.02) / 3)
+    assert [result.error for result in found[:2]] == pytest.approx([deviation / math.sqrt(3), deviation])
+    alone = ranked_configurations(each for each in told if each[0].endswith(".0"))
+    assert {result.error for result in alone} == {None}, "without a repetition no error is known"

@@ -1,14 +1,16 @@
-"""Services in the displays of a run that goes on."""
+"""Services and sweeps in the displays of a run that goes on."""
 
 from __future__ import annotations
 
 import io
+from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from rich.console import Console
 
 from ecoshare.core.events import JobArrived, JobExited
-from ecoshare.record.run_view import JobView, RunView, ServiceView
+from ecoshare.record.run_view import JobView, RunView, ServiceView, SweepView
 from ecoshare.reporting.progress import LiveProgress, PlainProgress
 from ecoshare.values.attempt import Outcome, Usage
 from ecoshare.values.job_spec import JobSpec
@@ -69,3 +71,29 @@ def test_the_end_of_a_service_counts_no_iterations() -> None:
     first, second = text.getvalue().splitlines()
     assert first.endswith("ranker: completed")
     assert second.endswith("trains: completed (3 iterations, 681 of evaluation)")
+
+
+def test_trials_of_a_sweep_show_their_metric() -> None:
+    trial = replace(TRAINS, name="s.0003", metric=("val_loss={:f}", 0.12345))
+    heading, first, other = (line.split() for line in shown(trial, TRAINS).splitlines()[1:4])
+    assert heading[-1] == "val_loss" and first[-1] == "0.123" and other[-1] == "1.10"
+    text = io.StringIO()
+    PlainProgress(Console(file=text)).show(RunView(10.0, (trial,), stopping=False, warm=True))
+    assert text.getvalue().rstrip().endswith("s.0003 120/600 (40.0/s) val_loss 0.123")
+
+
+def test_lines_about_a_sweep_come_when_trials_end_and_never_too_often() -> None:
+    """In a pipe, a sweep of short trials showed nothing for ten seconds, and might be over by then."""
+    lines = PlainProgress(Console(file=io.StringIO()))
+    lines.event(JobArrived(0.0, JobSpec("s.0000", "class", sweep="s")), [])
+    view = RunView(0.0, (), stopping=False, warm=True, sweeps=(SweepView("s", 9, {"completed": 1}, None),))
+    said_s = []
+    for tenth in range(4000):
+        at_s = tenth / 10
+        if at_s < 300.0:
+            lines.event(JobExited(at_s, "s.0000", 1, Outcome.COMPLETED, 0, "", Usage()), [])
+        if lines.is_due(at_s):
+            lines.show(replace(view, at_s=at_s))
+            said_s.append(at_s)
+    gaps_s = [then - before for before, then in pairwise(said_s)]
+    assert said_s[0] == 1.0 and min(gaps_s) >= 1.0 and max(gaps_s) <= 10.0 and len(gaps_s) < 90

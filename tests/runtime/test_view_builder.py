@@ -22,7 +22,8 @@ def viewing(core: Scheduler, names: list[str]) -> Viewing:
     """Viewing of a run of which no job has a process: so every job keeps its view."""
     jobs = [SimpleNamespace(spec=JobSpec(name, "class"), learned=None) for name in names]
     plan = SimpleNamespace(jobs=jobs, sweeps=(), lanes=1, devices=("cpu",))
-    nothing = cast(Any, SimpleNamespace(jobs={job.spec.name: job for job in jobs}, live=set()))
+    by_name = {job.spec.name: job for job in jobs}
+    nothing = cast(Any, SimpleNamespace(jobs=by_name, live=set(), metric_of=lambda _name: None))
     no_services, arrivals = ServiceViews(lambda: 0.0), Arrivals({}, nothing, lambda: 0.0, lambda make: None)
     return Viewing(
         cast(Any, plan), (), core, cast(Any, SimpleNamespace(in_progress=())), nothing, no_services, arrivals

@@ -30,6 +30,7 @@ trace_jobs = st.builds(
     gpus=st.integers(1, 10_000),
     priority=st.integers(-(10**6), 10**6),
     memory=st.none() | demands,
+    share=st.none() | st.floats(1e-3, 1.0),
     startup_s=times,
     launch_s=st.none() | times,
     skew=st.none() | st.floats(0.0, 1.0),
@@ -69,6 +70,13 @@ def test_what_is_written_is_read_back_bit_for_bit(
 def test_phases_that_are_none_are_told(tmp_path: Path, wrong: str) -> None:
     (mistake,) = mistakes(written(tmp_path, ",".join(own.COLUMNS) + f'\na,b,0,,0,1,0,,,,1,"{wrong}"\n'))
     assert mistake.where == "phases" and "such as '1000 x 0.25'" in mistake.what
+
+
+@pytest.mark.parametrize("wrong", ["0", "1.5", "-1", "all"])
+def test_a_part_of_a_gpu_is_above_0_and_at_most_1(tmp_path: Path, wrong: str) -> None:
+    rows = f"a,b,0,,0,1,0,,,,1,1 x 1,\nc,b,0,,0,1,0,,,,1,1 x 1,{wrong}\n"
+    (mistake,) = mistakes(written(tmp_path, ",".join([*own.COLUMNS, own.SHARE]) + "\n" + rows))
+    assert (mistake.line, mistake.where) == (3, "share")
 
 
 @pytest.mark.parametrize(

@@ -218,3 +218,16 @@ def test_a_phase_that_is_too_short_for_the_clock_ends(arrival_s: float) -> None:
     each = TraceJob("a", "c", arrival_s, phases)
     done = run([each, replace(each, name="b")], "srtf")
     assert done.result.makespan_s == pytest.approx(2 * 18 * 0.025, abs=1e-4)
+
+
+def test_parts_of_a_gpu_share_it_and_never_add_up_to_more_than_one() -> None:
+    """A gang of two halves, four quarters, and a whole GPU: on two GPUs, the last one waits, and nothing is slowed."""
+    jobs = [job("gang", 100.0, gpus=2, share=0.5), *(job(f"quarter{each}", 40.0, 1.0, share=0.25) for each in range(4))]
+    done = run([*jobs, job("whole", 10.0, 2.0, share=1.0), job("late", 10.0, 3.0, share=0.75)], "fifo", gpus=2, lanes=4)
+    starts = {each.name: each.start_s for each in done.result.finished}
+    assert starts == {**dict.fromkeys(starts, 1.0), "gang": 0.0, "whole": 100.0, "late": 100.0}
+    assert all(each.finish_s == each.start_s + each.service_s for each in done.result.finished), "a part was slowed"
+    active_j = GPU.active_w * (2 * 0.5 * 100.0 + 4 * 0.25 * 40.0 + 10.0 + 0.75 * 10.0)
+    assert done.result.energy_j == pytest.approx(2 * GPU.idle_w * 110.0 + active_j)
+    gang = next(each for each in done.result.finished if each.name == "gang")
+    assert gang.contention == pytest.approx((100.0 + 40.0 + 98.0 + 0.75 * 97.0) / 100.0 / 2), "devices wanted, in parts"

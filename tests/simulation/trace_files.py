@@ -12,6 +12,9 @@ from ecoshare.simulation.traces.any_trace import read
 
 TIRESIAS = "job_id,num_gpu,submit_time,iterations,model_name,duration,interval\n"
 PHILLY = "timestamp,duration,num_gpus,gpu_time,cluster\n"
+HELIOS = "job_id,user,vc,gpu_num,cpu_num,node_num,state,submit_time,start_time,end_time,duration,queue\n"
+PAI = "job_id,num_inst,submit_time,num_cpu,num_gpu,gpu_type,duration,user,wait_time,user_dur,group_dur,group_gpu_dur\n"
+PAI_TASKS = "job_name,task_name,inst_num,status,start_time,end_time,plan_cpu,plan_mem,plan_gpu,gpu_type\n"
 
 needs_data = pytest.mark.skipif(
     "ECOSHARE_DATA" not in os.environ, reason="ECOSHARE_DATA names no folder with the public traces"

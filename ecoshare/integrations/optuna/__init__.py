@@ -115,7 +115,8 @@ def optimize(
     Args:
         n_jobs: Must be None. The places in the lanes set the number of trials in progress.
         goal: The objective of `ecoshare run`: energy, jct, makespan or edp.
-        lanes: Number of lanes. With 1, trials run in sequence and equal those of `study.optimize` with equal seeds.
+        lanes: Number of lanes. With 1, trials run in sequence, and a study repeats to the bit if the program and its
+            sampler are seeded. The trials equal those of `study.optimize` if the objective seeds itself.
         control: Whether clocks and power may be set: off, known or auto.
         profiles: Folder of the profiles of job classes; the objective is such a class. Without a folder, and with
             control "off", the run neither uses nor measures profiles.

@@ -22,6 +22,7 @@ import ecoshare
 from ecoshare.integrations.optuna.wire import Channel, Elsewhere, connect, described, rebuilt
 from ecoshare.jobs.sweep import trial_number
 from ecoshare.lane.messages import PRUNED
+from ecoshare.lane.runner import DerivedSeeds
 
 Choice = None | bool | int | float | str
 _CHOICES = (type(None), bool, int, float, str)
@@ -214,6 +215,7 @@ class Objective:
         self._study = study
         self._catch = catch
         self._socket_of = socket_of
+        self._seeds = DerivedSeeds()
 
     def __call__(self, name: str) -> None:
         """Run the objective, and send its outcome to the study's process.
@@ -226,6 +228,7 @@ class Objective:
         channel = Channel(connect(self._socket_of(number)))
         trial = RemoteTrial(channel, number, self._study)
         RemoteStudy.become(self._study, trial)
+        self._seeds.set(number)
         try:
             value = self._function(trial)
         except optuna.TrialPruned as error:

@@ -30,7 +30,7 @@ class _End(NamedTuple):
 
 def search(data: RunData, sweep: SweepSummary) -> Chart:
     """Last value of each trial at the time when it ended, and a line with the best of the completed trials so far."""
-    name, metric = sweep.name, metric_name(sweep)
+    name, metric = sweep.name, metric_name(sweep.metric)
     key, title = f"sweep-{name}", f"Sweep {name}"
     told = [
         _End(job.finish_s, job.value, job.state == "completed")

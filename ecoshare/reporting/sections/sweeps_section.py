@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ecoshare.jobs.quantities import format_duration, number
-from ecoshare.record.sweep_summary import BestTrial, SweepSummary
+from ecoshare.record.sweep_summary import BestTrial, ConfigurationResult, SweepSummary
 from ecoshare.reporting import charts
 from ecoshare.reporting.charts.svg import inline_svg
 from ecoshare.reporting.job_table import NOT_KNOWN, energy_words
@@ -25,17 +25,17 @@ _BODY = """\
 {{ sweep.svg }}
 </figure>
 {% endif %}
-{% if sweep.rows %}
-<p class="quiet">The best trials; <code>ecoshare export --format csv</code> gives all.</p>
-<div class="wide" tabindex="0" role="region" aria-label="Best trials"><table>
-<thead><tr>{% for column, _ in sweep.rows[0] %}<th scope="col">{{ column }}</th>{% endfor %}</tr></thead>
+{% for what, rows in sweep.tables if rows %}
+<p class="quiet">The best {{ what }}; <code>ecoshare export --format csv</code> gives all trials.</p>
+<div class="wide" tabindex="0" role="region" aria-label="Best {{ what }}"><table>
+<thead><tr>{% for column, _ in rows[0] %}<th scope="col">{{ column }}</th>{% endfor %}</tr></thead>
 <tbody>
-{% for row in sweep.rows %}
+{% for row in rows %}
 <tr>{% for _, value in row %}{% if loop.first %}<th scope="row">{{ value }}</th>{% else %}<td>{{ value }}</td>{% endif %}{% endfor %}</tr>
 {% endfor %}
 </tbody>
 </table></div>
-{% endif %}
+{% endfor %}
 """  # noqa: E501
 
 
@@ -46,18 +46,31 @@ def sections(report: ReportInput) -> Iterator[ReportSection]:
             chart = charts.search(report.data, sweep)
         shown = {
             "words": words(sweep),
-            "rows": [_best(trial, sweep) for trial in sweep.best],
+            "tables": [
+                ("configurations", [_configuration(each, sweep) for each in sweep.configurations]),
+                ("trials", [_best(trial, sweep) for trial in sweep.best]),
+            ],
             "caption": chart.caption,
             "svg": inline_svg(chart),
         }
         yield ReportSection(chart.title, fragment(_BODY, sweep=shown), is_table=True)
 
 
+def _configuration(result: ConfigurationResult, sweep: SweepSummary) -> list[tuple[str, str]]:
+    """Pairs of column and cell for a configuration."""
+    return [
+        *result.values.items(),
+        (f"{metric_name(sweep.metric)}, mean", number(result.value)),
+        ("standard error", NOT_KNOWN if result.error is None else number(result.error)),
+        ("trials", ", ".join(result.trials)),
+    ]
+
+
 def _best(trial: BestTrial, sweep: SweepSummary) -> list[tuple[str, str]]:
     """Pairs of column and cell for a trial. They are no dict, since the user's names may equal our column names."""
     return [
         ("trial", trial.name),
-        (metric_name(sweep), number(trial.value)),
+        (metric_name(sweep.metric), number(trial.value)),
         *((name, trial.values.get(name, "-")) for name in sweep.best[0].values),
         ("steps", str(trial.steps)),
         ("JCT", NOT_KNOWN if trial.jct_s is None else format_duration(trial.jct_s)),

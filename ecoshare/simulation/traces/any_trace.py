@@ -5,9 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 
 from ecoshare.advisers.delimited import quoted
+from ecoshare.common.collector import collector_paused
 from ecoshare.errors import InvalidJobFile, Mistake, UsageError
 from ecoshare.record.run_folder import RunFolder
-from ecoshare.simulation.traces import gavel_trace, own, philly_trace, recorded, tiresias_trace
+from ecoshare.simulation.traces import (
+    gavel_trace,
+    helios_trace,
+    own,
+    pai_trace,
+    philly_trace,
+    recorded,
+    tiresias_trace,
+)
 from ecoshare.simulation.traces import measured_speeds as measured
 from ecoshare.simulation.traces.job_trace import Trace
 from ecoshare.simulation.traces.sheet import lines_of
@@ -18,12 +27,19 @@ LONGEST_S = 1e8
 """Longest duration or arrival (s). Some policies look at every job in each quantum or round, so an endless job would
 make an endless simulation."""
 
-_HEADED = {own.COLUMNS: own.read, tiresias_trace.COLUMNS: tiresias_trace.read, philly_trace.COLUMNS: philly_trace.read}
+_HEADED = {
+    own.COLUMNS: own.read,
+    tiresias_trace.COLUMNS: tiresias_trace.read,
+    philly_trace.COLUMNS: philly_trace.read,
+    helios_trace.COLUMNS: helios_trace.read,
+    pai_trace.COLUMNS: pai_trace.read,
+    pai_trace.TASK_COLUMNS: pai_trace.read_tasks,
+}
 """Readers of the forms with a line of names, keyed by the columns that they need."""
 
 _EXPECTED = (
-    "expected a line of names (Tiresias: job_id,num_gpu,submit_time,...; Philly: timestamp,duration,num_gpus,...;"
-    " ecoshare: name,class,arrival_s,...), or 10 cells (Gavel) or 12 (Shockwave) with tabs between, or a run's folder"
+    "expected a table of Tiresias, Philly, Helios, Alibaba PAI or ecoshare, a list of jobs in JSON (Philly), 10 or 12"
+    " cells with tabs between (Gavel, Shockwave), or a run's folder; docs/simulating.md has the columns of each"
 )
 
 
@@ -50,7 +66,8 @@ def read(
             raise UsageError(f"{path} is a folder without events.jsonl", "a run's folder has one; else name a file")
         trace = recorded.read(path)
     else:
-        trace = _read_file(path, speeds, schedules, gpu_model)
+        with collector_paused():
+            trace = _read_file(path, speeds, schedules, gpu_model)
     if not trace.jobs:
         raise UsageError(f"{path} has no jobs to simulate", trace.note)
     for job in trace.jobs:
@@ -74,15 +91,14 @@ def _read_file(path: Path, speeds: Path | None, schedules: Path | None, gpu_mode
     for option, value in (("--speeds", speeds), ("--schedules", schedules)):
         if value is not None:
             raise UsageError(f"{option}: {path} is no trace of Gavel's or Shockwave's", f"leave {option} out")
-    header = {cell.strip().strip('"') for cell in first.split(",")}
-    columns, common = _nearest(header)
-    if common < 2:
-        raise InvalidJobFile(file, [Mistake(number, 1, "", f"no trace begins with {quoted(first.strip())}")], _EXPECTED)
-    return _HEADED[columns](file, lines)
-
-
-def _nearest(header: set[str]) -> tuple[tuple[str, ...], int]:
-    """Columns of the form nearest to `header`, and how many names match. The reader reports the rest."""
-    common = {columns: len(header.intersection(columns)) for columns in _HEADED}
-    nearest = max(common, key=lambda columns: common[columns])
-    return nearest, common[nearest]
+    if first.lstrip().startswith("["):
+        return philly_trace.read_log(file, lines)
+    header = [cell.strip().strip('"') for cell in first.split(",")]
+    if pai_trace.is_task(header):
+        return pai_trace.read_tasks(file, lines, pai_trace.TASK_TABLE)
+    columns = max(_HEADED, key=lambda columns: len(set(header).intersection(columns)))
+    lacks = set(columns).difference(header)
+    if len(lacks) <= 1 or not set(header).difference(columns):
+        return _HEADED[columns](file, lines)
+    what = f"no trace begins with {quoted(first.strip())}"
+    raise InvalidJobFile(file, [Mistake(number, 1, "", what)], _EXPECTED)

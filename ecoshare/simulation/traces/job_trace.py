@@ -66,6 +66,8 @@ class TraceJob:
         gpus: Number of GPUs that the job needs at once, all or nothing.
         priority: Priority; higher comes first.
         memory: Memory on each GPU; None if the trace does not say.
+        share: Part of each of its GPUs that the job asks for, in (0, 1]; None if the trace does not say. See
+            `Cluster.with_share`.
         startup_s: Turn time (s) without iterations: before the first and after the last.
         launch_s: Time (s) from the decision to start the job until it wants its turn; None if the trace does not say.
         skew: Share of the largest tensor in the model's parameters, 0 to 1; None if the model is unknown.
@@ -87,6 +89,7 @@ class TraceJob:
     gpus: int = 1
     priority: int = 0
     memory: MemoryDemand | None = None
+    share: float | None = None
     startup_s: float = 0.0
     launch_s: float | None = None
     skew: float | None = None
@@ -107,6 +110,11 @@ class TraceJob:
     def service_s(self) -> float:
         """Duration (s) of the job alone, after its launch."""
         return self.startup_s + sum(phase.iterations * phase.iteration_s for phase in self.phases)
+
+    @property
+    def wanted_gpus(self) -> float:
+        """GPUs that the job asks for, with parts of a GPU as such."""
+        return self.gpus * (1.0 if self.share is None else self.share)
 
     def speedup(self, gpus: int) -> float:
         """Speed on `gpus` GPUs / speed on the number that the job asks for."""

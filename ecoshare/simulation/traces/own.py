@@ -6,15 +6,15 @@
     0,vgg16,12.5,,0.0,2,0,,,0.7427229,1,1000 x 0.25; 500 x 0.4
 
 The last cell has the phases of the job: iterations x seconds of one. `500 x 0.4 / 50` says that 50 iterations are an
-epoch. Empty cells are unknown values. Numbers are read back bit for bit. Services have columns of their own
-(`service_columns.py`), and need no phases.
+epoch. Empty cells are unknown values. Numbers are read back bit for bit. A column `share` may follow, with the part of
+each of its GPUs that a job asks for. Services have columns of their own (`service_columns.py`), and need no phases.
 """
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ecoshare.advisers.delimited import quoted
@@ -40,6 +40,9 @@ COLUMNS = (
     "phases",
 )
 
+SHARE = "share"
+"""Column of traces in which jobs ask for a part of a GPU."""
+
 
 def write(trace: Trace, path: Path) -> None:
     """Write a trace to `path`.
@@ -49,9 +52,11 @@ def write(trace: Trace, path: Path) -> None:
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    serves = any_service(trace.jobs)
-    writer.writerow((*COLUMNS, *SERVICE_COLUMNS) if serves else COLUMNS)
-    writer.writerows([*_cells(job), *(service_cells(job) if serves else ())] for job in trace.jobs)
+    shares, serves = any(job.share is not None for job in trace.jobs), any_service(trace.jobs)
+    writer.writerow([*COLUMNS, *((SHARE,) if shares else ()), *(SERVICE_COLUMNS if serves else ())])
+    for job in trace.jobs:
+        share = ["" if job.share is None else repr(job.share)] if shares else []
+        writer.writerow([*_cells(job), *share, *(service_cells(job) if serves else ())])
     try:
         path.write_text(text.getvalue(), encoding="utf-8", newline="\n")
     except OSError as error:
@@ -67,6 +72,7 @@ def read(file: str, lines: Sequence[str]) -> Trace:
     sheet = Sheet(file, lines, ",")
     places = sheet.columns(COLUMNS, "a trace of ecoshare's own form")
     name, job_class, arrival, launch, startup, gpus, priority, persistent, ephemeral, skew, announced, phases = places
+    (share,) = sheet.columns([SHARE], "") if SHARE in sheet.names else (None,)
     services = ServiceColumns(sheet)
     jobs = []
     for row in sheet.rows():
@@ -79,9 +85,10 @@ def read(file: str, lines: Sequence[str]) -> Trace:
             gpus=sheet.whole(row, gpus),
             priority=sheet.whole(row, priority, least=None),
             memory=_memory(sheet, row, persistent, ephemeral),
+            share=None if share is None else _part(sheet, row, share, least=sheet.positive),
             startup_s=sheet.number(row, startup),
             launch_s=sheet.number(row, launch) if row[1][launch].strip() else None,
-            skew=_skew(sheet, row, skew),
+            skew=_part(sheet, row, skew, least=sheet.number),
             announced=bool(sheet.whole(row, announced, least=0)),
             service=service,
             answer=answer,
@@ -141,10 +148,15 @@ def _memory(sheet: Sheet, row: Row, persistent: int, ephemeral: int) -> MemoryDe
     return MemoryDemand(sheet.whole(row, persistent, least=0), sheet.whole(row, ephemeral, least=0))
 
 
-def _skew(sheet: Sheet, row: Row, cell: int) -> float | None:
+def _part(sheet: Sheet, row: Row, cell: int, least: Callable[[Row, int], float]) -> float | None:
+    """Part of 1 in a cell; None if it is empty.
+
+    Args:
+        least: Reads the number of a cell, and has the bound below: `Sheet.number` or `Sheet.positive`.
+    """
     if not row[1][cell].strip():
         return None
-    value = sheet.number(row, cell)
+    value = least(row, cell)
     if value > 1.0:
-        sheet.wrong(row, cell, f"expected a share of 1 at most, got {quoted(row[1][cell].strip())}")
+        sheet.wrong(row, cell, f"expected a part of 1 at most, got {quoted(row[1][cell].strip())}")
     return value

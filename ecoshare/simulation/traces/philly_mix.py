@@ -21,6 +21,7 @@ from ecoshare.common.plural import counted
 from ecoshare.errors import UsageError
 from ecoshare.simulation.traces import philly_trace
 from ecoshare.simulation.traces.arrivals import poisson_s
+from ecoshare.simulation.traces.cluster_jobs import a_second_each, job_class
 from ecoshare.simulation.traces.job_trace import Trace, TraceJob
 from ecoshare.simulation.traces.sheet import lines_of
 
@@ -84,9 +85,9 @@ def generate(jobs: int, seed: int, data: Path | None, gpus: int, load: float) ->
     made = tuple(
         TraceJob(
             name=f"job-{number}",
-            job_class=philly_trace.job_class(int(size)),
+            job_class=job_class("Philly", int(size)),
             arrival_s=arrival_s,
-            phases=(philly_trace.a_second_each(float(duration_s)),),
+            phases=(a_second_each(float(duration_s)),),
             gpus=int(size),
         )
         for number, (arrival_s, size, duration_s) in enumerate(zip(arrivals_s, sizes, durations_s, strict=True))
