@@ -6,6 +6,9 @@ import math
 from collections.abc import Sequence
 from statistics import fmean, stdev
 
+_STUDENT = (1.84, 1.32, 1.20, 1.14, 1.11, 1.09)
+"""Student's t at 68 % over the normal quantile, for 1 to 6 degrees of freedom: few durations show little spread."""
+
 _BATCHES = 8
 """Number of batches for the standard error. Neighbouring iterations are correlated (a noisy machine, a long batch), so
 the error is that of batch means. Few batches make each one longer than the correlation; this many show the spread (Law,
@@ -13,10 +16,15 @@ the error is that of batch means. Few batches make each one longer than the corr
 
 
 def relative_error(durations_s: Sequence[float]) -> float | None:
-    """Standard error of the mean / mean, by batch means; None for too few durations, or if the mean is 0."""
-    size = len(durations_s) // _BATCHES
+    """Standard error of the mean / mean, by batch means; None for one duration or none, or if the mean is 0.
+
+    Each duration of few is a batch, and their error is wider by Student's t.
+    """
+    count = len(durations_s)
+    size = count // _BATCHES
     if not size:
-        return None
+        mean_s = fmean(durations_s) if count > 1 else 0.0
+        return _STUDENT[count - 2] * stdev(durations_s) / math.sqrt(count) / mean_s if mean_s > 0.0 else None
     # The oldest durations that fill no batch are left out.
     latest = durations_s[len(durations_s) - size * _BATCHES :]
     means = [fmean(latest[place : place + size]) for place in range(0, len(latest), size)]

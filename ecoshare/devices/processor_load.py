@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,11 +35,15 @@ class ProcessorTimes:
     processors: int
 
     @classmethod
-    def now(cls) -> ProcessorTimes | None:
-        """Present totals; None if they cannot be read, or if `ECOSHARE_ASSUME_QUIET` is 1."""
+    def now(cls, processors: Iterable[int] = ()) -> ProcessorTimes | None:
+        """Present totals; None if they cannot be read, or if `ECOSHARE_ASSUME_QUIET` is 1.
+
+        Args:
+            processors: Numbers of the processors that count; none for all that this process may use.
+        """
         if os.environ.get(QUIET) == "1":
             return None
-        mine = {f"cpu{number}" for number in os.sched_getaffinity(0)}
+        mine = {f"cpu{number}" for number in processors or os.sched_getaffinity(0)}
         try:
             lines = [line.split() for line in Path("/proc/stat").read_text().splitlines()]
             rows = [[int(field) for field in words[1:9]] for words in lines if words and words[0] in mine]
@@ -96,24 +100,34 @@ class LoadWatch:
         times: Totals at that moment; None if unknown.
         own_s: Processor time (s) until that moment that is not of other programs.
         own: Returns that processor time (s) as of now.
+        processors: Numbers of the processors that are watched; none for all that this process may use.
     """
 
     times: ProcessorTimes | None
     own_s: float
     own: Callable[[], float]
+    processors: Sequence[int] = ()
 
     @classmethod
-    def begin(cls, own: Callable[[], float] = time.process_time) -> LoadWatch:
+    def begin(cls, own: Callable[[], float] = time.process_time, processors: Sequence[int] = ()) -> LoadWatch:
         """Begin to watch now.
 
         Args:
             own: Returns the processor time (s) that is not of other programs; by default that of this process.
+            processors: Numbers of the processors to watch; none for all that this process may use.
         """
-        return cls(ProcessorTimes.now(), own(), own)
+        return cls(ProcessorTimes.now(processors), own(), own, processors)
+
+    def others_s(self) -> float | None:
+        """Processor time (s) of other programs since the start; None if it is unknown."""
+        now = ProcessorTimes.now(self.processors)
+        if self.times is None or now is None:
+            return None
+        return max(0.0, now.busy_s - self.times.busy_s - (self.own() - self.own_s))
 
     def disturbance(self) -> OtherLoad | None:
         """Load of other programs since the start, if it disturbs; None if it does not, or if it is unknown."""
-        now = ProcessorTimes.now()
+        now = ProcessorTimes.now(self.processors)
         if self.times is None or now is None:
             return None
         load = now.others_since(self.times, self.own() - self.own_s)

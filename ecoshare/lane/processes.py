@@ -161,14 +161,14 @@ def marked(marks: Mapping[str, str]) -> list[int]:
     return found
 
 
-def processor_s(pids: list[int]) -> float:
+def processor_s(pids: list[int], with_children: bool = True) -> float:
     """Processor time (s) of the given processes, and of ended children for which they have waited."""
-    ticks = 0
+    ticks, last = 0, 15 if with_children else 13
     for pid in pids:
         try:
             # The name of the program, in brackets, may hold anything.
             fields = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
-            ticks += sum(map(int, fields[11:15]))
+            ticks += sum(map(int, fields[11:last]))
         except (OSError, ValueError):
             continue
     return ticks / _TICKS_A_SECOND

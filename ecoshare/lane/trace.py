@@ -38,6 +38,11 @@ class Kind(IntEnum):
     """A training iteration ended."""
     EVAL = 3
     """An inference iteration ended."""
+    WAITS = 4
+    """The job wants the turn again that it gave up of its own accord, to load data, say. Before, it was away.
+
+    A job that hands over wants the turn at once, and has no such mark.
+    """
 
 
 class Mark(NamedTuple):

@@ -106,6 +106,8 @@ class LaneTurn:
         """Wait for the turn. Return at once if the job has it."""
         if self.holding:
             return
+        if not self._wanted:
+            self._mark(Kind.WAITS, time.monotonic())
         self._wanted = True
         if self._slot.seat != SlotState.WAITING:  # else a signal handler of the script interrupted the wait
             self._move()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import math
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,17 +13,25 @@ from types import MappingProxyType
 from typing import Any
 
 from ecoshare.profiling.profile import Profile
+from ecoshare.record.alone_time import GUESSED_ERROR, GUESSED_SHARE
 from ecoshare.record.energy_account import EnergyAccount
 from ecoshare.record.job_summary import JobSummary
 from ecoshare.record.packing_timeline import PackingPeriod, PackingTimeline
-from ecoshare.record.profile_doubts import uncertain
 from ecoshare.record.run_energy import DeviceSpan, RunEnergy
 from ecoshare.record.savings import expected_scales, measured_scales, ratios
 from ecoshare.record.window_costs import KNOWN, all_spent_j, within
+from ecoshare.values.device import PROCESSORS
+from ecoshare.values.joules import MODELLED
 from ecoshare.values.packing import Packing
 from ecoshare.values.setting import AS_FOUND, Setting
 
 PREDICTED = "predicted"
+
+MOST_GUESSED = 0.5
+"""Part of the time alone of all jobs that may be guessed if savings are told. The guess is a part of their error."""
+
+_MODEL_ERROR = 0.1
+"""Relative error of the joules that a model adds for a job beside others, over those that it adds for the job alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +46,7 @@ class Baseline:
         exclusive_makespan_error_s: Standard error (s) of `exclusive_makespan_s`.
         exclusive_starts_s: Part (s) of that in which torch is loaded and jobs prepare their data.
         packed_default_energy_j: Joules of the same packings at the default setting.
-        unknown: Reasons why the values for jobs alone are None, one for each class.
+        unknown: Reasons why the values for jobs alone are None, one for each class, with the command that measures it.
     """
 
     source: str = field(default=PREDICTED, init=False)
@@ -78,10 +88,11 @@ def baseline(
 ) -> Baseline:
     """Predict two baselines for the same work: each job alone, and the same packings at the default setting.
 
-    Alone means `python script`, one job after the other on each device, at the default setting. Time and joules of
-    iterations come from the profiles of their classes. Each job loads torch and prepares its data in the time that this
-    took in the run. This time counts at idle power, so the predicted joules are a lower bound. If a profile is not
-    reliable, the values for jobs alone are None, and `unknown` gives the reasons.
+    Alone means `python script`, one job after the other on each device, at the default setting. Each job takes the time
+    alone of its iterations (`alone_time.py`), and loads torch and prepares its data in the time that this took in the
+    run. Its joules are those of its iterations in the profile of its class, and idle power for the rest; of modelled
+    joules without a profile, what the model adds for the job. If too little is known of the jobs alone, the values for
+    jobs alone are None, and `unknown` gives the reasons.
 
     Args:
         jobs: Jobs of the summary.
@@ -90,88 +101,106 @@ def baseline(
         load_s: Time (s) to load torch.
     """
     worked = [job for job in jobs if job.attempts]
-    unknown = _unknown(worked, profiles, planned)
-    starts_s = [_start_s(job, planned.get(job.name, {}), load_s) for job in worked]
-    pairs = [] if unknown else zip(worked, starts_s, strict=True)
-    alone = [_alone(job, profiles.get(job.job_class), energy, start_s) for job, start_s in pairs]
+    on_processors = energy.session is not None and energy.session.scope == PROCESSORS
+    times = [_alone(job, planned.get(job.name, {}), load_s, on_processors) for job in worked]
+    unknown = _unknown(worked, times, planned)
+    alone = [] if unknown else times
     devices = max(1, len(energy.devices))
     makespan_s = _one_after_the_other_s(worked, [each.time_s for each in alone], devices) if alone else None
-    energy_j = _sum([each.energy_j for each in alone]) if alone else None
+    paired = zip(worked, alone, strict=True) if alone else ()
+    joules = [_alone_j(job, each, profiles.get(job.job_class), energy) for job, each in paired]
+    energy_j = _sum([each and each[0] for each in joules])
     classes = [job.job_class for job in worked]
     return Baseline(
         exclusive_energy_j=energy_j,
-        exclusive_energy_error_j=_error(classes, [each.energy_error_j for each in alone]) if energy_j else None,
+        exclusive_energy_error_j=_error(classes, [each[1] for each in joules if each]) if energy_j else None,
         exclusive_makespan_s=makespan_s,
-        exclusive_makespan_error_s=_error(classes, [each.time_error_s for each in alone]) if makespan_s else None,
-        exclusive_starts_s=math.fsum(starts_s) if makespan_s else None,
+        exclusive_makespan_error_s=_error(classes, [each.error_s for each in alone]) if makespan_s else None,
+        exclusive_starts_s=math.fsum(each.start_s for each in alone) if makespan_s else None,
         packed_default_energy_j=None if timeline is None else _at_default_j(timeline, energy, end_s),
         unknown=tuple(unknown),
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Alone:
+    """Time (s) of a job alone.
+
+    Attributes:
+        time_s: Time from its start to its end.
+        start_s: Part of that without iterations: torch is loaded, data are prepared.
+        guessed_s: Part of that which is a guess.
+        error_s: Standard error of `time_s`.
+    """
+
+    time_s: float
+    start_s: float
+    guessed_s: float
+    error_s: float
+
+
+def _alone(job: JobSummary, planned: Mapping[str, Any], load_s: float, on_processors: bool) -> _Alone:
+    """Time alone of a job. Preparation in a fresh interpreter includes loading torch."""
+    beside_s = (job.prepared_beside_s or 0.0) if on_processors else 0.0
+    preparation_s = (job.preparation_s or 0.0) - (1.0 - GUESSED_SHARE) * beside_s
+    start_s = preparation_s + (0.0 if planned.get("isolation") == "fresh" else load_s)
+    error_s = math.hypot(job.alone_error_s or 0.0, GUESSED_ERROR * beside_s)
+    guessed_s = (job.alone_guessed_s or 0.0) + GUESSED_SHARE * beside_s
+    return _Alone(start_s + (job.alone_s or 0.0), start_s, guessed_s, error_s)
+
+
 def _unknown(
-    jobs: Sequence[JobSummary], profiles: Mapping[str, Profile], planned: Mapping[str, Mapping[str, Any]]
+    jobs: Sequence[JobSummary], times: Sequence[_Alone], planned: Mapping[str, Mapping[str, Any]]
 ) -> list[str]:
     """Reasons why no saving is claimed, one for each class."""
     reasons: dict[str, str] = {}
     for job in jobs:
-        if job.job_class not in reasons and (why := uncertain(job, profiles.get(job.job_class))):
-            remedy = "" if job.widened else _remedy(planned.get(job.name, {}))
-            reasons[job.job_class] = f"{why}{remedy}"
+        if job.service is not None:
+            reasons.setdefault(job.job_class, f"{job.name} is a service, and savings are those of iterations")
+        elif job.widened:
+            reasons.setdefault(job.job_class, f"{job.name} had more devices than it needs")
+    guessed_s, all_s = math.fsum(each.guessed_s for each in times), math.fsum(each.time_s for each in times)
+    if reasons or guessed_s <= MOST_GUESSED * all_s:
+        return list(reasons.values())
+    for job, each in sorted(zip(jobs, times, strict=True), key=lambda pair: -pair[1].guessed_s):
+        if each.guessed_s > MOST_GUESSED * each.time_s:
+            what = "iteration of" if job.alone_s else "part of"
+            remedy = _remedy(planned.get(job.name, {}))
+            reasons.setdefault(job.job_class, f"no {what} {job.name} was alone, and no profile tells its time{remedy}")
     return list(reasons.values())
 
 
 def _remedy(planned: Mapping[str, Any]) -> str:
-    """Advice on how to measure a class again; empty for a service, and if `ecoshare profile` cannot run the job."""
-    if not planned.get("script") or planned.get("service"):
+    """Command that measures a class; empty for a program that `ecoshare profile` cannot run."""
+    if not planned.get("script"):
         return ""
-    args = " -- ..." if planned.get("args") else ""
-    return f"; `ecoshare profile {Path(planned['script']).name}{args}` measures it"
+    script = Path(planned["script"])
+    with contextlib.suppress(ValueError):
+        script = script.relative_to(Path.cwd())
+    command = ["ecoshare", "profile", str(script), *(["--", *planned["args"]] if planned.get("args") else [])]
+    return f"; `{shlex.join(command)}` measures it"
 
 
-@dataclass(frozen=True, slots=True)
-class _Alone:
-    """Time and joules of all iterations of a job alone, with standard errors; None if not known."""
-
-    time_s: float | None
-    time_error_s: float | None
-    energy_j: float | None
-    energy_error_j: float | None
-
-
-def _start_s(job: JobSummary, planned: Mapping[str, Any], load_s: float) -> float:
-    """Time (s) until the first iteration of a job alone; preparation in a fresh interpreter includes loading torch."""
-    own = planned.get("isolation") == "fresh"
-    return (0.0 if own else load_s) + (job.preparation_s or 0.0)
-
-
-def _alone(job: JobSummary, profile: Profile | None, energy: RunEnergy, start_s: float) -> _Alone:
-    if profile is None:
-        return _Alone(None, None, None, None)
-    guessed = profile.guessed(job.iterations, job.eval_iterations)
-    counts = job.iterations + guessed, job.eval_iterations - guessed
-    time_s = profile.alone_s(job.iterations, job.eval_iterations)
-    time_error_s = profile.alone_error_s(job.iterations, job.eval_iterations)
-    energy_j = _alone_j(counts, profile, energy)
-    energy_error_j = None
-    if energy_j is not None and profile.energy is not None and time_s and time_error_s is not None:
-        # The error of a modelled power is not known, so only the error of the time counts.
-        energy_error_j = energy_j * math.hypot(time_error_s / time_s, profile.energy.relative_error or 0.0)
-    if time_s is not None:
-        time_s += start_s
-    if energy_j is not None and energy.session is not None:
-        energy_j += start_s * (energy.session.idle_w or 0.0)
-    return _Alone(time_s, time_error_s, energy_j, energy_error_j)
-
-
-def _alone_j(counts: tuple[int, int], profile: Profile, energy: RunEnergy) -> float | None:
-    """Joules of so many iterations (training, inference) alone; None if the run's joules are of another kind."""
-    if profile.energy is None or energy.session is None:
+def _alone_j(job: JobSummary, alone: _Alone, profile: Profile | None, energy: RunEnergy) -> tuple[float, float] | None:
+    """Joules of a job alone, and their standard error; None if the joules are not known, or of another kind."""
+    session = energy.session
+    if session is None:
         return None
-    own, of_run = profile.energy, energy.session
-    if (own.source, own.scope) != (of_run.source, of_run.scope):
+    idle_w, iterations_s = session.idle_w or 0.0, alone.time_s - alone.start_s
+    error = alone.error_s / iterations_s if iterations_s > 0.0 else 0.0
+    known = profile.energy if profile is not None and not profile.doubt else None
+    if profile is not None and known is not None and (known.source, known.scope) == (session.source, session.scope):
+        guessed = profile.guessed(job.iterations, job.eval_iterations)
+        counts = job.iterations + guessed, job.eval_iterations - guessed
+        of_iterations_j = _of_both(counts, known.per_iteration_j, known.per_eval_iteration_j)
+        if of_iterations_j is not None:
+            # The error of a modelled power is not known, so only the error of the time counts.
+            error_j = of_iterations_j * math.hypot(error, known.relative_error or 0.0)
+            return of_iterations_j + alone.start_s * idle_w, error_j
+    if session.source != MODELLED or job.energy_per_iteration_j is None:
         return None
-    return _of_both(counts, own.per_iteration_j, own.per_eval_iteration_j)
+    active_j = job.energy_per_iteration_j * (job.iterations + job.eval_iterations)
+    return active_j + alone.time_s * idle_w, math.hypot(alone.error_s * idle_w, _MODEL_ERROR * active_j)
 
 
 def _of_both(counts: tuple[int, int], of_training: float | None, of_eval: float | None) -> float | None:

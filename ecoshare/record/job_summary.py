@@ -9,13 +9,14 @@ from typing import Any
 
 from ecoshare.core.retries import NO_FAULT_OF_ITS_OWN
 from ecoshare.profiling.profile import Profile
+from ecoshare.record.alone_time import AloneTime, by_counters
 from ecoshare.record.energy_summary import JobEnergy, job_energy
 from ecoshare.record.job_history import JobHistory
 from ecoshare.record.plain_values import named
 from ecoshare.record.profile_doubts import too_fast
 from ecoshare.record.run_energy import RunEnergy
 from ecoshare.record.service_summary import ServiceSummary
-from ecoshare.values.attempt import Outcome, Usage
+from ecoshare.values.attempt import Outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +36,15 @@ class JobSummary:
         start_s: Time (s) at which the first process existed.
         jct_s: Job completion time (s): finish - arrival.
         queue_s: Time (s) in the queue: start - arrival.
-        slowdown: Ratio of the wall time per iteration, waits included, to that without waits or alone.
+        slowdown: Wall time of its iterations, waits for the turn included / their time alone; see `AloneTime`.
         slowdown_limit: Limit that the job file gives.
         slowdown_limit_met: Whether the limit was kept.
-        interference: Time per iteration with the turn / time per iteration alone, from the profile of the class.
+        interference: The same without the waits.
+        alone_s: Time (s) that its iterations would have taken alone, from its first boundary to its last.
+        alone_error_s: Standard error (s) of `alone_s`.
+        alone_guessed_s: Part (s) of `alone_s` that is a guess, since nothing is known of such iterations alone.
+        beside_s: Time (s) with the turn in iterations in which a neighbour held a turn, too.
+        prepared_beside_s: The same outside of iterations.
         profile_doubt: Reason why the profile of the class is stale.
         stretch: Always None: not computed yet.
         held_s: Time (s) with the turn.
@@ -78,6 +84,11 @@ class JobSummary:
     slowdown_limit: float | None = None
     slowdown_limit_met: bool | None = None
     interference: float | None = None
+    alone_s: float | None = None
+    alone_error_s: float | None = None
+    alone_guessed_s: float | None = None
+    beside_s: float | None = None
+    prepared_beside_s: float | None = None
     profile_doubt: str | None = None
     stretch: float | None = None
     held_s: float | None = None
@@ -117,6 +128,7 @@ def job_summary(
     state: str,
     unplaceable: str,
     profile: Profile | None,
+    alone: AloneTime | None,
     at_settings: bool,
     end_s: float,
 ) -> JobSummary:
@@ -131,6 +143,7 @@ def job_summary(
         state: State of the job.
         unplaceable: Reason why the job could not start, as `RunHistory.unplaceable` gives it; empty if it could.
         profile: Profile of its class; None if there is none.
+        alone: Time alone of its iterations, from the turns; None if these are not known.
         at_settings: Whether the run applied settings.
         end_s: Time (s) of the last event of the run.
     """
@@ -138,13 +151,10 @@ def job_summary(
     arrival_s, start_s, finish_s = history.arrival_s, history.start_s, history.finish_s
     own = job_energy(job["name"], energy)
     counted = energy.iterations(job["name"])
-    alone_s = None if history.widened else _alone_s(usage, profile)
-    slower = slowdown(usage, lanes)
-    doubt = "" if at_settings else too_fast(usage, alone_s, profile)
-    if doubt:
-        alone_s = None
-    if slower is None or (at_settings and alone_s):  # with settings, waits do not explain all: clocks changed, too
-        slower = _over(usage.span_s, alone_s)
+    doubt = "" if at_settings or history.widened else too_fast(usage, profile)
+    if alone is None and usage.done >= 2:
+        alone = by_counters(usage, 2 if at_settings else lanes, None if doubt or history.widened else profile)
+    slower = alone.slowdown if alone is not None and not history.widened else None
     value = history.reports[-1][1] if history.reports else math.nan
     return JobSummary(
         name=job["name"],
@@ -165,7 +175,12 @@ def job_summary(
         slowdown=slower,
         slowdown_limit=job["slowdown_limit"],
         slowdown_limit_met=_limit_met(job["slowdown_limit"], slower),
-        interference=_over(usage.span_s - usage.waited_s, alone_s),
+        interference=alone.interference if alone is not None and not history.widened else None,
+        alone_s=alone.alone_s if alone is not None else None,
+        alone_error_s=alone.error_s if alone is not None else None,
+        alone_guessed_s=alone.guessed_s if alone is not None else None,
+        beside_s=alone.beside_s if alone is not None else None,
+        prepared_beside_s=alone.prepared_beside_s if alone is not None else None,
         profile_doubt=doubt or None,
         held_s=usage.held_s if last is not None else None,
         preparation_s=max(0.0, usage.held_s - (usage.span_s - usage.waited_s)) if last is not None else None,
@@ -215,31 +230,6 @@ def job_state(history: JobHistory, stopped: bool, live: bool, is_unplaceable: bo
     if last.outcome is Outcome.PRUNED:
         return "pruned"
     return "completed" if last.outcome is Outcome.COMPLETED else "failed"
-
-
-def slowdown(usage: Usage, lanes: int) -> float | None:
-    """Slowdown: wall time per iteration with waits for the turn / the same without them; None if not known.
-
-    Time without waits equals time alone only in a single lane, where no job runs beside another. With more lanes, only
-    a profile gives the time alone, so the result is None.
-    """
-    working_s = usage.span_s - usage.waited_s
-    if lanes > 1 or usage.done < 2 or working_s <= 0:
-        return None
-    return usage.span_s / working_s
-
-
-def _alone_s(usage: Usage, profile: Profile | None) -> float | None:
-    """Time (s) that the iterations from first to last boundary take alone, from the profile of the job's class."""
-    done = usage.done
-    if profile is None or done < 2:
-        return None
-    alone_s = profile.alone_s(usage.iterations, usage.eval_iterations)
-    return None if alone_s is None else alone_s * (done - 1) / done
-
-
-def _over(time_s: float, alone_s: float | None) -> float | None:
-    return time_s / alone_s if alone_s else None
 
 
 def _between_s(from_s: float | None, to_s: float | None) -> float | None:

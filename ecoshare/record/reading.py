@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from ecoshare.lane import trace
 from ecoshare.profiling.profile import Profile
 from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.record import event_log, samples
+from ecoshare.record.alone_time import alone_times
 from ecoshare.record.chain_record import read_chain
 from ecoshare.record.energy_account import EnergyRate
 from ecoshare.record.energy_rate import energy_rate
@@ -29,12 +31,13 @@ from ecoshare.record.run_history import RunHistory
 from ecoshare.record.service_summary import intervals
 from ecoshare.record.summary import summarise
 from ecoshare.record.sweep_summary import with_trials
+from ecoshare.record.turn_account import TurnAccount
 from ecoshare.values.attempt import Outcome, Usage
 
 
 @collector_paused()
 def read(folder: RunFolder, packings: bool = True) -> RunData:
-    """Read all data of a run except its traces, which may be large.
+    """Read all data of a run except the marks of its traces, which may be many.
 
     Args:
         folder: Folder of the run.
@@ -63,9 +66,12 @@ def read(folder: RunFolder, packings: bool = True) -> RunData:
     requests = {
         name: intervals(folder.job(name), history.jobs[name].attempt) for name in services if name in history.jobs
     }
+    turns = TurnAccount.of(history, folder)
+    alone = alone_times(turns, history, profiles, partial(samples.others_busy, lines)) if turns is not None else {}
     return RunData(
-        summary=summarise(plan, history, energy, _shown(folder), live, profiles, load_s, packings, requests),
+        summary=summarise(plan, history, energy, _shown(folder), live, profiles, load_s, packings, requests, alone),
         history=history,
+        account=turns,
         samples=lines,
         energy=energy,
         environment=environment,

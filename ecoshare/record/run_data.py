@@ -12,6 +12,7 @@ from ecoshare.record.run_energy import RunEnergy
 from ecoshare.record.run_history import RunHistory
 from ecoshare.record.run_summary import RunSummary
 from ecoshare.record.samples import Line, Sample
+from ecoshare.record.turn_account import TurnAccount
 from ecoshare.serving.request_intervals import RequestInterval
 from ecoshare.values.allocation_chain import AllocationChain
 
@@ -45,6 +46,7 @@ class RunData:
         history: History of the run, from its log.
         samples: Sessions and samples of the meters of all devices; those of each device are in order.
         energy: Joules of the run over time, by device.
+        account: Account of the turns of all attempts; None if their traces are too long to be read.
         traces: Marks by job and attempt; an attempt without a trace is left out, or has no marks.
         environment: Content of environment.json; exports show only named fields of it.
         requests: Intervals of the requests of each service, by the name of its job.
@@ -55,6 +57,7 @@ class RunData:
     history: RunHistory = field(default_factory=RunHistory)
     samples: list[Line] = field(default_factory=list)
     energy: RunEnergy = field(default_factory=RunEnergy)
+    account: TurnAccount | None = None
     traces: dict[tuple[str, int], list[Mark]] = field(default_factory=dict)
     environment: dict[str, Any] = field(default_factory=dict)
     requests: dict[str, list[RequestInterval]] = field(default_factory=dict)
@@ -94,7 +97,7 @@ def _turns(marks: list[Mark], end_s: float) -> Iterator[TurnSpan]:
             if from_s is not None:
                 yield TurnSpan(from_s, mark.at_s, inside)
             from_s, inside = None, []
-        else:
+        elif mark.kind is not Kind.WAITS:
             if from_s is None:  # the beginning was lost: only iterations of this turn are known
                 from_s = mark.at_s if last_s is None else last_s
             inside.append(mark)

@@ -63,6 +63,7 @@ class Session:
         about: One line for the user.
         period_s: Time (s) between updates of the meter's counter.
         idle_w: Power (W) of the device at rest; None if not known yet.
+        cores: Number of processors of the device; 0 for a GPU.
     """
 
     at_s: float
@@ -73,6 +74,7 @@ class Session:
     about: str
     period_s: float
     idle_w: float | None
+    cores: int = 0
     schema_version: int = SCHEMA_VERSION
 
 
@@ -83,13 +85,14 @@ class Sample:
     Attributes:
         energy_j: Joules since the session began; None if the meter gave no number.
         fault: Reason why the meter gave no number.
-        power_w: Present power (W). Each field from here to `memory_bytes` is None if the device does not report it.
+        power_w: Present power (W). Each field from here to `others_s` is None if the device does not report it.
         gpu_clock_mhz: Clock (MHz) of the multiprocessors.
         memory_clock_mhz: Clock (MHz) of the memory.
         temperature_c: Temperature (°C) of the chip.
         busy: Part of the last moments during which anything ran on the device, 0 to 1.
         memory_busy: Part of them during which the device's memory was read or written, 0 to 1.
         memory_bytes: Memory (bytes) in use on the device, by all processes.
+        others_s: Processor time (s) that other programs have taken on these processors since ecoshare looks at it.
         jobs: Progress of each attempt, by name and attempt: `name#1`.
         device: Name of the device in this run.
     """
@@ -104,6 +107,7 @@ class Sample:
     busy: float | None = None
     memory_busy: float | None = None
     memory_bytes: int | None = None
+    others_s: float | None = None
     jobs: dict[str, AttemptProgress] = field(default_factory=dict)
     device: str = ""
 
@@ -201,6 +205,25 @@ def decode(lines: Iterable[str | bytes]) -> Iterator[Line]:
 def of_device(lines: Iterable[Line], device: str) -> list[Line]:
     """Lines of one device, in order."""
     return [line for line in lines if line.device == device]
+
+
+def others_busy(lines: Iterable[Line], from_s: float, to_s: float) -> float:
+    """Part of the processors of a run that other programs kept busy between two times, 0 to 1; 0 if it is not known."""
+    taken_s = whole_s = 0.0
+    before, cores = dict[str, Sample](), dict[str, int]()
+    for line in lines:
+        if isinstance(line, Session):
+            cores[line.device] = line.cores
+            before.pop(line.device, None)
+        if not isinstance(line, Sample) or line.others_s is None:
+            continue
+        earlier = before.get(line.device)
+        before[line.device] = line
+        if earlier is None or earlier.others_s is None or line.at_s <= from_s or earlier.at_s >= to_s:
+            continue
+        taken_s += max(0.0, line.others_s - earlier.others_s)
+        whole_s += (line.at_s - earlier.at_s) * cores[line.device]
+    return min(1.0, taken_s / whole_s) if whole_s > 0.0 else 0.0
 
 
 def _decode(text: str | bytes) -> Line:

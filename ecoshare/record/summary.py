@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ecoshare.profiling.profile import Profile
+from ecoshare.record.alone_time import AloneTime
 from ecoshare.record.baseline import baseline, search_cost_j
 from ecoshare.record.energy_summary import device_energy, run_energy
 from ecoshare.record.job_summary import job_state, job_summary
@@ -33,6 +34,7 @@ def summarise(
     load_s: float = 0.0,
     with_packings: bool = True,
     requests: Mapping[str, Sequence[RequestInterval]] = MappingProxyType({}),
+    alone: Mapping[str, AloneTime] = MappingProxyType({}),
 ) -> RunSummary:
     """Summarise a run.
 
@@ -46,6 +48,7 @@ def summarise(
         load_s: Time (s) that the run's server took to load torch.
         with_packings: Whether the packings are asked for. If not, what follows from them is not known.
         requests: Requests of each service, by the name of its job.
+        alone: Time alone of the iterations of each job, from the turns of the run.
     """
     planned = {job["name"]: job for job in plan["jobs"]}
     classes = {name: job["class"] for name, job in planned.items()}
@@ -61,6 +64,7 @@ def summarise(
             job_state(own[name], history.is_stopped, live, bool(history.unplaceable(own[name]))),
             history.unplaceable(own[name]),
             profiles.get(job["class"]),
+            alone.get(name),
             bool(history.settings),
             history.end_s,
         )

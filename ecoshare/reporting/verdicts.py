@@ -33,8 +33,7 @@ def sharing(summary: RunSummary) -> str:
         return ""
     baseline = summary.baseline
     if reasons := baseline.unknown:
-        more = f", and {len(reasons) - 1} more" if len(reasons) > 1 else ""
-        return f"what sharing saved is not known: {reasons[0]}{more}"
+        return f"what sharing saved is not known: {'; '.join(reasons)}"
     time = _change(summary.makespan_s, None, baseline.exclusive_makespan_s, baseline.exclusive_makespan_error_s)
     energy = _change(
         _energy_j(summary),
@@ -54,12 +53,12 @@ def sharing(summary: RunSummary) -> str:
         alone.append(format_energy(energy.alone))
     if not parts:
         has_alone = baseline.exclusive_energy_j or baseline.exclusive_makespan_s
-        why = "too little of the run's energy is known" if has_alone else "the iterations of some job are not known"
+        why = "too little of the run's energy is known" if has_alone else "the jobs did nothing that could be compared"
         return f"what sharing saved is not known: {why}"
     told = [words if place and verb == parts[0][0] else f"{verb} {words}" for place, (verb, words) in enumerate(parts)]
     source = f" (joules {summary.energy.source})" if energy is not None and summary.energy is not None else ""
     each = " on each device" if len(summary.devices) > 1 else ""
-    takes = f"one after the other{each} takes {' and '.join(alone)} by the profiles"
+    takes = f"one after the other{each} takes {' and '.join(alone)}"
     return f"sharing {' and '.join(told)}: {takes}{source}"
 
 

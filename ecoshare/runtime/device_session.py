@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -25,6 +26,7 @@ from ecoshare.core.events import Done, Event, Profiled, Refused, SettingMeasured
 from ecoshare.devices.knob import Clocks
 from ecoshare.devices.power_model import PowerModel
 from ecoshare.errors import UnfitEnvironment
+from ecoshare.lane import processes
 from ecoshare.lane.messages import Ready
 from ecoshare.record import samples
 from ecoshare.record.run_folder import RunFolder
@@ -110,17 +112,24 @@ class DeviceSession:
     def __init__(self, claimed: ClaimedDevice, run: LiveRun) -> None:
         """Session of a device in a run. The meter is opened when the sampler begins."""
         self.device, self.settings = claimed.device, claimed.settings
+        self._run = run
         self.sampler = MeterSampler(
             run.samples,
             claimed.device,
             claimed.power,
             partial(run.attempts.progress_on, claimed.device),
             claimed.known_idle_w,
+            self._overhead_s,
         )
         self.setting: Setting = AS_FOUND
         self.windows = 0
-        self._run = run
         self._bystanders = Bystanders(run.token, self.sampler.processes)
+
+    def _overhead_s(self) -> float | None:
+        """Processor time (s) of the controller and of the warm server so far; None before the server is there."""
+        if (ready := self._run.ready()) is None:
+            return None
+        return time.process_time() + processes.processor_s([ready.pid], with_children=False)
 
     def profile(self, command: ProfileJob) -> None:
         """Measure a job in a profiling window."""

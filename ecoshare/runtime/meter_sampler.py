@@ -20,6 +20,7 @@ from functools import partial
 from ecoshare.devices.meter import Meter, MeterFault, MeterInfo
 from ecoshare.devices.model_meter import ModelMeter
 from ecoshare.devices.power_model import PowerModel
+from ecoshare.devices.processor_load import LoadWatch
 from ecoshare.devices.registry import open_device
 from ecoshare.devices.vendor import DeviceHealth, OpenDevice
 from ecoshare.errors import UnfitEnvironment
@@ -56,6 +57,7 @@ class MeterSampler:
         model: PowerModel | None,
         jobs: Callable[[Mapping[int, int]], dict[str, AttemptProgress]],
         known_idle_w: Callable[[str], float | None] = lambda _meter: None,
+        overhead_s: Callable[[], float | None] = lambda: None,
     ) -> None:
         """Prepare a sampler. `begin` opens its meter.
 
@@ -67,15 +69,19 @@ class MeterSampler:
                 last call. The argument is the memory (bytes) of each process on the GPU, as far as the driver reports.
             known_idle_w: Returns the power (W) of the idle device that a meter, given by name, showed in an earlier
                 run; None if unknown.
+            overhead_s: Returns the processor time (s) of ecoshare itself so far; None before it is known.
         """
         self.session: Session | None = None
         self.idle_w: float | None = None
         self._known_idle_w = known_idle_w
         self.idle_watched = False
         self._file, self._device, self._model, self._jobs = file, device, model, jobs
+        self._overhead_s = overhead_s
         self._opened: OpenDevice | None = None
         self._meter: Meter | None = None
         self._done: dict[str, AttemptProgress] = {}
+        self._load: LoadWatch | None = None
+        self._others_s = 0.0
         self._gone_s = 0.0  # busy time of ended attempts that `jobs` no longer returns
         self._origin_j = self._period_s = self._taken_s = 0.0
         self._opened_s = 0.0  # monotonic time at which the run was opened
@@ -109,9 +115,9 @@ class MeterSampler:
         self._opened_s = max(time.monotonic() - now_s() for _ in range(3))  # the least delayed value
         info, self._period_s = self._meter.info, self._meter.info.period_s
         self.idle_w = self._idle_w(info)
-        self.session = Session(
-            now_s(), self._device.name, info.name, info.source, info.scope, info.about, info.period_s, self.idle_w
-        )
+        cores = self._device.cores if self._device.on_processors else 0
+        told = (info.name, info.source, info.scope, info.about, info.period_s, self.idle_w, cores)
+        self.session = Session(now_s(), self._device.name, *told)
         self._file.write(self.session)
         await self.take(now_s)
         return True
@@ -187,7 +193,20 @@ class MeterSampler:
             sample = Sample(now_s(), None, str(fault))
         state = self._opened.state() if self._opened is not None else None
         told = asdict(state) if state is not None else {}
-        return replace(sample, **told, jobs=jobs, device=self._device.name)
+        return replace(sample, **told, others_s=self._of_others_s(), jobs=jobs, device=self._device.name)
+
+    def _own_s(self) -> float:
+        """Processor time (s) of the run so far."""
+        return (self._overhead_s() or 0.0) + self._all_busy_s()
+
+    def _of_others_s(self) -> float | None:
+        """Processor time (s) of other programs since ecoshare's own is known; None before, and on GPUs."""
+        if self._load is None and self._device.on_processors and self._overhead_s() is not None:
+            self._load = LoadWatch.begin(self._own_s, self._device.processors)
+        others_s = self._load.others_s() if self._load is not None else None
+        if others_s is not None:
+            others_s = self._others_s = max(self._others_s, others_s)  # the end of a job may be told late
+        return others_s
 
     def _open(self) -> Meter | None:
         try:
@@ -201,9 +220,11 @@ class MeterSampler:
     def _modelled(self, why: str) -> Meter | None:
         if self._model is None:
             return None
-        return ModelMeter(
-            self._model, self._device.scope, lambda: self._gone_s + sum(map(self._busy_s, self._done.values())), why
-        )
+        return ModelMeter(self._model, self._device.scope, self._all_busy_s, why)
+
+    def _all_busy_s(self) -> float:
+        """Busy time (s) of all attempts so far."""
+        return self._gone_s + sum(map(self._busy_s, self._done.values()))
 
     def _idle_w(self, info: MeterInfo) -> float | None:
         """Power (W) of the idle device until it is measured; None if unknown.

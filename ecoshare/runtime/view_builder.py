@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.states import JobState, Step
-from ecoshare.record.job_summary import slowdown
+from ecoshare.record.alone_time import by_counters
 from ecoshare.record.run_view import JobView, RunView, SweepView
 from ecoshare.runtime.job_arrivals import Arrivals
 from ecoshare.runtime.live_sweeps import Sweeping
@@ -125,6 +125,7 @@ class Viewing:
         service, usage = planned.spec.service, job.usage if reading is None else reading.usage
         done, total = usage.done, planned.spec.iterations
         iterations = job.earlier_iterations + int(job.counts_for * usage.iterations)
+        alone = by_counters(usage, self.plan.lanes, None)
         is_known = done > 1 and usage.span_s > 0 and service is None
         rate = job.counts_for * (done - 1) / usage.span_s if is_known else None
         if is_learned and total is not None and iterations > total:
@@ -138,7 +139,7 @@ class Viewing:
             eval_iterations=usage.eval_iterations,
             total=total,
             rate=rate,
-            slowdown=slowdown(usage, self.plan.lanes) if service is None else None,
+            slowdown=alone.slowdown if alone is not None and service is None else None,
             reason=job.history[-1].cause if job.state is JobState.FAILED else "",
             is_learned=is_learned,
             devices=job.device_names if reading is not None and len(self.devices) > 1 else (),

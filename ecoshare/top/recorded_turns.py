@@ -76,6 +76,6 @@ class RecordedTurns:
 
     def _read(self, job: str, attempt: int) -> AttemptTrace:
         kinds, times_s = trace.columns(trace.trace_path(self._folder.job(job), attempt))
-        is_turn = kinds <= Kind.TURN_ENDS
-        trained = (kinds[~is_turn] == Kind.TRAIN).cumsum()
-        return AttemptTrace(times_s[is_turn], kinds[is_turn] == Kind.TURN_BEGINS, times_s[~is_turn], trained)
+        is_turn, is_iteration = kinds <= Kind.TURN_ENDS, (kinds == Kind.TRAIN) | (kinds == Kind.EVAL)
+        trained = (kinds[is_iteration] == Kind.TRAIN).cumsum()
+        return AttemptTrace(times_s[is_turn], kinds[is_turn] == Kind.TURN_BEGINS, times_s[is_iteration], trained)
