@@ -94,7 +94,7 @@ class _Ranking:
     def words(self) -> str:
         """Number of configurations; with the number of trials if that is another."""
         number = len(self.means)
-        return f"{number}" if self.trials == number else f"{number} configurations ({self.trials} trials)"
+        return f"{number}" if self.trials == number else f"{number} configurations ({counted(self.trials, 'trial')})"
 
 
 @dataclass(slots=True)

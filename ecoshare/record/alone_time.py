@@ -63,7 +63,7 @@ class AloneTime:
     """Time alone of the iterations of an attempt, from its first boundary to its last.
 
     Attributes:
-        wall_s: Wall time (s) of the iterations, waits for the turn included.
+        wall_s: Wall time (s) of the iterations, with all waits for the turn, that for the first turn included.
         working_s: The same without the waits.
         alone_s: Time (s) that they would have taken alone.
         error_s: Standard error (s) of `alone_s`.
@@ -164,7 +164,9 @@ def alone_times(
         error_s = math.hypot(told.error_s, busy * told.beside_s)
         inside_s = covered_s(times.spans[Spent.BESIDE], *times.ends_s[[0, -1]]) if len(times.ends_s) else 0.0
         outside_s = max(0.0, length_s(times.spans[Spent.BESIDE]) - inside_s)
-        result[name] = replace(told, error_s=error_s, prepared_beside_s=outside_s)
+        first_s = covered_s(times.spans[Spent.WAITS], 0.0, times.ends_s[0]) if len(times.ends_s) else 0.0
+        wall_s = told.wall_s + first_s
+        result[name] = replace(told, wall_s=wall_s, error_s=error_s, prepared_beside_s=outside_s)
     return result
 
 

@@ -85,6 +85,7 @@ def baseline(
     end_s: float,
     planned: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
     load_s: float = 0.0,
+    others_busy: float = 0.0,
 ) -> Baseline:
     """Predict two baselines for the same work: each job alone, and the same packings at the default setting.
 
@@ -99,6 +100,8 @@ def baseline(
         timeline: Packings of the run; None if they were not asked for, or are not compared with the default setting.
         planned: Jobs of the plan, by name.
         load_s: Time (s) to load torch.
+        others_busy: Part of the processors that other programs kept busy in the run, 0 to 1. That time may have been
+            longer by as much.
     """
     worked = [job for job in jobs if job.attempts]
     on_processors = energy.session is not None and energy.session.scope == PROCESSORS
@@ -106,6 +109,7 @@ def baseline(
     unknown = _unknown(worked, times, planned)
     alone = [] if unknown else times
     devices = max(1, len(energy.devices))
+    loads_error_s = others_busy * math.fsum(each.load_s for each in alone) / devices  # it was measured once
     makespan_s = _one_after_the_other_s(worked, [each.time_s for each in alone], devices) if alone else None
     paired = zip(worked, alone, strict=True) if alone else ()
     joules = [_alone_j(job, each, profiles.get(job.job_class), energy) for job, each in paired]
@@ -115,7 +119,9 @@ def baseline(
         exclusive_energy_j=energy_j,
         exclusive_energy_error_j=_error(classes, [each[1] for each in joules if each]) if energy_j else None,
         exclusive_makespan_s=makespan_s,
-        exclusive_makespan_error_s=_error(classes, [each.error_s for each in alone]) if makespan_s else None,
+        exclusive_makespan_error_s=(
+            math.hypot(_error(classes, [each.error_s for each in alone]) or 0.0, loads_error_s) if makespan_s else None
+        ),
         exclusive_starts_s=math.fsum(each.start_s for each in alone) if makespan_s else None,
         packed_default_energy_j=None if timeline is None else _at_default_j(timeline, energy, end_s),
         unknown=tuple(unknown),
@@ -129,12 +135,14 @@ class _Alone:
     Attributes:
         time_s: Time from its start to its end.
         start_s: Part of that without iterations: torch is loaded, data are prepared.
+        load_s: Part of that in which torch is loaded, where that time is the one of the run's server.
         guessed_s: Part of that which is a guess.
         error_s: Standard error of `time_s`.
     """
 
     time_s: float
     start_s: float
+    load_s: float
     guessed_s: float
     error_s: float
 
@@ -143,10 +151,12 @@ def _alone(job: JobSummary, planned: Mapping[str, Any], load_s: float, on_proces
     """Time alone of a job. Preparation in a fresh interpreter includes loading torch."""
     beside_s = (job.prepared_beside_s or 0.0) if on_processors else 0.0
     preparation_s = (job.preparation_s or 0.0) - (1.0 - GUESSED_SHARE) * beside_s
-    start_s = preparation_s + (0.0 if planned.get("isolation") == "fresh" else load_s)
+    if planned.get("isolation") == "fresh":
+        load_s = 0.0
+    start_s = preparation_s + load_s
     error_s = math.hypot(job.alone_error_s or 0.0, GUESSED_ERROR * beside_s)
     guessed_s = (job.alone_guessed_s or 0.0) + GUESSED_SHARE * beside_s
-    return _Alone(start_s + (job.alone_s or 0.0), start_s, guessed_s, error_s)
+    return _Alone(start_s + (job.alone_s or 0.0), start_s, load_s, guessed_s, error_s)
 
 
 def _unknown(

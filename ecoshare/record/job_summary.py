@@ -36,7 +36,7 @@ class JobSummary:
         start_s: Time (s) at which the first process existed.
         jct_s: Job completion time (s): finish - arrival.
         queue_s: Time (s) in the queue: start - arrival.
-        slowdown: Wall time of its iterations, waits for the turn included / their time alone; see `AloneTime`.
+        slowdown: Wall time of its iterations, all waits for the turn included / their time alone; see `AloneTime`.
         slowdown_limit: Limit that the job file gives.
         slowdown_limit_met: Whether the limit was kept.
         interference: The same without the waits.
@@ -46,6 +46,8 @@ class JobSummary:
         beside_s: Time (s) with the turn in iterations in which a neighbour held a turn, too.
         prepared_beside_s: The same outside of iterations.
         profile_doubt: Reason why the profile of the class is stale.
+        spent_s: Time (s) from its arrival to its end by what it did, see `Spent`. The parts add up to `jct_s`. Empty
+            if its turns are not known.
         stretch: Always None: not computed yet.
         held_s: Time (s) with the turn.
         preparation_s: Time (s) with the turn outside of iterations.
@@ -90,6 +92,7 @@ class JobSummary:
     beside_s: float | None = None
     prepared_beside_s: float | None = None
     profile_doubt: str | None = None
+    spent_s: dict[str, float] = field(default_factory=dict)
     stretch: float | None = None
     held_s: float | None = None
     preparation_s: float | None = None
@@ -129,6 +132,7 @@ def job_summary(
     unplaceable: str,
     profile: Profile | None,
     alone: AloneTime | None,
+    spent_s: dict[str, float],
     at_settings: bool,
     end_s: float,
 ) -> JobSummary:
@@ -144,6 +148,7 @@ def job_summary(
         unplaceable: Reason why the job could not start, as `RunHistory.unplaceable` gives it; empty if it could.
         profile: Profile of its class; None if there is none.
         alone: Time alone of its iterations, from the turns; None if these are not known.
+        spent_s: Time (s) of the job, by what it did; empty if its turns are not known.
         at_settings: Whether the run applied settings.
         end_s: Time (s) of the last event of the run.
     """
@@ -182,6 +187,7 @@ def job_summary(
         beside_s=alone.beside_s if alone is not None else None,
         prepared_beside_s=alone.prepared_beside_s if alone is not None else None,
         profile_doubt=doubt or None,
+        spent_s=spent_s,
         held_s=usage.held_s if last is not None else None,
         preparation_s=max(0.0, usage.held_s - (usage.span_s - usage.waited_s)) if last is not None else None,
         handovers=usage.handovers if last is not None else None,

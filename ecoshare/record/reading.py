@@ -18,7 +18,6 @@ from ecoshare.lane import trace
 from ecoshare.profiling.profile import Profile
 from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.record import event_log, samples
-from ecoshare.record.alone_time import alone_times
 from ecoshare.record.chain_record import read_chain
 from ecoshare.record.energy_account import EnergyRate
 from ecoshare.record.energy_rate import energy_rate
@@ -67,9 +66,20 @@ def read(folder: RunFolder, packings: bool = True) -> RunData:
         name: intervals(folder.job(name), history.jobs[name].attempt) for name in services if name in history.jobs
     }
     turns = TurnAccount.of(history, folder)
-    alone = alone_times(turns, history, profiles, partial(samples.others_busy, lines)) if turns is not None else {}
     return RunData(
-        summary=summarise(plan, history, energy, _shown(folder), live, profiles, load_s, packings, requests, alone),
+        summary=summarise(
+            plan,
+            history,
+            energy,
+            _shown(folder),
+            live,
+            profiles,
+            load_s,
+            packings,
+            requests,
+            turns,
+            partial(samples.others_busy, lines),
+        ),
         history=history,
         account=turns,
         samples=lines,

@@ -46,22 +46,22 @@ class RunData:
         history: History of the run, from its log.
         samples: Sessions and samples of the meters of all devices; those of each device are in order.
         energy: Joules of the run over time, by device.
-        account: Account of the turns of all attempts; None if their traces are too long to be read.
         traces: Marks by job and attempt; an attempt without a trace is left out, or has no marks.
         environment: Content of environment.json; exports show only named fields of it.
         requests: Intervals of the requests of each service, by the name of its job.
         chain: Chain of allocations that the run went through; None for none.
+        account: Account of the turns of all attempts; None if they have no traces, or too long ones.
     """
 
     summary: RunSummary
     history: RunHistory = field(default_factory=RunHistory)
     samples: list[Line] = field(default_factory=list)
     energy: RunEnergy = field(default_factory=RunEnergy)
-    account: TurnAccount | None = None
     traces: dict[tuple[str, int], list[Mark]] = field(default_factory=dict)
     environment: dict[str, Any] = field(default_factory=dict)
     requests: dict[str, list[RequestInterval]] = field(default_factory=dict)
     chain: AllocationChain | None = None
+    account: TurnAccount | None = None
 
     @property
     def devices(self) -> list[str]:

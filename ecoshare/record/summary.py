@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
 from ecoshare.profiling.profile import Profile
-from ecoshare.record.alone_time import AloneTime
+from ecoshare.record.alone_time import alone_times
 from ecoshare.record.baseline import baseline, search_cost_j
 from ecoshare.record.energy_summary import device_energy, run_energy
 from ecoshare.record.job_summary import job_state, job_summary
@@ -19,6 +19,7 @@ from ecoshare.record.run_summary import DeviceSummary, RunSummary, outcomes
 from ecoshare.record.service_ends import is_open_ended, served_to_the_end
 from ecoshare.record.service_summary import service_summary
 from ecoshare.record.sweep_summary import sweeps
+from ecoshare.record.turn_account import TurnAccount
 from ecoshare.record.window_costs import search_energy_j, windows
 from ecoshare.serving.request_intervals import RequestInterval
 from ecoshare.values.service import service_of
@@ -34,7 +35,8 @@ def summarise(
     load_s: float = 0.0,
     with_packings: bool = True,
     requests: Mapping[str, Sequence[RequestInterval]] = MappingProxyType({}),
-    alone: Mapping[str, AloneTime] = MappingProxyType({}),
+    account: TurnAccount | None = None,
+    others_busy: Callable[[float, float], float] = lambda _from_s, _to_s: 0.0,
 ) -> RunSummary:
     """Summarise a run.
 
@@ -48,12 +50,14 @@ def summarise(
         load_s: Time (s) that the run's server took to load torch.
         with_packings: Whether the packings are asked for. If not, what follows from them is not known.
         requests: Requests of each service, by the name of its job.
-        alone: Time alone of the iterations of each job, from the turns of the run.
+        account: Account of the turns of the run; None if they are not known.
+        others_busy: Returns the part of the processors that other programs kept busy between two times (s), 0 to 1.
     """
     planned = {job["name"]: job for job in plan["jobs"]}
     classes = {name: job["class"] for name, job in planned.items()}
     own = {name: history.of(name) for name in planned}
     timeline = history.packings() if with_packings else None
+    alone = {} if account is None else alone_times(account, history, profiles, others_busy)
     jobs = [
         job_summary(
             job,
@@ -65,6 +69,7 @@ def summarise(
             history.unplaceable(own[name]),
             profiles.get(job["class"]),
             alone.get(name),
+            {} if account is None else {spent.value: value_s for spent, value_s in account.of_job(name).items()},
             bool(history.settings),
             history.end_s,
         )
@@ -108,7 +113,9 @@ def summarise(
         settings=tuple(history.settings),
         packings=() if timeline is None else tuple(packings(timeline, energy, history.end_s)),
         power_budget=history.power_budget,
-        baseline=baseline(jobs, profiles, compared, energy, history.end_s, planned, load_s),
+        baseline=baseline(
+            jobs, profiles, compared, energy, history.end_s, planned, load_s, others_busy(0.0, history.end_s)
+        ),
         notes=tuple(plan["notes"]),
     )
 

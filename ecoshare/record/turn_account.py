@@ -14,6 +14,7 @@ Sets of time spans are arrays of shape (n, 2): begin and end (s), in order and w
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -39,10 +40,12 @@ _OWN_ENDS = frozenset({Outcome.COMPLETED, Outcome.FAILED, Outcome.OUT_OF_MEMORY}
 
 
 class Spent(Enum):
-    """What an attempt did with a part of its time."""
+    """What a job did with a part of its time."""
 
+    QUEUED = "queued"
+    """No attempt of it ran: it waited for a place, or the run was interrupted."""
     STARTS = "starts"
-    """The attempt was asked for, and does not want its first turn yet."""
+    """Its attempt was asked for, and does not want its first turn yet."""
     ALONE = "alone"
     """It held its turn, and no other job held one on its devices."""
     BESIDE = "beside"
@@ -62,7 +65,8 @@ class AttemptTimes:
 
     Attributes:
         attempt: The attempt.
-        spans: Disjoint sets of spans, by what the attempt did. Together they last from its start command to its end.
+        spans: Disjoint sets of spans, by what the attempt did. Together they last from its start command to its end, so
+            there is none for `Spent.QUEUED`.
         kinds: Kind of each iteration, shape (n,).
         ends_s: End (s) of each iteration, shape (n,).
     """
@@ -77,10 +81,6 @@ class AttemptTimes:
         """Turns of the attempt."""
         return union([self.spans[Spent.ALONE], self.spans[Spent.BESIDE]])
 
-    def between(self, from_s: float, to_s: float) -> dict[Spent, float]:
-        """Seconds of each kind between two times."""
-        return {spent: covered_s(spans, from_s, to_s) for spent, spans in self.spans.items()}
-
 
 @dataclass(slots=True)
 class TurnAccount:
@@ -92,12 +92,18 @@ class TurnAccount:
 
     times: dict[Attempt, AttemptTimes] = field(default_factory=dict)
     _history: RunHistory = field(default_factory=RunHistory)
+    _by_job: dict[str, list[AttemptTimes]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._by_job = {}
+        for (name, _), each in sorted(self.times.items()):
+            self._by_job.setdefault(name, []).append(each)
 
     @classmethod
     def of(cls, history: RunHistory, folder: RunFolder) -> TurnAccount | None:
-        """Account of a run; None if its traces are too long to be read."""
+        """Account of a run; None if it has no traces, or if they are too long to be read."""
         paths = {(each.job, each.number): trace_path(folder.job(each.job), each.number) for each in history.attempts}
-        if sum(map(whole_bytes, paths.values())) > MOST_MARKS * MARK_BYTES:
+        if not 0 < sum(map(whole_bytes, paths.values())) <= MOST_MARKS * MARK_BYTES:
             return None
         return cls.of_marks(history, {key: columns(path) for key, path in paths.items()})
 
@@ -119,8 +125,52 @@ class TurnAccount:
         }
         return cls(times, history)
 
-    def beside(self, times: AttemptTimes, spans: np.ndarray) -> dict[str, float]:
-        """Time (s) of each other job that held a turn on the devices of an attempt, in some spans of the attempt."""
+    def of_job(self, name: str) -> dict[Spent, float]:
+        """Time (s) of a job from its arrival to its end, or to the last event of the run, by what it did."""
+        job, own = self._history.of(name), self.attempts(name)
+        if job.arrival_s is None:
+            return {}
+        over_s = self._history.end_s if job.finish_s is None else job.finish_s
+        whole = as_spans([(job.arrival_s, max(job.arrival_s, over_s))])
+        running = union([spans for each in own for spans in each.spans.values()])
+        found = {Spent.QUEUED: length_s(difference(whole, running))}
+        for each in own:
+            for spent, spans in each.spans.items():
+                found[spent] = found.get(spent, 0.0) + length_s(spans)
+        return found
+
+    def attempts(self, name: str) -> list[AttemptTimes]:
+        """Times of the attempts of a job, in order."""
+        return self._by_job.get(name, [])
+
+    def between(self, name: str, from_s: float, to_s: float) -> dict[Spent, float]:
+        """Time (s) of the attempts of a job between two times, by what they did."""
+        found = dict.fromkeys(Spent, 0.0)
+        for each in self.attempts(name):
+            for spent, spans in each.spans.items():
+                found[spent] += covered_s(spans, from_s, to_s)
+        return found
+
+    def holders(self, name: str, spent: Spent, from_s: float = 0.0, to_s: float = math.inf) -> dict[str, float]:
+        """Time (s) of each other job with a turn on the devices of a job, while that one did something; most first."""
+        found: dict[str, float] = defaultdict(float)
+        for each in self.attempts(name):
+            spans = intersection(each.spans[spent], as_spans([(from_s, min(to_s, self._history.end_s))]))
+            for other, held_s in self._holders(each, spans).items():
+                found[other] += held_s
+        return dict(sorted(found.items(), key=lambda item: -item[1]))
+
+    def holding(self, device: str, from_s: float, to_s: float) -> dict[str, float]:
+        """Time (s) of each job with a turn on a device between two times; most first."""
+        found: dict[str, float] = defaultdict(float)
+        for (name, _), each in self.times.items():
+            if device in self._history.devices_of(each.attempt.lanes):
+                held_s = covered_s(each.held, from_s, to_s)
+                if held_s > 0.0:
+                    found[name] += held_s
+        return dict(sorted(found.items(), key=lambda item: -item[1]))
+
+    def _holders(self, times: AttemptTimes, spans: np.ndarray) -> dict[str, float]:
         found: dict[str, float] = defaultdict(float)
         devices = set(self._history.devices_of(times.attempt.lanes))
         for each in self.times.values():
@@ -129,7 +179,7 @@ class TurnAccount:
                 continue
             if (together_s := length_s(intersection(spans, each.held))) > 0.0:
                 found[other.job] += together_s
-        return dict(sorted(found.items(), key=lambda item: -item[1]))
+        return found
 
 
 def end_s_of(attempt: AttemptHistory, history: RunHistory) -> float:

@@ -33,6 +33,7 @@ from ecoshare.core.states import JobState
 from ecoshare.record.log_replay import LogReplay, ReplayMoment
 from ecoshare.record.packing_timeline import PackingTimeline
 from ecoshare.record.run_history import RunHistory
+from ecoshare.record.turn_account import TurnAccount
 from ecoshare.reporting.link_words import gang_words
 from ecoshare.reporting.queue_groups import Queued
 from ecoshare.reporting.reason_intervals import SHORTEST_S, ReasonInterval, Story, alike, joined
@@ -66,6 +67,7 @@ class RunExplanation:
         stories: Story of each job by its name, in the order of arrival.
         timeline: Packings of each device over time.
         windows: Profiling windows.
+        account: Turns that the jobs really had; None if they are not known.
         end_s: Time (s) of the last event that the replay reached.
         services: Names of the jobs that are services.
         differs_s: Time (s) from which this core decides differently from the core of the run; None if it never does.
@@ -75,6 +77,7 @@ class RunExplanation:
     stories: dict[str, Story] = field(default_factory=dict)
     timeline: PackingTimeline = field(default_factory=PackingTimeline)
     windows: list[WindowSpan] = field(default_factory=list)
+    account: TurnAccount | None = None
     end_s: float = 0.0
     services: set[str] = field(default_factory=set)
     differs_s: float | None = None

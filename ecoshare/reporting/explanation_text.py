@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Console
 
 from ecoshare.common.plural import counted
-from ecoshare.core.reasons import Doing, Reason
+from ecoshare.core.reasons import Doing
 from ecoshare.errors import UsageError
 from ecoshare.jobs.quantities import format_duration, number
 from ecoshare.record.job_summary import JobSummary
@@ -22,22 +22,38 @@ from ecoshare.record.run_folder import RunFolder
 from ecoshare.record.run_summary import RunSummary
 from ecoshare.record.savings import ratios
 from ecoshare.record.setting_history import values_words
+from ecoshare.record.turn_account import Spent
 from ecoshare.reporting.explanation import RunExplanation, explain
 from ecoshare.reporting.figures import Writer, short_class
 from ecoshare.reporting.reason_intervals import ReasonInterval, Story
 from ecoshare.reporting.reason_words import listed, percent, reason_words, speeds
 from ecoshare.values.setting import AS_FOUND
 
-_TOLD = (
-    (Doing.WAITS, "waited"),
-    (Doing.PARKED, "was parked for"),
-    (Doing.SHARES, "shared"),
-    (Doing.ALONE, "ran alone"),
-    (Doing.BEHIND, "was behind a group for"),
-    (Doing.BLOCKED, "had no turn for"),
-    (Doing.MEASURED, "was measured for"),
-    (Doing.PAUSED, "was paused for"),
-)
+_SPENT = {
+    Spent.QUEUED: "in the queue",
+    Spent.STARTS: "to start",
+    Spent.ALONE: "alone",
+    Spent.BESIDE: "beside {others}",
+    Spent.WAITS: "waiting for its turn{behind}",
+    Spent.AWAY: "away by itself",
+    Spent.PARKED: "parked",
+    Spent.ENDS: "to end",
+}
+_IDLE = "without requests"
+"""Words for the time that a service is away."""
+
+_HAS_TURNS = frozenset({Doing.ALONE, Doing.MEASURED, Doing.SHARES})
+_HAS_NONE = frozenset({Doing.WAITS, Doing.BEHIND, Doing.BLOCKED, Doing.PAUSED, Doing.PARKED})
+
+_LEAST_S = 0.05
+"""Shortest part (s) of a job's time that is told."""
+
+_NAMED = 0.05
+"""Part of such a part for which another job had the turn, above which that job is named."""
+
+_CONTRADICTS = 0.1
+"""Part of an interval from which turns that do not fit the decision are told."""
+
 _WORTH_A_WORD_S = 1.0
 _MOST_LINES = 200
 
@@ -85,7 +101,9 @@ def _explained(run: Path, job: str | None) -> tuple[RunSummary, RunExplanation]:
         raise UsageError(f"{job} is a sweep; name one of its trials", listed(trials))
     if job is not None and job not in known:
         raise UsageError(f"{run} has no job {job!r}", _remedy(job, known))
-    return summary, explain(data.history, job)
+    explained = explain(data.history, job)
+    explained.account = data.account
+    return summary, explained
 
 
 def _remedy(job: str, known: list[str]) -> str:
@@ -136,11 +154,7 @@ def _heading(job: JobSummary, explained: RunExplanation) -> Iterator[str]:
     if story is None:
         yield "  nothing was decided about it yet"
         return
-    totals = [(doing, word, story.total_s(doing, explained.end_s)) for doing, word in _TOLD]
-    parts = []
-    for doing, word, total_s in totals:
-        mates = f" with {listed(story.mates())}" if doing is Doing.SHARES else ""
-        parts += [f"{word} {format_duration(total_s)}{mates}"] if total_s >= _WORTH_A_WORD_S else []
+    parts = [parts] if (parts := _spent(job, explained)) else []
     if (service := job.service) is not None and service.arrived:
         p99 = "no answer" if service.p99_s is None else f"p99 {format_duration(service.p99_s)}"
         in_time = f"{service.answered - service.late} of {counted(service.arrived, 'request')} in time"
@@ -154,21 +168,57 @@ def _heading(job: JobSummary, explained: RunExplanation) -> Iterator[str]:
         yield f"  {'; '.join(parts)}"
 
 
+def _spent(job: JobSummary, explained: RunExplanation) -> str:
+    """Parts of the time of a job; they add up to its JCT."""
+    if explained.account is None:
+        return ""
+    told = []
+    for spent, words in _SPENT.items():
+        if (value_s := job.spent_s.get(spent.value, 0.0)) < _LEAST_S:
+            continue
+        if spent is Spent.AWAY and job.service is not None:
+            words = _IDLE
+        if spent in (Spent.BESIDE, Spent.WAITS):
+            held = explained.account.holders(job.name, spent)
+            others = listed([name for name, held_s in held.items() if held_s > _NAMED * value_s])
+            words = words.format(others=others or "others", behind=f" behind {others}" if others else "")
+        told.append(f"{format_duration(value_s)} {words}")
+    return " + ".join(told)
+
+
 def _longest(story: Story, explained: RunExplanation) -> Iterator[str]:
     """Reasons for which the job waited, ran behind others, had no turn and ran alone for the longest time."""
     for doing in (Doing.WAITS, Doing.PARKED, Doing.BEHIND, Doing.BLOCKED, Doing.ALONE):
         longest = story.longest(doing, explained.end_s)
         if longest is not None and (length_s := longest.length_s(explained.end_s)) >= _WORTH_A_WORD_S:
-            yield f"  {format_duration(length_s)} {_words(story.name, longest.reason, explained)}"
+            yield f"  {format_duration(length_s)} {_interval_words(story.name, longest, explained)}"
 
 
 def _intervals(story: Story, explained: RunExplanation) -> Lines:
     for each in story.intervals:
-        yield each.from_s, _span(each.from_s, each.to_s), _words(story.name, each.reason, explained)
+        yield each.from_s, _span(each.from_s, each.to_s), _interval_words(story.name, each, explained)
 
 
-def _words(job: str, reason: Reason, explained: RunExplanation) -> str:
-    return reason_words(job, reason, explained.policy, explained.services)
+def _interval_words(job: str, interval: ReasonInterval, explained: RunExplanation) -> str:
+    """State and reason, and the turns that the job really had if they do not fit to that."""
+    words = reason_words(job, interval.reason, explained.policy, explained.services)
+    to_s = explained.end_s if interval.to_s is None else interval.to_s
+    length_s, doing = to_s - interval.from_s, interval.reason.doing
+    if explained.account is None or length_s < _WORTH_A_WORD_S or job in explained.services:
+        return words
+    spent = explained.account.between(job, interval.from_s, to_s)
+    held_s = spent[Spent.ALONE] + spent[Spent.BESIDE]
+    lacks = spent[Spent.WAITS] + (0.0 if doing is Doing.SHARES else spent[Spent.BESIDE])
+    limit_s = (1.0 - _CONTRADICTS if doing is Doing.SHARES else _CONTRADICTS) * length_s
+    if not (doing in _HAS_TURNS and lacks > limit_s) and not (doing in _HAS_NONE and held_s > limit_s):
+        return words
+    others: dict[str, float] = {}
+    for each in (Spent.WAITS, Spent.BESIDE):
+        for name, value_s in explained.account.holders(job, each, interval.from_s, to_s).items():
+            others[name] = others.get(name, 0.0) + value_s
+    told = [f"{name} had it for {format_duration(value_s)}" for name, value_s in others.items() if value_s >= _LEAST_S]
+    had = f"{job} had the turn for {format_duration(held_s)}" if held_s >= _LEAST_S else f"{job} never had the turn"
+    return f"{words}; {listed([had, *told])}"
 
 
 def _measured(explained: RunExplanation, job: str) -> Iterator[tuple[float, str]]:
@@ -230,6 +280,22 @@ def _of_device(explained: RunExplanation, device: str) -> Lines:
 
 
 def _packing(stretch: PackingPeriod, explained: RunExplanation) -> str:
+    """Jobs of a packing, and the turns that do not fit to it."""
+    words, account = _packed(stretch, explained), explained.account
+    to_s = explained.end_s if stretch.to_s is None else stretch.to_s
+    if account is None:
+        return words
+    length_s = to_s - stretch.from_s
+    had = account.holding(stretch.device, stretch.from_s, to_s)
+    unmeant = {name: value_s for name, value_s in had.items() if name not in stretch.jobs}
+    told = [name for name, value_s in unmeant.items() if value_s > _CONTRADICTS * length_s]
+    parts = [f"{name} had the turn for {format_duration(unmeant[name])}" for name in told]
+    workers = [name for name in stretch.jobs if name not in explained.services]
+    parts += [f"{name} had no turn" for name in workers if length_s >= _WORTH_A_WORD_S and name not in had]
+    return "; ".join([words, *parts])
+
+
+def _packed(stretch: PackingPeriod, explained: RunExplanation) -> str:
     names = list(stretch.jobs)
     if len(names) == 1:
         return f"{names[0]} alone"
@@ -330,5 +396,5 @@ def _interval_dict(interval: ReasonInterval, job: str, explained: RunExplanation
         "mates": list(reason.mates),
         "expected": list(reason.speeds),
         "because": because,
-        "words": _words(job, reason, explained),
+        "words": _interval_words(job, interval, explained),
     }

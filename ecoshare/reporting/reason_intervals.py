@@ -52,19 +52,10 @@ class Story:
     intervals: list[ReasonInterval] = field(default_factory=list)
     remarks: list[tuple[float, str]] = field(default_factory=list)
 
-    def total_s(self, doing: Doing, end_s: float) -> float:
-        """Total time (s) that the job spent in a state."""
-        return sum(each.length_s(end_s) for each in self.intervals if each.reason.doing is doing)
-
     def longest(self, doing: Doing, end_s: float) -> ReasonInterval | None:
         """Longest interval in a state; None if there is none."""
         own = [each for each in self.intervals if each.reason.doing is doing]
         return max(own, key=lambda each: each.length_s(end_s), default=None)
-
-    def mates(self) -> list[str]:
-        """Names of the jobs with which the job shared its device."""
-        own = [each.reason for each in self.intervals if each.reason.doing is Doing.SHARES]
-        return list(dict.fromkeys(name for reason in own for name in (*reason.beside, *reason.mates)))
 
 
 def alike(one: Reason, other: Reason) -> bool:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 
+from ecoshare.common.plural import counted
 from ecoshare.core.commands import AskSampler
 from ecoshare.core.events import Event, Exhausted, JobArrived, Reported
 from ecoshare.core.records import Job
@@ -230,7 +231,7 @@ class Sweeping:
         through.append((name, configuration, value))
         first = ranked_configurations(through, spec.maximise)[0]
         words = " ".join(f"{key}={text}" for key, text in first.values.items()) or "the only configuration"
-        of = first.trials[0] if len(first.trials) == 1 else f"mean of {len(first.trials)} trials"
+        of = first.trials[0] if len(first.trials) == 1 else f"mean of {counted(len(first.trials), 'trial')}"
         self.best[spec.name] = f"{words} ({of})", first.value
 
     def metric_of(self, name: str) -> tuple[str, float] | None:

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from pathlib import Path
 
@@ -24,10 +25,12 @@ GAPS = {"covered": None, "faults": None}
 """Fields of the energy that tell of the time between the sessions of a resumed run: version 0.1.0 left it out."""
 LATER = {"keeps_lane": None, "parks": 0, "parked_s": 0.0, "service": None, "widened": False}
 """Fields of a job that later versions have added, with the values that old runs have there."""
+OF_TURNS = ("alone_s", "alone_error_s", "alone_guessed_s", "beside_s", "prepared_beside_s", "spent_s")
+"""Fields of a job that later versions have added, and that an old trace tells."""
 LATER_OF_DEVICE = ("energy", "failed", "idle_energy_j", "idle_power_w", "memory_bytes")
 """Fields of a device that later versions have added, and its memory, which is now that for the jobs alone."""
-SETTLED = {"run", "notes"}
-"""Keys of a summary that depend on the path of the folder."""
+SETTLED = {"run", "notes", "baseline"}
+"""Keys of a summary that depend on the path of the folder, and the baseline, which now follows from the turns."""
 
 
 @pytest.fixture(params=["search", "sweep"])
@@ -48,6 +51,13 @@ def test_an_old_run_has_the_summary_that_it_had(old: RunFolder) -> None:
     energy, then = now.pop("energy"), was.pop("energy")
     assert now.pop("power_budget") is None, "later versions know power budgets"
     was["jobs"] = [{**job, **LATER} for job in was["jobs"]]
+    for job, before in zip(now["jobs"], was["jobs"], strict=True):
+        assert math.isclose(sum(job["spent_s"].values()), job["jct_s"], abs_tol=0.001)
+        for name in OF_TURNS:
+            del job[name]
+        for name in ("slowdown", "interference"):  # by the profile before, by the turns now
+            value, earlier = job.pop(name), before.pop(name)
+            assert earlier is None or value == pytest.approx(earlier, rel=0.001)
     was["sweeps"] = [{**sweep, "configurations": []} for sweep in was["sweeps"]]
     was["windows"] = [{**window, "device": was["devices"][0]["name"]} for window in was["windows"]]
     assert [device["energy"] for device in now["devices"]] == [energy], "the sum of one device is that of the run"

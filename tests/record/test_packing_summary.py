@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -13,7 +12,6 @@ from hypothesis import strategies as st
 
 from ecoshare.core.commands import Command
 from ecoshare.core.events import Config
-from ecoshare.profiling.profile import IterationTimes
 from ecoshare.record.baseline import Baseline, baseline
 from ecoshare.record.budget_record import BudgetSummary
 from ecoshare.record.energy_summary import DeviceEnergy
@@ -214,56 +212,70 @@ def test_without_a_meter_nothing_is_claimed() -> None:
     assert [each.energy_j for each in summary.packings] == [None]
 
 
-def done(name: str, iterations: int, arrival_s: float = 0.0, evals: int = 0, job_class: str = "c") -> JobSummary:
-    return JobSummary(name, job_class, attempts=1, arrival_s=arrival_s, iterations=iterations, eval_iterations=evals)
+def done(name: str, iterations: int, **more: Any) -> JobSummary:
+    """Job whose iterations would have taken 0.5 s each alone, with a standard error of 1 %."""
+    alone_s = 0.5 * iterations
+    told: dict[str, Any] = {"alone_s": alone_s, "alone_error_s": 0.01 * alone_s, "alone_guessed_s": 0.0, **more}
+    job_class = told.pop("job_class", "c")
+    return JobSummary(name, job_class, attempts=1, arrival_s=told.pop("arrival_s", 0.0), iterations=iterations, **told)
 
 
-TIMES = IterationTimes(count=100, mean_s=0.5, standard_error_s=0.005, median_s=0.5, p95_s=0.5)
-KNOWN = {"c": PROFILE.model_copy(update={"train": TIMES, "eval": None})}
-"""Profile of 4.25 J and 0.5 s an iteration."""
+KNOWN = {"c": PROFILE.model_copy(update={"eval": None})}
+"""Profile of 4.25 J an iteration."""
 
 
-def alone(*jobs: JobSummary, profiles: Any = KNOWN, energy: RunEnergy | None = None) -> tuple[Any, Any]:
-    found = baseline(jobs, profiles, packing_timeline([]), metered(10.0) if energy is None else energy, 10.0)
+def alone(*jobs: JobSummary, profiles: Any = KNOWN, energy: RunEnergy | None = None, **more: Any) -> Baseline:
+    found = baseline(jobs, profiles, packing_timeline([]), metered(10.0) if energy is None else energy, 10.0, **more)
     assert found.source == "predicted"
-    return found.exclusive_energy_j, found.exclusive_makespan_s
+    return found
 
 
-def test_alone_one_after_the_other_is_iterations_times_what_one_takes() -> None:
-    assert alone(done("a", 10), done("b", 20)) == (pytest.approx(30 * 4.25), pytest.approx(15.0))
-    assert alone(done("a", 10, 1.0), done("b", 20, 100.0))[1] == pytest.approx(109.0), "it waits for the second"
-    assert alone(JobSummary("never", "c"), done("a", 10))[0] == pytest.approx(42.5)
-
-
-def test_a_few_inference_iterations_that_were_not_measured_are_taken_for_training_ones() -> None:
-    found = baseline([done("a", 99, evals=1)], KNOWN, packing_timeline([]), metered(10.0), 10.0)
-    assert found.exclusive_makespan_s == pytest.approx(100 * 0.5)
-    assert found.exclusive_makespan_error_s == pytest.approx(100 * 0.005 + 0.5), "give or take as much"
-    assert found.exclusive_energy_j == pytest.approx(100 * 4.25)
-    assert found.unknown == ()
+def test_one_after_the_other_each_job_takes_its_time_alone() -> None:
+    found = alone(done("a", 10), done("b", 20))
+    assert found.exclusive_energy_j == pytest.approx(30 * 4.25)
+    assert found.exclusive_makespan_s == pytest.approx(15.0)
+    assert found.exclusive_makespan_error_s == pytest.approx(0.15), "jobs of one class share their error"
+    assert alone(done("a", 10, arrival_s=1.0), done("b", 20, arrival_s=100.0)).exclusive_makespan_s == pytest.approx(
+        109.0
+    )
+    assert alone(JobSummary("never", "c"), done("a", 10)).exclusive_energy_j == pytest.approx(42.5)
 
 
 def test_each_job_alone_loads_torch_and_prepares_its_data() -> None:
     """Else sharing would seem to cost the start of an interpreter, which the run's own makespan includes."""
-    jobs = [replace(done(name, 10), preparation_s=1.5) for name in ("forked", "fresh")]
+    jobs = [done(name, 10, preparation_s=1.5) for name in ("forked", "fresh")]
     planned = {"forked": {"isolation": "process"}, "fresh": {"isolation": "fresh"}}
     energy = metered(10.0)
     assert energy.session is not None and energy.session.idle_w
-    found = baseline(jobs, KNOWN, packing_timeline([]), energy, 10.0, planned, load_s=3.0)
+    found = alone(*jobs, energy=energy, planned=planned, load_s=3.0, others_busy=0.2)
     assert found.exclusive_starts_s == pytest.approx(3.0 + 1.5 + 1.5), "one of them has loaded torch in its preparation"
     assert found.exclusive_makespan_s == pytest.approx(20 * 0.5 + 6.0)
     assert found.exclusive_energy_j == pytest.approx(20 * 4.25 + 6.0 * energy.session.idle_w)
+    assert found.exclusive_makespan_error_s == pytest.approx(math.hypot(0.1, 0.2 * 3.0)), "torch may load faster"
 
 
-def test_what_alone_would_have_taken_is_null_where_anything_is_missing() -> None:
-    assert alone() == (None, None)
-    assert alone(done("a", 10), done("b", 10, job_class="d")) == (None, None), "a class without a profile"
-    assert alone(done("a", 10, evals=3)) == (None, None), "the time of evaluation is unknown"
-    assert alone(done("a", 0)) == (None, None), "it has done something that is no iteration"
-    assert alone(done("a", 10), energy=RunEnergy()) == (None, pytest.approx(5.0))
+def test_joules_alone_are_not_known_without_a_profile_of_the_same_kind_of_joules() -> None:
+    assert alone().exclusive_makespan_s is None
+    found = alone(done("a", 10), done("b", 10, job_class="d"))
+    assert found.exclusive_energy_j is None
+    assert found.exclusive_makespan_s == pytest.approx(10.0)
+    assert alone(done("a", 10), energy=RunEnergy()).exclusive_energy_j is None
     energy = PROFILE.energy.model_copy(update={"source": "modelled"}) if PROFILE.energy is not None else None
     modelled = {"c": KNOWN["c"].model_copy(update={"energy": energy})}
-    assert alone(done("a", 10), profiles=modelled)[0] is None, "a model's joules against measured ones"
+    assert alone(done("a", 10), profiles=modelled).exclusive_energy_j is None, "a model's joules against measured ones"
+
+
+def test_a_guess_of_more_than_half_of_the_time_is_no_baseline() -> None:
+    """The reason names a command, and the job's arguments are quoted in it."""
+    planned = {"b": {"script": "b.py", "args": ["--name", "two words"]}}
+    of_b: dict[str, Any] = {"job_class": "d", "alone_guessed_s": 8.0}
+    found = alone(done("a", 10), done("b", 16, **of_b), planned=planned)
+    assert found.exclusive_makespan_s is None
+    assert found.unknown == (
+        "no iteration of b was alone, and no profile tells its time; "
+        "`ecoshare profile b.py -- --name 'two words'` measures it",
+    )
+    assert alone(done("a", 20), done("b", 16, **of_b), planned=planned).exclusive_makespan_s == pytest.approx(18.0)
 
 
 def test_what_the_log_does_not_follow_from_is_left_out() -> None:

@@ -21,7 +21,6 @@ from ecoshare.core.events import (
 )
 from ecoshare.profiling.profile import IterationTimes
 from ecoshare.record.energy_account import EnergyAccount, EnergyRate, account
-from ecoshare.record.job_summary import slowdown
 from ecoshare.record.run_energy import RunEnergy
 from ecoshare.record.run_history import RunHistory
 from ecoshare.record.run_summary import RunSummary, outcomes
@@ -130,7 +129,7 @@ def test_without_windows_search_energy_is_zero_and_without_a_meter_unknown() -> 
 
 
 def test_a_profile_tells_what_a_job_takes_alone() -> None:
-    """11 iterations in 10 s, 5 of them waiting; alone each takes 0.25 s, so the 10 between the ends take 2.5 s."""
+    """Without turns: 11 iterations in 10 s, 5 of them waiting; alone the 10 between the ends take 2.5 s."""
     times = IterationTimes(count=100, mean_s=0.25, standard_error_s=None, median_s=0.25, p95_s=0.25)
     profile = PROFILE.model_copy(update={"job_class": "c", "train": times, "eval": None})
     two_lanes = {**plan(a=None), "lanes": 2}
@@ -146,11 +145,6 @@ def test_a_profile_tells_what_a_job_takes_alone() -> None:
 def test_a_slowdown_limit_is_judged(limit: float | None, met: bool | None) -> None:
     job = result(plan(a=limit), story("a", Outcome.COMPLETED)).jobs[0]
     assert job.slowdown_limit_met is met
-
-
-def test_slowdown_is_not_claimed_where_neighbours_run_beside() -> None:
-    assert slowdown(USED, lanes=2) is None
-    assert slowdown(Usage(iterations=1), lanes=1) is None
 
 
 def test_a_stopped_run_is_interrupted_until_it_is_resumed() -> None:

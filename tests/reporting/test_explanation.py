@@ -136,7 +136,7 @@ def test_the_whole_run_has_its_packings_and_a_few_lines_for_each_job(
     for each in JOBS:
         (place,) = [place for place, line in enumerate(words) if line.startswith(f"{each.name} (class")]
         own = words[place + 1 : place + 5]
-        assert any(part in " ".join(own) for part in ("waited", "shared", "ran alone"))
+        assert any(part in " ".join(own) for part in ("waited", "alone", "behind"))
     assert any("anna measured alone" in line for line in words)
     assert any("anna" in line and "expected" in line for line in words)
 

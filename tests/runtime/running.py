@@ -111,7 +111,7 @@ def resume(folder: Path, *options: str, forged: bool = False) -> Finished:
 
 
 def check(folder: Path) -> None:
-    """Check a finished run: its log replays, each attempt ended once, and its joules add up."""
+    """Check a finished run: its log replays, each attempt ended once, and its joules and the times of jobs add up."""
     entries = list(event_log.read(folder / "events.jsonl"))
     for event, logged, now in event_log.replay(iter(entries)):
         assert logged == now, event
@@ -132,6 +132,13 @@ def check(folder: Path) -> None:
     if summary["energy"] is not None:
         jobs_j = [job["energy"]["value_j"] for job in summary["jobs"] if job["energy"] is not None]
         assert math.isclose(summary["idle_energy_j"] + sum(jobs_j), summary["energy"]["value_j"], rel_tol=1e-6)
+    for job in summary["jobs"]:
+        spent_s = job["spent_s"]
+        assert all(value_s >= 0.0 for value_s in spent_s.values()), spent_s
+        if job["jct_s"] is not None:
+            assert math.isclose(sum(spent_s.values()), job["jct_s"], abs_tol=0.001), (job["jct_s"], spent_s)
+        if not spent_s.get("beside") and not spent_s.get("waits") and not spent_s.get("parked"):
+            assert job["slowdown"] in (None, 1.0), "no other job had a turn while it was there"
 
 
 def parent(pid: int) -> int:
