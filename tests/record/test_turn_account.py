@@ -137,9 +137,8 @@ def test_the_parts_of_a_jobs_time_add_up_and_no_cost_is_claimed_without_a_neighb
         assert min(spent.values()) >= 0.0
         finish_s = history.jobs[name].finish_s
         assert finish_s is not None and sum(spent.values()) == pytest.approx(finish_s)
-        assert spent[Spent.ALONE] + spent[Spent.BESIDE] == pytest.approx(
-            sum(to_s - from_s for from_s, to_s, _ in turns)
-        )
+        held_s = spent[Spent.ALONE] + spent[Spent.BESIDE]
+        assert held_s == pytest.approx(sum(to_s - from_s for from_s, to_s, _ in turns))
         (times,) = account.attempts(name)
         assert length_s(times.held) == pytest.approx(held_s)
         assert sum(account.holders(name, Spent.BESIDE).values()) >= spent[Spent.BESIDE] - 1e-6
