@@ -137,8 +137,8 @@ def alone_times(
         account: Account of the turns.
         history: History of the run.
         profiles: Profiles by class. Doubtful ones are not used.
-        others_busy: Returns the part of the processors that other programs kept busy between two times (s). What they
-            may have taken in iterations beside neighbours is a part of the error.
+        others_busy: Returns the part of the processors that other programs kept busy between two times (s). They may
+            have taken as much of the iterations beside neighbours, which is a part of the error.
     """
     split = {key: found for key, times in account.times.items() if (found := _split(times, history)) is not None}
     classes = {name: job.spec.job_class for name, job in history.jobs.items() if job.spec is not None}

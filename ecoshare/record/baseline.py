@@ -91,7 +91,7 @@ def baseline(
 
     Alone means `python script`, one job after the other on each device, at the default setting. Each job takes the time
     alone of its iterations (`alone_time.py`), and loads torch and prepares its data in the time that this took in the
-    run. Its joules are those of its iterations in the profile of its class, and idle power for the rest; of modelled
+    run. Joules are those of its iterations in the profile of its class, and idle power for the rest; of modelled
     joules without a profile, what the model adds for the job. If too little is known of the jobs alone, the values for
     jobs alone are None, and `unknown` gives the reasons.
 
@@ -100,8 +100,8 @@ def baseline(
         timeline: Packings of the run; None if they were not asked for, or are not compared with the default setting.
         planned: Jobs of the plan, by name.
         load_s: Time (s) to load torch.
-        others_busy: Part of the processors that other programs kept busy in the run, 0 to 1. That time may have been
-            longer by as much.
+        others_busy: Part of the processors that other programs kept busy in the run, 0 to 1. The time to load torch may
+            have been longer by as much.
     """
     worked = [job for job in jobs if job.attempts]
     on_processors = energy.session is not None and energy.session.scope == PROCESSORS

@@ -40,12 +40,12 @@ _OWN_ENDS = frozenset({Outcome.COMPLETED, Outcome.FAILED, Outcome.OUT_OF_MEMORY}
 
 
 class Spent(Enum):
-    """What a job did with a part of its time."""
+    """Use that a job made of a part of its time."""
 
     QUEUED = "queued"
     """No attempt of it ran: it waited for a place, or the run was interrupted."""
     STARTS = "starts"
-    """Its attempt was asked for, and does not want its first turn yet."""
+    """An attempt was asked for, and does not want its first turn yet."""
     ALONE = "alone"
     """It held its turn, and no other job held one on its devices."""
     BESIDE = "beside"
@@ -334,7 +334,7 @@ def _where(sets: Sequence[np.ndarray], least: int) -> np.ndarray:
         return empty()
     at_s = np.concatenate([each.reshape(-1) for each in known])
     steps = np.concatenate([np.tile([1, -1], len(each)) for each in known])
-    order = np.lexsort((-steps, at_s))  # of equal times begins come first, so that spans that touch become one
+    order = np.lexsort((-steps, at_s))  # begins before ends at equal times, so that spans that touch become one
     at_s, count = at_s[order], np.cumsum(steps[order])
     inside = count >= least
     begins = np.flatnonzero(inside & ~np.concatenate([[False], inside[:-1]]))

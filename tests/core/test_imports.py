@@ -31,6 +31,7 @@ ALLOWED = {
     "profiling": {*COMMON, "ecoshare.profiling", "ecoshare.devices", "platformdirs", "pydantic"},
     "record": {
         *COMMON,
+        "numpy",
         "ecoshare.record",
         "ecoshare.core",
         "ecoshare.jobs",

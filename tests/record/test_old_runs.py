@@ -55,7 +55,7 @@ def test_an_old_run_has_the_summary_that_it_had(old: RunFolder) -> None:
         assert math.isclose(sum(job["spent_s"].values()), job["jct_s"], abs_tol=0.001)
         for name in OF_TURNS:
             del job[name]
-        for name in ("slowdown", "interference"):  # by the profile before, by the turns now
+        for name in ("slowdown", "interference"):  # the profile told them before
             value, earlier = job.pop(name), before.pop(name)
             assert earlier is None or value == pytest.approx(earlier, rel=0.001)
     was["sweeps"] = [{**sweep, "configurations": []} for sweep in was["sweeps"]]

@@ -213,7 +213,7 @@ def test_without_a_meter_nothing_is_claimed() -> None:
 
 
 def done(name: str, iterations: int, **more: Any) -> JobSummary:
-    """Job whose iterations would have taken 0.5 s each alone, with a standard error of 1 %."""
+    """Job of which the iterations would have taken 0.5 s each alone, with a standard error of 1 %."""
     alone_s = 0.5 * iterations
     told: dict[str, Any] = {"alone_s": alone_s, "alone_error_s": 0.01 * alone_s, "alone_guessed_s": 0.0, **more}
     job_class = told.pop("job_class", "c")

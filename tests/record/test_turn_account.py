@@ -1,4 +1,4 @@
-"""Where the time of jobs goes, and what their neighbours cost, as the turns that were held tell it."""
+"""Time of jobs, and the cost of their neighbours, as the turns that were held tell them."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_jobs_that_take_turns_wait_and_do_not_slow_each_other() -> None:
 
 
 def test_iterations_beside_another_job_are_compared_with_own_ones_alone() -> None:
-    """100 iterations of 0.1 s alone, 50 of 0.2 s beside b. What other programs take is an error only of these."""
+    """100 iterations of 0.1 s alone, 50 of 0.2 s beside b. Other programs make an error of these only."""
     account, history = made(a=(0, [(2.0, 12.0, 100), (12.0, 22.0, 50)]), b=(1, [(12.0, 22.0, 100)]))
     found = alone_of(account, history)["a"]
     assert found.beside_s == pytest.approx(10.0)
