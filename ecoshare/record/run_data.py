@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from ecoshare.lane.trace import Iteration, Kind, Mark
 from ecoshare.record.job_history import AttemptHistory
+from ecoshare.record.job_output import JobOutput
 from ecoshare.record.run_energy import RunEnergy
 from ecoshare.record.run_history import RunHistory
 from ecoshare.record.run_summary import RunSummary
@@ -49,6 +50,7 @@ class RunData:
         environment: Content of environment.json; exports show only named fields of it.
         requests: Intervals of the requests of each service, by the name of its job.
         chain: Chain of allocations that the run went through; None for none.
+        output: Output of the jobs, for a report.
     """
 
     summary: RunSummary
@@ -59,6 +61,7 @@ class RunData:
     environment: dict[str, Any] = field(default_factory=dict)
     requests: dict[str, list[RequestInterval]] = field(default_factory=dict)
     chain: AllocationChain | None = None
+    output: JobOutput = field(default_factory=JobOutput)
 
     @property
     def devices(self) -> list[str]:
