@@ -25,7 +25,7 @@ from ecoshare.reporting.verdicts import sharing
 from ecoshare.values.joules import ATTRIBUTED, MEASURED
 
 _MOST_REASONS = 8
-_STATES = ("completed", "pruned", "failed", "cancelled", "running", "queued", "arriving")
+_OTHER_STATES = ("pruned", "failed", "cancelled", "running", "queued", "arriving")
 
 
 def html(data: RunData) -> str:
@@ -132,8 +132,8 @@ def _unknown(data: RunData, saved: str) -> list[tuple[str, list[str]]]:
 def _figures(summary: RunSummary) -> list[tuple[str, str, str]]:
     """Name, value and remark of the key figures that are known."""
     states = [job.state for job in summary.jobs]
-    counts = ", ".join(f"{states.count(state)} {state}" for state in _STATES if state in states)
     completed = states.count("completed")
+    others = ", ".join(f"{states.count(state)} {state}" for state in _OTHER_STATES if state in states)
     energy, idle_j = summary.energy, summary.idle_energy_j
     source = energy.source if energy is not None else ""
     part = ATTRIBUTED if source == MEASURED else source
@@ -144,7 +144,7 @@ def _figures(summary: RunSummary) -> list[tuple[str, str, str]]:
         figures.append(("mean JCT", format_duration(summary.mean_jct_s), f"of the {completed} completed"))
     if summary.makespan_s is not None:
         figures.append(("makespan", format_duration(summary.makespan_s), "first arrival to last finish"))
-    figures.append(("jobs completed", f"{completed} of {len(states)}", counts if completed < len(states) else ""))
+    figures.append(("jobs", f"{completed} of {len(states)} completed" if completed else str(len(states)), others))
     if idle_j is not None:
         figures.append(("idle part", f"{format_energy(idle_j)} {part}", _idle_caption(summary)))
     if summary.search_energy_j:

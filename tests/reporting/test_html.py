@@ -92,9 +92,9 @@ def test_the_report_has_all_its_parts(page: Page) -> None:
     assert [each["id"] for each in page.named("section")] == [
         "lanes",
         "jobs",
+        "errors",
         *KEYS,
         "decisions",
-        "errors",
         "notes",
         "settings",
         "machine",
@@ -114,7 +114,7 @@ def test_it_requests_nothing_from_elsewhere(content: str, page: Page) -> None:
 
 def test_the_packings_are_told_as_expected_as_measured_and_what_became_of_them(page: Page) -> None:
     begin = page.text.index("Decisions")
-    told = page.text[begin : page.text.index("What did not complete, and why")]
+    told = page.text[begin : page.text.index("Notes")]
     rows = told[told.index("outcome") + 1 :]
     assert rows[:6] == ["job0", "5 s", "not known", "alone", "alone", "not foreseen"]
     pair = rows[rows.index("51.2 kJ measured") - 2 :]
