@@ -57,7 +57,7 @@ class LogEnd:
 
 
 @dataclass(frozen=True, slots=True)
-class Curve:
+class JobCurve:
     """Values of a metric of one job. Of very many values, each n-th and the last are kept.
 
     Attributes:
@@ -83,7 +83,7 @@ class MetricCurves:
     """
 
     name: str
-    curves: tuple[Curve, ...]
+    curves: tuple[JobCurve, ...]
     left_out: int
 
 
@@ -220,7 +220,7 @@ def _reported(line: bytes) -> dict[str, float]:
         return {}
 
 
-def _curves(job: str, paths: Sequence[Path], most_bytes: int) -> dict[str, Curve]:
+def _curves(job: str, paths: Sequence[Path], most_bytes: int) -> dict[str, JobCurve]:
     """Curves of a job by the name of the metric."""
     found: dict[str, _Thinned] = {}
     is_cut = False
@@ -236,8 +236,8 @@ def _curves(job: str, paths: Sequence[Path], most_bytes: int) -> dict[str, Curve
     return {name: values.curve(job, is_cut) for name, values in found.items()}
 
 
-def _printed(job: str, history: RunHistory) -> Curve:
-    """Curve of the metric that a trial prints. The log of the run has its values."""
+def _printed(job: str, history: RunHistory) -> JobCurve:
+    """JobCurve of the metric that a trial prints. The log of the run has its values."""
     values = _Thinned()
     for _, value in history.of(job).reports:
         values.add(value)
@@ -261,10 +261,10 @@ class _Thinned:
                 self.kept, self._every = self.kept[::2], 2 * self._every
         self.count, self._last = self.count + 1, value
 
-    def curve(self, job: str, is_cut: bool = False) -> Curve:
+    def curve(self, job: str, is_cut: bool = False) -> JobCurve:
         """The curve, with the last value."""
         points: Iterable[tuple[int, float]] = self.kept
         if self.kept and self.kept[-1][0] != self.count:
             points = (*self.kept, (self.count, self._last))
         steps, values = zip(*points, strict=True)
-        return Curve(job, steps, values, self.count, is_cut)
+        return JobCurve(job, steps, values, self.count, is_cut)
