@@ -207,7 +207,7 @@ def test_a_failed_job_is_shown_with_the_end_of_its_log(data: RunData) -> None:
 
 def test_metrics_are_curves_one_chart_each_with_a_line_for_each_job(data: RunData) -> None:
     names = [job.name for job in data.summary.jobs]
-    hostile = "<script>$\\frac{1}$"
+    hostile = "<script>$x^2$ & '"
     metrics = (
         MetricCurves("loss", tuple(JobCurve(name, (1, 2), (2.0, 0.5), 2) for name in names), 7),
         MetricCurves(hostile, (JobCurve(names[0], (1, 3, 900), (1.0, math.nan, 3.0), 900, is_cut=True),), 0),
