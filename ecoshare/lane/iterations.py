@@ -146,9 +146,10 @@ class IterationTracker:
 
     def declare(self) -> Boundary:
         """End an iteration, because the script itself says so."""
-        self.counts_backward = self.by_steps = False
+        self.counts_backward = False
+        ended = self._trained() if self.phase is IterationPhase.STEPPED else Boundary.TRAIN
         self.phase = IterationPhase.BETWEEN
-        return Boundary.TRAIN
+        return ended
 
     def _trained(self) -> Boundary:
         """Note which optimizers have stepped in the training iteration that has ended."""

@@ -104,7 +104,12 @@ def tracked(story: str) -> IterationTracker:
         ("oo dfst dfs dfst dfs d", False, "a second optimizer with every second step is part of a whole pass"),
         ("o fs fs fs o ft ft ft f", False, "two models, one after the other"),
         ("o fs fs o ft ft o fs fs f", False, "folds, with a new optimizer at the identity of an old one"),
-        ("oo dfsft! dfsft! dfsft! d", False, "a GAN that says itself where a pass ends"),
+        (
+            "oo dfsft! dfsft! dfsft! d",
+            True,
+            "the first step of a GAN is an iteration also if the script ends each pass itself",
+        ),
+        ("oo fst! fst! fst! d", False, "two optimizers in a row, in a script that says itself where a pass ends"),
     ],
 )
 def test_iterations_that_are_steps_of_optimizers_by_turns_are_known(story: str, by_steps: bool, what: str) -> None:
