@@ -18,8 +18,8 @@ _BODY = """\
 <p class="quiet">These are {{ failures | length }} of {{ all }}: failed jobs first, and of these one for each reason. <code>ecoshare export --format csv</code> has the reasons of all.</p>
 {% endif %}
 {% for job, logs in failures %}
-<p><strong>{{ job.name }}</strong> <span class="quiet">{{ job.state }}{% if job.exit_code is not none %}, exit code {{ job.exit_code }}{% endif %}</span></p>
-<pre class="reason">{{ job.error }}</pre>
+<p class="failure"><strong>{{ job.name }}</strong> <span class="quiet">{{ job.state }}{% if job.exit_code is not none %}, exit code {{ job.exit_code }}{% endif %}</span></p>
+<pre>{{ job.error }}</pre>
 {% for log in logs %}
 <details{% if in_sight and loop.first %} open{% endif %}><summary>{{ "All" if log.is_whole else "End" }} of {{ log.file }} of {{ job.name }}</summary>
 <pre>{{ log.lines | join("\n") }}</pre>
