@@ -20,7 +20,7 @@ from ecoshare.record import event_log, samples
 from ecoshare.record.chain_record import read_chain
 from ecoshare.record.energy_account import EnergyRate
 from ecoshare.record.energy_rate import energy_rate
-from ecoshare.record.job_output import read_output
+from ecoshare.record.logs_and_metrics import read_output
 from ecoshare.record.metric_reader import values_of
 from ecoshare.record.run_data import RunData
 from ecoshare.record.run_documents import DAMAGED, read_environment, read_json, read_plan, read_records

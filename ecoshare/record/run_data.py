@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from ecoshare.lane.trace import Iteration, Kind, Mark
 from ecoshare.record.job_history import AttemptHistory
-from ecoshare.record.job_output import JobOutput
+from ecoshare.record.logs_and_metrics import JobOutput
 from ecoshare.record.run_energy import RunEnergy
 from ecoshare.record.run_history import RunHistory
 from ecoshare.record.run_summary import RunSummary

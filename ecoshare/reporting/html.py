@@ -105,7 +105,7 @@ def _unknown(data: RunData, saved: str) -> list[tuple[str, list[str]]]:
 
     Args:
         data: The run.
-        saved: What sharing saved, in words.
+        saved: Words about savings, from `sharing`.
     """
     summary = data.summary
     found: list[tuple[str, list[str]]] = []

@@ -15,8 +15,8 @@ import pytest
 
 from ecoshare.lane.trace import Kind, Mark
 from ecoshare.record.baseline import Baseline
-from ecoshare.record.job_output import JobCurve, JobOutput, LogEnd, MetricCurves
 from ecoshare.record.job_summary import JobSummary
+from ecoshare.record.logs_and_metrics import JobCurve, JobOutput, LogEnd, MetricCurves
 from ecoshare.record.run_data import RunData
 from ecoshare.record.run_summary import DeviceSummary, RunSummary
 from ecoshare.reporting import charts

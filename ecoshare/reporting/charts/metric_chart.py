@@ -8,7 +8,7 @@ from matplotlib.ticker import MaxNLocator
 
 from ecoshare.common.plural import counted
 from ecoshare.jobs.quantities import number
-from ecoshare.record.job_output import MetricCurves
+from ecoshare.record.logs_and_metrics import MetricCurves
 from ecoshare.record.run_data import RunData
 from ecoshare.reporting.charts.axes import add_legend, figure_of, scale_values
 from ecoshare.reporting.charts.look import Chart, are_many, looks_of
@@ -31,7 +31,7 @@ def metric(data: RunData, curves: MetricCurves, place: int) -> Chart:
     if not known:
         return Chart(key, name, "Not known: no value is a finite number.")
     own = {each.job for each in curves.curves}
-    jobs = data.summary.jobs  # of many jobs, most have no colour in the other charts
+    jobs = data.summary.jobs  # if they are many, most have no colour in the other charts
     looks = looks_of([job for job in jobs if job.name in own] if are_many(jobs) else jobs)
     look_of = {job: look for look in looks for job in look.jobs}
     figure, axes = figure_of(_HEIGHT_IN)

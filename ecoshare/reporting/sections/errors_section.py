@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ecoshare.common.plural import counted
-from ecoshare.record.job_output import MOST_FAILURES, failures
+from ecoshare.record.logs_and_metrics import MOST_FAILURES, failures
 from ecoshare.reporting.report_section import ReportInput, ReportSection, fragment
 
 PLACE = 22

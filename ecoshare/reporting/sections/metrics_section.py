@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ecoshare.common.plural import counted
 from ecoshare.jobs.quantities import number
-from ecoshare.record.job_output import MetricCurves
+from ecoshare.record.logs_and_metrics import MetricCurves
 from ecoshare.reporting import charts
 from ecoshare.reporting.charts.svg import inline_svg
 from ecoshare.reporting.report_section import ReportInput, ReportSection, fragment

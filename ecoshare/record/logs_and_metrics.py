@@ -58,7 +58,7 @@ class LogEnd:
 
 @dataclass(frozen=True, slots=True)
 class JobCurve:
-    """Values of a metric of one job. Of very many values, each n-th and the last are kept.
+    """Values of a metric of one job. If they are very many, each n-th and the last are kept.
 
     Attributes:
         steps: Numbers of the values that are kept, from 1.
