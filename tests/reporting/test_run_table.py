@@ -117,15 +117,14 @@ def test_jobs_that_kept_their_lanes_are_named_with_the_reason() -> None:
     )
     assert [iterations(job) for job in found.jobs] == ["0", "not seen", "not seen"]
     assert iterations(replace(found.jobs[1], iterations=3)) == "3", "its own ones are seen"
+    shown = io.StringIO()
+    print_summary(found, Console(file=shown, width=200))
+    assert line in shown.getvalue()
 
 
 def test_iterations_that_are_steps_of_optimizers_are_called_so() -> None:
     job = replace(run(jobs=1).summary.jobs[0], iterations=600, eval_iterations=2, by_steps=True)
     assert iterations(job) == "600 optimizer steps +2 eval"
     cells = details_of(replace(job, energy_per_iteration_j=0.25))
-    assert (
-        cells["iterations"] == "600 optimizer steps" and cells["per iteration"] == "250 mJ attributed an optimizer step"
-    )
-    shown = io.StringIO()
-    print_summary(found, Console(file=shown, width=200))
-    assert line in shown.getvalue()
+    assert cells["iterations"] == "600 optimizer steps"
+    assert cells["per iteration"] == "250 mJ attributed an optimizer step"
