@@ -309,6 +309,7 @@ def usage(slot: Slot) -> dict[str, Any]:
     return {
         "iterations": slot.iterations,
         "eval_iterations": slot.eval_iterations,
+        "by_steps": bool(slot.by_steps),
         "held_s": _held_s(slot),
         "waited_s": slot.waited_at_last_s - slot.waited_at_first_s,
         "span_s": slot.last_s - slot.first_s if slot.last_s else 0.0,

@@ -98,6 +98,11 @@ class Hooks:
         self._fetch_s: weakref.WeakKeyDictionary[Any, dict[bool, float]] = weakref.WeakKeyDictionary()
         self._alive = True
 
+    @property
+    def by_steps(self) -> bool:
+        """Whether iterations are steps of optimizers that step by turns, such as those of a GAN."""
+        return self._tracker.by_steps
+
     def install(self) -> None:
         """Begin to watch. Children forked later (`DataLoader` workers) are not watched."""
         install()

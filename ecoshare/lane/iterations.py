@@ -25,6 +25,9 @@ A script without an optimizer changes its parameters by hand, which cannot be se
 parameters marks the iteration, as a step does elsewhere. A script with an optimizer may accumulate the gradients of
 several passes for one step. So passes mark nothing once the script has made an optimizer, and a mark that no boundary
 has followed is taken back then. Passes mark nothing either once the script itself says where an iteration ends.
+
+One pass of a loop may be several iterations: a GAN has a forward pass between the steps of its two optimizers, so each
+step is one. Such a script is known by an optimizer that steps again after an iteration of others (`by_steps`).
 """
 
 from __future__ import annotations
@@ -60,12 +63,17 @@ class IterationTracker:
         phase: Phase of the present iteration.
         counts_backward: Whether backward passes mark iterations: the script has no optimizer, and does not say itself
             where an iteration ends.
+        by_steps: Whether optimizers step by turns, each in an iteration of its own, so that iterations are steps of
+            optimizers and not passes of a loop.
     """
 
     def __init__(self) -> None:
         self.phase = IterationPhase.BETWEEN
         self.counts_backward = True
+        self.by_steps = False
         self._steppers: set[int] = set()
+        self._last_steppers: set[int] = set()  # those of the iteration before
+        self._earlier_steppers: set[int] = set()  # those after which others have stepped
         self._forward_seen = False
         self._evaluated: int | None = None
 
@@ -84,7 +92,7 @@ class IterationTracker:
         """
         ended = None
         if self.phase in _MARKED:
-            ended = Boundary.TRAIN
+            ended = self._trained()
         elif self.phase is IterationPhase.EVALUATING and not gradients and root == self._evaluated:
             ended = Boundary.EVAL
         if self.phase is not IterationPhase.EVALUATING or ended is not None:
@@ -103,12 +111,13 @@ class IterationTracker:
         self.counts_backward = False
         again = optimizer in self._steppers and not self._forward_seen
         repeated = again and not nested and self.phase is IterationPhase.STEPPED
+        ended = self._trained() if repeated else None
         if repeated or self._forward_seen:
             self._steppers.clear()
         self._steppers.add(optimizer)
         self._forward_seen = False
         self.phase = IterationPhase.STEPPED
-        return Boundary.TRAIN if repeated else None
+        return ended
 
     def differentiate(self) -> None:
         """Note that a backward pass has reached a parameter. It ends nothing: the script uses the gradients next."""
@@ -118,6 +127,7 @@ class IterationTracker:
     def make_optimizer(self) -> None:
         """Note that the script has made an optimizer. Only steps mark iterations from now on."""
         self.counts_backward = False
+        self._last_steppers, self._earlier_steppers = set(), set()  # a new one may have the identity of an old one
         if self.phase is IterationPhase.DIFFERENTIATED:
             self.phase = IterationPhase.TRAINING
 
@@ -129,7 +139,7 @@ class IterationTracker:
         """
         ended = Boundary.EVAL if self.phase is IterationPhase.EVALUATING else None
         if self.phase in _MARKED:
-            ended = Boundary.TRAIN
+            ended = self._trained()
         if self.phase is not IterationPhase.TRAINING:
             self.phase = IterationPhase.BETWEEN
         return ended
@@ -137,5 +147,15 @@ class IterationTracker:
     def declare(self) -> Boundary:
         """End an iteration, because the script itself says so."""
         self.counts_backward = False
+        ended = self._trained() if self.phase is IterationPhase.STEPPED else Boundary.TRAIN
         self.phase = IterationPhase.BETWEEN
+        return ended
+
+    def _trained(self) -> Boundary:
+        """Note which optimizers have stepped in the training iteration that has ended."""
+        own, last = set(self._steppers), self._last_steppers
+        if own and own.isdisjoint(last):
+            self.by_steps = self.by_steps or not own.isdisjoint(self._earlier_steppers)
+            self._earlier_steppers |= last
+        self._last_steppers = own or last
         return Boundary.TRAIN

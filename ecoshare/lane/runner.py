@@ -176,7 +176,7 @@ class HookedJob:
         turn = self._turns[0]
         if self._launch.device == "cuda":
             self._tell_memory(turn)
-        turn.count(kind is Boundary.EVAL)
+        self._count(kind)
         if self._swap is not None:
             self._swap.boundary()
         if self._gang is not None:
@@ -206,7 +206,10 @@ class HookedJob:
 
     def count(self, kind: Boundary) -> None:
         """Count the last iteration of a script that is over, without waiting for the turn."""
-        self._turns[0].count(kind is Boundary.EVAL)
+        self._count(kind)
+
+    def _count(self, kind: Boundary) -> None:
+        self._turns[0].count(kind is Boundary.EVAL, self._hooks is not None and self._hooks.by_steps)
 
     def hear(self) -> None:
         """Let the script report values with `ecoshare.report()`, and measure its answers if it is a service."""

@@ -30,7 +30,7 @@ NO_GOAL = 0
 UNREACHABLE = 1
 """Goal of a job that was asked to move and cannot: the job stays."""
 
-MAGIC = 0x45434F3E
+MAGIC = 0x45434F3F
 """First word of a table. It changes with the layout."""
 
 WAIT_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0)
@@ -52,6 +52,7 @@ KEPT = (
     "handovers",
     "iterations",
     "eval_iterations",
+    "by_steps",
     "first_s",
     "last_s",
     "waited_at_first_s",
@@ -157,6 +158,8 @@ class Slot(ctypes.Structure):
     A job on a GPU tells its largest device memory and what it keeps while it waits (`peak_bytes`, `kept_bytes`), both
     without its context.
 
+    A job says whether its training iterations are steps of optimizers that step by turns (`by_steps`).
+
     At the end of its script, a job tells why it has failed (`reason`), in UTF-8; nothing if it has ended well.
 
     A job without the turn says whether it has emptied the cache of its allocator (`emptied`). If the header's `empties`
@@ -179,6 +182,7 @@ class Slot(ctypes.Structure):
         ("parked", ctypes.c_uint32),
         ("barred", ctypes.c_uint32),
         ("most_batch", ctypes.c_uint32),
+        ("by_steps", ctypes.c_uint32),
         ("cap_bytes", ctypes.c_uint64),
         ("limited_bytes", ctypes.c_uint64),
         ("peak_bytes", ctypes.c_uint64),

@@ -283,9 +283,15 @@ class LaneTurn:
             self._mark(Kind.TURN_ENDS, now_s)
         table.wake(chosen)  # last, as in `offer`
 
-    def count(self, evaluating: bool) -> None:
-        """Count an iteration that has just ended, and learn its time and the cost of the hand-over before it."""
+    def count(self, evaluating: bool, by_steps: bool = False) -> None:
+        """Count an iteration that has just ended, and learn its time and the cost of the hand-over before it.
+
+        Args:
+            evaluating: Whether it is one of inference.
+            by_steps: Whether the training iterations of the job are steps of optimizers that step by turns.
+        """
         slot, now_s = self._slot, time.monotonic()
+        slot.by_steps = by_steps
         if evaluating:
             slot.eval_iterations += 1
         else:

@@ -76,6 +76,10 @@ class JobStatus(_Document):
         default=0, description="Training iterations of the present attempt; those of inference if it does not train."
     )
     of_iterations: int | None = Field(default=None, description="Number of all training iterations, if known.")
+    by_steps: bool = Field(
+        default=False,
+        description="Whether iterations are steps of optimizers that step by turns, such as those of a GAN.",
+    )
     iterations_per_s: float | None = None
     slowdown: float | None = Field(default=None, description="Wall time / time with the turn, as far as known.")
     expected_end_unix_s: float | None = Field(default=None, description="Expected end (s since 1970) at this rate.")

@@ -101,6 +101,7 @@ def _status(queue: LiveQueue, row: JobRow) -> JobStatus:
         known |= {
             "iterations": view.iterations or view.eval_iterations,
             "of_iterations": view.total,
+            "by_steps": view.by_steps,
             "iterations_per_s": rate,
             "slowdown": view.slowdown,
             "expected_end_unix_s": time.time() + left / rate if left is not None and rate else None,

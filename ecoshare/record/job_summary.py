@@ -33,6 +33,7 @@ class JobSummary:
         widened: Whether an attempt had more devices than the job needs. The profile of its class then tells nothing.
         iterations: Number of training iterations of the last attempt.
         eval_iterations: Number of inference iterations of the last attempt.
+        by_steps: Whether `iterations` are steps of optimizers that step by turns, such as those of a GAN.
         start_s: Time (s) at which the first process existed.
         jct_s: Job completion time (s): finish - arrival.
         queue_s: Time (s) in the queue: start - arrival.
@@ -77,6 +78,7 @@ class JobSummary:
     widened: bool = False
     iterations: int = 0
     eval_iterations: int = 0
+    by_steps: bool = False
     arrival_s: float | None = None
     start_s: float | None = None
     finish_s: float | None = None
@@ -172,6 +174,7 @@ def job_summary(
         widened=history.widened,
         iterations=usage.iterations,
         eval_iterations=usage.eval_iterations,
+        by_steps=usage.by_steps,
         arrival_s=arrival_s,
         start_s=start_s,
         finish_s=finish_s,

@@ -21,6 +21,7 @@ from ecoshare.record import event_log, samples
 from ecoshare.record.chain_record import read_chain
 from ecoshare.record.energy_account import EnergyRate
 from ecoshare.record.energy_rate import energy_rate
+from ecoshare.record.logs_and_metrics import read_output
 from ecoshare.record.metric_reader import values_of
 from ecoshare.record.run_data import RunData
 from ecoshare.record.run_documents import DAMAGED, read_environment, read_json, read_plan, read_records
@@ -104,6 +105,11 @@ def with_traces(data: RunData, folder: RunFolder) -> RunData:
     attempts = [(attempt.job, attempt.number) for attempt in data.history.attempts]
     traces = {(job, number): trace.read(trace.trace_path(folder.job(job), number)) for job, number in attempts}
     return replace(data, traces=traces)
+
+
+def with_output(data: RunData, folder: RunFolder) -> RunData:
+    """Return the same data with the output of the jobs."""
+    return replace(data, output=read_output(data.summary, data.history, folder))
 
 
 def _profiles(plan: dict[str, Any], folder: RunFolder) -> dict[str, Profile]:

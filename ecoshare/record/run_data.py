@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from ecoshare.lane.trace import Iteration, Kind, Mark
 from ecoshare.record.job_history import AttemptHistory
+from ecoshare.record.logs_and_metrics import JobOutput
 from ecoshare.record.run_energy import RunEnergy
 from ecoshare.record.run_history import RunHistory
 from ecoshare.record.run_summary import RunSummary
@@ -51,6 +52,7 @@ class RunData:
         requests: Intervals of the requests of each service, by the name of its job.
         chain: Chain of allocations that the run went through; None for none.
         account: Account of the turns of all attempts; None if they have no traces, or too long ones.
+        output: Output of the jobs, for a report.
     """
 
     summary: RunSummary
@@ -62,6 +64,7 @@ class RunData:
     requests: dict[str, list[RequestInterval]] = field(default_factory=dict)
     chain: AllocationChain | None = None
     account: TurnAccount | None = None
+    output: JobOutput = field(default_factory=JobOutput)
 
     @property
     def devices(self) -> list[str]:

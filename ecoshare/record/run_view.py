@@ -42,6 +42,7 @@ class JobView:
         rate: Iterations per second of wall time, waits included; None before two are done.
         slowdown: Slowdown so far, see `record.job_summary.slowdown`; None if not known.
         reason: Cause of a failure, or of a job that never arrives; empty in any other state.
+        by_steps: Whether iterations are steps of optimizers that step by turns, see `Usage`.
         is_learned: Whether `total` is learned from earlier runs.
         devices: Names of the devices that the job is on; empty if the run has one device only.
         service: Requests of a service, which has neither rate nor slowdown; None for any other job.
@@ -62,6 +63,7 @@ class JobView:
     service: ServiceView | None = None
     waits_for: tuple[str, ...] = ()
     metric: tuple[str, float] | None = None
+    by_steps: bool = False
 
 
 @dataclass(frozen=True, slots=True)

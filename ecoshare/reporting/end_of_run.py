@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ecoshare.record.reading import with_traces
+from ecoshare.record.reading import with_output, with_traces
 from ecoshare.record.run_data import RunData
 from ecoshare.record.run_folder import RunFolder, write_bytes
 from ecoshare.reporting import exports
@@ -26,7 +26,7 @@ def draw(folder: RunFolder, data: RunData, tell: Callable[[str], None]) -> bool:
     try:
         with _stopped_by_interrupt():
             data = with_traces(data, folder)
-            drawn = _write(folder.report, exports.html, data, tell)
+            drawn = _write(folder.report, exports.html, with_output(data, folder), tell)
             if (marks := sum(map(len, data.traces.values()))) <= _MOST_MARKS:
                 _write(folder.trace, exports.perfetto, data, tell)
             else:

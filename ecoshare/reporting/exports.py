@@ -14,7 +14,7 @@ from typing import Any
 
 from ecoshare.errors import UnfitEnvironment, UsageError, did_you_mean
 from ecoshare.record.plain_values import as_plain
-from ecoshare.record.reading import read, with_traces
+from ecoshare.record.reading import read, with_output, with_traces
 from ecoshare.record.run_data import RunData
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.record.run_summary import RunSummary
@@ -94,7 +94,7 @@ def export(folder: RunFolder, form: str) -> bytes:
     if form == "parquet":
         return parquet(data.summary)
     if form == "html":
-        return html(with_traces(data, folder))
+        return html(with_output(with_traces(data, folder), folder))
     if form == "perfetto":
         return perfetto(with_traces(data, folder))
     if form == "prometheus":

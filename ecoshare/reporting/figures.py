@@ -49,6 +49,11 @@ def short_class(name: str) -> str:
     return _HASH.sub("", name)
 
 
+def with_steps(count: str, by_steps: bool) -> str:
+    """Number of iterations of a job. It says so if they are steps of optimizers that step by turns: see `Usage`."""
+    return f"{count} optimizer steps" if by_steps else count
+
+
 def small_energy(energy_j: float) -> str:
     """Energy in words; in microjoules if it would read as `0 J` otherwise."""
     if 0 < abs(energy_j) < 0.9995e-3:

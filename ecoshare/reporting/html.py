@@ -24,22 +24,25 @@ from ecoshare.reporting.shown_jobs import shown_jobs
 from ecoshare.reporting.verdicts import sharing
 from ecoshare.values.joules import ATTRIBUTED, MEASURED
 
-_STATES = ("completed", "pruned", "failed", "cancelled", "running", "queued", "arriving")
+_MOST_REASONS = 8
+_OTHER_STATES = ("pruned", "failed", "cancelled", "running", "queued", "arriving")
 
 
 def html(data: RunData) -> str:
     """The report, as the text of an HTML file."""
     summary = data.summary
     report = ReportInput(data, _charts(data), shown_jobs(summary))
+    saved = sharing(summary)
     template = (files("ecoshare.reporting") / "report.html.j2").read_text(encoding="utf-8").rstrip()
     return fragment(
         template,
         summary=summary,
         opened=_opened(data),
-        energy_words=energy_words(data),
+        energy_words=energy_words(data) if summary.energy is not None else [],
         figures=_figures(summary),
         what=_what(data),
-        sharing=_sentence(sharing(summary)),
+        sharing="" if NOT_KNOWN in saved else _sentence(saved),
+        unknown=_unknown(data, saved),
         sections=[section.html() for section in all_sections(report)],
     )
 
@@ -97,21 +100,53 @@ def _sentence(words: str) -> str:
     return f"{words[0].upper()}{words[1:]}." if words else ""
 
 
+def _unknown(data: RunData, saved: str) -> list[tuple[str, list[str]]]:
+    """Sentences about what is not known, each with its reasons if they are many.
+
+    Args:
+        data: The run.
+        saved: Words about savings, from `sharing`.
+    """
+    summary = data.summary
+    found: list[tuple[str, list[str]]] = []
+    if summary.energy is None:
+        found += [(words, []) for words in energy_words(data)]
+    elif summary.idle_energy_j is None:
+        found.append((f"The idle part of the energy is {NOT_KNOWN}.", []))
+    if summary.makespan_s is None:
+        found.append((f"The makespan is {NOT_KNOWN}: no job has finished.", []))
+    if summary.mean_jct_s is None:
+        found.append((f"The mean JCT is {NOT_KNOWN}: no job has completed.", []))
+    reasons = list(summary.baseline.unknown)
+    if NOT_KNOWN in saved:
+        if len(reasons) > 1:
+            shown = reasons[:_MOST_REASONS]
+            if more := len(reasons) - len(shown):
+                shown.append(f"and {more} more, which summary.json has")
+            found.append((f"{_sentence(saved.split(':')[0])[:-1]}:", shown))
+        else:
+            found.append((_sentence(saved), []))
+    return found
+
+
 def _figures(summary: RunSummary) -> list[tuple[str, str, str]]:
-    """Name, value and remark of the key figures."""
+    """Name, value and remark of the key figures that are known."""
     states = [job.state for job in summary.jobs]
-    counts = ", ".join(f"{states.count(state)} {state}" for state in _STATES if state in states)
     completed = states.count("completed")
+    others = ", ".join(f"{states.count(state)} {state}" for state in _OTHER_STATES if state in states)
     energy, idle_j = summary.energy, summary.idle_energy_j
     source = energy.source if energy is not None else ""
     part = ATTRIBUTED if source == MEASURED else source
-    figures = [
-        ("makespan", _duration(summary.makespan_s), "first arrival to last finish"),
-        ("mean JCT", _duration(summary.mean_jct_s), f"of the {completed} completed"),
-        ("energy", joules(energy), ""),
-        ("idle part", NOT_KNOWN if idle_j is None else f"{format_energy(idle_j)} {part}", _idle_caption(summary)),
-        ("jobs", str(len(states)), counts),
-    ]
+    figures = []
+    if energy is not None:
+        figures.append(("energy", joules(energy), _covered(energy)))
+    if summary.mean_jct_s is not None:
+        figures.append(("mean JCT", format_duration(summary.mean_jct_s), f"of the {completed} completed"))
+    if summary.makespan_s is not None:
+        figures.append(("makespan", format_duration(summary.makespan_s), "first arrival to last finish"))
+    figures.append(("jobs", f"{completed} of {len(states)} completed" if completed else str(len(states)), others))
+    if idle_j is not None:
+        figures.append(("idle part", f"{format_energy(idle_j)} {part}", _idle_caption(summary)))
     if summary.search_energy_j:
         cost = f"{format_energy(summary.search_energy_j)} {source}"
         tried = sum(each.settings_tried for each in summary.packings)
@@ -119,6 +154,10 @@ def _figures(summary: RunSummary) -> list[tuple[str, str, str]]:
         words = f"spent on measuring job classes in {counted(len(summary.windows), 'window')}{settings}"
         figures.append(("search", cost, words))
     return figures
+
+
+def _covered(energy: DeviceEnergy) -> str:
+    return "" if energy.covered >= 1.0 else f"of {_percent(energy.covered)} of the time"
 
 
 def _idle_caption(summary: RunSummary) -> str:
@@ -134,10 +173,6 @@ def _share(idle_j: float | None, energy: DeviceEnergy | None) -> str:
 def _opened(data: RunData) -> str:
     at_s = data.environment.get("opened_unix_s")
     return NOT_KNOWN if at_s is None else time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(at_s))
-
-
-def _duration(value_s: float | None) -> str:
-    return NOT_KNOWN if value_s is None else format_duration(value_s)
 
 
 def _percent(part: float) -> str:

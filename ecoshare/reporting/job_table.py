@@ -14,6 +14,7 @@ from ecoshare.common.plural import counted
 from ecoshare.jobs.quantities import format_duration, format_energy, format_size
 from ecoshare.record.energy_summary import DeviceEnergy, JobEnergy
 from ecoshare.record.job_summary import JobSummary
+from ecoshare.reporting.figures import with_steps
 
 NOT_KNOWN = "not known"
 _MOST_ROWS = 30
@@ -62,6 +63,7 @@ def details_of(job: JobSummary) -> Row:
     """All cells of a job by column."""
     per_iteration_j = job.energy_per_iteration_j
     source = job.energy.source if job.energy is not None else ""
+    step = " an optimizer step" if job.by_steps else ""
     return {
         "job": job.name,
         "class": job.job_class,
@@ -70,7 +72,7 @@ def details_of(job: JobSummary) -> Row:
         "attempts": _known(job.attempts),
         "started in lane": ", ".join(map(str, job.lanes)) or "none",
         "device": ", ".join(job.devices) or "none",
-        "iterations": _known(job.iterations),
+        "iterations": with_steps(str(job.iterations), job.by_steps),
         "of evaluation": _known(job.eval_iterations),
         "arrival": _duration(job.arrival_s),
         "start": _duration(job.start_s),
@@ -88,7 +90,7 @@ def details_of(job: JobSummary) -> Row:
         "parked": f"{counted(job.parks, 'time')}, {format_duration(job.parked_s)}" if job.parks else "never",
         "peak memory": NOT_KNOWN if job.peak_memory_bytes is None else format_size(job.peak_memory_bytes),
         "energy": energy_words(job.energy),
-        "per iteration": NOT_KNOWN if per_iteration_j is None else f"{format_energy(per_iteration_j)} {source}",
+        "per iteration": NOT_KNOWN if per_iteration_j is None else f"{format_energy(per_iteration_j)} {source}{step}",
     }
 
 

@@ -32,7 +32,7 @@ from ecoshare.core.events import (
 from ecoshare.jobs.quantities import format_duration, number
 from ecoshare.lane.messages import GRACE_S
 from ecoshare.record.run_view import JobView, ProgressDisplay, RunView, ServiceView, SweepView
-from ecoshare.reporting.figures import UNKNOWN
+from ecoshare.reporting.figures import UNKNOWN, with_steps
 from ecoshare.reporting.prose import broken
 from ecoshare.reporting.sweep_table import metric_name
 from ecoshare.reporting.text_table import TableColumn, laid_out
@@ -283,7 +283,7 @@ class MeasuringProgress(_Lines):
     def show(self, view: RunView) -> None:
         """Print the progress of the script."""
         self._said_s = view.at_s
-        self._say(view.at_s, ", ".join(f"{_progress(job)} {_iterations(job)}" for job in view.jobs))
+        self._say(view.at_s, ", ".join(f"{_progress(job)} {_iterations(job)}".rstrip() for job in view.jobs))
 
 
 class LiveProgress:
@@ -429,14 +429,16 @@ def _lanes(lanes: tuple[int, ...]) -> str:
 
 def _done(usage: Usage) -> str:
     evaluated = f", {usage.eval_iterations} of evaluation" if usage.eval_iterations else ""
-    return counted(usage.iterations, "iteration") + evaluated
+    return counted(usage.iterations, "optimizer step" if usage.by_steps else "iteration") + evaluated
 
 
 def _count(job: JobView) -> str:
     if job.service is not None:
         return ""
     of = f"/{'~' if job.is_learned else ''}{job.total}" if job.total else ""
-    return f"{job.iterations}{of}" if job.iterations or not job.eval_iterations else f"{job.eval_iterations} eval"
+    if not job.iterations and job.eval_iterations:
+        return f"{job.eval_iterations} eval"
+    return with_steps(f"{job.iterations}{of}", job.by_steps)
 
 
 def _p99(service: ServiceView) -> Text:
@@ -447,7 +449,9 @@ def _p99(service: ServiceView) -> Text:
 
 
 def _iterations(job: JobView) -> str:
-    """The noun after `_count`."""
+    """The noun after `_progress`; none if that has it."""
+    if job.by_steps:
+        return ""
     return "iteration" if (job.total or job.iterations or job.eval_iterations) == 1 else "iterations"
 
 

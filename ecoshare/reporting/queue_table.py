@@ -11,6 +11,7 @@ from rich.text import Text
 
 from ecoshare.common.plural import counted, listed
 from ecoshare.jobs.quantities import format_duration
+from ecoshare.reporting.figures import with_steps
 from ecoshare.reporting.progress import COLOURS
 from ecoshare.reporting.prose import say
 from ecoshare.reporting.text_table import TableColumn, print_columns
@@ -90,7 +91,8 @@ def _iterations(job: Mapping[str, Any]) -> str:
         return f"{sum(job['ended_trials'].values())}/{counted(job['trials'], 'trial')}"
     if not job["iterations"] and not job["of_iterations"]:
         return ""
-    return f"{job['iterations']}/{job['of_iterations']}" if job["of_iterations"] else str(job["iterations"])
+    count = f"{job['iterations']}/{job['of_iterations']}" if job["of_iterations"] else str(job["iterations"])
+    return with_steps(count, job.get("by_steps", False))
 
 
 def _rate(job: Mapping[str, Any]) -> str:

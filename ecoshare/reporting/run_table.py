@@ -14,7 +14,7 @@ from ecoshare.record.job_summary import JobSummary
 from ecoshare.record.run_summary import RunSummary
 from ecoshare.record.setting_history import setting_words
 from ecoshare.record.window_costs import search_energy_j
-from ecoshare.reporting.figures import printable
+from ecoshare.reporting.figures import printable, with_steps
 from ecoshare.reporting.progress import COLOURS
 from ecoshare.reporting.prose import say
 from ecoshare.reporting.reason_words import listed
@@ -198,7 +198,7 @@ def iterations(job: JobSummary) -> str:
     if job.keeps_lane and not job.iterations and not job.eval_iterations:
         return "not seen"
     evaluated = f" +{job.eval_iterations} eval" if job.eval_iterations else ""
-    return f"{job.iterations}{evaluated}"
+    return with_steps(str(job.iterations), job.by_steps) + evaluated
 
 
 def _duration(value_s: float | None) -> str:

@@ -145,4 +145,5 @@ class Viewing:
             devices=job.device_names if reading is not None and len(self.devices) > 1 else (),
             service=self.services.view(name, service) if service is not None else None,
             metric=self.sweeping.metric_of(name),
+            by_steps=usage.by_steps,
         )

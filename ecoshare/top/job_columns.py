@@ -9,7 +9,7 @@ from rich.text import Text
 from ecoshare.common.plural import counted, listed
 from ecoshare.jobs.quantities import format_duration
 from ecoshare.queue.queue_documents import JobStatus
-from ecoshare.reporting.figures import UNKNOWN, printable, small_energy
+from ecoshare.reporting.figures import UNKNOWN, printable, small_energy, with_steps
 from ecoshare.reporting.progress import COLOURS
 from ecoshare.reporting.text_table import TableColumn
 from ecoshare.top.top_view import TopView, holders
@@ -86,7 +86,8 @@ def _iterations(job: JobStatus) -> str:
         return f"{sum(job.ended_trials.values())}/{counted(job.trials, 'trial')}"
     if not job.iterations and not job.of_iterations:
         return ""
-    return f"{job.iterations}/{job.of_iterations}" if job.of_iterations else str(job.iterations)
+    count = f"{job.iterations}/{job.of_iterations}" if job.of_iterations else str(job.iterations)
+    return with_steps(count, job.by_steps)
 
 
 def _rate(job: JobStatus) -> str:

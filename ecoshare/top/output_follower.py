@@ -6,8 +6,8 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 
+from ecoshare.common.output_lines import OutputLines
 from ecoshare.errors import EcoshareError
-from ecoshare.top.output_lines import OutputLines
 from ecoshare.top.queue_watch import in_background
 
 KEPT = 2_000

@@ -53,6 +53,7 @@ class JobMoment:
         ended_s: Time (s) of the end; None before it.
         trained: Training iterations of the attempt, as the log tells them.
         evaluated: Inference iterations of the attempt, as the log tells them.
+        by_steps: Whether training iterations are steps of optimizers that step by turns, see `Usage`.
         total: Number of all training iterations, if known.
         reason: Cause of an end without success.
     """
@@ -68,6 +69,7 @@ class JobMoment:
     priority: int = 0
     trained: int = 0
     evaluated: int = 0
+    by_steps: bool = False
     total: int | None = None
     reason: str = ""
     exit_code: int | None = None
@@ -248,4 +250,4 @@ class _Pass:
 
 
 def _done(usage: Usage) -> dict[str, Any]:
-    return {"trained": usage.iterations, "evaluated": usage.eval_iterations}
+    return {"trained": usage.iterations, "evaluated": usage.eval_iterations, "by_steps": usage.by_steps}

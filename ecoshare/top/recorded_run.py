@@ -109,6 +109,7 @@ class RecordedRun:
             attempts=job.attempt,
             iterations=trained or evaluated,
             of_iterations=job.total,
+            by_steps=job.by_steps,
             iterations_per_s=None if service is not None else rate,
             expected_end_unix_s=at_s + left / rate if left is not None and rate and service is None else None,
             energy_j=energy_j,

@@ -66,6 +66,8 @@ class Usage:
         longest_iteration_s: Longest iteration (s) of late, or longest answer of a service; 0 before the first.
         keeps_lane: Reason, in words, why the attempt keeps its lane to its end: its child processes use the device.
             Empty if it does not.
+        by_steps: Whether training iterations are steps of optimizers that step by turns, such as those of a GAN: one
+            pass of the script's loop is several iterations.
     """
 
     iterations: int = 0
@@ -81,6 +83,7 @@ class Usage:
     left_s: float | None = None
     longest_iteration_s: float = 0.0
     keeps_lane: str = ""
+    by_steps: bool = False
 
     @property
     def done(self) -> int:

@@ -379,3 +379,29 @@ def test_dynamo_compiles_the_frames_of_the_script_alone(counted: Counted, whole:
     script()
     assert counted(script) == (4, 0)
     assert frames[0] == frames[1]
+
+
+@pytest.mark.parametrize(
+    ("passes_between", "iterations"), [(True, 8), (False, 4)], ids=["a GAN's two steps", "two steps in a row"]
+)
+def test_optimizers_that_step_by_turns_are_known(counted: Counted, passes_between: bool, iterations: int) -> None:
+    """If it failed, tables would call half of a GAN's pass an iteration, or a whole pass a step."""
+    generator, critic = net(), net()
+    first, second = (torch.optim.SGD(each.parameters(), lr=0.1) for each in (critic, generator))
+    by_steps = None
+
+    def script() -> None:
+        nonlocal by_steps
+        watching = hooks._here
+        assert watching is not None
+        for _ in range(4):
+            loss = loss_of(critic, generator(torch.ones(4, 3)))
+            loss.backward()
+            first.step()
+            if passes_between:
+                loss_of(critic, generator(torch.ones(4, 3))).backward()
+            second.step()
+        by_steps = watching.by_steps
+
+    assert counted(script) == (iterations, 0)
+    assert by_steps is passes_between

@@ -78,6 +78,44 @@ def test_iterations_are_counted(story: str, train: int, evaluated: int, what: st
     assert counts(story) == (train, evaluated), what
 
 
+def tracked(story: str) -> IterationTracker:
+    """Tracker after a story of `f`, `s`, `t`, `o` and `d`, as in `follow`; `!` declares the end of an iteration."""
+    tracker = IterationTracker()
+    calls = {
+        "f": lambda: tracker.forward(gradients=True),
+        "s": lambda: tracker.step(1),
+        "t": lambda: tracker.step(2),
+        "o": tracker.make_optimizer,
+        "d": tracker.fetch,
+        "!": tracker.declare,
+    }
+    for sign in story.replace(" ", ""):
+        calls[sign]()
+    return tracker
+
+
+@pytest.mark.parametrize(
+    ("story", "by_steps", "what"),
+    [
+        ("oo dfs ft dfs ft d", True, "a GAN"),
+        ("oo fs fs fs ft fs fs fs ft f", True, "a GAN with three steps of its critic for one of its generator"),
+        ("oo dfs ft dfs", False, "the first pass may be two phases of a script, until an optimizer steps again"),
+        ("oo dfst dfst dfst d", False, "two optimizers in a row are one pass of the loop"),
+        ("oo dfst dfs dfst dfs d", False, "a second optimizer with every second step is part of a whole pass"),
+        ("o fs fs fs o ft ft ft f", False, "two models, one after the other"),
+        ("o fs fs o ft ft o fs fs f", False, "folds, with a new optimizer at the identity of an old one"),
+        (
+            "oo dfsft! dfsft! dfsft! d",
+            True,
+            "the first step of a GAN is an iteration also if the script ends each pass itself",
+        ),
+        ("oo fst! fst! fst! d", False, "two optimizers in a row, in a script that says itself where a pass ends"),
+    ],
+)
+def test_iterations_that_are_steps_of_optimizers_by_turns_are_known(story: str, by_steps: bool, what: str) -> None:
+    assert tracked(story).by_steps is by_steps, what
+
+
 def test_a_second_optimizer_is_not_cut_off() -> None:
     assert follow("fs")[-1] is None
     assert follow("fst") == [None, None, None]

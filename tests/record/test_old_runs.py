@@ -23,7 +23,7 @@ from ecoshare.reporting.exports import export
 OLD = Path(__file__).parent / "old_runs"
 GAPS = {"covered": None, "faults": None}
 """Fields of the energy that tell of the time between the sessions of a resumed run: version 0.1.0 left it out."""
-LATER = {"keeps_lane": None, "parks": 0, "parked_s": 0.0, "service": None, "widened": False}
+LATER = {"keeps_lane": None, "parks": 0, "parked_s": 0.0, "service": None, "widened": False, "by_steps": False}
 """Fields of a job that later versions have added, with the values that old runs have there."""
 OF_TURNS = ("alone_s", "alone_error_s", "alone_guessed_s", "beside_s", "prepared_beside_s", "spent_s")
 """Fields of a job that later versions have added, and that an old trace tells."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from dataclasses import replace
@@ -15,6 +16,7 @@ import pytest
 from ecoshare.lane.trace import Kind, Mark
 from ecoshare.record.baseline import Baseline
 from ecoshare.record.job_summary import JobSummary
+from ecoshare.record.logs_and_metrics import JobCurve, JobOutput, LogEnd, MetricCurves
 from ecoshare.record.run_data import RunData
 from ecoshare.record.run_summary import DeviceSummary, RunSummary
 from ecoshare.reporting import charts
@@ -92,9 +94,9 @@ def test_the_report_has_all_its_parts(page: Page) -> None:
     assert [each["id"] for each in page.named("section")] == [
         "lanes",
         "jobs",
+        "errors",
         *KEYS,
         "decisions",
-        "errors",
         "notes",
         "settings",
         "machine",
@@ -114,7 +116,7 @@ def test_it_requests_nothing_from_elsewhere(content: str, page: Page) -> None:
 
 def test_the_packings_are_told_as_expected_as_measured_and_what_became_of_them(page: Page) -> None:
     begin = page.text.index("Decisions")
-    told = page.text[begin : page.text.index("What did not complete, and why")]
+    told = page.text[begin : page.text.index("Notes")]
     rows = told[told.index("outcome") + 1 :]
     assert rows[:6] == ["job0", "5 s", "not known", "alone", "alone", "not foreseen"]
     pair = rows[rows.index("51.2 kJ measured") - 2 :]
@@ -167,6 +169,62 @@ def test_joules_are_compared_only_where_nearly_all_are_known(page: Page, whole: 
     assert not any(text.startswith("sharing ") for text in page.text), "7 % of the time is not known: no saving is"
     assert any("too little of the run's energy is known" in text for text in page.text)
     assert any(text.startswith("Sharing saved ") and "(17 % ± " in text for text in whole.text)
+
+
+def test_the_page_opens_with_what_is_known_and_then_says_what_is_not_and_why(data: RunData) -> None:
+    reasons = tuple(f"class{number} has no profile" for number in range(20))
+    page = Page(html(changed(data, baseline=Baseline(unknown=reasons), makespan_s=None)))
+    told = page.text[: page.text.index("Lanes")]
+    figures, unknown = told.index("energy"), told.index("What sharing saved is not known:")
+    assert figures < told.index("mean JCT") < told.index("jobs") < unknown
+    assert "3 of 4 completed" in told and "1 failed" in told
+    assert not any("not known" in words for words in told[:figures]), "the page opens with what is not known"
+    assert told[unknown + 1] == reasons[0] and told[-1] == "and 12 more, which summary.json has"
+    assert "makespan" not in told and "The makespan is not known: no job has finished." in told
+
+
+def test_what_sharing_saved_stands_between_the_figures_and_what_is_not_known(whole: Page) -> None:
+    told = whole.text[: whole.text.index("Lanes")]
+    saved = next(place for place, words in enumerate(told) if words.startswith("Sharing saved"))
+    assert told.index("jobs") < saved
+    assert not any(words.startswith("What sharing saved") for words in told)
+
+
+def test_a_failed_job_is_shown_with_the_end_of_its_log(data: RunData) -> None:
+    (failed,) = [job.name for job in data.summary.jobs if job.error]
+    ends = [LogEnd("stderr.log", ("<b>loading</b>", HOSTILE), True), LogEnd("stdout.log", ("step 29",), False)]
+    page = Page(html(without(data, output=JobOutput({failed: ends}))))
+    errors = page.text[page.text.index("What did not complete, and why") :]
+    assert errors[1:3] == [failed, "failed, exit code 1"]
+    assert errors[4:8] == [
+        f"All of stderr.log of {failed}",
+        f"<b>loading</b>\n{HOSTILE}",
+        f"End of stdout.log of {failed}",
+        "step 29",
+    ]
+    assert not page.named("script") and not page.named("b")
+
+
+def test_metrics_are_curves_one_chart_each_with_a_line_for_each_job(data: RunData) -> None:
+    names = [job.name for job in data.summary.jobs]
+    hostile = "<script>$x^2$ & '"
+    metrics = (
+        MetricCurves("loss", tuple(JobCurve(name, (1, 2), (2.0, 0.5), 2) for name in names), 7),
+        MetricCurves(hostile, (JobCurve(names[0], (1, 3, 900), (1.0, math.nan, 3.0), 900, is_cut=True),), 0),
+        MetricCurves("f1", (JobCurve(names[0], (1,), (0.25,), 1),), 0),
+        MetricCurves("nothing", (JobCurve(names[0], (1, 2), (math.inf, math.nan), 2),), 0),
+    )
+    page = Page(html(without(data, output=JobOutput(metrics=metrics, more_metrics=3))))
+    told = page.text[page.text.index("Metrics") : page.text.index("Job completion times")]
+    labels = [svg["aria-label"] or "" for svg in page.named("svg")]
+    assert f"loss. Last values: {'; '.join(f'{name} 0.5' for name in names)}." in labels
+    assert any("The lines are 4 of 11 jobs with this metric" in words for words in told)
+    assert any("3 metrics that fewer jobs have are left out" in words for words in told)
+    assert hostile in told and not page.named("script")
+    (caption,) = [words for words in told if words.startswith("Very long lines keep each n-th value")]
+    assert "has a gap" in caption and "1 job has reported more than is read here" in caption
+    assert f"f1, one value of each job: {names[0]} 0.25." in told
+    assert "nothing: Not known: no value is a finite number." in told
 
 
 def test_what_a_job_prints_is_text(page: Page) -> None:

@@ -73,6 +73,18 @@ def test_the_end_of_a_service_counts_no_iterations() -> None:
     assert second.endswith("trains: completed (3 iterations, 681 of evaluation)")
 
 
+def test_iterations_that_are_steps_of_optimizers_are_called_so() -> None:
+    """If it failed, a pass of a GAN's loop would be told as two iterations."""
+    gan, text = replace(TRAINS, name="gan", by_steps=True), io.StringIO()
+    first, second = shown(gan, TRAINS).splitlines()[2:4]
+    assert "120/600 optimizer steps" in first and "120/600  " in second
+    lines = PlainProgress(Console(file=text))
+    lines.show(RunView(10.0, (gan,), stopping=False, warm=True))
+    lines.event(JobExited(9.0, "gan", 1, Outcome.COMPLETED, 0, "", Usage(iterations=1, by_steps=True)), [])
+    first, second = text.getvalue().splitlines()
+    assert first.endswith("gan 120/600 optimizer steps (40.0/s)") and second.endswith("completed (1 optimizer step)")
+
+
 def test_trials_of_a_sweep_show_their_metric() -> None:
     trial = replace(TRAINS, name="s.0003", metric=("val_loss={:f}", 0.12345))
     heading, first, other = (line.split() for line in shown(trial, TRAINS).splitlines()[1:4])

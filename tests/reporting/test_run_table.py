@@ -14,10 +14,12 @@ from ecoshare.record.run_history import RunHistory
 from ecoshare.record.run_summary import RunSummary
 from ecoshare.record.summary import summarise
 from ecoshare.record.window_costs import WindowSummary
+from ecoshare.reporting.job_table import details_of
 from ecoshare.reporting.prose import say
 from ecoshare.reporting.run_table import iterations, kept_lanes, measured, print_summary, totals
 from ecoshare.values.attempt import Outcome
 from tests.record.test_summary import OPENED, plan, story
+from tests.reporting.made_run import run
 
 NAMES = ("transformer", "convolutional-autoencoder-lr-0.01")
 
@@ -118,3 +120,11 @@ def test_jobs_that_kept_their_lanes_are_named_with_the_reason() -> None:
     shown = io.StringIO()
     print_summary(found, Console(file=shown, width=200))
     assert line in shown.getvalue()
+
+
+def test_iterations_that_are_steps_of_optimizers_are_called_so() -> None:
+    job = replace(run(jobs=1).summary.jobs[0], iterations=600, eval_iterations=2, by_steps=True)
+    assert iterations(job) == "600 optimizer steps +2 eval"
+    cells = details_of(replace(job, energy_per_iteration_j=0.25))
+    assert cells["iterations"] == "600 optimizer steps"
+    assert cells["per iteration"] == "250 mJ attributed an optimizer step"

@@ -31,7 +31,7 @@ def test_a_new_file_is_a_section_of_the_report(tmp_path: Path, monkeypatch: pyte
     page = html(run(jobs=2))
     monkeypatch.delitem(sys.modules, "ecoshare.reporting.sections.owner_section")
     assert '<section id="owner">\n<h2>Owner</h2>\n<p>&lt;ann&gt;</p>\n</section>' in page
-    assert page.index('id="decisions"') < page.index('id="owner"') < page.index('id="errors"')
+    assert page.index('id="decisions"') < page.index('id="owner"') < page.index('id="notes"')
 
 
 def test_no_two_modules_have_one_place() -> None:

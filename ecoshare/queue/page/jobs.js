@@ -112,9 +112,9 @@ export function progress(job) {
     return { part: job.trials ? ended / job.trials : null, words: `${ended}/${counted(job.trials, "trial")}` };
   }
   if (job.of_iterations) {
-    return { part: Math.min(1, job.iterations / job.of_iterations), words: `${job.iterations}/${job.of_iterations}` };
+    return { part: Math.min(1, job.iterations / job.of_iterations), words: `${job.iterations}/${job.of_iterations}${job.by_steps ? " optimizer steps" : ""}` };
   }
-  return { part: null, words: job.iterations ? counted(job.iterations, "iteration") : "" };
+  return { part: null, words: job.iterations ? counted(job.iterations, job.by_steps ? "optimizer step" : "iteration") : "" };
 }
 
 const now_s = () => Date.now() / 1000;

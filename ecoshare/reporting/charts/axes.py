@@ -8,13 +8,15 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MultipleLocator
+from matplotlib.ticker import FuncFormatter, MultipleLocator, NullFormatter
 
 from ecoshare.reporting.charts.look import Look
 from ecoshare.reporting.charts.time_columns import Array, steps
 
 WIDTH_IN = 9.0
 ROW_IN = 0.24
+_WIDE = 100.0
+"""Ratio of largest to smallest value above which an axis of values is logarithmic."""
 _TICKS_S = (0.001, 0.01, 0.1, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400)
 
 
@@ -74,6 +76,14 @@ def time_axis(axes: Axes, label: str) -> None:
         axes.xaxis.set_major_formatter(FuncFormatter(lambda at_s, _: f"{at_s // 3600:.0f}:{at_s % 3600 / 60:02.0f}"))
         unit = "h:min"
     axes.set_xlabel(f"{label}, {unit}")
+
+
+def scale_values(axes: Axes, values: Sequence[float]) -> None:
+    """Make the axis of values logarithmic if they are positive and differ much."""
+    if values and min(values) > 0 and max(values) > _WIDE * min(values):
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.yaxis.set_minor_formatter(NullFormatter())
 
 
 def fill_area(axes: Axes, edges: Array, low: Array, high: Array, **style: Any) -> None:

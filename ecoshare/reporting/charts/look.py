@@ -22,6 +22,8 @@ INK, GRID, GROUND = "#010203", "#c0c1c2", "#fdfeff"
 HUES = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#56b4e9", "#cc79a7")
 _HATCHES = ("", "////", "xxxx", "----", "\\\\\\\\", "||||", "++++")
 """Hatches of lines only: dots take half a megabyte in the file."""
+_DASHES = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)), (0, (9, 2)), (0, (3, 1, 1, 1, 1, 1)), (0, (2, 2)))
+"""Dashes of lines, for each hatch."""
 GREY = "#8c8c8c"
 _MOST_JOBS = 40
 _NAMED_OF_MANY = 15
@@ -62,6 +64,11 @@ class Look:
         """Arguments for matplotlib to draw an area; the hatch has the colour of the ground."""
         return {"facecolor": self.colour, "hatch": self.hatch or None, "edgecolor": GROUND, "linewidth": 0.0}
 
+    @property
+    def stroke(self) -> dict[str, Any]:
+        """Arguments for matplotlib to draw a line."""
+        return {"color": self.colour, "linestyle": _DASHES[_HATCHES.index(self.hatch)], "linewidth": 1.2}
+
 
 @contextmanager
 def settings(key: str) -> Iterator[None]:
@@ -100,10 +107,15 @@ def settings(key: str) -> Iterator[None]:
         yield
 
 
+def are_many(jobs: Sequence[JobSummary]) -> bool:
+    """Whether only some of the jobs have looks of their own."""
+    return len(jobs) > _MOST_JOBS
+
+
 def looks_of(jobs: Sequence[JobSummary]) -> list[Look]:
     """Looks of the jobs, in the order of the summary; of too many, those with the least energy (or JCT) share one."""
     names = [job.name for job in jobs]
-    if len(jobs) > _MOST_JOBS:
+    if are_many(jobs):
         ranked = sorted(jobs, key=lambda job: (-job.energy.value_j if job.energy else 0.0, -(job.jct_s or 0.0)))
         kept = {job.name for job in ranked[:_NAMED_OF_MANY]}
         names = [name for name in names if name in kept]

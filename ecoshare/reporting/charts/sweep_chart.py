@@ -5,19 +5,15 @@ from __future__ import annotations
 from itertools import accumulate
 from typing import NamedTuple
 
-from matplotlib.ticker import FuncFormatter, NullFormatter
-
 from ecoshare.common.plural import counted
 from ecoshare.jobs.quantities import number
 from ecoshare.record.run_data import RunData
 from ecoshare.record.sweep_summary import SweepSummary
-from ecoshare.reporting.charts.axes import figure_of, time_axis
+from ecoshare.reporting.charts.axes import figure_of, scale_values, time_axis
 from ecoshare.reporting.charts.look import GRID, HUES, INK, Chart
 from ecoshare.reporting.sweep_table import metric_name
 
 _HEIGHT_IN = 2.6
-_WIDE = 100.0
-"""Ratio of largest to smallest value above which the axis is logarithmic."""
 
 
 class _End(NamedTuple):
@@ -60,11 +56,7 @@ def search(data: RunData, sweep: SweepSummary) -> Chart:
         axes.step([*ends, data.end_s()], [*best, best[-1]], where="post", color=INK, linewidth=1.2)
     if sweep.target is not None:
         axes.axhline(sweep.target, color=GRID, linewidth=1.0, linestyle="--")
-    sizes = [abs(each.value) for each in told if each.value]
-    if all(each.value > 0 for each in told) and max(sizes) > _WIDE * min(sizes):
-        axes.set_yscale("log")
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axes.yaxis.set_minor_formatter(NullFormatter())
+    scale_values(axes, [each.value for each in told])
     axes.set_ylabel(metric)
     axes.set_xlim(0.0, data.end_s() or 1.0)
     time_axis(axes, "time since the run was opened")

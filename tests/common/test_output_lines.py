@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ecoshare.common.output_lines import LONGEST, OutputLines, shown
 from ecoshare.errors import UsageError
 from ecoshare.top.output_follower import KEPT, OutputFollower
-from ecoshare.top.output_lines import LONGEST, OutputLines, shown
 from tests.warm import wait_for
 
 _PIECES = st.sampled_from(
