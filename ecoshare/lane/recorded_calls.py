@@ -28,6 +28,7 @@ class RecordedCalls:
         self._turn, self._target_s, self._path, self._opened_s = turn, target_s, path, opened_s
         self._recorder: RequestRecorder | None = None
         self._lock = threading.Lock()
+        self._timer: threading.Timer | None = None
         self._began = threading.local()
         self._is_off = False
 
@@ -51,6 +52,17 @@ class RecordedCalls:
             recorder.answered(began_s, began_s + self._target_s, now_s)
             if recorder.left_s() <= 0.0:
                 recorder.write()
+            elif self._timer is None or not self._timer.is_alive():  # no thread outlives a fork
+                # No call may come for long, and the displays would lack the last second until then.
+                self._timer = threading.Timer(recorder.left_s(), self._write_in_time)
+                self._timer.daemon = True
+                self._timer.start()
+
+    def _write_in_time(self) -> None:
+        with self._lock:
+            self._timer = None
+            if self._recorder is not None and not self._is_off:
+                self._recorder.write()
 
     def switch_off(self) -> None:
         """Record no more: the program records its requests itself. A call that is not written yet was a warm-up."""

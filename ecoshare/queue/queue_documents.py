@@ -80,7 +80,9 @@ class JobStatus(_Document):
         default=False,
         description="Whether iterations are steps of optimizers that step by turns, such as those of a GAN.",
     )
-    iterations_per_s: float | None = None
+    iterations_per_s: float | None = Field(default=None, description="Waits included; null in a long wait.")
+    turn_wait_s: float = Field(default=0.0, description="Time for which it has waited for its turn, from 2 s on.")
+    behind: list[str] = Field(default=[], description="Jobs that have a turn on its devices meanwhile.")
     slowdown: float | None = Field(default=None, description="Wall time / time with the turn, as far as known.")
     expected_end_unix_s: float | None = Field(default=None, description="Expected end (s since 1970) at this rate.")
     energy_j: float | None = Field(default=None, description="Joules beyond idle in this session of the queue.")

@@ -103,6 +103,8 @@ def _status(queue: LiveQueue, row: JobRow) -> JobStatus:
             "of_iterations": view.total,
             "by_steps": view.by_steps,
             "iterations_per_s": rate,
+            "turn_wait_s": view.turn_wait_s,
+            "behind": list(view.behind),
             "slowdown": view.slowdown,
             "expected_end_unix_s": time.time() + left / rate if left is not None and rate else None,
             "service": ServiceStatus(**asdict(view.service)) if view.service is not None else None,

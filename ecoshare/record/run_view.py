@@ -9,6 +9,9 @@ from ecoshare.core.commands import Command
 from ecoshare.core.events import Event
 from ecoshare.values.setting import Setting
 
+LONG_WAIT_S = 2.0
+"""Time (s) from which a wait for the turn is told, and the rate before it no more."""
+
 
 @dataclass(frozen=True, slots=True)
 class ServiceView:
@@ -39,11 +42,13 @@ class JobView:
         metric: Text of the metric of a trial, and the last value that it has reported; None for no value.
         holding: Whether the job has the turn of its lane.
         total: Number of all iterations; None if it is unknown, or if the job has done more than a learned number.
-        rate: Iterations per second of wall time, waits included; None before two are done.
+        rate: Iterations per second of wall time, waits included; None before two are done, and in a long wait.
         slowdown: Slowdown so far, see `record.job_summary.slowdown`; None if not known.
         reason: Cause of a failure, or of a job that never arrives; empty in any other state.
         by_steps: Whether iterations are steps of optimizers that step by turns, see `Usage`.
         is_learned: Whether `total` is learned from earlier runs.
+        turn_wait_s: Time (s) for which it has waited for its turn so far; 0 up to `LONG_WAIT_S`.
+        behind: Jobs that have a turn on its devices meanwhile; empty if it does not wait for long.
         devices: Names of the devices that the job is on; empty if the run has one device only.
         service: Requests of a service, which has neither rate nor slowdown; None for any other job.
     """
@@ -64,6 +69,8 @@ class JobView:
     waits_for: tuple[str, ...] = ()
     metric: tuple[str, float] | None = None
     by_steps: bool = False
+    turn_wait_s: float = 0.0
+    behind: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

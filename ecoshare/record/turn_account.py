@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 MOST_MARKS = 8_000_000
 """Most marks of all traces of a run that are read: 72 MB, some tenths of a second."""
 
+_MOMENT_S = 0.1
+"""Time (s) before a moment in which a job that had a turn counts as having it then."""
+
 Attempt = tuple[str, int]
 """Job and number of an attempt."""
 
@@ -159,6 +162,17 @@ class TurnAccount:
             for other, held_s in self._holders(each, spans).items():
                 found[other] += held_s
         return dict(sorted(found.items(), key=lambda item: -item[1]))
+
+    def wait(self, name: str, at_s: float) -> tuple[float, tuple[str, ...]]:
+        """Time (s) for which a job has waited for its turn at a time, and jobs that had one then; 0 if it did not."""
+        for each in self.attempts(name):
+            spans = each.spans[Spent.WAITS]
+            place = int(spans[:, 0].searchsorted(at_s, "right")) - 1
+            if place >= 0 and at_s < spans[place, 1]:
+                from_s = float(spans[place, 0])
+                behind = self.holders(name, Spent.WAITS, max(from_s, at_s - _MOMENT_S), at_s)
+                return at_s - from_s, tuple(behind)
+        return 0.0, ()
 
     def holding(self, device: str, from_s: float, to_s: float) -> dict[str, float]:
         """Time (s) of each job with a turn on a device between two times; most first."""

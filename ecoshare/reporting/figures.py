@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rich.console import Console
 from rich.text import Text
 
+from ecoshare.common.plural import listed
 from ecoshare.common.printable import spelled
-from ecoshare.jobs.quantities import format_energy, number
+from ecoshare.jobs.quantities import format_duration, format_energy, number
 from ecoshare.reporting.prose import say
 
 UNKNOWN = "-"
@@ -52,6 +54,11 @@ def short_class(name: str) -> str:
 def with_steps(count: str, by_steps: bool) -> str:
     """Number of iterations of a job. It says so if they are steps of optimizers that step by turns: see `Usage`."""
     return f"{count} optimizer steps" if by_steps else count
+
+
+def turn_wait(wait_s: float, behind: Sequence[str]) -> str:
+    """Long wait for the turn in words."""
+    return f"waits behind {listed(behind) if behind else 'others'} for {format_duration(round(wait_s))}"
 
 
 def small_energy(energy_j: float) -> str:

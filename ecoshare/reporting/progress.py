@@ -32,7 +32,7 @@ from ecoshare.core.events import (
 from ecoshare.jobs.quantities import format_duration, number
 from ecoshare.lane.messages import GRACE_S
 from ecoshare.record.run_view import JobView, ProgressDisplay, RunView, ServiceView, SweepView
-from ecoshare.reporting.figures import UNKNOWN, with_steps
+from ecoshare.reporting.figures import UNKNOWN, turn_wait, with_steps
 from ecoshare.reporting.prose import broken
 from ecoshare.reporting.sweep_table import metric_name
 from ecoshare.reporting.text_table import TableColumn, laid_out
@@ -367,6 +367,8 @@ def _metric_columns(jobs: Sequence[JobView]) -> Iterator[TableColumn]:
 
 
 def _state(job: JobView) -> str:
+    if job.turn_wait_s:
+        return turn_wait(job.turn_wait_s, job.behind)
     return f"after {listed(job.waits_for)}" if job.waits_for else job.state
 
 
@@ -461,4 +463,5 @@ def _progress(job: JobView) -> str:
         return f"{counted(service.arrived, 'request')}, {service.late} late{unanswered}, p99 now {_p99(service)}"
     rate = f" ({job.rate:.1f}/s)" if job.rate is not None else ""
     metric = f" {metric_name(job.metric[0])} {number(job.metric[1])}" if job.metric is not None else ""
-    return f"{_count(job)}{rate}{metric}"
+    wait = f" {turn_wait(job.turn_wait_s, job.behind)}" if job.turn_wait_s else ""
+    return f"{_count(job)}{rate}{metric}{wait}"

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Collection, Coroutine, Iterator
 from functools import partial
 from typing import Any
@@ -35,6 +36,7 @@ from ecoshare.core.commands import (
 )
 from ecoshare.core.events import Done, Refused
 from ecoshare.lane.messages import GRACE_S, Ended, Ready, StopAttempt
+from ecoshare.lane.table_layout import SlotState
 from ecoshare.record.sample_file import SampleFile
 from ecoshare.runtime import reaping
 from ecoshare.runtime.attempt_answers import AttemptAnswers
@@ -153,7 +155,9 @@ class Node:
         """See `NodeReadings`."""
         usage, places = self.attempts.usage(name), self.attempts.live[name].places
         turns = tuple(lane for lane, slot in places if self.attempts.tables[lane].header.holder == slot)
-        return AttemptReading(usage, tuple(lane for lane, _ in places), turns)
+        slot = self.attempts.slot(name)
+        waits_s = time.monotonic() - slot.since_s if slot.seat == SlotState.WAITING else 0.0
+        return AttemptReading(usage, tuple(lane for lane, _ in places), turns, max(0.0, waits_s))
 
     def device(self, name: str) -> DeviceReading:
         """See `NodeReadings`."""

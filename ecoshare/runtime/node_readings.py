@@ -19,11 +19,13 @@ class AttemptReading:
         usage: Usage so far.
         lanes: Lane on each device of the job; the first one has its counters.
         turns: Lanes of which the attempt has the turn.
+        waits_s: Time (s) for which it has waited for its turn so far; 0 if it has it or does not want it.
     """
 
     usage: Usage
     lanes: tuple[int, ...]
     turns: tuple[int, ...]
+    waits_s: float = 0.0
 
     @property
     def holding(self) -> bool:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
+from ecoshare.core.records import Job
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.states import JobState, Step
 from ecoshare.record.alone_time import by_counters
-from ecoshare.record.run_view import JobView, RunView, SweepView
+from ecoshare.record.run_view import LONG_WAIT_S, JobView, RunView, SweepView
 from ecoshare.runtime.job_arrivals import Arrivals
 from ecoshare.runtime.live_sweeps import Sweeping
 from ecoshare.runtime.node_readings import NodeReadings
@@ -127,7 +128,8 @@ class Viewing:
         iterations = job.earlier_iterations + int(job.counts_for * usage.iterations)
         alone = by_counters(usage, self.plan.lanes, None)
         is_known = done > 1 and usage.span_s > 0 and service is None
-        rate = job.counts_for * (done - 1) / usage.span_s if is_known else None
+        waits_s = 0.0 if reading is None or reading.waits_s < LONG_WAIT_S else reading.waits_s
+        rate = job.counts_for * (done - 1) / usage.span_s if is_known and not waits_s else None
         if is_learned and total is not None and iterations > total:
             total = None
         return JobView(
@@ -146,4 +148,11 @@ class Viewing:
             service=self.services.view(name, service) if service is not None else None,
             metric=self.sweeping.metric_of(name),
             by_steps=usage.by_steps,
+            turn_wait_s=waits_s,
+            behind=self._holders(job) if waits_s else (),
         )
+
+    def _holders(self, job: Job) -> tuple[str, ...]:
+        """Other jobs that have a turn on the devices of a job."""
+        lanes = (lane for device in job.device_names for lane in self.node.device(device).lanes.values())
+        return tuple(dict.fromkeys(lane.holder for lane in lanes if lane.holder and lane.holder != job.spec.name))

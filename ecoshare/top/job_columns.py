@@ -9,7 +9,7 @@ from rich.text import Text
 from ecoshare.common.plural import counted, listed
 from ecoshare.jobs.quantities import format_duration
 from ecoshare.queue.queue_documents import JobStatus
-from ecoshare.reporting.figures import UNKNOWN, printable, small_energy, with_steps
+from ecoshare.reporting.figures import UNKNOWN, printable, small_energy, turn_wait, with_steps
 from ecoshare.reporting.progress import COLOURS
 from ecoshare.reporting.text_table import TableColumn
 from ecoshare.top.top_view import TopView, holders
@@ -70,6 +70,8 @@ def _state(job: JobStatus, holds: bool) -> Text:
     words = job.state
     if job.state == "arriving" and job.waits_for:
         words = f"after {listed([printable(name) for name in job.waits_for])}"
+    elif job.turn_wait_s:
+        words = turn_wait(job.turn_wait_s, [printable(name) for name in job.behind])
     elif job.state == "failed" and job.exit_code:
         words = f"failed ({job.exit_code})"
     return Text(f"{HOLDS if holds else ' '} {words}", style=COLOURS.get(job.state, ""))

@@ -13,6 +13,7 @@ from ecoshare.queue.queue_documents import JobStatus, LaneStatus, ServiceStatus
 from ecoshare.record.reading import is_live, read
 from ecoshare.record.run_data import RunData
 from ecoshare.record.run_folder import RunFolder
+from ecoshare.record.run_view import LONG_WAIT_S
 from ecoshare.record.samples import Sample, attempt_key
 from ecoshare.top.recorded_devices import RecordedDevice
 from ecoshare.top.recorded_energy import RecordedEnergy
@@ -93,6 +94,9 @@ class RecordedRun:
             marked = trace.training(at_s)
             trained, evaluated = max(trained, marked), max(evaluated, trace.done(at_s) - marked)
             rate = trace.rate(at_s)
+        waits_s, behind = self._wait(job, at_s)
+        if waits_s:
+            rate = None
         energy_j = self._energy.job(job.name, at_s)
         left = max(0, job.total - trained) if job.total is not None else None
         devices = self._data.history.devices_of(job.lanes) if len(self._devices) > 1 else ()
@@ -111,6 +115,8 @@ class RecordedRun:
             of_iterations=job.total,
             by_steps=job.by_steps,
             iterations_per_s=None if service is not None else rate,
+            turn_wait_s=waits_s,
+            behind=list(behind),
             expected_end_unix_s=at_s + left / rate if left is not None and rate and service is None else None,
             energy_j=energy_j,
             energy_source="" if energy_j is None else ATTRIBUTED if self._is_measured else MODELLED,
@@ -119,6 +125,12 @@ class RecordedRun:
             devices=list(devices),
             run=str(self.folder.path),
         )
+
+    def _wait(self, job: JobMoment, at_s: float) -> tuple[float, tuple[str, ...]]:
+        if self._data.account is None or job.state != "running":
+            return 0.0, ()
+        waits_s, behind = self._data.account.wait(job.name, at_s)
+        return (waits_s, behind) if waits_s >= LONG_WAIT_S else (0.0, ())
 
     def _service(self, job: JobMoment, at_s: float) -> ServiceStatus | None:
         spec = self._data.history.of(job.name).spec

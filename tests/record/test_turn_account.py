@@ -106,6 +106,9 @@ def test_a_job_without_iterations_holds_its_turn_to_its_end() -> None:
     )
     assert account.of_job("waits")[Spent.WAITS] == pytest.approx(98.0)
     assert account.holding("cpu", 0.0, 100.0) == {"holds": pytest.approx(98.0)}
+    waits_s, behind = account.wait("waits", 42.0)
+    assert waits_s == pytest.approx(40.0) and behind == ("holds",)
+    assert account.wait("waits", 101.0) == account.wait("holds", 42.0) == (0.0, ())
     slower = alone_of(account, history)["waits"].slowdown
     assert slower is not None and slower > 40.0
 

@@ -85,6 +85,14 @@ def test_iterations_that_are_steps_of_optimizers_are_called_so() -> None:
     assert first.endswith("gan 120/600 optimizer steps (40.0/s)") and second.endswith("completed (1 optimizer step)")
 
 
+def test_a_job_that_waits_for_long_says_behind_which_and_has_no_rate() -> None:
+    """A minute without a turn was shown with the rate before it."""
+    waits, text = replace(TRAINS, holding=False, rate=None, turn_wait_s=40.3, behind=("gnn",)), io.StringIO()
+    assert "waits behind gnn for 40 s" in shown(waits)
+    PlainProgress(Console(file=text)).show(RunView(10.0, (waits,), stopping=False, warm=True))
+    assert text.getvalue().rstrip().endswith("trains 120/600 waits behind gnn for 40 s")
+
+
 def test_trials_of_a_sweep_show_their_metric() -> None:
     trial = replace(TRAINS, name="s.0003", metric=("val_loss={:f}", 0.12345))
     heading, first, other = (line.split() for line in shown(trial, TRAINS).splitlines()[1:4])

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
 from ecoshare.core.events import Config
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.runtime.job_arrivals import Arrivals
+from ecoshare.runtime.node_readings import AttemptReading, DeviceReading, LaneReading
 from ecoshare.runtime.service_views import ServiceViews
 from ecoshare.runtime.view_builder import Viewing
 from ecoshare.testing.virtual_driver import ScriptedJob, VirtualDriver
-from ecoshare.values.attempt import Outcome
+from ecoshare.values.attempt import Outcome, Usage
 from ecoshare.values.device import Device
 from ecoshare.values.job_spec import JobSpec
 
@@ -53,3 +55,25 @@ def test_a_kept_view_is_always_that_of_now() -> None:
         before = now
     assert {("retried", "queued"), ("retried", "completed"), ("fails", "failed"), ("late", "arriving")} <= states
     assert again > len(log), "most views are kept"
+
+
+def test_a_job_that_waits_for_long_is_told_with_the_jobs_that_have_the_turn_and_without_a_rate() -> None:
+    scripted = {name: (JobSpec(name, "class"), ScriptedJob()) for name in ("has", "waits")}
+    driver = VirtualDriver(Config("fair"), (Device("cpu", "here", 16 << 30),), scripted)
+    core = Scheduler()
+    for event, _ in driver.run().log:
+        core.handle(event)
+        if all(name in core.jobs and core.jobs[name].lanes for name in scripted):
+            break
+    usage = Usage(iterations=50, span_s=10.0)
+    readings = {"has": AttemptReading(usage, (0,), (0,)), "waits": AttemptReading(usage, (0,), (), 40.0)}
+    lanes = {0: LaneReading("has", (), 0.0)}
+    node = SimpleNamespace(
+        in_progress=set(scripted), attempt=readings.get, device=lambda _name: DeviceReading((), "", lanes)
+    )
+    view = replace(viewing(core, list(scripted)), node=cast(Any, node))
+    has, waits = view.run(50.0, True).jobs
+    assert (has.rate, has.turn_wait_s, has.behind) == (4.9, 0.0, ())
+    assert (waits.rate, waits.turn_wait_s, waits.behind) == (None, 40.0, ("has",))
+    readings["waits"] = AttemptReading(usage, (0,), (), 0.3)
+    assert view.run(50.0, True).jobs[1].rate == 4.9, "short waits are a part of taking turns"

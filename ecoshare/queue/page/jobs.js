@@ -97,6 +97,7 @@ export function stateWords(job) {
     const [first, ...others] = job.waits_for;
     return others.length ? `after ${first} and ${others.length} more` : `after ${first}`;
   }
+  if (job.turn_wait_s) return `waits behind ${job.behind.join(", ") || "others"} for ${duration(job.turn_wait_s)}`;
   return job.state === "failed" && job.exit_code ? `failed (${job.exit_code})` : job.state;
 }
 
