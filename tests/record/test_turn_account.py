@@ -13,12 +13,14 @@ from hypothesis import strategies as st
 from ecoshare.core.commands import OpenLane, StartJob
 from ecoshare.core.events import Config, Done, JobArrived, JobExited, RunOpened
 from ecoshare.lane.trace import Kind
+from ecoshare.profiling.profile import IterationTimes
 from ecoshare.record.alone_time import AloneTime, alone_times
 from ecoshare.record.run_history import RunHistory
 from ecoshare.record.turn_account import Spent, TurnAccount, length_s
 from ecoshare.values.attempt import Outcome, Usage
 from ecoshare.values.device import Device
 from ecoshare.values.job_spec import JobSpec
+from tests.reporting.profiles import PROFILE
 
 Turns = list[tuple[float, float, int]]
 """Begin and end (s) of each turn, and the number of iterations in it, which are of equal length."""
@@ -96,6 +98,13 @@ def test_iterations_beside_another_job_are_compared_with_own_ones_alone() -> Non
     assert alone_of(account, history, busy=0.3)["a"].error_s == pytest.approx(3.0, rel=0.05)
     assert alone_of(account, history)["b"].slowdown is None, "no iteration of it was alone"
     assert alone_of(account, history)["b"].guessed_s == pytest.approx(7.4, rel=0.1)
+    times = IterationTimes(count=80, mean_s=0.05, standard_error_s=0.001, median_s=0.05, p95_s=0.05)
+    profiles = {"b": PROFILE.model_copy(update={"job_class": "b", "train": times, "eval": None, "doubt": ""})}
+    known = alone_times(account, history, profiles, lambda _from_s, _to_s: 0.0)["b"]
+    assert known.guessed_s == 0.0, "the remedy that is named: a profile of its class"
+    assert known.interference == pytest.approx(9.9 / 5.4), (
+        "all but the first ten of its iterations are compared with it"
+    )
 
 
 def test_a_job_without_iterations_holds_its_turn_to_its_end() -> None:
