@@ -23,7 +23,7 @@ from ecoshare.errors import JobFailed, UsageError
 if TYPE_CHECKING:
     from ecoshare.queue.queue_folder import QueueFolder
 
-_OF_A_SESSION = ("name", "resume", "note", "progress", "signals")
+_OF_A_SESSION = ("name", "resume", "wait", "note", "progress", "signals")
 """Fields of a request that are no options of the queue."""
 
 _OWN_OPTIONS = {"policy": {"options"}, "profiles": {"use_profiles"}, "on": {"address", "ship"}}

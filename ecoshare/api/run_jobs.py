@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import count
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from ecoshare.runtime.held_machines import HoldMachines, PlannedMachines
     from ecoshare.runtime.plan import Plan
     from ecoshare.runtime.signals import StopSignals
+    from ecoshare.values.device import DeviceInfo
 
 
 ENGINES = ("ray", "slurm")
@@ -185,7 +187,14 @@ def run(jobs: Jobs | RunRequest, /, **fields: Any) -> RunResult:
     request = _request(jobs, fields)
     hold = holder(request)
     loaded, planned = _planner(request)
-    find = partial(find_all, request.device, request.devices)
+    looks = count()
+
+    def find() -> tuple[DeviceInfo, ...]:
+        nonlocal watch
+        if next(looks):  # another run was waited for, and its load is over
+            watch = LoadWatch.begin()
+        return find_all(request.device, request.devices)
+
     with hold(find, request.device) as machines:
         plan = planned(machines)
         if words := watch.words():

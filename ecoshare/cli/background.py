@@ -24,8 +24,8 @@ _ANSWERS_WITHIN_S = 120.0
 _LOOK_S = 0.1
 
 
-def detached(context: typer.Context, folder: QueueFolder) -> str:
-    """Start the command in the background, without `--detach`, and wait until its queue takes jobs.
+def detached(command: list[str], folder: QueueFolder) -> str:
+    """Start a command that serves a queue in the background, and wait until its queue takes jobs.
 
     Returns:
         Lines for the user.
@@ -41,7 +41,7 @@ def detached(context: typer.Context, folder: QueueFolder) -> str:
         folder.log.replace(folder.log.with_suffix(".log.1"))  # it may say why the last one has crashed
     with os.fdopen(os.open(folder.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as log:
         process = subprocess.Popen(
-            command_line(context), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
         )
     until_s = time.monotonic() + _ANSWERS_WITHIN_S
     while time.monotonic() < until_s:

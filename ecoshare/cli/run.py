@@ -24,7 +24,7 @@ from ecoshare.cli.cluster_options import (
     ReleaseIdleOption,
     ShipOption,
 )
-from ecoshare.cli.options import JsonOption, ProfilesOption, RunDeviceOption, RunsOption, ShareOption, WaitOption
+from ecoshare.cli.options import JsonOption, ProfilesOption, RunDeviceOption, RunsOption, ShareOption, WaitOption, waits
 from ecoshare.cli.output import note, progress
 from ecoshare.cli.sharing_options import (
     ControlOption,
@@ -75,7 +75,7 @@ def run(
     power_budget_by: PowerBudgetByOption = "limits",
     control: ControlOption = "auto",
     tuning_limit: TuningLimitOption = TUNING_LIMIT,
-    wait: WaitOption = False,
+    wait: WaitOption = None,
     share_device: ShareOption = False,
     runs: RunsOption = RUNS,
     profiles: ProfilesOption = None,
@@ -118,7 +118,7 @@ def run(
             ResumeRequest(
                 run=resume,
                 control=cast(Control, control),
-                wait=wait,
+                wait=waits(wait, share_device, on),
                 share_device=share_device,
                 on=on,
                 address=address,
@@ -155,7 +155,7 @@ def run(
             power_budget_by=power_budget_by,
             control=cast(Control, control),
             tuning_limit=tuning_limit,
-            wait=wait,
+            wait=waits(wait, share_device, on),
             share_device=share_device,
             runs=runs,
             profiles=profiles,
