@@ -144,6 +144,6 @@ def up(
     for line in result.notes:
         note(line)
     left = len(left_in(folder))
-    waits = f"{counted(left, 'job')} {'waits' if left == 1 else 'wait'} for `ecoshare up --resume{folder.option}`"
-    note(f"the queue {name!r} is down; {f'{waits}; ' if left else ''}its run is {result.folder}")
+    waiting = f"{counted(left, 'job')} {'waits' if left == 1 else 'wait'} for `ecoshare up --resume{folder.option}`"
+    note(f"the queue {name!r} is down; {f'{waiting}; ' if left else ''}its run is {result.folder}")
     check_end(result, name)
