@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.main import get_command
+from typer.testing import CliRunner
 
 from ecoshare.cli import app
 from tests import warm
@@ -29,15 +32,66 @@ def ecoshare(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 def test_every_command_and_option_is_documented() -> None:
     page = (ROOT / "docs" / "commands.md").read_text()
 
-    def check(name: str, command: Any) -> None:
+    for words, command in every_command(get_command(app)):
+        name = " ".join(("ecoshare", *words))
         assert name.removesuffix(" show").removesuffix(" rm") in page, name
         assert command.help, name
         for parameter in command.params:
             assert parameter.name == "help" or getattr(parameter, "help", None), f"{name} {parameter.name}"
-        for each, below in getattr(command, "commands", {}).items():
-            check(f"{name} {each}", below)
 
-    check("ecoshare", get_command(app))
+
+def every_command(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Each command and group, with the words that name it."""
+    yield words, command
+    for name, below in getattr(command, "commands", {}).items():
+        yield from every_command(below, (*words, name))
+
+
+def helped(*words: str) -> str:
+    return CliRunner(env={"COLUMNS": "80", "TERMINAL_WIDTH": "80"}).invoke(app, [*words, "--help"]).output
+
+
+def test_no_help_shows_a_type_of_python() -> None:
+    """A user reads `<list[Path]>` as something to type."""
+    found = {words: helped(*words) for words, _ in every_command(get_command(app))}
+    assert len(found) > 35 and all("Usage: " in shown for shown in found.values())
+    types = re.compile(r"<(?!=)[^>]*>|\b(?:list\[|int range|float range|str\b)")
+    assert {words: types.findall(shown) for words, shown in found.items() if types.search(shown)} == {}
+
+
+def test_the_help_shows_the_ten_most_needed_commands_first() -> None:
+    shown = helped()
+    assert re.findall(r"─ (\w+) ─", shown) == ["Options", "Run", "Look", "Queue", "Devices", "More"]
+    names = re.findall(r"^│ (\w+)  +\S", shown, re.MULTILINE)
+    ten = ["run", "init", "profile", "doctor", "status", "top", "logs", "explain", "export", "runs"]
+    assert names[:10] == ten and len(names) == len(set(names)) > 25
+    assert not {"agent", "dashboard"} & set(names), "one is for machines, and the other a second name"
+
+
+OPTIONS = "`ecoshare {} --help` lists its options"
+
+
+@pytest.mark.parametrize(
+    ("words", "said", "hint"),
+    [
+        ("run --polcy x", "--polcy is no option of `ecoshare run`", "did you mean '--policy'?"),
+        ("run --zzz", "--zzz is no option of `ecoshare run`", OPTIONS),
+        ("run --lanes x a.py", "--lanes x: expected a whole number", OPTIONS),
+        ("run --tuning-limit x a.py", "--tuning-limit x: expected a number", OPTIONS),
+        ("tune --budget 0 a.py", "--budget 0: expected at least 1", OPTIONS),
+        ("priority a b", "NUMBER b: expected a whole number", OPTIONS),
+        ("run --json=3", "--json: it takes no value", ""),
+        ("run a.py --lanes", "--lanes: its value is missing", ""),
+        ("submit", "JOBS.YAML | SCRIPT.PY is missing", OPTIONS),
+        ("page extra", "extra: `ecoshare page` takes no such word", OPTIONS),
+        ("dashboard extra", "extra: `ecoshare dashboard` takes no such word", OPTIONS),
+        ("profiles lst", "`ecoshare profiles` has no command 'lst'", "did you mean 'list'?"),
+    ],
+)
+def test_mistakes_of_options_have_the_style_of_all_others(tmp_path: Path, words: str, said: str, hint: str) -> None:
+    done = ecoshare(*words.split(), cwd=tmp_path)
+    expected = [f"error: {said}", *([f"hint: {hint.format(words.split()[0])}"] if hint else [])]
+    assert (done.returncode, done.stdout, done.stderr.splitlines()) == (2, "", expected)
 
 
 def test_mistakes_are_told_all_at_once_with_their_places(tmp_path: Path) -> None:
@@ -74,7 +128,7 @@ def test_mistakes_are_told_all_at_once_with_their_places(tmp_path: Path) -> None
         (("explain", "nowhere"), 2, "not a run folder"),
         (("explain", ".", "a"), 2, "not a run folder"),
         (("init", "good.yaml"), 2, "--force"),
-        (("fly",), 2, "No such command"),
+        (("fly",), 2, "`ecoshare` has no command 'fly'"),
     ],
 )
 def test_wrong_use_gives_a_clear_word(tmp_path: Path, args: tuple[str, ...], code: int, said: str) -> None:
@@ -195,7 +249,7 @@ def test_the_number_of_a_closed_stream_is_nobodys(closed: tuple[int, ...]) -> No
     code = (
         "import os, sys\n"
         "from ecoshare.cli import entry\n"
-        "entry.app = lambda: (print('said'), sys.exit(7 if os.open('/', os.O_RDONLY) > 2 else 8))\n"
+        "entry.app = lambda **_: (print('said'), sys.exit(7 if os.open('/', os.O_RDONLY) > 2 else 8))\n"
         "entry.main()\n"
     )
     line = f"{sys.executable} -c '{code.replace(chr(39), chr(34))}' {streams}"

@@ -40,9 +40,7 @@ def detached(command: list[str], folder: QueueFolder) -> str:
     with contextlib.suppress(FileNotFoundError):
         folder.log.replace(folder.log.with_suffix(".log.1"))  # it may say why the last one has crashed
     with os.fdopen(os.open(folder.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as log:
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-        )
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
     until_s = time.monotonic() + _ANSWERS_WITHIN_S
     while time.monotonic() < until_s:
         if process.poll() is not None:

@@ -56,7 +56,7 @@ class QueueFolder:
         """
         if not is_name(name):
             expected = f"up to {MAX_NAME_LENGTH} letters, digits, '.', '_' or '-' that do not begin with '.' or '-'"
-            raise UsageError(f"--name {name!r}: expected {expected}")
+            raise UsageError(f"--queue {name!r}: expected {expected}")
         return cls(name, StateFolder.of_this_user().journals / "queues" / name)
 
     @property
