@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -19,6 +19,7 @@ from ecoshare.api.request_values import (
     no_progress,
     power_w,
     profile_store,
+    request_class,
     silent,
     size_bytes,
     with_fields,
@@ -55,7 +56,7 @@ class PlanJobs(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@request_class
 class MachinesRequest:
     """Fields of a request that holds machines.
 
@@ -89,7 +90,7 @@ class MachinesRequest:
     signals: StopSignals | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@request_class
 class SharingRequest(MachinesRequest):
     """Request for jobs that share devices. The fields are options of `ecoshare run` and of `ecoshare up`.
 
@@ -131,7 +132,7 @@ class SharingRequest(MachinesRequest):
     use_profiles: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@request_class
 class RunRequest(SharingRequest):
     """Request for a run. The fields, with those of `SharingRequest`, are the options of `ecoshare run`.
 
@@ -147,7 +148,7 @@ class RunRequest(SharingRequest):
     runs: AnyPath = RUNS
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@request_class
 class ResumeRequest(MachinesRequest):
     """Request to go on with an interrupted run. All else is as the run was asked for.
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
+
+if TYPE_CHECKING:
+    from ecoshare.record.run_summary import RunSummary
 
 
 def note(words: str) -> None:
@@ -23,3 +26,11 @@ def progress(console: Console) -> Any:
     from ecoshare.reporting.progress import Expendable, LiveProgress, PlainProgress
 
     return Expendable(LiveProgress(console) if console.is_terminal else PlainProgress(console))
+
+
+def meter_is_news(summary: RunSummary) -> bool:
+    """Whether this user has not seen yet what gives the joules of these devices. It counts as seen from now on."""
+    from ecoshare.runtime.told_once import is_news
+
+    devices = ", ".join(each.name for each in summary.devices)
+    return summary.energy is not None and is_news(f"energy of {devices}", summary.energy.about)

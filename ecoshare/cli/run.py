@@ -25,7 +25,7 @@ from ecoshare.cli.cluster_options import (
     ShipOption,
 )
 from ecoshare.cli.options import JsonOption, ProfilesOption, RunDeviceOption, RunsOption, ShareOption, WaitOption, waits
-from ecoshare.cli.output import note, progress
+from ecoshare.cli.output import meter_is_news, note, progress
 from ecoshare.cli.sharing_options import (
     ControlOption,
     DeviceCountOption,
@@ -201,6 +201,6 @@ def _print_result(result: RunResult, as_json: bool) -> None:
     if as_json:
         print(json.dumps(result.summary.as_dict(), indent=2), flush=True)
         return
-    print_summary(result.summary, Console(highlight=False))
+    print_summary(result.summary, Console(highlight=False), meter_is_news(result.summary))
     for line in fused_words(result.data.history):
         print(line, flush=True)

@@ -83,8 +83,10 @@ def test_a_request_is_a_value() -> None:
     assert request == dataclasses.replace(request) and "a.yaml" in repr(request)
     with pytest.raises(dataclasses.FrozenInstanceError):
         request.lanes = 3  # type: ignore[misc]
-    with pytest.raises(TypeError, match="objetive"):
+    with pytest.raises(TypeError, match=r"RunRequest has no field 'objetive': did you mean 'objective'\?"):
         ecoshare.plan(request, objetive="jct")
+    with pytest.raises(TypeError, match=r"RunRequest has no field 'polcy': did you mean 'policy'\?"):
+        ecoshare.RunRequest(jobs="a.yaml", polcy="fair")  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize(
