@@ -17,7 +17,7 @@ _ALIKE: Final = 0.8
 """Similarity from which an unknown option counts as a typing mistake, and the option that was meant is named."""
 
 Mistake: Final[type[Any]] = next(each for each in typer.BadParameter.__mro__ if each.__name__ == "ClickException")
-"""Error of the parser of the command line. Its module differs between the versions of Typer."""
+"""Error of the parser of the command line. The versions of Typer have it in different modules."""
 
 _VALUES = {"int": "N", "float": "NUMBER", "str": "TEXT", "path": "PATH"}
 """Words for values of options, by the words for their types in Typer's help."""
