@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from ecoshare.cli import completion
-from ecoshare.common.folders import RUNS
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")]
 DeviceOption = Annotated[
@@ -35,10 +34,6 @@ WaitOption = Annotated[
 ]
 ShareOption = Annotated[
     bool, typer.Option("--share-device", help="Run beside a run that uses a device of this one, with its free memory.")
-]
-RunArgument = Annotated[
-    Path,
-    typer.Argument(metavar="RUN", help=f"A run folder; {RUNS}/latest is the newest.", autocompletion=completion.runs),
 ]
 RunsOption = Annotated[Path, typer.Option("--runs", help="Folder that holds run folders.")]
 

@@ -24,6 +24,7 @@ from ecoshare.cli.cluster_options import (
     ReleaseIdleOption,
     ShipOption,
 )
+from ecoshare.cli.named_runs import named_run
 from ecoshare.cli.options import JsonOption, ProfilesOption, RunDeviceOption, RunsOption, ShareOption, WaitOption, waits
 from ecoshare.cli.output import meter_is_news, note, progress
 from ecoshare.cli.sharing_options import (
@@ -89,7 +90,11 @@ def run(
     release_idle: ReleaseIdleOption = None,
     resume: Annotated[
         Path | None,
-        typer.Option(metavar="RUN", help="Run folder of an interrupted run to resume.", autocompletion=completion.runs),
+        typer.Option(
+            metavar="RUN",
+            help="An interrupted run to resume: its folder, or its name in `ecoshare runs`.",
+            autocompletion=completion.runs,
+        ),
     ] = None,
     no_report: Annotated[
         bool, typer.Option("--no-report", help="Draw no report.html and no trace.pftrace at the end.")
@@ -116,7 +121,7 @@ def run(
             )
         result = run_jobs.resume(
             ResumeRequest(
-                run=resume,
+                run=named_run(resume, runs),
                 control=cast(Control, control),
                 wait=waits(wait, share_device, on),
                 share_device=share_device,
