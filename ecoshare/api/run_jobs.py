@@ -141,11 +141,13 @@ class RunRequest(SharingRequest):
             mapping start at the working folder.
         args: Arguments of the scripts; a job file has its own.
         runs: Folder that gets the run folder. If the jobs run on other machines, all of them share it.
+        name: Name of the run, which its folder has; None for that of the job file, or of the first script.
     """
 
     jobs: Jobs
     args: Sequence[str] = ()
     runs: AnyPath = RUNS
+    name: str | None = None
 
 
 @request_class
@@ -203,7 +205,13 @@ def run(jobs: Jobs | RunRequest, /, **fields: Any) -> RunResult:
 
         def start(signals: StopSignals) -> RunResult:
             finished = run_opening.start(
-                plan, loaded.text, Path(request.runs), request.progress(), machines=machines, signals=signals
+                plan,
+                loaded.text,
+                Path(request.runs),
+                request.progress(),
+                machines=machines,
+                signals=signals,
+                name=request.name,
             )
             return RunResult.of(finished)
 

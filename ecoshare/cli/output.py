@@ -21,11 +21,13 @@ def note(words: str) -> None:
         print(filled(f"note: {words}", Console(stderr=True)), file=sys.stderr, flush=True)
 
 
-def progress(console: Console) -> Any:
-    """Display of a run: a live table on a terminal, else plain lines."""
-    from ecoshare.reporting.progress import Expendable, LiveProgress, PlainProgress
+def progress(console: Console, verbose: bool = False, quiet: bool = False) -> Any:
+    """Display of a run: a live table on a terminal, else plain lines, also if `verbose`; nothing if `quiet`."""
+    from ecoshare.reporting.progress import Expendable, LiveProgress, PlainProgress, Silent
 
-    return Expendable(LiveProgress(console) if console.is_terminal else PlainProgress(console))
+    if quiet:
+        return Silent()
+    return Expendable(LiveProgress(console) if console.is_terminal and not verbose else PlainProgress(console))
 
 
 def meter_is_news(summary: RunSummary) -> bool:

@@ -134,7 +134,7 @@ def up(
     if detach:
         for line in resumed(None, given)[1]:  # the process in the background tells them in its log
             note(line)
-        print(detached(command_line(context, **({} if wait else {"wait": False})), folder))
+        print(detached(command_line(context, wait=bool(wait)), folder))
         return
     errors = Console(stderr=True, highlight=False)
     errors.print(
