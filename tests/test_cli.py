@@ -177,6 +177,46 @@ def test_a_run_then_its_exports(tmp_path: Path) -> None:
     assert again.returncode == 0 and json.loads(again.stdout)["jobs"][0]["attempts"] == 1
 
 
+def test_a_run_has_the_name_that_it_is_given_and_says_as_much_as_is_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "jobs.yaml").write_text(GOOD)
+    line = ("run", "jobs.yaml", "--device", "cpu", "--no-report", "--name", "my first")
+    done = ecoshare(*line, "-q", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "") and "energy" in done.stdout
+    (path,) = (tmp_path / "ecoshare-runs").glob("2*")
+    assert path.name.endswith("-my-first")
+    assert "starts in lane 0" in ecoshare(*line, "-v", cwd=tmp_path).stderr
+    assert ecoshare(*line, "-v", "-q", cwd=tmp_path).stderr == "error: -v and -q: give one of them\n"
+
+
+def test_a_run_in_the_background_opens_the_queue_if_there_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first one opens it with its options; a later one finds it up, and cannot change them."""
+    monkeypatch.setenv("ECOSHARE_STATE", str(tmp_path / "state"))
+    (tmp_path / "jobs.yaml").write_text(GOOD)
+    line = ("run", "-d", "--queue", "lab")
+    wrong = ecoshare(*line, "none.py", cwd=tmp_path)
+    assert wrong.returncode == 2 and not (tmp_path / "state").exists(), "nothing is opened for jobs that are none"
+    try:
+        first = ecoshare(*line, "jobs.yaml", "--device", "cpu", "--lanes", "2", cwd=tmp_path)
+        assert (first.returncode, first.stdout) == (0, "a\n"), first.stderr
+        assert "the queue 'lab' is up" in first.stderr and "`ecoshare logs --queue lab -f a`" in first.stderr
+        second = ecoshare(*line, str(SCRIPTS / "no_torch.py"), "--name", "b", "--json", cwd=tmp_path)
+        assert json.loads(second.stdout)["jobs"] == ["b"] and "is up" not in second.stderr
+        other = ecoshare(*line, "jobs.yaml", "--lanes", "3", cwd=tmp_path)
+        assert other.returncode == 2 and "--lanes cannot be given now" in other.stderr
+        assert ecoshare("wait", "--queue", "lab", cwd=tmp_path).returncode == 0
+        assert ecoshare("logs", "--queue", "lab", "b", cwd=tmp_path).stdout.startswith("0 ")
+        assert "14 " in ecoshare("logs", "--queue", "lab", "-n", "1", "a", cwd=tmp_path).stdout
+        options = json.loads((tmp_path / "state/queues/lab/options.json").read_text())
+        assert options["lanes"] == 2
+    finally:
+        down = ecoshare("down", "--queue", "lab", "--now", cwd=tmp_path)
+    assert down.returncode == 0, down.stderr
+    refused = ecoshare(*line, "jobs.yaml", "--dry-run", cwd=tmp_path)
+    assert refused.returncode == 2 and "--dry-run does not go with -d" in refused.stderr
+
+
 def test_a_run_goes_on_without_a_reader_of_its_progress(tmp_path: Path) -> None:
     (tmp_path / "jobs.yaml").write_text(GOOD)
     line = ["run", "jobs.yaml", "--device", "cpu", "--no-report", "--json"]

@@ -28,7 +28,7 @@ OWN = {"note", "progress", "signals", "show", "begins", "measured"}
 """Fields that are objects of the caller, in place of what a command prints."""
 
 PRINTED = {"as_json", "no_report", "dry_run", "plot", "convert", "report", "compare", "context"}
-PRINTED |= {"detach", "print_unit"}
+PRINTED |= {"detach", "queue", "verbose", "quiet", "print_unit"}
 """Options that choose what a command does with the result."""
 
 
