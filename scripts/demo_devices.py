@@ -18,7 +18,7 @@ def main() -> int:
     """Run the examples, and print what to look at; returns the exit code of the run."""
     parser = argparse.ArgumentParser(prog="scripts/demo", description="Any other option is one of `ecoshare run`.")
     parser.add_argument("--devices", required=True, metavar="NAMES", help="such as cpu/2, or a number of GPUs")
-    parser.add_argument("--runs", type=Path, default=Path("ecoshare-runs"), metavar="DIR", help="folder of the runs")
+    parser.add_argument("--runs", type=Path, default=ROOT / "runs", metavar="DIR", help="folder of the runs")
     given, more = parser.parse_known_args()
     line = [sys.executable, "-m", "ecoshare", "run", str(ROOT / "examples" / "devices.yaml"), "--policy", "fair"]
     line += ["--devices" if given.devices.isdecimal() else "--device", given.devices]

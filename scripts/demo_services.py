@@ -28,7 +28,7 @@ def main() -> int:
     """Run the servers, the training and their client, and print what to look at; returns the exit code of the run."""
     parser = argparse.ArgumentParser(prog="scripts/demo", description="Any other option is one of `ecoshare run`.")
     parser.add_argument("--services", action="store_true", required=True, help="two HTTP servers beside training")
-    parser.add_argument("--runs", type=Path, default=Path("ecoshare-runs"), metavar="DIR", help="folder of the runs")
+    parser.add_argument("--runs", type=Path, default=ROOT / "runs", metavar="DIR", help="folder of the runs")
     given, more = parser.parse_known_args()
     line = [sys.executable, "-m", "ecoshare", "run", str(EXAMPLE / "jobs.yaml"), "--lanes", "1"]
     line += ["--runs", str(given.runs), "--no-profiles", *more]

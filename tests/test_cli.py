@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.main import get_command
+from typer.testing import CliRunner
 
 from ecoshare.cli import app
 from tests import warm
@@ -29,15 +32,66 @@ def ecoshare(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 def test_every_command_and_option_is_documented() -> None:
     page = (ROOT / "docs" / "commands.md").read_text()
 
-    def check(name: str, command: Any) -> None:
+    for words, command in every_command(get_command(app)):
+        name = " ".join(("ecoshare", *words))
         assert name.removesuffix(" show").removesuffix(" rm") in page, name
         assert command.help, name
         for parameter in command.params:
             assert parameter.name == "help" or getattr(parameter, "help", None), f"{name} {parameter.name}"
-        for each, below in getattr(command, "commands", {}).items():
-            check(f"{name} {each}", below)
 
-    check("ecoshare", get_command(app))
+
+def every_command(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Each command and group, with the words that name it."""
+    yield words, command
+    for name, below in getattr(command, "commands", {}).items():
+        yield from every_command(below, (*words, name))
+
+
+def helped(*words: str) -> str:
+    return CliRunner(env={"COLUMNS": "80", "TERMINAL_WIDTH": "80"}).invoke(app, [*words, "--help"]).output
+
+
+def test_no_help_shows_a_type_of_python() -> None:
+    """A user reads `<list[Path]>` as something to type."""
+    found = {words: helped(*words) for words, _ in every_command(get_command(app))}
+    assert len(found) > 35 and all("Usage: " in shown for shown in found.values())
+    types = re.compile(r"<(?!=)[^>]*>|\b(?:list\[|int range|float range|str\b)")
+    assert {words: types.findall(shown) for words, shown in found.items() if types.search(shown)} == {}
+
+
+def test_the_help_shows_the_ten_most_needed_commands_first() -> None:
+    shown = helped()
+    assert re.findall(r"─ (\w+) ─", shown) == ["Options", "Run", "Look", "Queue", "Devices", "More"]
+    names = re.findall(r"^│ (\w+)  +\S", shown, re.MULTILINE)
+    ten = ["run", "init", "profile", "doctor", "status", "top", "logs", "explain", "export", "runs"]
+    assert names[:10] == ten and len(names) == len(set(names)) > 25
+    assert not {"agent", "dashboard"} & set(names), "one is for machines, and the other a second name"
+
+
+OPTIONS = "`ecoshare {} --help` lists its options"
+
+
+@pytest.mark.parametrize(
+    ("words", "said", "hint"),
+    [
+        ("run --polcy x", "--polcy is no option of `ecoshare run`", "did you mean '--policy'?"),
+        ("run --zzz", "--zzz is no option of `ecoshare run`", OPTIONS),
+        ("run --lanes x a.py", "--lanes x: expected a whole number", OPTIONS),
+        ("run --tuning-limit x a.py", "--tuning-limit x: expected a number", OPTIONS),
+        ("tune --budget 0 a.py", "--budget 0: expected at least 1", OPTIONS),
+        ("priority a b", "NUMBER b: expected a whole number", OPTIONS),
+        ("run --json=3", "--json: it takes no value", ""),
+        ("run a.py --lanes", "--lanes: its value is missing", ""),
+        ("submit", "JOBS.YAML | SCRIPT.PY is missing", OPTIONS),
+        ("page extra", "extra: `ecoshare page` takes no such word", OPTIONS),
+        ("dashboard extra", "extra: `ecoshare dashboard` takes no such word", OPTIONS),
+        ("profiles lst", "`ecoshare profiles` has no command 'lst'", "did you mean 'list'?"),
+    ],
+)
+def test_mistakes_of_options_have_the_style_of_all_others(tmp_path: Path, words: str, said: str, hint: str) -> None:
+    done = ecoshare(*words.split(), cwd=tmp_path)
+    expected = [f"error: {said}", *([f"hint: {hint.format(words.split()[0])}"] if hint else [])]
+    assert (done.returncode, done.stdout, done.stderr.splitlines()) == (2, "", expected)
 
 
 def test_mistakes_are_told_all_at_once_with_their_places(tmp_path: Path) -> None:
@@ -71,10 +125,14 @@ def test_mistakes_are_told_all_at_once_with_their_places(tmp_path: Path) -> None
         (("run", "--resume", "nowhere"), 2, "not a run folder"),
         (("run", "--resume", "nowhere", "--lanes", "2"), 2, "takes its options from the run"),
         (("export", "nowhere"), 2, "not a run folder"),
-        (("explain", "nowhere"), 2, "not a run folder"),
+        (("export",), 2, "there is no run in ecoshare-runs"),
+        (("logs",), 2, "there is no run in ecoshare-runs"),
+        (("logs", "--queue", "none", "a"), 4, "there is no queue 'none'"),
+        (("explain", "nowhere"), 2, "there is no run in ecoshare-runs"),
+        (("explain", "./nowhere"), 2, "not a run folder"),
         (("explain", ".", "a"), 2, "not a run folder"),
         (("init", "good.yaml"), 2, "--force"),
-        (("fly",), 2, "No such command"),
+        (("fly",), 2, "`ecoshare` has no command 'fly'"),
     ],
 )
 def test_wrong_use_gives_a_clear_word(tmp_path: Path, args: tuple[str, ...], code: int, said: str) -> None:
@@ -117,6 +175,46 @@ def test_a_run_then_its_exports(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "out.json").read_text()) == summary
     again = ecoshare("run", "--resume", "ecoshare-runs/latest", "--json", cwd=tmp_path)
     assert again.returncode == 0 and json.loads(again.stdout)["jobs"][0]["attempts"] == 1
+
+
+def test_a_run_has_the_name_that_it_is_given_and_says_as_much_as_is_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "jobs.yaml").write_text(GOOD)
+    line = ("run", "jobs.yaml", "--device", "cpu", "--no-report", "--name", "my first")
+    done = ecoshare(*line, "-q", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "") and "energy" in done.stdout
+    (path,) = (tmp_path / "ecoshare-runs").glob("2*")
+    assert path.name.endswith("-my-first")
+    assert "starts in lane 0" in ecoshare(*line, "-v", cwd=tmp_path).stderr
+    assert ecoshare(*line, "-v", "-q", cwd=tmp_path).stderr == "error: -v and -q: give one of them\n"
+
+
+def test_a_run_in_the_background_opens_the_queue_if_there_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first one opens it with its options; a later one finds it up, and cannot change them."""
+    monkeypatch.setenv("ECOSHARE_STATE", str(tmp_path / "state"))
+    (tmp_path / "jobs.yaml").write_text(GOOD)
+    line = ("run", "-d", "--queue", "lab")
+    wrong = ecoshare(*line, "none.py", cwd=tmp_path)
+    assert wrong.returncode == 2 and not (tmp_path / "state").exists(), "nothing is opened for jobs that are none"
+    try:
+        first = ecoshare(*line, "jobs.yaml", "--device", "cpu", "--lanes", "2", cwd=tmp_path)
+        assert (first.returncode, first.stdout) == (0, "a\n"), first.stderr
+        assert "the queue 'lab' is up" in first.stderr and "`ecoshare logs --queue lab -f a`" in first.stderr
+        second = ecoshare(*line, str(SCRIPTS / "no_torch.py"), "--name", "b", "--json", cwd=tmp_path)
+        assert json.loads(second.stdout)["jobs"] == ["b"] and "is up" not in second.stderr
+        other = ecoshare(*line, "jobs.yaml", "--lanes", "3", cwd=tmp_path)
+        assert other.returncode == 2 and "--lanes cannot be given now" in other.stderr
+        assert ecoshare("wait", "--queue", "lab", cwd=tmp_path).returncode == 0
+        assert ecoshare("logs", "--queue", "lab", "b", cwd=tmp_path).stdout.startswith("0 ")
+        assert "14 " in ecoshare("logs", "--queue", "lab", "-n", "1", "a", cwd=tmp_path).stdout
+        options = json.loads((tmp_path / "state/queues/lab/options.json").read_text())
+        assert options["lanes"] == 2
+    finally:
+        down = ecoshare("down", "--queue", "lab", "--now", cwd=tmp_path)
+    assert down.returncode == 0, down.stderr
+    refused = ecoshare(*line, "jobs.yaml", "--dry-run", cwd=tmp_path)
+    assert refused.returncode == 2 and "--dry-run does not go with -d" in refused.stderr
 
 
 def test_a_run_goes_on_without_a_reader_of_its_progress(tmp_path: Path) -> None:
@@ -195,7 +293,7 @@ def test_the_number_of_a_closed_stream_is_nobodys(closed: tuple[int, ...]) -> No
     code = (
         "import os, sys\n"
         "from ecoshare.cli import entry\n"
-        "entry.app = lambda: (print('said'), sys.exit(7 if os.open('/', os.O_RDONLY) > 2 else 8))\n"
+        "entry.app = lambda **_: (print('said'), sys.exit(7 if os.open('/', os.O_RDONLY) > 2 else 8))\n"
         "entry.main()\n"
     )
     line = f"{sys.executable} -c '{code.replace(chr(39), chr(34))}' {streams}"

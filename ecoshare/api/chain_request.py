@@ -6,11 +6,11 @@ import contextlib
 import shlex
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from ecoshare.api.request_values import silent
+from ecoshare.api.request_values import request_class, silent
 from ecoshare.api.slurm_submit import SubmitRequest, duration_option_s
 from ecoshare.errors import UsageError, did_you_mean
 from ecoshare.values.allocation_chain import AllocationChain, ChainOutcome, Overlap
@@ -22,7 +22,7 @@ _MOST_ALLOCATIONS = 10_000
 """Largest number of allocations that a user may ask for. A date without hyphens is a larger one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@request_class
 class ChainRequest(SubmitRequest):
     """Request for a chain of allocations. The fields are options of `ecoshare slurm chain`.
 

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ecoshare.api.request_values import check_least, no_progress, profile_store, silent, with_fields
+from ecoshare.api.request_values import check_least, no_progress, profile_store, request_class, silent, with_fields
 from ecoshare.api.run_result import RunResult
 from ecoshare.common.folders import RUNS
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ecoshare.runtime.signals import StopSignals
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@request_class
 class ProfileRequest:
     """Request for the profile of a script. The fields are the options of `ecoshare profile`.
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import MISSING, Field, dataclass, fields, replace
+from dataclasses import MISSING, Field, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ecoshare.api.request_values import check_control, with_fields
+from ecoshare.api.request_values import check_control, request_class, with_fields
 from ecoshare.api.run_jobs import SharingRequest, here_or_elsewhere, holder, job_planner
 from ecoshare.api.run_result import RunResult, restore_error
 from ecoshare.errors import JobFailed, UsageError
@@ -23,14 +23,14 @@ from ecoshare.errors import JobFailed, UsageError
 if TYPE_CHECKING:
     from ecoshare.queue.queue_folder import QueueFolder
 
-_OF_A_SESSION = ("name", "resume", "note", "progress", "signals")
+_OF_A_SESSION = ("name", "resume", "wait", "note", "progress", "signals")
 """Fields of a request that are no options of the queue."""
 
 _OWN_OPTIONS = {"policy": {"options"}, "profiles": {"use_profiles"}, "on": {"address", "ship"}}
 """Options that mean nothing beside another value of one: they are kept with it only."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@request_class
 class UpRequest(SharingRequest):
     """Request for a queue. The fields, with those of `SharingRequest`, are the options of `ecoshare up`.
 

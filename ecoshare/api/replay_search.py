@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ecoshare.api.request_values import check_least, with_fields
+from ecoshare.api.request_values import check_least, request_class, with_fields
 from ecoshare.errors import UsageError, did_you_mean
 from ecoshare.values.goal import OBJECTIVES, TUNING_LIMIT
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ecoshare.profiling.tuning_store import MeasurementRecord, TuningResult
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@request_class
 class ReplayRequest:
     """Request for a search in a table. The fields are the options of `ecoshare tune --replay`.
 

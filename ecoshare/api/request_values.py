@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, dataclass_transform
 
 from ecoshare.errors import UsageError, did_you_mean
 
@@ -27,6 +28,24 @@ nothing.
 CONTROLS: tuple[Control, ...] = ("auto", "known", "off")
 
 _Request = TypeVar("_Request")
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+def request_class(made: type[_Request]) -> type[_Request]:
+    """Decorator: a frozen dataclass of named fields. A wrong name is a `TypeError` that says which was meant."""
+    made = dataclass(frozen=True, slots=True, kw_only=True)(made)
+    begin, known = made.__init__, [each.name for each in fields(made)]  # type: ignore[arg-type]
+
+    @wraps(begin)
+    def checked(self: _Request, /, **given: Any) -> None:
+        for name in given:
+            if name not in known:
+                hint = did_you_mean(name, known)
+                raise TypeError(f"{made.__name__} has no field {name!r}" + (f": {hint}" if hint else ""))
+        begin(self, **given)
+
+    made.__init__ = checked  # type: ignore[method-assign,assignment]
+    return made
 
 
 def silent(_words: str) -> None:

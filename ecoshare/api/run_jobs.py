@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
+from itertools import count
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -18,6 +19,7 @@ from ecoshare.api.request_values import (
     no_progress,
     power_w,
     profile_store,
+    request_class,
     silent,
     size_bytes,
     with_fields,
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from ecoshare.runtime.held_machines import HoldMachines, PlannedMachines
     from ecoshare.runtime.plan import Plan
     from ecoshare.runtime.signals import StopSignals
+    from ecoshare.values.device import DeviceInfo
 
 
 ENGINES = ("ray", "slurm")
@@ -53,7 +56,7 @@ class PlanJobs(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@request_class
 class MachinesRequest:
     """Fields of a request that holds machines.
 
@@ -87,7 +90,7 @@ class MachinesRequest:
     signals: StopSignals | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@request_class
 class SharingRequest(MachinesRequest):
     """Request for jobs that share devices. The fields are options of `ecoshare run` and of `ecoshare up`.
 
@@ -129,7 +132,7 @@ class SharingRequest(MachinesRequest):
     use_profiles: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@request_class
 class RunRequest(SharingRequest):
     """Request for a run. The fields, with those of `SharingRequest`, are the options of `ecoshare run`.
 
@@ -138,14 +141,16 @@ class RunRequest(SharingRequest):
             mapping start at the working folder.
         args: Arguments of the scripts; a job file has its own.
         runs: Folder that gets the run folder. If the jobs run on other machines, all of them share it.
+        name: Name of the run, which its folder has; None for that of the job file, or of the first script.
     """
 
     jobs: Jobs
     args: Sequence[str] = ()
     runs: AnyPath = RUNS
+    name: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@request_class
 class ResumeRequest(MachinesRequest):
     """Request to go on with an interrupted run. All else is as the run was asked for.
 
@@ -185,7 +190,14 @@ def run(jobs: Jobs | RunRequest, /, **fields: Any) -> RunResult:
     request = _request(jobs, fields)
     hold = holder(request)
     loaded, planned = _planner(request)
-    find = partial(find_all, request.device, request.devices)
+    looks = count()
+
+    def find() -> tuple[DeviceInfo, ...]:
+        nonlocal watch
+        if next(looks):  # another run was waited for, and its load is over
+            watch = LoadWatch.begin()
+        return find_all(request.device, request.devices)
+
     with hold(find, request.device) as machines:
         plan = planned(machines)
         if words := watch.words():
@@ -193,7 +205,13 @@ def run(jobs: Jobs | RunRequest, /, **fields: Any) -> RunResult:
 
         def start(signals: StopSignals) -> RunResult:
             finished = run_opening.start(
-                plan, loaded.text, Path(request.runs), request.progress(), machines=machines, signals=signals
+                plan,
+                loaded.text,
+                Path(request.runs),
+                request.progress(),
+                machines=machines,
+                signals=signals,
+                name=request.name,
             )
             return RunResult.of(finished)
 

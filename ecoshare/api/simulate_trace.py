@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from ecoshare.api.request_values import check_least, path_or_none, silent, size_bytes, with_fields
+from ecoshare.api.request_values import check_least, path_or_none, request_class, silent, size_bytes, with_fields
 from ecoshare.errors import UsageError
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def watch_nothing(_policy: str, _jobs: int) -> AbstractContextManager[Watch]:
     return nullcontext()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@request_class
 class SimulateRequest:
     """Request for a simulation. The fields are the options of `ecoshare simulate`.
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ecoshare.api.request_values import request_class
 from ecoshare.common.folders import RUNS
 from ecoshare.errors import UnfitEnvironment, UsageError
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from ecoshare.jobs.from_values import AnyPath
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@request_class
 class SubmitRequest:
     """Request for an allocation of Slurm. The fields are options of `ecoshare slurm submit`.
 

@@ -48,13 +48,21 @@ def _common(version: Annotated[bool, typer.Option("--version", help="Print the v
         raise typer.Exit
 
 
-for _with_words in (run, submit):
-    app.command(cls=WordsAfter)(_with_words)
-for _for_queues in (up, down, status, top, page, logs, cancel, retry, wait, hold, release, priority):
-    app.command(cls=HelpfulCommand)(_for_queues)
-for _command in (profile, init, devices, restore, tune, simulate, schema, doctor, export, explain):
-    app.command(cls=HelpfulCommand)(_command)
+_PANELS = {
+    "Run": (run, init, profile, doctor),
+    "Look": (status, top, logs, explain, runs.app, export),
+    "Queue": (submit, up, down, wait, cancel, retry, hold, release, priority, page),
+    "Devices": (devices, tune, restore),
+    "More": (simulate, profiles.app, slurm.app, schema),
+}
+"""Commands in the groups and in the order of `ecoshare --help`: most users need no more than the first ten."""
+
+for _panel, _commands in _PANELS.items():
+    for _command in _commands:
+        if isinstance(_command, typer.Typer):
+            app.add_typer(_command, rich_help_panel=_panel)
+        else:
+            _class = WordsAfter if _command in (run, submit) else HelpfulCommand
+            app.command(cls=_class, rich_help_panel=_panel)(_command)
+app.command("dashboard", cls=HelpfulCommand, hidden=True)(page)
 app.command(cls=HelpfulCommand, hidden=True)(agent)
-app.add_typer(profiles.app)
-app.add_typer(runs.app)
-app.add_typer(slurm.app)

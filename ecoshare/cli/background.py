@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import os
 import shlex
 import subprocess
 import sys
 import time
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +26,8 @@ _ANSWERS_WITHIN_S = 120.0
 _LOOK_S = 0.1
 
 
-def detached(context: typer.Context, folder: QueueFolder) -> str:
-    """Start the command in the background, without `--detach`, and wait until its queue takes jobs.
+def detached(command: list[str], folder: QueueFolder) -> str:
+    """Start a command that serves a queue in the background, and wait until its queue takes jobs.
 
     Returns:
         Lines for the user.
@@ -40,9 +42,7 @@ def detached(context: typer.Context, folder: QueueFolder) -> str:
     with contextlib.suppress(FileNotFoundError):
         folder.log.replace(folder.log.with_suffix(".log.1"))  # it may say why the last one has crashed
     with os.fdopen(os.open(folder.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as log:
-        process = subprocess.Popen(
-            command_line(context), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-        )
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
     until_s = time.monotonic() + _ANSWERS_WITHIN_S
     while time.monotonic() < until_s:
         if process.poll() is not None:
@@ -74,18 +74,55 @@ def _failed(code: int, log: Path) -> EcoshareError:
     return kind(str(error), error.hint) if kind is not None and kind.__init__ is EcoshareError.__init__ else error
 
 
-def command_line(context: typer.Context, **more: Any) -> list[str]:
+def open_for(context: typer.Context, queue: str, jobs: Sequence[Path], args: Sequence[str]) -> str:
+    """Open a queue in the background for jobs of `ecoshare run`, with the options of that, if it is not up.
+
+    Args:
+        context: Context of the command.
+        queue: Name of the queue.
+        jobs: The jobs, which are checked before a queue is opened for them.
+        args: Arguments of scripts.
+
+    Returns:
+        Lines for the user; empty if the queue was up.
+
+    Raises:
+        UsageError: The queue is up, and options are given that it could not take any more.
+        EcoshareError: The jobs have mistakes, or the queue cannot be opened.
+    """
+    from ecoshare.cli.up import up
+    from ecoshare.jobs.from_values import given_jobs
+
+    folder = QueueFolder.of(queue)
+    own = set(inspect.signature(up).parameters) - {"context", "name", "resume", "detach"}
+    given_jobs(jobs, args)
+    if not folder.is_up():
+        line = command_line(context, "up", own, wait=bool(context.params.get("wait")))
+        return detached([*line, "--queue", queue], folder)
+    if given := [f"--{name.replace('_', '-')}" for name in sorted(own) if is_given(context, name)]:
+        raise UsageError(
+            f"the queue {queue!r} is up with options of its own: {', '.join(given)} cannot be given now",
+            f"leave them out, or end it with `ecoshare down{folder.option}`",
+        )
+    return ""
+
+
+def command_line(
+    context: typer.Context, command: str = "", names: Collection[str] | None = None, **more: Any
+) -> list[str]:
     """Words that run this command again with the options that the user gave, but in the foreground.
 
     Args:
         context: Context of the command.
+        command: Another command, which has the same options; empty for this one.
+        names: Parameters that it has; None for all.
         more: Other values of parameters.
     """
-    words = [sys.executable, "-m", "ecoshare", str(context.info_name)]
+    words = [sys.executable, "-m", "ecoshare", command or str(context.info_name)]
     for parameter in context.command.params:
         name = str(parameter.name)
         value = more.get(name, context.params.get(name))
-        if name in ("detach", "print_unit") or value is None:
+        if name in ("detach", "print_unit") or value is None or (names is not None and name not in names):
             continue
         # A default that the environment can replace is given, too.
         if not (name in more or is_given(context, name) or parameter.envvar is not None):

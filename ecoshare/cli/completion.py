@@ -86,12 +86,23 @@ def past_runs(ctx: Any, incomplete: str) -> list[str]:
     return []
 
 
-def jobs(ctx: Any, incomplete: str) -> list[str]:
-    """Jobs of the run that the command line already names."""
+def runs_and_jobs(ctx: Any, incomplete: str) -> list[str]:
+    """Jobs of the run that the command line already names; else jobs of the newest run, and run folders."""
+    from ecoshare.cli.named_runs import named_run
+
+    run = ctx.params.get("run")
+    found = [] if run else past_runs(ctx, incomplete)
     with suppress(OSError, ValueError, KeyError, TypeError):
-        plan = json.loads(Path(ctx.params["run"], "plan.json").read_text())
-        return _beginning([job["name"] for job in plan["jobs"]], incomplete)
-    return []
+        folder = ctx.params.get("runs") or RUNS
+        plan = json.loads((named_run(run or "latest", folder) / "plan.json").read_text())
+        return [*_beginning([job["name"] for job in plan["jobs"]], incomplete), *found]
+    return found
+
+
+def ran_jobs(ctx: Any, incomplete: str) -> list[str]:
+    """Jobs of the queue that have not ended, jobs of runs, and run folders: see `runs_and_jobs`."""
+    of_queue = [] if ctx.params.get("run") else queued_jobs(ctx, incomplete)
+    return list(dict.fromkeys([*of_queue, *runs_and_jobs(ctx, incomplete)]))
 
 
 def queues(incomplete: str) -> list[str]:

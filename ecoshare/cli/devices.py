@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from ecoshare.cli.options import JsonOption, ProfilesOption, RunDeviceOption, WaitOption
+from ecoshare.cli.options import JsonOption, ProfilesOption, RunDeviceOption, WaitOption, waits
 from ecoshare.cli.output import note
 from ecoshare.errors import UsageError
 
@@ -32,7 +32,7 @@ def devices(
     seconds: Annotated[
         float | None, typer.Option(min=0.3, max=3600.0, help="Time of each load on each device; 4 unless given.")
     ] = None,
-    wait: WaitOption = False,
+    wait: WaitOption = None,
     profiles: ProfilesOption = None,
 ) -> None:
     """Show each device's knobs, ranges and present values, whether this user may set them, known speeds and links.
@@ -53,7 +53,7 @@ def devices(
 
     store = CalibrationStore(folder)
     if calibrate:
-        _calibrate(device, seconds, wait, store, as_json)
+        _calibrate(device, seconds, waits(wait), store, as_json)
     if calibration is not None:
         _write(calibration, device, store)
     for line in store.notes:

@@ -12,10 +12,12 @@ import signal
 import sys
 from typing import NoReturn
 
+import typer
 from rich.console import Console
 
 from ecoshare.cli.app import app
-from ecoshare.errors import EcoshareError, Interrupted, InvalidJobFile, UnfitEnvironment
+from ecoshare.cli.classes import Mistake, told
+from ecoshare.errors import EcoshareError, Interrupted, InvalidJobFile, UnfitEnvironment, UsageError
 from ecoshare.lane.process_exit import wind_up
 from ecoshare.lane.processes import name_thread
 
@@ -64,9 +66,20 @@ def _main() -> None:
             signal.signal(number, _interrupted)
     try:
         try:
-            app()
+            code = app(standalone_mode=False)
         finally:
             sys.stdout.flush()  # flushed here, where a full disk can still be reported
+        if code:
+            sys.exit(code)
+    except Mistake as mistake:
+        if type(mistake).__name__ == "NoArgsIsHelpError":  # the help is what it prints
+            mistake.show()
+        else:
+            error = told(mistake)
+            _tell([f"error: {error}"], error.hint)
+        sys.exit(UsageError.exit_code)
+    except typer.Abort:
+        sys.exit(Interrupted.exit_code)
     except EcoshareError as error:
         # A message about a job file begins with the mistake's place, so that editors can jump to it.
         prefix = "" if isinstance(error, InvalidJobFile) else "error: "

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
-from ecoshare.cli import completion
-from ecoshare.cli.options import JsonOption, RunArgument
+from ecoshare.cli.named_runs import JobOfRunArgument, OneQueueOption, RunOrJobArgument, RunsFolderOption, named_job
+from ecoshare.cli.options import JsonOption
+from ecoshare.common.folders import RUNS
 
 
 def explain(
-    run: RunArgument,
-    job: Annotated[
-        str | None,
-        typer.Argument(metavar="JOB", help="One job in full; else all in short.", autocompletion=completion.jobs),
-    ] = None,
+    run: RunOrJobArgument = None,
+    job: JobOfRunArgument = None,
+    queue: OneQueueOption = None,
+    runs: RunsFolderOption = RUNS,
     as_json: JsonOption = False,
 ) -> None:
-    """Tell why each job of a run waited, shared the device or ran alone, and what came of it."""
+    """Tell why each job of a run waited, shared the device or ran alone, and what came of it; or one job in full."""
     from ecoshare.reporting.explanation_text import show
 
-    show(run, job, as_json)
+    named = named_job([each for each in (run, job) if each is not None], runs, queue)
+    show(named.run, named.job, as_json)

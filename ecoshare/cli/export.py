@@ -9,12 +9,12 @@ from typing import Annotated
 import typer
 
 from ecoshare.cli import completion
-from ecoshare.cli.options import RunArgument
+from ecoshare.cli.named_runs import RunArgument, named_run, newest_run
 from ecoshare.errors import UsageError
 
 
 def export(
-    run: RunArgument,
+    run: RunArgument = None,
     form: Annotated[
         str,
         typer.Option(
@@ -30,7 +30,7 @@ def export(
     exporting.check(form)
     if form in exporting.BINARY and output is None and sys.stdout.isatty():
         raise UsageError(f"--format {form} is nothing for a terminal", "name a file with --output, or pipe it")
-    folder = RunFolder.open(run)
+    folder = RunFolder.open(newest_run() if run is None else named_run(run))
     if output is not None and folder.keeps(output):
         raise UsageError(f"{output} belongs to the run itself", "name another file with --output")
     content = exporting.export(folder, form)

@@ -2,25 +2,95 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from ecoshare.cli.queue_options import JobArgument, QueueOption
-from ecoshare.queue.queue_folder import DEFAULT_NAME
+from ecoshare.cli.named_runs import (
+    JobOfRunArgument,
+    OneQueueOption,
+    RunOrJobArgument,
+    RunsFolderOption,
+    named_job,
+    the_job_of,
+)
+from ecoshare.common.folders import RUNS
+
+_ENDED = ("completed", "failed", "cancelled", "pruned")
+_LOOK_S = 1.0
+"""Time (s) between two looks whether a job that has an exit record has ended, or goes on with another attempt."""
 
 
 def logs(
-    job: JobArgument,
-    name: QueueOption = DEFAULT_NAME,
+    run: RunOrJobArgument = None,
+    job: JobOfRunArgument = None,
+    queue: OneQueueOption = None,
+    runs: RunsFolderOption = RUNS,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job has ended.")] = False,
     stderr: Annotated[bool, typer.Option("--stderr", help="Print what the job wrote to stderr.")] = False,
     lines: Annotated[int | None, typer.Option("--lines", "-n", min=0, help="Begin with so many last lines.")] = None,
 ) -> None:
-    """Print the output of a job's last attempt as it was written."""
-    from ecoshare.api.queue_client import Queue
+    """Print the output of a job's last attempt as it was written: of the queue, or of a run."""
+    named = named_job([each for each in (run, job) if each is not None], runs, queue)
+    if named.queue and _is_up(named.queue):
+        from ecoshare.api.queue_client import Queue
 
-    for chunk in Queue(name).output(job, errors=stderr, follow=follow, lines=lines):
-        sys.stdout.buffer.write(chunk)
-        sys.stdout.buffer.flush()
+        which = named.job or the_job_of(named)
+        for chunk in Queue(named.queue).output(which, errors=stderr, follow=follow, lines=lines):
+            _write(chunk)
+        return
+    which = the_job_of(named)
+    from ecoshare.lane.files import outputs
+    from ecoshare.record.run_folder import RunFolder
+
+    path = outputs(RunFolder.open(named.run).job(which))[stderr]
+    asyncio.run(_print(path, lines, _is_over(named.run, which) if follow else None))
+    if named.queue and follow:
+        from ecoshare.api.queue_client import Queue
+
+        Queue(named.queue).wait(which)  # the queue is down: an error, unless the job has ended
+
+
+def _is_up(queue: str) -> bool:
+    from ecoshare.queue.queue_folder import QueueFolder
+
+    return QueueFolder.of(queue).is_up()
+
+
+async def _print(path: Path, lines: int | None, is_over: Callable[[], bool] | None) -> None:
+    from ecoshare.queue.job_output import output
+
+    async for chunk in output(path, lines, is_over):
+        _write(chunk)
+
+
+def _write(chunk: bytes) -> None:
+    sys.stdout.buffer.write(chunk)
+    sys.stdout.buffer.flush()
+
+
+def _is_over(run: Path, job: str) -> Callable[[], bool]:
+    """Function that tells whether nothing is added to the output of a job any more."""
+    from ecoshare.lane.exit_records import exit_paths
+    from ecoshare.record.reading import is_live, read
+    from ecoshare.record.run_folder import RunFolder
+
+    folder = RunFolder.open(run)
+    looked_s = 0.0
+
+    def is_over() -> bool:
+        nonlocal looked_s
+        if not is_live(folder):
+            return True
+        if not exit_paths(folder.job(job)) or time.monotonic() - looked_s < _LOOK_S:
+            return False
+        looked_s = time.monotonic()
+        jobs = read(folder, packings=False).summary.jobs
+        return any(each.name == job and each.state in _ENDED for each in jobs)
+
+    return is_over

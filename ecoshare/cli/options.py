@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from ecoshare.cli import completion
-from ecoshare.common.folders import RUNS
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")]
 DeviceOption = Annotated[
@@ -26,12 +25,19 @@ RunDeviceOption = Annotated[
 ProfilesOption = Annotated[
     Path | None, typer.Option("--profiles", help="Folder that holds profiles; else that of the user's data.")
 ]
-WaitOption = Annotated[bool, typer.Option("--wait", help="Wait for the end of a run that uses a device of this one.")]
+WaitOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--wait/--no-wait",
+        help="Wait for the end of a run that uses a device of this one, as it is the default; or be refused.",
+    ),
+]
 ShareOption = Annotated[
     bool, typer.Option("--share-device", help="Run beside a run that uses a device of this one, with its free memory.")
 ]
-RunArgument = Annotated[
-    Path,
-    typer.Argument(metavar="RUN", help=f"A run folder; {RUNS}/latest is the newest.", autocompletion=completion.runs),
-]
 RunsOption = Annotated[Path, typer.Option("--runs", help="Folder that holds run folders.")]
+
+
+def waits(wait: bool | None, share_device: bool = False, on: str | None = None) -> bool:
+    """Whether a command waits for the end of a run that uses its device: by default where it could not begin."""
+    return not (share_device or on) if wait is None else wait

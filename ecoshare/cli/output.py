@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
+
+if TYPE_CHECKING:
+    from ecoshare.record.run_summary import RunSummary
 
 
 def note(words: str) -> None:
@@ -18,8 +21,18 @@ def note(words: str) -> None:
         print(filled(f"note: {words}", Console(stderr=True)), file=sys.stderr, flush=True)
 
 
-def progress(console: Console) -> Any:
-    """Display of a run: a live table on a terminal, else plain lines."""
-    from ecoshare.reporting.progress import Expendable, LiveProgress, PlainProgress
+def progress(console: Console, verbose: bool = False, quiet: bool = False) -> Any:
+    """Display of a run: a live table on a terminal, else plain lines, also if `verbose`; nothing if `quiet`."""
+    from ecoshare.reporting.progress import Expendable, LiveProgress, PlainProgress, Silent
 
-    return Expendable(LiveProgress(console) if console.is_terminal else PlainProgress(console))
+    if quiet:
+        return Silent()
+    return Expendable(LiveProgress(console) if console.is_terminal and not verbose else PlainProgress(console))
+
+
+def meter_is_news(summary: RunSummary) -> bool:
+    """Whether this user has not seen yet what gives the joules of these devices. It counts as seen from now on."""
+    from ecoshare.runtime.told_once import is_news
+
+    devices = ", ".join(each.name for each in summary.devices)
+    return summary.energy is not None and is_news(f"energy of {devices}", summary.energy.about)

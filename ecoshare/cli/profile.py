@@ -11,7 +11,7 @@ from rich.console import Console
 from ecoshare.api import profile_script
 from ecoshare.api.profile_script import ProfileRequest, saved_profile
 from ecoshare.cli import completion
-from ecoshare.cli.options import DeviceOption, JsonOption, ProfilesOption, RunsOption, WaitOption
+from ecoshare.cli.options import DeviceOption, JsonOption, ProfilesOption, RunsOption, WaitOption, waits
 from ecoshare.cli.output import note
 from ecoshare.common.folders import RUNS
 from ecoshare.errors import UsageError
@@ -29,7 +29,7 @@ def profile(
         typer.Option(metavar="PROFILE", help="Another one to show beside it.", autocompletion=completion.classes),
     ] = None,
     device: DeviceOption = None,
-    wait: WaitOption = False,
+    wait: WaitOption = None,
     profiles: ProfilesOption = None,
     runs: RunsOption = RUNS,
     as_json: JsonOption = False,
@@ -53,7 +53,7 @@ def profile(
                 args=args or (),
                 iterations=iterations,
                 device=device,
-                wait=wait,
+                wait=waits(wait),
                 profiles=profiles,
                 runs=runs,
                 note=note,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
@@ -24,8 +26,9 @@ from ecoshare.cli.cluster_options import (
     ReleaseIdleOption,
     ShipOption,
 )
-from ecoshare.cli.options import JsonOption, ProfilesOption, RunDeviceOption, RunsOption, ShareOption, WaitOption
-from ecoshare.cli.output import note, progress
+from ecoshare.cli.named_runs import named_run
+from ecoshare.cli.options import JsonOption, ProfilesOption, RunDeviceOption, RunsOption, ShareOption, WaitOption, waits
+from ecoshare.cli.output import meter_is_news, note, progress
 from ecoshare.cli.sharing_options import (
     ControlOption,
     DeviceCountOption,
@@ -75,7 +78,7 @@ def run(
     power_budget_by: PowerBudgetByOption = "limits",
     control: ControlOption = "auto",
     tuning_limit: TuningLimitOption = TUNING_LIMIT,
-    wait: WaitOption = False,
+    wait: WaitOption = None,
     share_device: ShareOption = False,
     runs: RunsOption = RUNS,
     profiles: ProfilesOption = None,
@@ -89,26 +92,55 @@ def run(
     release_idle: ReleaseIdleOption = None,
     resume: Annotated[
         Path | None,
-        typer.Option(metavar="RUN", help="Run folder of an interrupted run to resume.", autocompletion=completion.runs),
+        typer.Option(
+            metavar="RUN",
+            help="An interrupted run to resume: its folder, or its name in `ecoshare runs`.",
+            autocompletion=completion.runs,
+        ),
     ] = None,
     no_report: Annotated[
         bool, typer.Option("--no-report", help="Draw no report.html and no trace.pftrace at the end.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and start nothing.")] = False,
+    name: Annotated[
+        str | None,
+        typer.Option(help="Name of the run, which its folder has; with -d that of the job. Default: that of the file."),
+    ] = None,
+    detach: Annotated[
+        bool,
+        typer.Option("--detach", "-d", help="Give the jobs to the queue, which is opened if it is down, and return."),
+    ] = False,
+    queue: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Queue of -d.", autocompletion=completion.queues)
+    ] = None,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Print a line for each start and end, instead of a live table.")
+    ] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Print the result alone: no progress, no notes.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Run the jobs of a file, or scripts, sharing devices between them."""
     from ecoshare.policy_names import parse_options
     from ecoshare.runtime.signals import CommandSignals
 
+    if verbose and quiet:
+        raise UsageError("-v and -q: give one of them")
+    tell = (lambda _words: None) if quiet else note
     errors = Console(stderr=True, highlight=False)
-    show = partial(progress, errors)
+    show = partial(progress, errors, verbose, quiet)
+    if queue is not None and not detach:
+        raise UsageError("--queue names the queue of -d: give both")
+    if detach:
+        _hand_over(context, jobs, queue, name, tell, as_json)
+        return
     if resume is not None:
         if jobs or words_after(context):
             raise UsageError("--resume takes the jobs from the run; give one or the other")
         options = (policy, option, device, devices, jobs_per_lane, memory, host_memory, power_budget, profiles)
         given = any(each is not None for each in options) or power_budget_by != "limits"
-        given = given or lanes is not None or objective != "energy" or tuning_limit != TUNING_LIMIT
+        given = given or name is not None or lanes is not None or objective != "energy" or tuning_limit != TUNING_LIMIT
         if given or dry_run or no_profiles:
             raise UsageError(
                 "--resume takes its options from the run; only --control, --on and its options, --json and "
@@ -116,9 +148,9 @@ def run(
             )
         result = run_jobs.resume(
             ResumeRequest(
-                run=resume,
+                run=named_run(resume, runs),
                 control=cast(Control, control),
-                wait=wait,
+                wait=waits(wait, share_device, on),
                 share_device=share_device,
                 on=on,
                 address=address,
@@ -127,13 +159,13 @@ def run(
                 node_timeout_s=node_timeout,
                 ship=ship,
                 release_idle=release_idle,
-                note=note,
+                note=tell,
                 progress=show,
                 signals=CommandSignals(),
             )
         )
         if not result.ran:
-            errors.print(f"note: every job of {resume} has ended already; there is nothing to go on with", markup=False)
+            tell(f"every job of {resume} has ended already; there is nothing to go on with")
     else:
         if not jobs:
             raise UsageError(
@@ -155,9 +187,10 @@ def run(
             power_budget_by=power_budget_by,
             control=cast(Control, control),
             tuning_limit=tuning_limit,
-            wait=wait,
+            wait=waits(wait, share_device, on),
             share_device=share_device,
             runs=runs,
+            name=name,
             profiles=profiles,
             use_profiles=not no_profiles,
             on=on,
@@ -167,7 +200,7 @@ def run(
             node_timeout_s=node_timeout,
             ship=ship,
             release_idle=release_idle,
-            note=note,
+            note=tell,
             progress=show,
             signals=CommandSignals(),
         )
@@ -175,12 +208,44 @@ def run(
             _print_plan(run_jobs.plan(request), as_json)
             return
         result = run_jobs.run(request)
+    for line in result.notes:
+        tell(line)
     _print_result(result, as_json)
     # The report comes last: it takes a second or two, and the user should not wait for the table.
-    report = None if no_report else result.draw_report(note)
+    report = None if no_report else result.draw_report(tell)
     if report is not None and not as_json:
         print(f"report: {result.summary.run}/{report.name}", flush=True)
     result.check()
+
+
+def _hand_over(
+    context: typer.Context,
+    jobs: list[Path] | None,
+    queue: str | None,
+    name: str | None,
+    tell: Callable[[str], None],
+    as_json: bool,
+) -> None:
+    """Give the jobs to a queue in the background.
+
+    Raises:
+        UsageError: Options are given that a queue has no use for.
+    """
+    from ecoshare.cli.background import is_given, open_for
+    from ecoshare.cli.submit import hand_in
+
+    for option in ("resume", "dry_run", "runs", "no_report"):
+        if is_given(context, option):
+            raise UsageError(f"--{option.replace('_', '-')} does not go with -d: the run is that of the queue")
+    if not jobs:
+        raise UsageError("give a job file or scripts")
+    which = queue or os.environ.get("ECOSHARE_QUEUE") or "default"
+    if opened := open_for(context, which, jobs, words_after(context)):
+        tell(opened)
+    names = hand_in(which, jobs, words_after(context), as_json, {"name": name})
+    option = "" if which == "default" else f" --queue {which}"
+    follows = f"`ecoshare logs{option} -f {names[0]}` follows the output"
+    tell(f"{follows}, `ecoshare status{option}` lists the jobs, `ecoshare down{option}` ends the queue")
 
 
 def _print_plan(plan: Plan, as_json: bool) -> None:
@@ -196,11 +261,9 @@ def _print_result(result: RunResult, as_json: bool) -> None:
     from ecoshare.reporting.fused_words import fused_words  # imported only now, so that the run does not wait for it
     from ecoshare.reporting.run_table import print_summary
 
-    for line in result.notes:
-        note(line)
     if as_json:
         print(json.dumps(result.summary.as_dict(), indent=2), flush=True)
         return
-    print_summary(result.summary, Console(highlight=False))
+    print_summary(result.summary, Console(highlight=False), meter_is_news(result.summary))
     for line in fused_words(result.data.history):
         print(line, flush=True)

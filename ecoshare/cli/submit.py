@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -63,18 +64,21 @@ def submit(
     from ecoshare.cli.wait import ended
 
     given: dict[str, Any] = {"name": name, "priority": priority, "slowdown": slowdown, "gpus": gpus, "after": after}
-    options = {key: value for key, value in given.items() if value is not None}
-    client = Queue(queue)
-    answer = client.submit(
-        jobs,
-        words_after(context),
-        env_from=cast(EnvironmentFrom, env_from),
-        variables=env or (),
-        options=options,
-        held=hold,
-    )
+    more: dict[str, Any] = {"env_from": cast(EnvironmentFrom, env_from), "variables": env or (), "held": hold}
+    names = hand_in(queue, jobs, words_after(context), as_json, given, **more)
+    if wait and (failed := ended(Queue(queue), names)):
+        raise failed
+
+
+def hand_in(
+    queue: str, jobs: list[Path], args: Sequence[str], as_json: bool, options: Mapping[str, Any], **more: Any
+) -> list[str]:
+    """Submit jobs to a queue, and print the names that they were given. Options of None are not given."""
+    from ecoshare.api.queue_client import Queue
+
+    given = {key: value for key, value in options.items() if value is not None}
+    answer = Queue(queue).submit(jobs, args, options=given, **more)
     for line in answer.notes:
         note(line)
     print(json.dumps(answer.model_dump()) if as_json else "\n".join(answer.jobs), flush=True)
-    if wait and (failed := ended(client, answer.jobs)):
-        raise failed
+    return answer.jobs

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from ecoshare.cli import completion
+from ecoshare.cli.named_runs import named_run
 from ecoshare.cli.queue_options import QueueOption
-from ecoshare.common.folders import RUNS
 from ecoshare.errors import UsageError
 from ecoshare.queue.queue_folder import DEFAULT_NAME
 
@@ -19,7 +19,7 @@ def top(
         Path | None,
         typer.Argument(
             metavar="RUN",
-            help=f"A run folder to play, such as {RUNS}/latest; else a queue.",
+            help="A run to play: its folder, or its name in `ecoshare runs`, such as latest; else a queue.",
             autocompletion=completion.runs,
         ),
     ] = None,
@@ -51,7 +51,7 @@ def top(
     from ecoshare.top.played_top import PlayedTop
     from ecoshare.top.recorded_run import RecordedRun
 
-    show(PlayedTop(RecordedRun(RunFolder.open(run)), at_speed, begin_s))
+    show(PlayedTop(RecordedRun(RunFolder.open(named_run(run))), at_speed, begin_s))
 
 
 def _speed(speed: float | None) -> float:

@@ -14,7 +14,7 @@ from ecoshare.api import replay_search, tune_packing
 from ecoshare.api.replay_search import ReplayRequest
 from ecoshare.api.tune_packing import TuneRequest
 from ecoshare.cli import completion
-from ecoshare.cli.options import DeviceOption, JsonOption, ProfilesOption, RunsOption, WaitOption
+from ecoshare.cli.options import DeviceOption, JsonOption, ProfilesOption, RunsOption, WaitOption, waits
 from ecoshare.cli.output import note
 from ecoshare.common.folders import RUNS
 from ecoshare.errors import UsageError
@@ -32,7 +32,7 @@ def tune(
     ] = None,
     args: Annotated[list[str] | None, typer.Argument(metavar="[-- ARGS]", help="Arguments of the script.")] = None,
     device: DeviceOption = None,
-    wait: WaitOption = False,
+    wait: WaitOption = None,
     lanes: Annotated[
         int | None,
         typer.Option(min=1, help="Lanes of the packing; by default one for each job, up to 3, as in `ecoshare run`."),
@@ -135,7 +135,7 @@ def tune(
             knobs=None if knobs is None else [name.strip() for name in knobs.split(",") if name.strip()],
             assume_unlocked=assume_unlocked,
             device=device,
-            wait=wait,
+            wait=waits(wait),
             profiles=profiles,
             runs=runs,
         ),

@@ -20,7 +20,7 @@ from ecoshare.cli.cluster_options import (
     ReleaseIdleOption,
     ShipOption,
 )
-from ecoshare.cli.options import ProfilesOption, RunDeviceOption, ShareOption, WaitOption
+from ecoshare.cli.options import ProfilesOption, RunDeviceOption, ShareOption, WaitOption, waits
 from ecoshare.cli.output import note, progress
 from ecoshare.cli.queue_options import QueueOption
 from ecoshare.cli.sharing_options import (
@@ -67,7 +67,7 @@ def up(
     power_budget_by: PowerBudgetByOption = "limits",
     control: ControlOption = "auto",
     tuning_limit: TuningLimitOption = TUNING_LIMIT,
-    wait: WaitOption = False,
+    wait: WaitOption = None,
     share_device: ShareOption = False,
     profiles: ProfilesOption = None,
     no_profiles: NoProfilesOption = False,
@@ -104,7 +104,7 @@ def up(
     ] = False,
 ) -> None:
     """Open a queue: `ecoshare submit` gives it jobs, which share devices, until `ecoshare down` ends it."""
-    from ecoshare.cli.background import detached, is_given, unit
+    from ecoshare.cli.background import command_line, detached, is_given, unit
     from ecoshare.policy_names import parse_options
     from ecoshare.queue.client import left_in
     from ecoshare.queue.queue_folder import QueueFolder
@@ -130,11 +130,11 @@ def up(
     }
     fields = {each: _FIELDS.get(each, each) for each in context.params if each not in _OF_THE_COMMAND}
     given = {field: values.get(field, values[each]) for each, field in fields.items() if is_given(context, each)}
-    given |= {"name": name, "resume": resume}
+    given |= {"name": name, "resume": resume, "wait": waits(wait, share_device, on)}
     if detach:
         for line in resumed(None, given)[1]:  # the process in the background tells them in its log
             note(line)
-        print(detached(context, folder))
+        print(detached(command_line(context, wait=bool(wait)), folder))
         return
     errors = Console(stderr=True, highlight=False)
     errors.print(
@@ -144,6 +144,6 @@ def up(
     for line in result.notes:
         note(line)
     left = len(left_in(folder))
-    waits = f"{counted(left, 'job')} {'waits' if left == 1 else 'wait'} for `ecoshare up --resume{folder.option}`"
-    note(f"the queue {name!r} is down; {f'{waits}; ' if left else ''}its run is {result.folder}")
+    waiting = f"{counted(left, 'job')} {'waits' if left == 1 else 'wait'} for `ecoshare up --resume{folder.option}`"
+    note(f"the queue {name!r} is down; {f'{waiting}; ' if left else ''}its run is {result.folder}")
     check_end(result, name)

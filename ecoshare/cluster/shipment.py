@@ -2,7 +2,7 @@
 
 ::
 
-    ~/.local/state/ecoshare/shipped/<run>/<node>/      below ECOSHARE_STATE, if that is set
+    <state folder>/shipped/<run>/<node>/      `ecoshare.devices.state_folder` says where
         files/          copy of the shipped folder: jobs run here, and what they write stays
         shipped.json    digest of each file that was copied, to tell later what has changed where
         run/            run folder of this machine; its files are sent to the run, and it goes with the last of them

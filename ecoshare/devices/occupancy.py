@@ -84,6 +84,12 @@ class Occupant:
         """Whether the process that conducts the run is alive; True if its number is unknown."""
         return not self.pid or Path(f"/proc/{self.pid}").exists()
 
+    @property
+    def queue(self) -> str:
+        """Name of the queue that the run belongs to; empty if there is none."""
+        place = Path(self.run).parts[-4:]  # queues/<name>/runs/<run>
+        return place[1] if len(place) == 4 and (place[0], place[2]) == ("queues", "runs") else ""
+
     def __str__(self) -> str:
         process = ""
         with contextlib.suppress(OSError):
@@ -282,9 +288,19 @@ def _wait_for_the_end(
             raise _refused(resource, others)
         if not is_ending and others[0] not in told:
             told.append(others[0])
-            say(f"waits for {others[0]}, which uses {resource.name}")
+            say(_waits(others[0], resource))
         time.sleep(_LOOK_S)
     return has_waited
+
+
+def _waits(other: Occupant, resource: _Resource) -> str:
+    """Line that says for which run another one waits. A queue does not end by itself."""
+    if other.queue:
+        option = "" if other.queue == "default" else f" --queue {other.queue}"
+        until = f" until `ecoshare down{option}`; `ecoshare submit{option}` gives it jobs instead"
+    else:
+        until = "; `--no-wait` refuses, `--share-device` runs beside it"
+    return f"waits for {other}, which uses {resource.name}{until}"
 
 
 def _refused(resource: _Resource, others: Sequence[Occupant]) -> UnfitEnvironment:

@@ -1,13 +1,14 @@
-"""Paths of the journals and locks of devices.
+"""The state folder of a user, and the paths of the journals and locks of devices.
 
 ::
 
-    /var/lib/ecoshare/GPU-….json        journals of root; those of another user are in ~/.local/state/ecoshare
+    ECOSHARE_STATE ──► /var/lib/ecoshare, for root ──► ~/.local/state/ecoshare, or in XDG_STATE_HOME
+        GPU-….json                      journals; queues/, shipped/ and notes/ are beside them
     /run/lock/ecoshare-GPU-….lock       held (flock) by the one process, of any user, that may set this device;
                                         in /dev/shm if users may not write to /run/lock
 
 Neither is in a run folder, since the next run must find them from any folder. `ECOSHARE_STATE` names one folder for
-both.
+both. Root has a fixed one: `sudo` may keep the HOME of its caller or not, and a journal must be found again.
 """
 
 from __future__ import annotations

@@ -123,7 +123,7 @@ class DeviceStatus(_Document):
     memory_clock_mhz: float | None = None
     temperature_c: float | None = None
     busy: float | None = Field(default=None, description="Part of the last moments in which it worked, 0 to 1.")
-    memory_bytes: int | None = Field(default=None, description="Memory in use, by all processes.")
+    memory_bytes: int | None = Field(default=None, description="Memory in use, on processors by the jobs alone.")
     memory_total_bytes: int = Field(description="Memory that the queue may use.")
 
 

@@ -2,7 +2,7 @@
 
 ::
 
-    ~/.local/state/ecoshare/queues/<name>/      mode 0700; below ECOSHARE_STATE, if that is set
+    <state folder>/queues/<name>/      mode 0700; `ecoshare.devices.state_folder` says where
         lock            held (flock) by the process that serves the queue; has its process id
         queue.db        what was submitted, and how it ended
         socket          where the queue is served; mode 0600
@@ -56,7 +56,7 @@ class QueueFolder:
         """
         if not is_name(name):
             expected = f"up to {MAX_NAME_LENGTH} letters, digits, '.', '_' or '-' that do not begin with '.' or '-'"
-            raise UsageError(f"--name {name!r}: expected {expected}")
+            raise UsageError(f"--queue {name!r}: expected {expected}")
         return cls(name, StateFolder.of_this_user().journals / "queues" / name)
 
     @property

@@ -111,6 +111,14 @@ class Sample:
     jobs: dict[str, AttemptProgress] = field(default_factory=dict)
     device: str = ""
 
+    @property
+    def in_use_bytes(self) -> int | None:
+        """Memory (bytes) in use on the device: by all processes, or by the jobs if it does not report that."""
+        if self.memory_bytes is not None:
+            return self.memory_bytes
+        known = [each.memory_bytes for each in self.jobs.values() if each.memory_bytes is not None]
+        return sum(known) if known or not self.jobs else None
+
 
 @dataclass(frozen=True, slots=True)
 class Idle:

@@ -9,22 +9,24 @@ import subprocess
 import sys
 import time
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
 from ecoshare.common import machine_memory
-from ecoshare.common.folders import SHARED_MEMORY, memory_folder
+from ecoshare.common.folders import RUNS, SHARED_MEMORY, memory_folder
 from ecoshare.common.plural import counted
 from ecoshare.common.printable import last_line
-from ecoshare.devices import cuda_checkpoint, mps, registry
+from ecoshare.devices import cuda_checkpoint, mps, power_model, registry
 from ecoshare.devices.knob_survey import survey
 from ecoshare.devices.processor_load import LoadWatch
-from ecoshare.devices.state_folder import StateFolder
+from ecoshare.devices.state_folder import STATE_HINT, StateFolder
 from ecoshare.errors import EcoshareError
 from ecoshare.jobs.quantities import format_size
 from ecoshare.lane import futex
+from ecoshare.profiling.profiles_folder import default_folder
 from ecoshare.reporting.text_table import TableColumn, print_columns
 
 _WATCHED_S = 0.5
@@ -73,6 +75,7 @@ def examine() -> list[CheckResult]:
         _processor_meter(),
         _control(),
         _search(),
+        *_folders(),
     ]
 
 
@@ -216,9 +219,11 @@ def _gpu_meter() -> CheckResult:
 
 def _processor_meter() -> CheckResult:
     try:
-        meter = registry.open_device(registry.processors()).open_meter()
+        device = registry.processors()
+        meter = registry.open_device(device).open_meter()
     except EcoshareError as error:
-        return CheckResult("CPU energy", "warn", str(error), error.hint or "joules are modelled from processor time")
+        remedy = f"joules are modelled from processor time: {power_model.processors(device.cores).source}"
+        return CheckResult("CPU energy", "warn", str(error), f"{error.hint}; {remedy}" if error.hint else remedy)
     return CheckResult("CPU energy", "ok", meter.info.about)
 
 
@@ -259,3 +264,26 @@ def _search() -> CheckResult:
     except EcoshareError as error:
         return CheckResult(subject, "warn", f"no setting is searched: {error}", "jobs run and share all the same")
     return CheckResult(subject, "ok", f"joules of {device.name} are measured: settings that may be set are searched")
+
+
+def _folders() -> list[CheckResult]:
+    """Folders that ecoshare writes to for this user, from the present folder and environment."""
+    state = StateFolder.of_this_user()
+    findings = [
+        _folder("state", state.journals, "queues, journals of clocks and power", STATE_HINT),
+        _folder("locks", state.locks, "devices in use, for all users", STATE_HINT),
+    ]
+    try:
+        profiles, hint = default_folder(), "ECOSHARE_PROFILES or --profiles names another folder"
+        findings.append(_folder("profiles", profiles, "what runs have learned of scripts", hint))
+    except EcoshareError as error:
+        findings.append(CheckResult("profiles", "warn", str(error), error.hint))
+    findings.append(_folder("runs", RUNS.absolute(), "runs that begin here", "--runs names another folder"))
+    return findings
+
+
+def _folder(subject: str, path: Path, content: str, hint: str) -> CheckResult:
+    existing = next(each for each in (path, *path.parents) if each.exists())
+    if existing.is_dir() and os.access(existing, os.W_OK | os.X_OK):
+        return CheckResult(subject, "ok", f"{path}: {content}")
+    return CheckResult(subject, "warn", f"{existing} cannot be written", hint)

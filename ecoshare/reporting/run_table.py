@@ -29,8 +29,12 @@ _LESSER = {"queued": 3, "iterations": 2, "slowdown": 1}
 """Columns that a narrow terminal drops, the largest number first. summary.json has all of them."""
 
 
-def print_summary(summary: RunSummary, console: Console) -> None:
-    """Print jobs, sweeps, totals, settings, errors and the run folder."""
+def print_summary(summary: RunSummary, console: Console, with_meter: bool = True) -> None:
+    """Print jobs, sweeps, totals, settings, errors and the run folder.
+
+    Args:
+        with_meter: Whether the totals say what gave the joules.
+    """
     own = [job for job in summary.jobs if job.sweep is None]
     if own:
         _print_jobs(own, console, len(summary.devices) > 1)
@@ -43,7 +47,7 @@ def print_summary(summary: RunSummary, console: Console) -> None:
         console.print()
     if answer := sharing(summary):
         say(console, printable(answer, console.encoding), "bold")
-    say(console, totals(summary))
+    say(console, totals(summary, with_meter))
     for line in devices(summary):
         say(console, line)
     if summary.windows:
@@ -91,8 +95,8 @@ def _print_jobs(jobs: Sequence[JobSummary], console: Console, with_devices: bool
     print_columns(columns, console)
 
 
-def totals(summary: RunSummary) -> str:
-    """Makespan, mean JCT and energy in one line."""
+def totals(summary: RunSummary, with_meter: bool = True) -> str:
+    """Makespan, mean JCT and energy in one line, and what gave the joules."""
     jobs = len(summary.jobs)
     completed = sum(job.state == "completed" for job in summary.jobs)
     parts = [] if summary.makespan_s is None else [f"makespan {format_duration(summary.makespan_s)}"]
@@ -105,7 +109,8 @@ def totals(summary: RunSummary) -> str:
         idle = format_energy(summary.idle_energy_j or 0.0)
         if summary.idle_power_w is None:
             idle += " (the draw at rest is not known: the jobs' part has it)"
-        parts.append(f"energy {energy(summary.energy)} of which idle {idle} ({summary.energy.about})")
+        meter = f" ({summary.energy.about}; told once, `ecoshare doctor` tells it again)" if with_meter else ""
+        parts.append(f"energy {energy(summary.energy)} of which idle {idle}{meter}")
     else:
         parts.append("energy not known")
     return ", ".join(parts)

@@ -54,5 +54,5 @@ class DeviceViews:
             memory_clock_mhz=sample.memory_clock_mhz if sample is not None else None,
             temperature_c=sample.temperature_c if sample is not None else None,
             busy=sample.busy if sample is not None else None,
-            memory_bytes=sample.memory_bytes if sample is not None else None,
+            memory_bytes=sample.in_use_bytes if sample is not None else None,
         )

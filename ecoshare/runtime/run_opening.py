@@ -64,6 +64,7 @@ def start(
     host: RunHost | None = None,
     signals: StopSignals | None = None,
     source: JobSource | None = None,
+    name: str | None = None,
 ) -> FinishedRun:
     """Run a plan in a new run folder under `runs`.
 
@@ -78,12 +79,13 @@ def start(
         host: The process that this runs in; None for that of the machines.
         signals: Signals of this process; None for those of a command.
         source: Source of more jobs, if the run stays open; otherwise None.
+        name: Name of the run; None for that of its job file.
 
     Raises:
         UnfitEnvironment: This machine cannot run the plan, or can no longer run it.
     """
     _check_machine()
-    folder = RunFolder.create(runs, plan.job_file.stem)
+    folder = RunFolder.create(runs, name or plan.job_file.stem)
     machines = machines or ThisMachine()
     machines.tell(folder.path)
     events = _open_log(folder)

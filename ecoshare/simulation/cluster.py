@@ -118,7 +118,7 @@ def cluster(gpus: int | None, nodes: str | None, gpu: GpuModel, spread: bool = F
         raise UsageError("--gpus and --nodes say the same thing", "--nodes 15x4 is 60 GPUs")
     if nodes is None:
         if gpus is not None and gpus < 1:
-            raise UsageError(f"--gpus {gpus}: at least 1")
+            raise UsageError(f"--gpus {gpus}: expected at least 1")
         return Cluster(1, gpus or 1, gpu, spread)
     found = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", nodes)
     if found is None:

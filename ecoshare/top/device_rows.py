@@ -83,7 +83,7 @@ def _clocks(device: DeviceStatus) -> str:
 
 def _memory(device: DeviceStatus) -> str:
     whole = format_size(device.memory_total_bytes)
-    return whole if device.memory_bytes is None else f"{_in_unit_of(device.memory_bytes, whole)}/{whole}"
+    return f"{UNKNOWN if device.memory_bytes is None else _in_unit_of(device.memory_bytes, whole)} / {whole}"
 
 
 def _in_unit_of(size_bytes: int, whole: str) -> str:

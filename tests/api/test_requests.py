@@ -28,7 +28,7 @@ OWN = {"note", "progress", "signals", "show", "begins", "measured"}
 """Fields that are objects of the caller, in place of what a command prints."""
 
 PRINTED = {"as_json", "no_report", "dry_run", "plot", "convert", "report", "compare", "context"}
-PRINTED |= {"detach", "print_unit"}
+PRINTED |= {"detach", "queue", "verbose", "quiet", "print_unit"}
 """Options that choose what a command does with the result."""
 
 
@@ -83,8 +83,10 @@ def test_a_request_is_a_value() -> None:
     assert request == dataclasses.replace(request) and "a.yaml" in repr(request)
     with pytest.raises(dataclasses.FrozenInstanceError):
         request.lanes = 3  # type: ignore[misc]
-    with pytest.raises(TypeError, match="objetive"):
+    with pytest.raises(TypeError, match=r"RunRequest has no field 'objetive': did you mean 'objective'\?"):
         ecoshare.plan(request, objetive="jct")
+    with pytest.raises(TypeError, match=r"RunRequest has no field 'polcy': did you mean 'policy'\?"):
+        ecoshare.RunRequest(jobs="a.yaml", polcy="fair")  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,8 @@ def test_shells_get_names(shell: str, folder: Path) -> None:
         ("ecoshare export ", ["ecoshare-runs/20260102-000000-jobs", "ecoshare-runs/20260101-000000-jobs"]),
         ("ecoshare run --resume ecoshare-runs/20260101", ["ecoshare-runs/20260101-000000-jobs"]),
         ("ecoshare explain ecoshare-runs/20260101-000000-jobs ", ["first", "second"]),
+        ("ecoshare logs --runs ecoshare-runs 20260102-000000-jobs f", ["first"]),
+        ("ecoshare explain 202", ["20260102-000000-jobs", "20260101-000000-jobs"]),
         ("ecoshare export ecoshare-runs/latest --format p", ["parquet", "perfetto", "prometheus"]),
         ("ecoshare profiles rm ", [NAME]),
         ("ecoshare runs rm ", ["ecoshare-runs/20260102-000000-jobs", "ecoshare-runs/20260101-000000-jobs"]),

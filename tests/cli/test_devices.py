@@ -50,7 +50,7 @@ def test_devices_in_use_are_not_calibrated(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("ECOSHARE_STATE", own["ECOSHARE_STATE"])
     with occupied(partial(find_all, "cpu/2"), DeviceAdmission.REFUSE, print) as occupancy:
         occupancy.tell(Path("/somewhere/runs/first"))
-        done = ecoshare(*CALIBRATE, cwd=tmp_path, environment=own)
+        done = ecoshare(*CALIBRATE, "--no-wait", cwd=tmp_path, environment=own)
     assert done.returncode == 4 and "cpu is used by the run /somewhere/runs/first" in done.stderr
 
 

@@ -96,7 +96,7 @@ def test_show_prints_what_the_saved_file_prints(folder: Path) -> None:
         (("show", "evaluat.py"), "did you mean 'evaluate.py'?"),
         (("show", "train.py"), f"{OTHER_TRAIN}, {TRAIN}"),
         (("rm", EVALUATE, "zzz"), "profiles list"),
-        (("rm",), "Missing argument"),
+        (("rm",), "CLASS|SCRIPT is missing"),
     ],
 )
 def test_a_wrong_name_gets_a_suggestion_and_removes_nothing(folder: Path, words: tuple[str, ...], said: str) -> None:

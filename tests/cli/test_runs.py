@@ -200,13 +200,62 @@ def test_runs_of_a_queue_are_listed_and_removed(folder: Path, queue: QueueFolder
     assert not list(queue.runs.iterdir()) and len(left(folder)) == 4
 
 
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (("logs", FIRST, "a"), "of a, 1"),
+        (("logs", f"ecoshare-runs/{FIRST}/", "b"), "of b, 1"),
+        (("logs", "latest", "a"), "of a, 3"),
+        (("logs", "a"), "of a, 3"),
+        (("logs", "b", "--runs", "others"), "of b, 9"),
+        (("logs", FIRST, "b", "--runs", "others", "-n", "1"), "of b, 9"),
+        (("explain", FIRST, "a"), "a (class no_torch)"),
+        (("explain", SECOND), f"ecoshare-runs/{SECOND}: completed"),
+        (("explain",), f"ecoshare-runs/{THIRD}: completed"),
+        (("explain", "b"), "b (class no_torch)"),
+        (("export", FIRST), f'"run": "ecoshare-runs/{FIRST}"'),
+        (("export",), f'"run": "ecoshare-runs/{THIRD}"'),
+    ],
+)
+def test_commands_take_runs_as_they_are_listed_and_the_newest_by_default(
+    folder: Path, words: tuple[str, ...], found: str
+) -> None:
+    shutil.copytree(folder / "ecoshare-runs" / FIRST, folder / "others" / FIRST)
+    for number, path in ((1, f"ecoshare-runs/{FIRST}"), (3, f"ecoshare-runs/{THIRD}"), (9, f"others/{FIRST}")):
+        for job in ("a", "b"):
+            (folder / path / "jobs" / job / "stdout.log").write_text(f"begun\nof {job}, {number}\n")
+    done = ecoshare(*words, cwd=folder)
+    assert done.returncode == 0 and found in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("logs",), f"error: the run {THIRD} has not one job: name one of them\nhint: its jobs are a, b"),
+        (("logs", "latest", "aa"), "error: ecoshare-runs/latest has no job 'aa'\nhint: did you mean 'a'?"),
+        (("logs", "q"), "error: q is no run in ecoshare-runs, no job of the newest one, and none of the queue"),
+        (("explain", FIRST, "a", "--queue", "night"), "error: there is no queue 'night'"),
+        (("explain", FIRST, "q"), f"error: ecoshare-runs/{FIRST} has no job 'q'"),
+    ],
+)
+def test_a_wrong_name_of_a_run_or_job_is_told_with_what_there_is(
+    folder: Path, words: tuple[str, ...], said: str
+) -> None:
+    done = ecoshare(*words, cwd=folder)
+    assert done.returncode in (2, 4) and done.stderr.startswith(said), done.stderr
+
+
 def test_a_run_in_progress_is_listed_as_running_and_never_removed(tmp_path: Path) -> None:
-    process = start(job_file(tmp_path, slow_steps("a", 5_000)))
+    short = {"name": "short", "script": str(SCRIPTS / "no_torch.py")}
+    process = start(job_file(tmp_path, slow_steps("a", 5_000), short))
     latest = tmp_path / "ecoshare-runs" / "latest"
     try:
         wait_for(lambda: (latest / "plan.json").exists() and is_live(RunFolder(latest)))
         (listed,) = json.loads(runs(tmp_path, "--json")[1])
-        assert (listed["state"], listed["jobs"], listed["energy"]) == ("running", 1, None)
+        assert (listed["state"], listed["jobs"], listed["energy"]) == ("running", 2, None)
+        followed = ecoshare("logs", "-f", "short", cwd=tmp_path)
+        assert followed.stdout.splitlines()[-1].startswith("14 "), "it ends with its job"
+        assert process.poll() is None, "and not with the run"
         code, _, stderr = runs(tmp_path, "rm", listed["name"])
         assert code == 2 and "still going on" in stderr
         code, stdout, stderr = runs(tmp_path, "rm", "--older", "0s")

@@ -138,7 +138,7 @@ def test_one_that_waits_is_let_in_when_the_first_has_ended(first: Holder) -> Non
         timer.join()
         assert first.is_gone
     (words,) = told
-    assert re.fullmatch(r"waits for the run /somewhere/runs/first \(.*\), which uses cpu", words)
+    assert re.fullmatch(r"waits for the run /somewhere/runs/first \(.*\), which uses cpu; `--no-wait` .* it", words)
 
 
 def test_those_that_wait_form_a_line(first: Holder) -> None:
@@ -218,6 +218,18 @@ def test_to_wait_and_to_share_exclude_each_other() -> None:
         DeviceAdmission.of(wait=True, share_device=True)
 
 
+def test_the_line_of_one_that_waits_for_a_queue_says_how_that_ends() -> None:
+    """A queue does not end by itself, so a run that only waits for it would never begin."""
+    told: list[str] = []
+    holder = Holder(run="/state/queues/night/runs/20260101-100000-night")
+    assert holder.says() == "in"
+    timer = threading.Timer(0.5, holder.let_go)
+    timer.start()
+    with occupied(CPU, DeviceAdmission.WAIT, told.append):
+        timer.join()
+    assert "until `ecoshare down --queue night`; `ecoshare submit --queue night` gives it jobs" in told[0]
+
+
 @pytest.mark.slow
 def test_real_runs_wait_for_each_other_or_are_refused(tmp_path: Path) -> None:
     """The second run names the folder of the first; the third runs when the first has ended."""
@@ -226,14 +238,15 @@ def test_real_runs_wait_for_each_other_or_are_refused(tmp_path: Path) -> None:
         folder.mkdir()
     one = start(job_file(folders[0], slow_steps("a", 150, 10)))
     wait_for(lambda: (folders[0] / "ecoshare-runs/latest/events.jsonl").exists())
-    two = start(job_file(folders[1], slow_steps("a", 3)))
+    two = start(job_file(folders[1], slow_steps("a", 3)), "--no-wait")
     assert two.wait(timeout=60) == 4
     assert f"error: cpu is used by the run {(folders[0] / 'ecoshare-runs').resolve()}/" in two.stderr
     assert not (folders[1] / "ecoshare-runs").exists()
-    three = start(job_file(folders[2], slow_steps("a", 3)), "--wait")
+    three = start(job_file(folders[2], slow_steps("a", 3)))
     wait_for(lambda: "note: waits for the run" in three.stderr)
     assert one.wait(timeout=60) == 0
     assert three.wait(timeout=60) == 0
+    assert "other programs" not in three.stderr, "the load of the first run is not that of the third's time"
     first, last = (
         (folder / "ecoshare-runs/latest/summary.json").stat().st_mtime for folder in (folders[0], folders[2])
     )

@@ -12,7 +12,8 @@ import pytest
 
 from ecoshare.devices.state_folder import DeviceLock, described, in_use
 from ecoshare.lane import boot
-from tests.warm import ecoshare, wait_for
+from ecoshare.reporting import machine_check
+from tests.warm import ROOT, ecoshare, wait_for
 
 USER = 65534
 """User that is not root and needs no entry in the password database."""
@@ -66,6 +67,23 @@ def test_roots_journals_are_the_machines_whatever_the_home_is() -> None:
     """Else `sudo ecoshare restore` would look in the home of the user that called it."""
     ours = [environment.get("ECOSHARE_STATE") for environment, _ in EXPECTED.values()]
     assert journals(0) == [own or "/var/lib/ecoshare" for own in ours]
+
+
+def test_each_page_that_names_the_state_folder_names_that_of_root() -> None:
+    """Before, the commands of the pages led root to a folder that does not exist."""
+    naming = [each for each in (ROOT / "docs").glob("*.md") if ".local/state/ecoshare" in each.read_text()]
+    assert naming and [each.name for each in naming if "/var/lib/ecoshare" not in each.read_text()] == []
+
+
+def test_doctor_prints_the_folders_of_its_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ECOSHARE_STATE", str(tmp_path / "state"))
+    monkeypatch.setenv("ECOSHARE_PROFILES", "/proc/nowhere")
+    monkeypatch.chdir(tmp_path)
+    found = {each.subject: each for each in machine_check._folders()}
+    assert list(found) == ["state", "locks", "profiles", "runs"]
+    assert found["state"].evidence.startswith(f"{tmp_path / 'state'}: queues")
+    assert found["runs"].evidence.startswith(f"{tmp_path / 'ecoshare-runs'}: ")
+    assert found["profiles"].remedy.startswith("ECOSHARE_PROFILES") or os.access("/proc", os.W_OK)
 
 
 def put(kind: str, path: Path) -> None:

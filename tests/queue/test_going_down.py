@@ -120,6 +120,9 @@ def test_each_client_learns_the_end_of_its_job_or_that_the_job_waits(folder: Pat
     assert queue.job("runs").state == ("completed" if how == "drain" else "queued"), (
         "a queue that is down tells of jobs"
     )
+    told_once = ask(up, "logs", "runs")
+    assert told_once.wait() == 0 and told_once.stdout.startswith("begun\n"), "its output is still there"
+    check_put_off(ask(up, "logs", "-f", "queued"), "queued")
     assert [job.name for job in queue.left()][-3:] == ["queued", "behind", "late"]
     with pytest.raises(QueueDown) as told:
         queue.wait("queued", "runs")

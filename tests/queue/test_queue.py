@@ -333,8 +333,9 @@ def test_the_run_of_a_queue_is_a_run_like_others(up: Served) -> None:
     data = read(RunFolder.open(up.run))
     names = {job.name for job in data.summary.jobs}
     assert data.summary.state == "running" and {"last", "coloured", "sweep.0001"} <= names
-    explained = ecoshare("explain", up.run, "last", cwd=up.folder)
-    assert explained.returncode == 0 and "last" in explained.stdout
+    for words in ((up.run, "last"), ("last", "--queue", "test")):
+        explained = ecoshare("explain", *words, cwd=up.folder)
+        assert explained.returncode == 0 and "last" in explained.stdout
 
 
 def test_status_lists_what_there_is(up: Served) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from ecoshare.record.energy_summary import DeviceEnergy
 from ecoshare.record.run_energy import RunEnergy
 from ecoshare.record.run_history import RunHistory
 from ecoshare.record.run_summary import RunSummary
@@ -92,6 +93,15 @@ def test_names_of_jobs_are_whole_at_any_width(width: int | None) -> None:
     assert [line.split()[0] for line in table] == ["job", *NAMES]
     assert max(map(len, lines)) <= (width or 1000)
     assert ("queued" in table[0]) == (width not in (60, 80))
+
+
+def test_what_gave_the_joules_is_said_where_it_is_news() -> None:
+    about = "2 cores of 0.74 W at rest; no RAPL counters"
+    found = replace(summary("completed"), energy=DeviceEnergy(9.0, "modelled", "cpu", about=about), idle_power_w=1.0)
+    assert totals(found).endswith(f"({about}; told once, `ecoshare doctor` tells it again)")
+    assert totals(found, with_meter=False).endswith("energy 9 J modelled of which idle 0 J"), (
+        "the source is always said"
+    )
 
 
 def test_a_sentence_moves_no_cursor() -> None:

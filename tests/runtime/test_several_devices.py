@@ -224,7 +224,7 @@ def test_a_run_on_a_device_of_another_run_is_refused_with_its_name(
     environment.pop("CUDA_VISIBLE_DEVICES", None)
     with driver, occupied(partial(find_all, held), DeviceAdmission.REFUSE, print) as first:
         first.tell(tmp_path / "first")
-        done = ecoshare(*line, "--device", wanted, environment=environment)
+        done = ecoshare(*line, "--device", wanted, "--no-wait", environment=environment)
     assert done.returncode == 4
     said, hint = done.stderr.splitlines()
     assert said.startswith(f"error: {named} is used by the run {tmp_path / 'first'} ("), said

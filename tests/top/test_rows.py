@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ecoshare.queue.queue_documents import DeviceStatus, JobStatus, LaneStatus, QueueStatus, ServiceStatus
+from ecoshare.record.samples import AttemptProgress, Sample
 from ecoshare.reporting.text_table import laid_out
 from ecoshare.top.device_rows import device_rows
 from ecoshare.top.job_columns import job_columns
@@ -58,8 +59,19 @@ def test_a_gpu_has_watts_clocks_memory_and_turns_in_80_columns() -> None:
     rows = [row.plain for row in device_rows([gpu(0, *lanes)], 78)]
     assert rows[0].split() == ["device", "power", "MHz", "°C", "busy", "memory", "joules", "turn"]
     assert rows[1].split("  ")[0] == "cuda:0" and "402 W" in rows[1] and "1755/2619" in rows[1]
-    assert "42/79 GiB" in rows[1] and rows[1].endswith("▶ train + evaluate") and rows[2].strip() == "idle"
+    assert "42 / 79 GiB" in rows[1] and rows[1].endswith("▶ train + evaluate") and rows[2].strip() == "idle"
     assert "NVIDIA H100 80GB HBM3" in device_rows([gpu(0, *lanes)], 118)[1].plain
+
+
+def test_memory_on_processors_is_that_of_the_jobs() -> None:
+    """Else a view would show the memory of the machine alone, with no word on what is left of it."""
+    a, b, unread = (AttemptProgress(0, 0.0, 0, 0, 0.0, size) for size in (GIB, 2 * GIB, None))
+    assert Sample(0.0, None, jobs={"a#1": a, "b#1": b, "c#1": unread}).in_use_bytes == 3 * GIB
+    assert Sample(0.0, None, jobs={"c#1": unread}).in_use_bytes is None
+    assert Sample(0.0, None, memory_bytes=GIB, jobs={"b#1": b}).in_use_bytes == GIB
+    for known, said in ((3 * GIB, "3 / 24 GiB"), (None, "- / 24 GiB")):
+        shown = device_rows([gpu(0, memory_bytes=known, memory_total_bytes=24 * GIB)], 118)
+        assert f"  {said}  " in shown[1].plain
 
 
 @pytest.mark.parametrize("width", [38, 78, 118])

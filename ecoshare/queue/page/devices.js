@@ -70,7 +70,7 @@ function facts(device) {
   const joules = device.energy_j === null ? ["not known"] : [energy(device.energy_j), device.energy_source];
   found.push(["joules so far", ...joules]);
   const total = size(device.memory_total_bytes);
-  found.push(["memory", device.memory_bytes === null ? `${total} for jobs` : used(device.memory_bytes, total)]);
+  found.push(["memory", device.memory_bytes === null ? `? / ${total}` : used(device.memory_bytes, total)]);
   if (device.busy !== null) found.push(["busy", `${Math.round(100 * device.busy)} %`]);
   const clocks = [device.gpu_clock_mhz, device.memory_clock_mhz].filter((clock) => clock !== null);
   if (clocks.length) found.push(["clocks", `${clocks.map(Math.round).join(" / ")} MHz`]);
@@ -80,10 +80,10 @@ function facts(device) {
   return found;
 }
 
-/** Memory in use of all, with one unit if it is the same: `38.2 of 74.5 GiB`. */
+/** Memory in use of all, with one unit if it is the same: `38.2 / 74.5 GiB`. */
 function used(bytes, total) {
   const [number, unit] = size(bytes).split(" ");
-  return total.endsWith(` ${unit}`) ? `${number} of ${total}` : `${number} ${unit} of ${total}`;
+  return total.endsWith(` ${unit}`) ? `${number} / ${total}` : `${number} ${unit} / ${total}`;
 }
 
 /** Shows which jobs share each lane. The one with the turn is marked, also for those who see no colours. */

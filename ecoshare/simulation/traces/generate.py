@@ -56,7 +56,7 @@ def generate(
     if gpus is not None and gpus < 1:
         raise UsageError(f"{gpus} GPUs: expected 1 or more")
     if load is not None and not (isfinite(load) and load > 0.0):
-        raise UsageError(f"load {load:g}: expected a positive number")
+        raise UsageError(f"--load {load:g}: expected a positive number")
     match kind:
         case "salus":
             return salus.generate(jobs, seed, data, gpus or SALUS_GPUS, load or SALUS_LOAD)
