@@ -1,6 +1,9 @@
-"""Makes text from foreign files and programs safe to print: it cannot move the cursor of a terminal."""
+"""Makes text from foreign files, programs and jobs safe to print: no control character of it reaches the terminal."""
 
 from __future__ import annotations
+
+import codecs
+import re
 
 _MOST = 2_000
 _BEGIN, _END = 1_600, 300
@@ -23,3 +26,49 @@ def legible(message: str) -> str:
     """Message as `spelled` returns it, without the middle of very long lines."""
     lines = (line if len(line) <= _MOST else f"{line[:_BEGIN]} ... {line[-_END:]}" for line in message.splitlines())
     return spelled("\n".join(lines))
+
+
+LONGEST = 4_000
+"""Most characters of a line that are kept; a job may write a gigabyte without an end of line."""
+
+_SEQUENCE = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]"  # colours and moves of the cursor
+    r"|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)"  # titles of windows, links, clipboards
+    r"|\x1b[ -/]*[0-~]"
+    r"|\x9b[0-?]*[ -/]*[@-~]"
+)
+"""Escape sequences that are complete. They say how to show a text, and are left out."""
+
+
+class OutputLines:
+    """Decodes the output of a job as it comes."""
+
+    def __init__(self) -> None:
+        """Before the first byte."""
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._rest = ""
+
+    def take(self, chunk: bytes) -> list[str]:
+        """The lines that end in the next bytes."""
+        *lines, rest = (self._rest + self._decoder.decode(chunk)).split("\n")
+        # A progress bar begins its line anew: only its last state is kept, with a \r that may belong to \r\n.
+        whole = rest.endswith("\r")
+        begin = rest.rfind("\r", 0, len(rest) - whole) + 1
+        self._rest = rest[begin:][-LONGEST:]
+        return [shown(line) for line in lines]
+
+    @property
+    def unfinished(self) -> str:
+        """The line without its end, as it is shown."""
+        return shown(self._rest)
+
+
+def shown(line: str) -> str:
+    """A line as it is shown: without escape sequences, and with all other control characters spelled out."""
+    text = line.rstrip("\r").rpartition("\r")[2]
+    text = _SEQUENCE.sub("", text[:LONGEST] + ("…" if len(text) > LONGEST else ""))
+    return spelled(text.expandtabs(8)).translate(_SPACES)
+
+
+_SPACES = {ord(char): " " for char in "\x0b\x0c\x1c\x1d\x1e\x1f\x85\u2028\u2029"}
+"""White space that `spelled` leaves, and that would begin a line or is a control character."""

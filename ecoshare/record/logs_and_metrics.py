@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ecoshare.common import documents
-from ecoshare.common.output_lines import OutputLines
+from ecoshare.common.printable import OutputLines
 from ecoshare.jobs import metric
 from ecoshare.lane.files import outputs
 from ecoshare.lane.gang import rank_in

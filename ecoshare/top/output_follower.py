@@ -6,7 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 
-from ecoshare.common.output_lines import OutputLines
+from ecoshare.common.printable import OutputLines
 from ecoshare.errors import EcoshareError
 from ecoshare.top.queue_watch import in_background
 

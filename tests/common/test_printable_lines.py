@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ecoshare.common.output_lines import LONGEST, OutputLines, shown
+from ecoshare.common.printable import LONGEST, OutputLines, shown
 from ecoshare.errors import UsageError
 from ecoshare.top.output_follower import KEPT, OutputFollower
 from tests.warm import wait_for
