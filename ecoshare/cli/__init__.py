@@ -7,7 +7,8 @@
                                      ▼
                                runtime, reporting, jobs, ...           the work
 
-`entry.py` turns errors into exit codes. `options.py` has the options that several commands share.
+`entry.py` turns errors into exit codes. `options.py` has the options that several commands share, and `named_runs.py`
+says which run and which job the words of a command name.
 """
 
 from ecoshare.cli.app import app

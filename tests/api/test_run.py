@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,10 @@ import pytest
 import ecoshare
 from ecoshare.core.commands import Command
 from ecoshare.core.events import Event
+from ecoshare.devices.occupancy import Occupancy
+from ecoshare.devices.processor_load import ProcessorTimes
+from ecoshare.devices.registry import find
+from ecoshare.devices.state_folder import StateFolder
 from ecoshare.errors import Interrupted, JobFailed, LimitNotMet, UsageError
 from ecoshare.record.run_view import RunView
 from ecoshare.runtime import run_host
@@ -204,6 +210,32 @@ def test_ctrl_c_beside_a_loop_stops_the_run(run: Callable[..., ecoshare.RunResul
         asyncio.run(cell())
     summary = json.loads(Path("ecoshare-runs/latest/summary.json").read_text())
     assert summary["state"] == "interrupted"
+
+
+def test_the_load_of_a_run_that_was_waited_for_is_not_told_as_that_of_other_programs(
+    run: Callable[..., ecoshare.RunResult], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each run that waits would otherwise call a machine busy that is idle by then."""
+    monkeypatch.setenv("ECOSHARE_STATE", str(tmp_path / "state"))
+    first, ended_s, told = Occupancy((find("cpu"),), StateFolder.of_this_user()), [math.inf], list[str]()
+
+    def times() -> ProcessorTimes:
+        now_s = time.monotonic()
+        busy_s = min(now_s, ended_s[0])
+        return ProcessorTimes(2.0 * busy_s, 2.0 * (now_s - busy_s), 2)
+
+    def end() -> None:
+        ended_s[0] = time.monotonic()
+        first.end()
+
+    def note(line: str) -> None:
+        told.append(line)
+        if line.startswith("waits for "):
+            threading.Timer(1.0, end).start()
+
+    monkeypatch.setattr(ProcessorTimes, "now", times)
+    assert run([NO_TORCH], wait=True, note=note).state == "completed"
+    assert told[0].startswith("waits for ") and not [line for line in told if "other programs" in line]
 
 
 def test_two_runs_follow_each_other(run: Callable[..., ecoshare.RunResult]) -> None:

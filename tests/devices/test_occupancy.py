@@ -246,7 +246,6 @@ def test_real_runs_wait_for_each_other_or_are_refused(tmp_path: Path) -> None:
     wait_for(lambda: "note: waits for the run" in three.stderr)
     assert one.wait(timeout=60) == 0
     assert three.wait(timeout=60) == 0
-    assert "other programs" not in three.stderr, "the load of the first run is not that of the third's time"
     first, last = (
         (folder / "ecoshare-runs/latest/summary.json").stat().st_mtime for folder in (folders[0], folders[2])
     )
