@@ -113,7 +113,7 @@ def because_words(job: str, because: Explanation, policy: str) -> str:
         case ReasonKind.NEW:
             return f"{listed(jobs)} were not known yet either, and so many are tried beside each other at a time"
         case ReasonKind.BUSY:
-            return f"beside {listed(jobs)} it would keep the processors busy, and a new class is measured first"
+            return f"beside {listed(jobs)} it would keep the processors busy, and a class without a sound profile is measured first"
         case ReasonKind.LIMIT:
             return _limit(job, because)
         case ReasonKind.WORSE:
