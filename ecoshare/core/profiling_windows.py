@@ -5,6 +5,7 @@ A window pauses the other jobs of its device. So none is opened beside a service
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Collection
 
@@ -21,10 +22,11 @@ WARM_UP_ITERATIONS, WARM_UP_S = 10, 1.0
 The first iterations allocate memory, choose kernels and fill caches.
 """
 
-SHORTEST_REST_S = 5.0
-"""Remaining turn time (s) below which a job gets no window, because it would end in it.
+SHORTEST_REST_S, ON_PROCESSORS_S, FEWEST_ITERATIONS = 5.0, 1.0, 25
+"""Remaining turn time (s) and iterations with fewer of which a job gets no window, because it would end in it.
 
-A window takes up to 4 s on processors.
+A window observes the memory of some iterations, lets some more pass, and then times at least ten. The counter of a GPU
+needs three seconds of them. On processors a second does, and what was timed counts if the job ends before more is.
 """
 
 MOST_WINDOWS, PAUSE_S = 3, 30.0
@@ -42,13 +44,14 @@ class Profiling:
         windows: Jobs that are measured now, by the id of the `ProfileJob` command.
     """
 
-    def __init__(self, wanted: bool) -> None:
+    def __init__(self, wanted: bool, on_processors: bool = False) -> None:
         """Profiling without measurements so far.
 
         Args:
             wanted: Whether jobs are measured in this run.
+            on_processors: Whether the devices are processors.
         """
-        self._wanted = wanted
+        self._wanted, self._on_processors = wanted, on_processors
         self.memory: dict[str, MemoryDemand] = {}
         self.windows: dict[int, Job] = {}
         self._devices: dict[str, int] = {}
@@ -96,9 +99,14 @@ class Profiling:
         return self.will(job) and _is_warm(job.usage) and self.ends_soon(job, at_s)
 
     def ends_soon(self, job: Job, at_s: float) -> bool:
-        """Whether a job would end in its window, as far as its remaining time is known."""
-        rest_s = job.remaining_s(at_s)
-        return rest_s is not None and rest_s < SHORTEST_REST_S
+        """Whether a job would end before its window is over, as far as its remaining time is known."""
+        rest_s, usage = job.remaining_s(at_s), job.usage
+        if rest_s is None:
+            return False
+        iteration_s = usage.iteration_s or (job.spec.solo.iteration_s if job.spec.solo is not None else None)
+        to_do = rest_s / iteration_s if iteration_s else math.inf
+        done, held_s = min(usage.done, WARM_UP_ITERATIONS), min(usage.held_s, WARM_UP_S)
+        return not is_long_enough(held_s + rest_s, done + to_do, self._on_processors)
 
     def settled(self, job: Job, beside_service: bool) -> bool:
         """Whether a running job is warm and will get no window any more, as none does beside a service."""
@@ -159,6 +167,12 @@ class Profiling:
     def occupies(self, lane: Lane) -> bool:
         """Whether a window is open on the device of the lane. No job may start there meanwhile."""
         return lane.device.name in self._devices
+
+
+def is_long_enough(turn_s: float, iterations: float, on_processors: bool) -> bool:
+    """Whether a job with so much turn time (s) and so many iterations lasts until its window is over."""
+    window_s = ON_PROCESSORS_S if on_processors else SHORTEST_REST_S
+    return turn_s >= WARM_UP_S + window_s and iterations >= WARM_UP_ITERATIONS + FEWEST_ITERATIONS
 
 
 def _is_warm(usage: Usage) -> bool:

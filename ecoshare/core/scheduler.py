@@ -247,7 +247,9 @@ class Scheduler:
     def _open(self, event: RunOpened) -> list[Command]:
         self._config = event.config
         # A window under a power limit would tell nothing about the class.
-        self._profiling = Profiling(event.config.profile and not event.config.sets_limits)
+        self._profiling = Profiling(
+            event.config.profile and not event.config.sets_limits, any(each.threads for each in event.devices)
+        )
         self._placement = placement_strategy(
             event, self._state, self._profiling, self._next_id, self._is_held, lambda: self._sweeps.coming
         )

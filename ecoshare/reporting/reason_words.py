@@ -113,9 +113,13 @@ def because_words(job: str, because: Explanation, policy: str) -> str:
         case ReasonKind.NEW:
             return f"{listed(jobs)} were not known yet either, and so many are tried beside each other at a time"
         case ReasonKind.BUSY:
-            return f"beside {listed(jobs)} it would keep the processors busy, and a new class is measured first"
+            first = "a class without a sound profile is measured first"
+            return f"beside {listed(jobs)} it would keep the processors busy, and {first}"
         case ReasonKind.LIMIT:
             return _limit(job, because)
+        case ReasonKind.UNTRIED:
+            beside = f"beside {listed(jobs)} ({speeds(because.speeds)} of their speeds alone, or more)"
+            return f"to try it {beside} would cost more than that can save in the work that is left"
         case ReasonKind.WORSE:
             return _worse(job, because, policy)
         case ReasonKind.CHOSEN:

@@ -184,6 +184,7 @@ class Node:
         yield self.supervisor.listen(self._answers.hear, self._answers.lost, self._run.live_jobs)
         yield self.children.keep([(each.device, each.sampler.on_device) for each in self.sessions.values()])
         yield self._progress.keep()
+        yield self._progress.keep_early()
         yield self.targets.keep()
         yield self.watch.keep()
         if self.waiting is not None:

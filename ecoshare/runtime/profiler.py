@@ -8,7 +8,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 import ecoshare
+from ecoshare.core.profiling_windows import WARM_UP_S, is_long_enough
 from ecoshare.errors import UnfitEnvironment
+from ecoshare.jobs.quantities import format_duration
 from ecoshare.lane.files import of_attempt
 from ecoshare.lane.messages import Ready
 from ecoshare.profiling.colocation_store import ColocationStore
@@ -29,6 +31,9 @@ from ecoshare.values.device import DeviceInfo
 from ecoshare.values.measurement import ColocationMeasurement
 from ecoshare.values.service import BATCHES
 
+_LOOK_S = 1.0
+"""Longest time (s) until the core hears that a job is warm."""
+
 
 @dataclass(slots=True)
 class Profiler:
@@ -42,6 +47,8 @@ class Profiler:
         seen: Co-location measurements that are stored already.
         made: Profiles that this run has made, by class.
         notes: Notes for the user, one line each.
+        disturbed: Disturbances of the windows of jobs, in words. They become notes when the lengths of the jobs are
+            known.
     """
 
     folder: RunFolder
@@ -51,6 +58,7 @@ class Profiler:
     seen: set[ColocationMeasurement] = field(default_factory=set)
     made: dict[str, Profile] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    disturbed: dict[str, str] = field(default_factory=dict)
 
     def keep(
         self,
@@ -114,9 +122,10 @@ class Profiler:
             why = "the meter failed" if made.meter_failed else made.doubt or "no iteration was timed"
             self.notes.append(f"{why} while {job} was measured: its profile stays as it was")
             return
-        if made.doubt:
-            again = "measure it again" if made.batches else "it is measured again in the next run"
-            self.notes.append(f"{made.doubt} while {job} was measured: {again}")
+        if made.doubt and made.batches:
+            self.notes.append(f"{made.doubt} while {job} was measured: measure it again")
+        elif made.doubt:
+            self.disturbed[job] = made.doubt
         try:
             self.store.save(made)
         except UnfitEnvironment as error:
@@ -144,11 +153,16 @@ class Profiler:
     def doubt(self, jobs: Iterable[JobSummary]) -> bool:
         """Mark the stored profiles that jobs of the summary were faster than. The next run measures them again.
 
+        Notes say so, and of profiles that were disturbed, unless the job is too short for a window.
+
         Returns:
             Whether any profile was marked.
         """
         is_any = False
         for job in jobs:
+            if doubt := self.disturbed.pop(job.name, ""):
+                again = _again(job, self.made[job.job_class])
+                self.notes.append(f"{doubt} while {job.name} was measured: {again}")
             found = self.store.find(job.job_class) if job.profile_doubt else None
             if found is None or found.doubt:
                 continue
@@ -160,7 +174,7 @@ class Profiler:
             except UnfitEnvironment:
                 continue  # `keep` reports a store that cannot be written
             is_any = True
-            self.notes.append(f"{job.name} {job.profile_doubt}: it is measured again in the next run")
+            self.notes.append(f"{job.name} {job.profile_doubt}: {_again(job, found)}")
         return is_any
 
     def keep_seen(self, seen: Iterable[ColocationMeasurement]) -> None:
@@ -174,6 +188,17 @@ class Profiler:
             except UnfitEnvironment as error:
                 self.notes.append(f"what was measured of neighbours is not kept: {error}")
                 return
+
+
+def _again(job: JobSummary, made: Profile) -> str:
+    """Words on the next measurement of a job's class. A job that was stopped may be longer than it was."""
+    starts_s = job.preparation_s or 0.0
+    work_s = (job.held_s or 0.0) - starts_s
+    turn_s = min(starts_s, WARM_UP_S) + work_s - _LOOK_S
+    done = job.iterations + job.eval_iterations
+    if job.completed and job.held_s and not is_long_enough(turn_s, done, made.machine.on_processors):
+        return f"its work of {format_duration(work_s)} is too short to be measured again in a run"
+    return "it is measured again in the next run"
 
 
 def _machine(device: DeviceInfo, ready: Ready | None) -> Machine:

@@ -305,14 +305,14 @@ class Window:
         # One iteration more, since the first one to end began before the measurement.
         while limits.iterations is not None and self._done() - began <= limits.iterations:
             await asyncio.sleep(_LOOK_S)
-        enough = False
+        sound = False
         while True:
             await asyncio.sleep(_TAKE_EVERY_S if limits.iterations is None else 0.0)
             try:
                 count, wall_s = self._done() - began, self.now_s() - began_s
                 await self._flush()
             except _JobEnded:
-                if enough:  # the last look is sound, with a larger overhead or error than wanted
+                if sound:  # the last look counts, with a larger overhead or error than wanted
                     return
                 raise
             await self._take(result)
@@ -325,8 +325,8 @@ class Window:
             if limits.iterations is not None:
                 return
             least_s = limits.least_s(is_measured, result.before.eval_iterations > 0, result.paused_jobs > 0)
-            shortest_s = max(least_s, _FEWEST_PERIODS * period_s)
-            enough = count >= _FEWEST_ITERATIONS and wall_s >= shortest_s
+            sound = count >= _FEWEST_ITERATIONS and wall_s >= _FEWEST_PERIODS * period_s
+            enough = sound and wall_s >= least_s
             extra_s = max(0.0, result.observed_s - result.observed * wall_s / count) if count else 0.0
             if enough and limits.may_end(wall_s, extra_s, result.steady, result.paused_jobs > 0):
                 return

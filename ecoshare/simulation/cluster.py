@@ -31,6 +31,7 @@ class Cluster:
         spread: Whether a job may span any nodes, as if the network cost nothing.
         speeds: Relative speeds of devices that differ, keyed by device name and job class, as in `Device.speeds`.
         power_limits_w: Power limits (W) of every device; see `Device.power_limits_w`.
+        threads: Number of processor threads of every device; 0 for GPUs.
     """
 
     nodes: int
@@ -39,6 +40,7 @@ class Cluster:
     spread: bool = False
     speeds: Mapping[str, Mapping[str, float]] = field(default_factory=dict, hash=False)
     power_limits_w: tuple[float, ...] = ()
+    threads: int = 0
 
     @property
     def size(self) -> int:
@@ -98,7 +100,14 @@ class Cluster:
     def devices(self) -> tuple[Device, ...]:
         """Devices in the form that the core takes."""
         return tuple(
-            Device(name, node, self.gpu.memory_bytes, tuple(sorted(speeds.items())), power_limits_w=self.power_limits_w)
+            Device(
+                name,
+                node,
+                self.gpu.memory_bytes,
+                tuple(sorted(speeds.items())),
+                self.threads,
+                self.power_limits_w,
+            )
             for node, name in self._names()
             for speeds in [self.speeds.get(name, {})]
         )

@@ -47,6 +47,7 @@ from ecoshare.core.commands import (
 from ecoshare.core.driving import CoreDriver
 from ecoshare.core.events import (
     SCHEMA,
+    ClassesKnown,
     Config,
     DeviceFailed,
     Done,
@@ -103,6 +104,7 @@ class Simulator:
         tuner: Callable[[AskSetting], Advice] | None = None,
         foresee: Foresee | None = None,
         failures: Sequence[tuple[float, str]] = (),
+        known: ClassesKnown | None = None,
     ) -> None:
         """Prepare a simulation; `run` starts it.
 
@@ -110,12 +112,13 @@ class Simulator:
             tuner: Adviser on settings; needed if `config.search` is on.
             foresee: Adviser on interference; None for ecoshare's own.
             failures: Time (s) and device of each failure. The jobs there go on elsewhere from where they were.
+            known: Packings that earlier runs have measured; None for none.
 
         Raises:
             UsageError: A job asks for more GPUs or memory than the cluster has.
         """
         self._trace, self._cluster, self._config = trace, cluster, config
-        self._world, self._costs, self._failures = world, costs, failures
+        self._world, self._costs, self._failures, self._known = world, costs, failures, known
         self._core = Scheduler()
         self._jobs: dict[str, SimulatedJob] = {}
         self._coming = ComingEvents()
@@ -146,6 +149,8 @@ class Simulator:
         """
         self._drive = CoreDriver(self._core, self, self, watch)
         self._tell(RunOpened(0.0, SCHEMA, self._config, self._cluster.devices()))
+        if self._known is not None:
+            self._tell(self._known)
         self._lanes.watches = self._core.watches_neighbours
         if self._world.changes_s < math.inf:
             self._push(self._world.changes_s, What.MEASURED, None)
@@ -238,7 +243,8 @@ class Simulator:
     def open_lane(self, command: OpenLane, now_s: float) -> None:
         """See `NodeCommands`."""
         closely = self._packs or self._is_elastic or self._config.profile or self._config.host_bytes > 0
-        self._lanes.open(command.lane, command.device, VirtualLane(self._costs.handover_s, closely))
+        early = closely and self._cluster.threads > 0
+        self._lanes.open(command.lane, command.device, VirtualLane(self._costs.handover_s, closely, early))
         self._push(now_s, What.DONE, (command.id, None))
 
     def set_caching(self, command: SetCaching, now_s: float) -> None:

@@ -32,6 +32,9 @@ TOLD_S, TOLD_SHARE = 1.0, 0.01
 """Interval (s) at which progress in a shared lane is checked, and relative progress from which it is reported. Live
 runs use the same. The lane checks less often while no job can have made that much progress."""
 
+EARLY_S = 0.1
+"""Interval (s) at which a job on processors is looked at until its first iteration. Live runs use the same."""
+
 _ROUNDING_S = 1e-9
 """Tolerance (s) for rounding: a quantum this close to its end is used up."""
 
@@ -43,6 +46,7 @@ class VirtualLane:
     Attributes:
         handover_s: Time (s) of a hand-over.
         closely: Whether progress of a lone job is reported, too, as in live runs.
+        looks_early: Whether its first iteration is reported at once, as on processors.
         seats: Attempts in the lane, keyed by job name.
         holder: Attempt that holds the turn; None for none.
         at_s: Time (s) up to which progress is counted.
@@ -65,6 +69,7 @@ class VirtualLane:
 
     handover_s: float
     closely: bool = False
+    looks_early: bool = False
     seats: dict[str, SimulatedAttempt] = field(default_factory=dict)
     holder: SimulatedAttempt | None = None
     at_s: float = 0.0
@@ -355,4 +360,6 @@ class VirtualLane:
         if len(self.seats) == 1 and not self.closely:
             # Early at first, then ever more rarely: the effect of a neighbour shows at once.
             return max(self.at_s, self.watched_s + max(TOLD_S, 2.0 * (self.looked_s - self.watched_s)))
+        if self.looks_early and not self.holder.told_s:
+            return max(self.at_s, self.looked_s + max(EARLY_S, self.holder.iteration_s / self.holder.speed))
         return max(self.at_s, self.looked_s + max(TOLD_S, TOLD_SHARE * self.holder.held_s))

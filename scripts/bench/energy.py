@@ -6,8 +6,8 @@ joins clocks, power limits and co-location, so no figure here predicts a card.
 
 Ways: `exclusive` one job after the other, shortest first; `exclusive, tuned` the same with a search for each class
 (PolyThrottle alone); `packed` all that fit take turns in one lane (Salus alone); `blind` all that fit run beside each
-other, as under MPS; `ecoshare`; and a bound that no way can pass (energy_bound.py) that lets settings cost an
-iteration as much as the ways that tune do.
+other, as under MPS; `ecoshare`; the same jobs in `a later run`, which has what the first has kept; and a bound that no
+way can pass (energy_bound.py) that lets settings cost an iteration as much as the ways that tune do.
 
 The hyperparameters of the pair predictor are fitted to Gavel's K80s and P100s alone: they never saw a pair on the V100,
 which judges. The profiled `busy` of a class is not made of its delays on the V100. The last figure is the rank
@@ -21,7 +21,7 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -37,8 +37,8 @@ from ecoshare.advisers.advice import Advice
 from ecoshare.advisers.earlier_searches import prior_from, tuned_alone
 from ecoshare.advisers.setting_adviser import TunerAdviser
 from ecoshare.advisers.setting_evaluation import PackedJob
-from ecoshare.core.commands import AskSetting, Command, ProfileJob
-from ecoshare.core.events import Config, Event, JobArrived, Profiled
+from ecoshare.core.commands import AskInterference, AskSetting, Command, ProfileJob
+from ecoshare.core.events import ClassesKnown, Config, Event, JobArrived, Profiled, SettingAdvised
 from ecoshare.core.placement.colocation_estimates import ColocationForecast
 from ecoshare.core.policies import register
 from ecoshare.core.policies.shared.objective_policy import ObjectivePolicy
@@ -52,7 +52,9 @@ from ecoshare.simulation.simulator import Simulator
 from ecoshare.simulation.traces.job_trace import Phase, Trace, TraceJob
 from ecoshare.values.class_profile import Solo
 from ecoshare.values.goal import TUNING_LIMIT, Goal
-from ecoshare.values.setting import Setting
+from ecoshare.values.measurement import ColocationMeasurement
+from ecoshare.values.packing import Packing
+from ecoshare.values.setting import KnownSetting, Setting
 from scripts.bench.benchmarking import DataOptions, Figure, add_data, median, run_benchmark, say
 from scripts.bench.energy_bound import bound
 from scripts.bench.energy_world import MeasuredWorld, MixJob, busy_and_delay, load, mix
@@ -73,7 +75,7 @@ WAYS = {
     "blind": Config("blind", 4, 1),
     "ecoshare": Config("energy", LANES, PLACES, profile=True, search=True),
 }
-OURS = "ecoshare"
+OURS, LATER = "ecoshare", "ecoshare, a later run"
 
 Revise = Callable[[AskSetting, Advice], Advice]
 """Function that may replace the answer of the setting adviser."""
@@ -151,6 +153,30 @@ class Judge:
         return value * self.world.noise(what, at_s)
 
 
+class Learned:
+    """What a run keeps for later ones: measured packings, and the settings that were found."""
+
+    def __init__(self) -> None:
+        self._colocations: tuple[ColocationMeasurement, ...] = ()
+        self._settings: dict[Packing, KnownSetting] = {}
+        self._asked: dict[int, Packing] = {}
+
+    def watch(self, event: Event, commands: Sequence[Command]) -> None:
+        """Learn from an event and its commands."""
+        if isinstance(event, SettingAdvised) and event.over and (packing := self._asked.get(event.command)):
+            self._settings[packing] = KnownSetting(packing, event.setting, event.slower)
+        for each in commands:
+            if isinstance(each, AskSetting):
+                self._asked[each.id] = each.packing
+            elif isinstance(each, AskInterference):
+                self._colocations = each.colocations
+
+    @property
+    def known(self) -> ClassesKnown:
+        """The same as the first event of a later run."""
+        return ClassesKnown(0.0, tuple(self._settings.values()), self._colocations)
+
+
 @dataclass(frozen=True)
 class Outcome:
     """Result of a mix under one way.
@@ -181,6 +207,7 @@ def simulate(
     costs: Costs | None = None,
     revise: Revise = lambda _ask, advice: advice,
     judge: Judge | None = None,
+    known: ClassesKnown | None = None,
 ) -> SimulationResult:
     """Simulation of a mix under one way, with all its events.
 
@@ -190,6 +217,7 @@ def simulate(
         costs: Durations of windows, measurements and advice; None for those of a live run.
         revise: Called with each question to the setting adviser and its answer. The run gets what it returns.
         judge: Judge of the run, of this world; None for a plain one.
+        known: Packings that earlier runs have measured; None for none.
     """
     trace = Trace("mix", "energy", tuple(_job(world, each, config.policy != Blind.name) for each in jobs), "")
     gpu = GpuModel("judged", max(world.space.knobs[1].values), world.memory_bytes)
@@ -226,7 +254,7 @@ def simulate(
         return revise(ask, adviser.answer(ask))
 
     truth = judge or Judge(world)
-    simulator = Simulator(trace, Cluster(1, 1, gpu), config, truth, costs or Costs(), tuner, foresee)
+    simulator = Simulator(trace, Cluster(1, 1, gpu), config, truth, costs or Costs(), tuner, foresee, known=known)
     return simulator.run(told)
 
 
@@ -255,7 +283,7 @@ def measure(options: EnergyOptions) -> list[Figure]:
     if options.data is None:
         return [Figure("joules of mixes", None, "", note="give the folder of the measured tables with --data")]
     mixes = options.mixes or (QUICK_MIXES if options.quick else MIXES)
-    found: dict[str, list[Outcome]] = {way: [] for way in WAYS}
+    found: dict[str, list[Outcome]] = {way: [] for way in (*WAYS, LATER)}
     bounds, free, told = [], [], []
     # One thread each: threads of several processes wait for each other and take twice the time.
     with ProcessPoolExecutor(options.workers, get_context("spawn"), torch.set_num_threads, (1,)) as pool:
@@ -280,7 +308,11 @@ def one(data: Path, seed: int) -> tuple[dict[str, Outcome], float, float, float]
     world = load(data, seed)
     jobs = mix(world, seed, jobs_in_mix(seed))
     foresee = unjudged_adviser(data)
-    outcomes = {way: run(world, jobs, config, foresee) for way, config in WAYS.items()}
+    outcomes = {way: run(world, jobs, config, foresee) for way, config in WAYS.items() if way != OURS}
+    learned = Learned()
+    outcomes[OURS] = outcome(simulate(world, jobs, WAYS[OURS], learned.watch, foresee), jobs)
+    known = replace(WAYS[OURS], profile=False)  # each class has its profile
+    outcomes[LATER] = outcome(simulate(world, jobs, known, foresee=foresee, known=learned.known), jobs)
     work = [(each.job_class, each.work_s) for each in jobs]
     limited, free = bound(world, work, LANES, tuning_limit=TUNING_LIMIT), bound(world, work, LANES)
     return outcomes, limited.joules, free.joules, float(spearmanr(*busy_and_delay(world)).statistic)
@@ -317,7 +349,7 @@ def figures(found: dict[str, list[Outcome]], bounds: Sequence[float]) -> list[Fi
             Figure(f"{way}: mean JCT over exclusive", median(jcts), "x"),
             Figure(f"{way}: limits broken", broken, "%", "<= 1" if ours else ""),
         ]
-        if not ours:
+        if way not in (OURS, LATER):
             less = fmean(mine.joules < other.joules for mine, other in zip(found[OURS], each, strict=True))
             made.append(Figure(f"{way}: mixes in which {OURS} needs less", 100.0 * less, "%", ">= 95"))
     return made

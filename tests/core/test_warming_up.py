@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from ecoshare.core.commands import ProfileJob
 from ecoshare.core.events import IterationsDone, Profiled
 from ecoshare.core.placement.group_choice import Explanation, ReasonKind
@@ -77,6 +81,47 @@ def test_those_that_end_before_a_window_stay_beside_each_other() -> None:
     progress(core, "a0", 0.3)
     progress(core, "b0", 0.3)
     assert group(core) == {"a0", "b0"}, "each has 1.2 s to go"
+
+
+STALE = Solo("a", 0.1, 100.0, 10.0, busy=0.9)
+"""A class that was measured on a busy machine, so that its profile is in doubt."""
+
+
+def doubted(iterations: int, iteration_s: float) -> Core:
+    """Core with a job of a doubted class that wants few processors, and a job of a known one that wants them all."""
+    core = Core(lanes=3, profile=True, threads=4)
+    core.arrive("b0", solo=replace(STALE, family="b", busy=1.0))
+    known_s = iterations * iteration_s
+    core.arrive(
+        "a0", profiled=False, solo=replace(STALE, iteration_s=iteration_s), iterations=iterations, service_s=known_s
+    )
+    core.foresee(ab=0.95, aa=0.95, bb=0.5)
+    core.foresee(ab=0.95, aa=0.95, bb=0.5)
+    return core
+
+
+@pytest.mark.parametrize(("iterations", "iteration_s"), [(100, 0.015), (20, 0.5)], ids=["too short", "too few"])
+def test_a_doubted_class_that_cannot_be_measured_is_beside_others_all_the_same(
+    iterations: int, iteration_s: float
+) -> None:
+    """It was kept apart in each run, "measured first", and never measured: it ended before its window."""
+    core = doubted(iterations, iteration_s)
+    assert group(core) == {"a0", "b0"}, "before it has begun"
+    core.now_s += 0.1
+    spent_s = 10 * iteration_s
+    core.tell(IterationsDone(core.now_s, "a0", Usage(iterations=10, held_s=spent_s, span_s=spent_s, peak_bytes=GIB)))
+    assert group(core) == {"a0", "b0"}
+    assert core.last(ProfileJob) is None
+
+
+def test_a_doubted_class_that_can_be_measured_is() -> None:
+    """With 2.4 s of work it got no window in any later run, since five seconds had to be left."""
+    core = doubted(160, 0.015)
+    progress(core, "b0", 1.0)
+    core.now_s += 1.0
+    core.tell(IterationsDone(core.now_s, "a0", Usage(iterations=80, held_s=1.2, span_s=1.2, peak_bytes=GIB)))
+    window = core.last(ProfileJob)
+    assert window is not None and window.job == "a0"
 
 
 def test_on_a_gpu_both_stay_beside_each_other() -> None:

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import combinations
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ecoshare.core.commands import MoveJob, ProfileJob, StartJob
-from ecoshare.core.events import Config, JobExited, SettingMeasured
+from ecoshare.advisers.interference_adviser import foresee
+from ecoshare.core.commands import AskInterference, MoveJob, ProfileJob, StartJob
+from ecoshare.core.events import ClassesKnown, Config, JobExited, SettingMeasured
+from ecoshare.core.placement.colocation_estimates import PROCESSORS_GUESS
 from ecoshare.simulation.cluster import Cluster
 from ecoshare.simulation.costs import NO_COSTS, Costs
-from ecoshare.simulation.gpus import GPUS
+from ecoshare.simulation.gpus import GPUS, GpuModel, Watts
 from ecoshare.simulation.pairs import Pairs
 from ecoshare.simulation.result import SimulationResult
+from ecoshare.simulation.simulator import Simulator
 from ecoshare.simulation.traces.job_trace import Phase, TraceJob
 from ecoshare.simulation.world import World
 from ecoshare.values.attempt import Outcome
-from ecoshare.values.class_profile import MemoryDemand
+from ecoshare.values.class_profile import MemoryDemand, Solo
+from ecoshare.values.setting import Setting
 from tests.simulation.simulating import Log, made, simulate
 
 GPU = GPUS["v100"]
@@ -113,6 +119,77 @@ def test_more_jobs_than_a_lane_has_places_wait_behind_a_lone_member(policy: str)
     slow = {one + other: 0.15 for one, other in combinations("abcdef", 2)}
     found, _ = simulated(jobs, world(**slow), Config(policy, 6, 4, profile=True), costs=Costs())
     assert found.makespan_s < 650.0, "in turn they take 600 s"
+
+
+PROCESSORS = GpuModel("cpu", 7.0, 16 * GIB, Watts(1.5, 5.0))
+
+
+@dataclass(frozen=True)
+class ProcessorWorld(World):
+    """Processors of which each class wants a part: jobs that want more than all of them wait for each other.
+
+    Attributes:
+        busy: Part of the processors that each class keeps busy alone.
+    """
+
+    busy: Mapping[str, float] = field(default_factory=dict)
+
+    def watts(self, job: TraceJob) -> float:
+        return 5.5 * self.busy[job.job_class]
+
+    def device_watts(
+        self, jobs: Sequence[TraceJob], device: str = "", setting: Setting = (), at_s: float = 0.0
+    ) -> float:
+        return 5.5 * min(1.0, sum(self.busy[job.job_class] for job in jobs))
+
+    def solo(self, job: TraceJob, device: str, at_s: float) -> Solo:
+        return replace(super().solo(job, device, at_s), busy=self.busy[job.job_class])
+
+
+EXAMPLES = {"mlp": 0.7, "cnn": 0.87, "vae": 0.85, "gan": 0.85, "gnn": 0.76, "transformer": 0.77}
+"""Part of two processors that each job of `examples/jobs.yaml` keeps busy, as profiles say."""
+
+ON_PROCESSORS = Costs(start_s=0.3, rest_s=0.0, window_s=1.0, trial_s=3.0, ask_s=0.5)
+
+
+def on_processors(jobs: list[TraceJob], truth: World, known: ClassesKnown | None) -> tuple[float, ClassesKnown, Log]:
+    """Joules, what a run has measured of neighbours, and the log. Classes are new if nothing is known."""
+    log: Log = []
+    config = Config("energy", 6, 4, profile=known is None)
+    guess = partial(foresee, guess=PROCESSORS_GUESS)
+    cluster = Cluster(1, 1, PROCESSORS, threads=2)
+    simulator = Simulator(made(jobs), cluster, config, truth, ON_PROCESSORS, None, guess, known=known)
+    joules = simulator.run(lambda *each: log.append(each)).energy_j
+    seen = [each.colocations for _, commands in log for each in commands if isinstance(each, AskInterference)]
+    return joules, ClassesKnown(0.0, colocations=seen[-1]), log
+
+
+@pytest.mark.parametrize("announced", [True, False], ids=["lengths known", "lengths unknown"])
+def test_a_first_run_of_the_examples_takes_hardly_more_joules_than_one_after_the_other(announced: bool) -> None:
+    """It took 1.24 to 1.29 times as many: three pairs of jobs that want all processors were tried and measured."""
+    works_s = {"mlp": 4.0, "cnn": 4.5, "vae": 5.0, "gan": 3.5, "gnn": 4.0, "transformer": 5.0}
+    late_s = {"gan": 2.0, "transformer": 4.0}
+    jobs = [job(one, one, works_s[one], late_s.get(one, 0.0), gib=0.5) for one in EXAMPLES]
+    pairs = Pairs("made", {((one, 1), (other, 1)): 0.25 for one in EXAMPLES for other in EXAMPLES})
+    truth = ProcessorWorld(PROCESSORS, pairs=pairs, busy=EXAMPLES)
+    in_turn_j = sum(each.service_s * (1.5 + truth.watts(each)) for each in jobs)
+    first_j, learned, _ = on_processors([replace(each, announced=announced) for each in jobs], truth, None)
+    later_j, _, _ = on_processors(jobs, truth, learned)
+    assert later_j < 1.03 * in_turn_j and first_j < 1.1 * in_turn_j
+
+
+def test_with_more_work_left_a_pair_is_tried_and_what_it_saves_is_more_than_its_trial() -> None:
+    """If it failed, the rule that spares trials would spare savings, too."""
+    busy = {"a": 0.6, "b": 0.6}
+    truth = ProcessorWorld(
+        PROCESSORS, pairs=Pairs("made", {(("a", 1), ("b", 1)): 0.83, (("b", 1), ("a", 1)): 0.83}), busy=busy
+    )
+    for work_s, is_tried in ((2.0, False), (120.0, True)):
+        jobs = [job("a", "a", work_s), job("b", "b", work_s)]
+        in_turn_j = sum(each.service_s * (1.5 + truth.watts(each)) for each in jobs)
+        joules, _, log = on_processors(jobs, truth, None)
+        assert any(isinstance(event, SettingMeasured) for event, _ in log) is is_tried
+        assert joules < (0.95 if is_tried else 1.1) * in_turn_j
 
 
 def test_a_limit_keeps_a_job_from_those_that_would_break_it() -> None:

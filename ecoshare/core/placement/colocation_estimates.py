@@ -38,10 +38,13 @@ class FirstGuess(NamedTuple):
     Attributes:
         beside: The speed if nothing is known about either job.
         both_busy: The speed if both jobs always keep the device busy.
+        shares_time: Whether the jobs share the time of the device, as on processors. Jobs that want more than all of
+            it keep the device busy all the time, however slow they are.
     """
 
     beside: float
     both_busy: float
+    shares_time: bool = False
 
     def speed(self, busy: float | None, other: float | None) -> float:
         """1 / (1 + k over): `over` is the sum of both busy parts beyond 1, and k gives `both_busy` if both are 1.
@@ -60,7 +63,7 @@ class FirstGuess(NamedTuple):
 GPU_GUESS = FirstGuess(BESIDE, BESIDE)
 """First guess for GPUs."""
 
-PROCESSORS_GUESS = FirstGuess(0.4, 0.35)
+PROCESSORS_GUESS = FirstGuess(0.4, 0.35, shares_time=True)
 """First guess for processors, where most scripts keep all of them busy.
 
 Each of two such jobs has half of the processors, and loses more: the threads of an operation wait for each other, and
@@ -152,7 +155,8 @@ class ColocationEstimates:
         """Forecast for co-located jobs of these classes.
 
         The delays by the single neighbours add up, unless these very classes were measured together. The power above
-        idle is proportional to the speed.
+        idle is proportional to the speed, unless the jobs want more than all the time of the device
+        (`FirstGuess.shares_time`).
         """
         if len(classes) > _PAIR and (measured := self._larger.get(tuple(sorted(classes)))) is not None:
             order = sorted(range(len(classes)), key=classes.__getitem__)
@@ -173,10 +177,19 @@ class ColocationEstimates:
         return ColocationForecast(tuple(speeds), tuple(errors), self._drawn_w(classes, speeds))
 
     def hoped(self, classes: Sequence[str], expected: ColocationForecast, hope: float) -> ColocationForecast:
-        """Forecast in which each job is `hope` standard deviations faster than expected, but not faster than alone."""
-        pairs = zip(expected.speeds, expected.errors, strict=True)
-        speeds = tuple(max(speed, min(1.0, speed + hope * error)) for speed, error in pairs)
-        return ColocationForecast(speeds, expected.errors, self._drawn_w(classes, speeds))
+        """Forecast in which each job is `hope` standard deviations faster than expected, but not faster than alone.
+
+        Jobs that share the time of their device are not hoped to use more than all of it.
+        """
+        speeds = [
+            max(speed, min(1.0, speed + hope * error))
+            for speed, error in zip(expected.speeds, expected.errors, strict=True)
+        ]
+        if self.guess.shares_time:
+            used = sum([speed * self._busy(one, 0.0) for one, speed in zip(classes, speeds, strict=True)])
+            if used > 1.0:
+                speeds = [max(least, speed / used) for least, speed in zip(expected.speeds, speeds, strict=True)]
+        return ColocationForecast(tuple(speeds), expected.errors, self._drawn_w(classes, speeds))
 
     def _guessed(self, one: str, other: str) -> tuple[float, float]:
         """Delay of a class by a neighbour that the adviser has not been asked about, and its variance."""
@@ -186,8 +199,15 @@ class ColocationEstimates:
 
     def _drawn_w(self, classes: Sequence[str], speeds: Sequence[float]) -> float:
         idle_w = self.idle_w
-        active_w = (max(0.0, self.power_w(one) - idle_w) for one in classes)
-        return idle_w + sum(speed * watts for speed, watts in zip(speeds, active_w, strict=True))
+        active_w = [max(0.0, self.power_w(one) - idle_w) for one in classes]
+        if self.guess.shares_time and (wanted := sum([self._busy(one, 1.0) for one in classes])) > 1.0:
+            return idle_w + sum(active_w) / wanted
+        return idle_w + sum([speed * watts for speed, watts in zip(speeds, active_w, strict=True)])
+
+    def _busy(self, job_class: str, unknown: float) -> float:
+        """Part of the device's time that a class uses alone."""
+        solo = self.solos.get(job_class)
+        return unknown if solo is None or solo.busy is None else solo.busy
 
 
 def _delay(speed: float, error: float) -> tuple[float, float]:

@@ -49,6 +49,8 @@ class ReasonKind(Enum):
     """The group already has `MOST_NEW` jobs of unknown classes."""
     BUSY = "busy"
     """A class is measured first: beside the job, there would be too few processors for it to get warm."""
+    UNTRIED = "untried"
+    """The group may cost less, but trying it is expected to cost more than it can save in the work that is left."""
     WORSE = "worse"
     """The same work would cost more, or not clearly less."""
     CHOSEN = "chosen"
@@ -162,7 +164,7 @@ class GroupChoice:
             return Explanation(ReasonKind.BUSY, names(each for each in base if each is not job))
         wanted = [_with_must(self._of(each), each in base) for each in self._ordered]
         best = self._packer.grouping.best(wanted, self._fits) or forced
-        return self._worse(ReasonKind.WORSE, job, best)
+        return self._worse(self._why_worse(best), job, best)
 
     def why_alone(self, job: Job) -> Explanation | None:
         """Explanation why a job has no neighbour, by the best other candidate; None if there is no other candidate."""
@@ -174,7 +176,15 @@ class GroupChoice:
         best = min(kept, key=lambda each: each.cost)
         if not best.tries_few:
             return Explanation(ReasonKind.BUSY, names(map(self._job, best.members[1:])))
-        return self._worse(ReasonKind.WORSE if best.keeps_limits else ReasonKind.LIMIT, job, best, self._group([job]))
+        alone = self._group([job])
+        return self._worse(self._why_worse(best, alone) if best.keeps_limits else ReasonKind.LIMIT, job, best, alone)
+
+    def _why_worse(self, group: JobGroup, chosen: JobGroup | None = None) -> ReasonKind:
+        """Whether a group costs too much, or only its trial does."""
+        chosen = chosen or self.group
+        assert chosen is not None, "a group was chosen"
+        is_untried = group.beats(chosen) and not self._packer.grouping.pays(group, chosen)
+        return ReasonKind.UNTRIED if is_untried else ReasonKind.WORSE
 
     def _worse(self, why: ReasonKind, job: Job, group: JobGroup, chosen: JobGroup | None = None) -> Explanation:
         """Explanation that compares a group with the job with the chosen group."""

@@ -12,7 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from itertools import combinations
+from math import inf
 from operator import attrgetter
+from statistics import NormalDist
 from typing import NamedTuple
 
 from ecoshare.core.placement.colocation_estimates import ColocationEstimates, ColocationForecast
@@ -35,6 +37,10 @@ Without hope, a group that pays might never be tried. A group that does not pay 
 
 EXPLORE = 1.5
 """Hope for a job that will be measured as soon as it is warm: after seconds beside other jobs, its class is known."""
+
+TRIAL_S = 5.0
+"""Time (s) for which a group runs until it was measured, and is parted if it does not pay. By then all its jobs have
+reported, the packing was measured for two to five seconds, and the adviser has answered."""
 
 MOST_NEW = 2
 """Most jobs of unknown classes in a group. More of them, all busy, would be slow until each was measured."""
@@ -66,6 +72,7 @@ class Candidate(NamedTuple):
         hope: Standard deviations by which the job is hoped to be faster than expected.
         busy: Part of the processors that the job keeps busy alone. It is 1 if the job is about to be measured, and 0
             if it has no iteration so far, or is on another device.
+        left_s: Work (s alone) that is left of all jobs of its class.
     """
 
     number: int
@@ -76,11 +83,12 @@ class Candidate(NamedTuple):
     urgency: float = 0.0
     hope: float = HOPE
     busy: float = 0.0
+    left_s: float = inf
 
     @property
     def alike(self) -> tuple[object, ...]:
         """All fields but the number. Candidates that are equal here have the same value in every group."""
-        return self.job_class, self.worth, self.least, self.must, self.urgency, self.hope, self.busy
+        return self.job_class, self.worth, self.least, self.must, self.urgency, self.hope, self.busy, self.left_s
 
     @property
     def is_new(self) -> bool:
@@ -204,9 +212,42 @@ class Grouping:
             if cost > best.cost:  # most groups cost too much, so no object is made for them
                 continue
             group = JobGroup(members, forecast, cost)
-            if group.beats(best) and group.keeps_limits and group.tries_few:
+            if group.beats(best) and group.keeps_limits and group.tries_few and self.pays(group, best):
                 better.append(group)
         return next((each for each in sorted(better, key=attrgetter("cost")) if fits(each.members)), best)
+
+    def pays(self, group: JobGroup, instead: JobGroup) -> bool:
+        """Whether trying a group is expected to save more in the work that is left than the trial costs.
+
+        A group that is expected to be better needs no trial. Another one may turn out to be better, by its errors::
+
+            expected loss of a second * TRIAL_S   <=   expected gain of a second, if it is one * time that is left
+
+        The gain of a second is what the work done in it would have cost in `instead`, less what the second costs. It
+        is taken to have a normal distribution. Work of later runs does not count: a run with more work tries for
+        itself.
+
+        Args:
+            group: A group that is hoped to be better.
+            instead: Group that would run otherwise.
+        """
+        members, expected = group.members, group.forecast
+        mean = self._gain(members, expected, instead.cost)
+        if not mean < 0.0:
+            return True
+        hoped = self._outlook.hoped([each.job_class for each in members], expected, 1.0)
+        spread = self._gain(members, hoped, instead.cost) - mean
+        if spread <= 0.0:
+            return False
+        left_s = min(each.left_s / speed for each, speed in zip(members, hoped.speeds, strict=True))
+        below = NormalDist(mean, spread)
+        gain = mean * (1.0 - below.cdf(0.0)) + spread * spread * below.pdf(0.0)
+        return gain * left_s >= -mean * TRIAL_S
+
+    def _gain(self, members: Sequence[Candidate], forecast: ColocationForecast, cost: float) -> float:
+        """What the work of a second would cost elsewhere, less what the second costs: in the unit of the objective."""
+        worth = sum([speed * each.worth for speed, each in zip(forecast.speeds, members, strict=True)])
+        return cost * worth - self._spent(forecast)
 
     def _may(self, group: JobGroup) -> bool:
         return len(group.members) <= self._largest and group.keeps_limits

@@ -309,19 +309,20 @@ class MemoryFit:
         return lane.device.memory_bytes - self.needed_bytes(lane.device.name, only=others)
 
     def is_new(self, job: Job) -> bool:
-        """Whether the class of a job is unknown and will be measured as soon as the job is warm.
+        """Whether the class of a job is unknown, or its profile in doubt, and is measured as soon as the job is warm.
 
-        If one job of a class ran to its end without a measurement, the others are taken to be too short for it, too.
+        A job that ends before that is not new: its neighbours need not wait for a window that never comes. If one job
+        of a class ran to its end without a measurement, the others are taken to be too short for it, too.
         """
         if job.spec.job_class in self._shown_bytes or not self._profiling.will(job):
             return False
-        return not self._profiling.too_short(job, job.told_s)
+        return not self._profiling.ends_soon(job, job.told_s)
 
     def gets_warm(self, job: Job) -> bool:
         """Whether a running job has begun, and its class will have its first window as soon as it is warm."""
         if job.state is not JobState.RUNNING or not job.usage.done or not self.is_new(job):
             return False
-        return not self._profiling.has_tried(job) and not self._profiling.ends_soon(job, job.told_s)
+        return not self._profiling.has_tried(job)
 
     def never(self, job: Job) -> str | None:
         """Reason in words why the job could not start even if no other job ran; None if it could."""

@@ -46,7 +46,8 @@ MOST_SEEN = 60
 """Most measured packings in one question to the adviser, the latest ones: its time grows with their cube."""
 
 WORK_S = 60.0
-"""Assumed work (s) of a job without a known length. It only weighs classes against each other."""
+"""Assumed work (s) of a job without a known length. It weighs classes against each other, and trials of groups against
+what they may save."""
 
 MARGIN = 0.2
 """Relative lead in the order that a job needs to replace the first job of a group. Both keys have an error: without the
@@ -452,7 +453,18 @@ class Packer:
             least + (URGENT if job.level == MEMBER else 0.0),
             EXPLORE if self._fit.is_new(job) else HOPE,
             self._warming_up.busy(job),
+            self._left_s(job),
         )
+
+    def _left_s(self, job: Job) -> float:
+        """Work (s alone) that is left of all jobs of a class: see `Candidate`.
+
+        A job of unknown length has `WORK_S` in all, and after half of that as much left as it has had.
+        """
+        _, work_s = self._work_s[job.spec.job_class]
+        left_s, had_s = job.remaining_s(job.told_s), job.attained_s(job.told_s)
+        own_s = max(had_s, WORK_S - had_s) if left_s is None else left_s
+        return max(0.0, work_s - self._length_s(job)) + own_s
 
     def _least(self, job: Job, lost_s: float = 0.0) -> float:
         """Relative speed that a job must keep to meet its limit; the time that it stood behind the group is lost."""

@@ -35,8 +35,14 @@ class WarmingUp:
         return self._on_processors and self._fit.gets_warm(job)
 
     def busy(self, job: Job) -> float:
-        """Part of the processors that a job keeps busy: see `job_groups.Candidate`."""
+        """Part of the processors that a job keeps busy: see `job_groups.Candidate`.
+
+        A profile in doubt does not count until the class was measured again. With it, a busy job would never begin
+        beside others, and so never be measured.
+        """
         if not self._on_processors:
             return 0.0
         solo = self._outlook.solos.get(job.spec.job_class)
-        return float(self.is_of(job)) if solo is None or solo.busy is None else solo.busy
+        if solo is None or solo.busy is None or self._fit.is_new(job):
+            return float(self.is_of(job))
+        return solo.busy

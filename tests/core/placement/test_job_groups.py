@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ecoshare.core.events import IterationsDone
-from ecoshare.core.placement.colocation_estimates import ColocationEstimates, ColocationForecast
+from ecoshare.core.placement.colocation_estimates import PROCESSORS_GUESS, ColocationEstimates, ColocationForecast
 from ecoshare.core.placement.job_groups import EXPLORE, HOPE, Candidate, Grouping, JobGroup
 from ecoshare.values.attempt import Usage
 from ecoshare.values.class_profile import Solo
@@ -168,6 +168,47 @@ def test_a_job_that_will_be_measured_is_given_more_of_a_chance_than_one_that_was
     new = [known[0], known[1]._replace(hope=EXPLORE)]
     chosen = [grouping.best(each, lambda _members: True) for each in (known, new)]
     assert [len(group.members) for group in chosen if group is not None] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("left_s", "spent", "is_tried"),
+    [(3.0, watts, False), (600.0, watts, True), (3.0, time, False), (600.0, time, True)],
+    ids=["joules, soon over", "joules, much left", "time, soon over", "time, much left"],
+)
+def test_a_group_that_is_only_hoped_to_pay_is_tried_if_the_work_that_is_left_can_pay_for_the_trial(
+    left_s: float, spent: Callable[[ColocationForecast], float], is_tried: bool
+) -> None:
+    """A first run of short jobs took 10 to 15 % more joules than in turn: it tried what it had no use for."""
+    outlook = ColocationEstimates()
+    for name in "ab":
+        outlook.learn(name, Solo(name, 0.1, 200.0, 40.0))
+    outlook.foreseen([PairSpeed(one, other, 0.4, 0.2) for one in "ab" for other in "ab"], {})
+    worth = 200.0 if spent is watts else 1.0
+    them = [Candidate(number, name, worth, hope=EXPLORE, left_s=left_s) for number, name in enumerate("ab")]
+    found = Grouping(outlook, spent, 2).best(them, any_group)
+    assert found is not None and len(found.members) == (2 if is_tried else 1)
+
+
+def test_a_group_that_is_expected_to_pay_needs_no_trial() -> None:
+    outlook = ColocationEstimates()
+    for name in "ab":
+        outlook.learn(name, Solo(name, 0.1, 200.0, 40.0))
+    outlook.foreseen([PairSpeed(one, other, 0.8, 0.2) for one in "ab" for other in "ab"], {})
+    them = [Candidate(number, name, 200.0, left_s=0.1) for number, name in enumerate("ab")]
+    found = Grouping(outlook, watts, 2).best(them, any_group)
+    assert found is not None and len(found.members) == 2
+
+
+def test_jobs_that_want_all_processors_draw_their_full_power_however_slow_they_are() -> None:
+    """With power in proportion to speed, a pair that slows itself to a fifth seemed to cost next to nothing."""
+    outlook = ColocationEstimates(PROCESSORS_GUESS)
+    for name, busy in (("a", 0.8), ("b", 0.9), ("c", 0.05)):
+        outlook.learn(name, Solo(name, 0.1, 2.0 + 5.0 * busy, 2.0, busy=busy))
+    outlook.foreseen([PairSpeed(one, other, 0.25, 0.1) for one in "abc" for other in "abc"], {})
+    assert outlook.forecast(["a", "b"]).power_w == pytest.approx(7.0)
+    assert outlook.forecast(["a", "c"]).power_w == pytest.approx(2.0 + 0.25 * 5.0 * 0.85), "the processors wait"
+    hoped = outlook.hoped(["a", "b"], outlook.forecast(["a", "b"]), 9.0)
+    assert hoped.speeds == pytest.approx((1.0 / 1.7, 1.0 / 1.7)), "all the time that there is"
 
 
 def test_a_class_is_new_until_its_window_has_begun() -> None:
