@@ -210,7 +210,8 @@ class LightAgent:
         }
         power_w = BUSY_W if jobs else IDLE_W
         at_s = self._opening.now_s + self._now_s - self._began_s
-        return Sample(at_s, self._energy_j, "", power_w, 1980.0, 2619.0, 60.0, 1.0, 0.5, 8 << 30, jobs, self._device)
+        told = (power_w, 1980.0, 2619.0, 60.0, 1.0, 0.5, 8 << 30)
+        return Sample(at_s, self._energy_j, "", *told, jobs=jobs, device=self._device)
 
     def _fail(self, error: str) -> None:
         self._send(AgentFailed(error))
