@@ -184,4 +184,6 @@ def _newest_or_none(runs: Path) -> Path | None:
 
 
 def _is_run(path: Path) -> bool:
-    return (path / "plan.json").is_file()
+    from ecoshare.record.run_folder import RunFolder
+
+    return RunFolder(path).plan.is_file()

@@ -44,7 +44,7 @@ from ecoshare.queue.queue_folder import DEFAULT_NAME
 from ecoshare.values.device import NODE_TIMEOUT_S
 from ecoshare.values.goal import TUNING_LIMIT
 
-_OF_THE_COMMAND = ("name", "resume", "detach", "print_unit")
+_OF_THE_COMMAND = ("name", "resume", "wait", "detach", "print_unit")
 """Parameters that are no options of the queue."""
 
 _FIELDS = {"option": "options", "keep": "keep_s", "node_timeout": "node_timeout_s", "no_profiles": "use_profiles"}

@@ -34,7 +34,6 @@ GIVEN: dict[str, tuple[list[str], Any]] = {
     "power_budget_by": (["placement"], "placement"),
     "control": (["off"], "off"),
     "tuning_limit": (["1.3"], 1.3),
-    "wait": ([], True),
     "share_device": ([], True),
     "profiles": (["mine"], "mine"),
     "no_profiles": ([], False),
@@ -50,7 +49,8 @@ GIVEN: dict[str, tuple[list[str], Any]] = {
 }
 """Words after each option of `ecoshare up`, and the value of its field. A new option of `up` has its line here."""
 
-OF_THE_COMMAND = {"name", "resume", "detach", "print_unit", "help"}
+OF_THE_COMMAND = {"name", "resume", "wait", "detach", "print_unit", "help"}
+"""Parameters that are no options of the queue: a wait for the device is one of this session."""
 
 
 @pytest.fixture(autouse=True)
@@ -83,7 +83,7 @@ def given_to(*words: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     monkeypatch.setattr(up_command, "serve", serve)
     with pytest.raises(Reached):
         get_command(app).main(["up", "--name", "lab", *words], standalone_mode=False)
-    return {name: value for name, value in found.items() if name not in ("name", "note", "progress", "signals")}
+    return {name: value for name, value in found.items() if name not in ("name", "wait", "note", "progress", "signals")}
 
 
 def options_of_up() -> list[Any]:
