@@ -171,7 +171,9 @@ class KnownEstimates(ColocationEstimates):
         """See `ColocationEstimates`."""
         return self._at_best(classes, self._at_default(classes))
 
-    def hoped(self, classes: Sequence[str], expected: ColocationForecast, hope: float) -> ColocationForecast:
+    def hoped(
+        self, classes: Sequence[str], expected: ColocationForecast, hope: float, in_its_time: bool = True
+    ) -> ColocationForecast:
         """See `ColocationEstimates`. Nothing is left to hope for if the speeds are known."""
         if Part.SPEEDS in self._parts:
             return expected

@@ -6,7 +6,7 @@ An adviser predicts the speeds of pairs from measurements of single classes and 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from ecoshare.values.class_profile import Solo
@@ -85,6 +85,10 @@ class ColocationForecast:
     speeds: tuple[float, ...]
     errors: tuple[float, ...]
     power_w: float
+
+    def drawing(self, power_w: float) -> ColocationForecast:
+        """The same speeds at another power."""
+        return replace(self, power_w=power_w)
 
 
 @dataclass(slots=True)
@@ -176,16 +180,22 @@ class ColocationEstimates:
             errors.append(speed * speed * spread**0.5)
         return ColocationForecast(tuple(speeds), tuple(errors), self._drawn_w(classes, speeds))
 
-    def hoped(self, classes: Sequence[str], expected: ColocationForecast, hope: float) -> ColocationForecast:
+    def hoped(
+        self, classes: Sequence[str], expected: ColocationForecast, hope: float, in_its_time: bool = True
+    ) -> ColocationForecast:
         """Forecast in which each job is `hope` standard deviations faster than expected, but not faster than alone.
 
-        Jobs that share the time of their device are not hoped to use more than all of it.
+        Args:
+            classes: Classes of the jobs.
+            expected: Forecast for them.
+            hope: Standard deviations.
+            in_its_time: Whether jobs that share the time of their device are not hoped to use more than all of it.
         """
         speeds = [
             max(speed, min(1.0, speed + hope * error))
             for speed, error in zip(expected.speeds, expected.errors, strict=True)
         ]
-        if self.guess.shares_time:
+        if in_its_time and self.guess.shares_time:
             used = sum([speed * self._busy(one, 0.0) for one, speed in zip(classes, speeds, strict=True)])
             if used > 1.0:
                 speeds = [max(least, speed / used) for least, speed in zip(expected.speeds, speeds, strict=True)]

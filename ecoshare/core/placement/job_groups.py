@@ -135,8 +135,15 @@ class JobGroup(NamedTuple):
         return self.cost <= other.cost and more_work >= MORE_WORK
 
 
+_ONE_WATT = ColocationForecast((1.0,), (0.0,), 1.0)
+
+
 class Grouping:
-    """Choice of groups under one objective."""
+    """Choice of groups under one objective.
+
+    Attributes:
+        counts_power: Whether power counts in the objective.
+    """
 
     def __init__(
         self, outlook: ColocationEstimates, spent: Callable[[ColocationForecast], float], largest: int
@@ -149,6 +156,7 @@ class Grouping:
             largest: Most jobs in a group.
         """
         self._outlook, self._spent, self._largest = outlook, spent, largest
+        self.counts_power = spent(_ONE_WATT) != spent(_ONE_WATT.drawing(2.0))
         self._expected = lru_cache(_MOST_KEPT)(self._expect)
 
     def of(self, members: Sequence[Candidate]) -> JobGroup:
@@ -168,7 +176,7 @@ class Grouping:
     ) -> tuple[ColocationForecast, tuple[float, ...], float]:
         """Forecast for these classes, hoped-for speeds, and cost per second. The version keeps the cache up to date."""
         expected = self._outlook.forecast(classes)
-        hoped = self._outlook.hoped(classes, expected, hope)
+        hoped = self._outlook.hoped(classes, expected, hope, self.counts_power)
         return expected, hoped.speeds, self._spent(hoped)
 
     def best(self, candidates: Sequence[Candidate], fits: Fits) -> JobGroup | None:
@@ -235,7 +243,7 @@ class Grouping:
         mean = self._gain(members, expected, instead.cost)
         if not mean < 0.0:
             return True
-        hoped = self._outlook.hoped([each.job_class for each in members], expected, 1.0)
+        hoped = self._outlook.hoped([each.job_class for each in members], expected, 1.0, self.counts_power)
         spread = self._gain(members, hoped, instead.cost) - mean
         if spread <= 0.0:
             return False

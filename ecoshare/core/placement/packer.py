@@ -111,7 +111,7 @@ class Packer:
         self._policy, self._packing, self._lane_index, self._fit = policy, packing, lane_index, fit
         self._waiting, self._is_held, self._ids, self.largest = waiting, is_held, ids, largest
         self.grouping = Grouping(self.outlook, packing.spent, largest)
-        self._warming_up = WarmingUp(self.outlook, fit, on_processors)
+        self._warming_up = WarmingUp(self.outlook, fit, on_processors, self.grouping.counts_power)
         self.moves = JobMoves(lane_index, ids)
         self._work_s: dict[str, tuple[int, float]] = {}
         self._seen = list(seen)
