@@ -177,7 +177,7 @@ class KnownEstimates(ColocationEstimates):
         """See `ColocationEstimates`. Nothing is left to hope for if the speeds are known."""
         if Part.SPEEDS in self._parts:
             return expected
-        return self._at_best(classes, super().hoped(classes, self._at_default(classes), hope))
+        return self._at_best(classes, super().hoped(classes, self._at_default(classes), hope, in_its_time))
 
     def _at_default(self, classes: Sequence[str]) -> ColocationForecast:
         if Part.SPEEDS in self._parts and self._truth.fits(classes):
