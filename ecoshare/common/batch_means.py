@@ -16,17 +16,24 @@ the error is that of batch means. Few batches make each one longer than the corr
 
 
 def relative_error(durations_s: Sequence[float]) -> float | None:
-    """Standard error of the mean / mean, by batch means; None for one duration or none, or if the mean is 0.
-
-    Each duration of few is a batch, and their error is wider by Student's t.
-    """
-    count = len(durations_s)
-    size = count // _BATCHES
+    """Standard error of the mean / mean, by batch means; None for too few durations, or if the mean is 0."""
+    size = len(durations_s) // _BATCHES
     if not size:
-        mean_s = fmean(durations_s) if count > 1 else 0.0
-        return _STUDENT[count - 2] * stdev(durations_s) / math.sqrt(count) / mean_s if mean_s > 0.0 else None
+        return None
     # The oldest durations that fill no batch are left out.
     latest = durations_s[len(durations_s) - size * _BATCHES :]
     means = [fmean(latest[place : place + size]) for place in range(0, len(latest), size)]
     overall = fmean(means)
     return stdev(means) / math.sqrt(_BATCHES) / overall if overall > 0.0 else None
+
+
+def error_of_any(durations_s: Sequence[float]) -> float | None:
+    """The same also for fewer durations, from two on: each is a batch, and their error is wider by Student's t.
+
+    A few durations can be alike by chance, so this is no sign that enough was measured.
+    """
+    count = len(durations_s)
+    if not 1 < count < _BATCHES:
+        return relative_error(durations_s)
+    mean_s = fmean(durations_s)
+    return _STUDENT[count - 2] * stdev(durations_s) / math.sqrt(count) / mean_s if mean_s > 0.0 else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean, quantiles
 
-from ecoshare.common.batch_means import relative_error
+from ecoshare.common.batch_means import error_of_any
 from ecoshare.profiling.profile import IterationTimes
 
 
@@ -14,7 +14,7 @@ def times(durations_s: Sequence[float]) -> IterationTimes | None:
     if not durations_s:
         return None
     mean_s = fmean(durations_s)
-    error = relative_error(durations_s)
+    error = error_of_any(durations_s)
     cuts = quantiles(durations_s, n=20, method="inclusive") if len(durations_s) > 1 else [mean_s] * 19
     return IterationTimes(
         count=len(durations_s),

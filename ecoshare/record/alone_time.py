@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ecoshare.common.batch_means import relative_error
+from ecoshare.common.batch_means import error_of_any
 from ecoshare.lane.trace import Kind
 from ecoshare.profiling.profile import IterationTimes, Profile
 from ecoshare.record.run_history import RunHistory
@@ -250,7 +250,7 @@ def _mean(durations_s: Iterable[np.ndarray]) -> _Mean | None:
     import numpy as np
 
     found = np.concatenate(list(durations_s))
-    error = relative_error(found.tolist())
+    error = error_of_any(found.tolist())
     return None if error is None else _Mean(float(found.mean()), error * float(found.mean()))
 
 

@@ -154,7 +154,7 @@ class Judge:
 
 
 class Learned:
-    """What a run keeps for later ones: measured packings, and the settings that were found."""
+    """Knowledge that a run keeps for later ones: measured packings, and the settings that were found."""
 
     def __init__(self) -> None:
         self._colocations: tuple[ColocationMeasurement, ...] = ()

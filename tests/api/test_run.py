@@ -9,7 +9,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -219,7 +219,7 @@ def test_the_load_of_a_run_that_was_waited_for_is_not_told_as_that_of_other_prog
     monkeypatch.setenv("ECOSHARE_STATE", str(tmp_path / "state"))
     first, ended_s, told = Occupancy((find("cpu"),), StateFolder.of_this_user()), [math.inf], list[str]()
 
-    def times() -> ProcessorTimes:
+    def times(_processors: Sequence[int] = ()) -> ProcessorTimes:
         now_s = time.monotonic()
         busy_s = min(now_s, ended_s[0])
         return ProcessorTimes(2.0 * busy_s, 2.0 * (now_s - busy_s), 2)

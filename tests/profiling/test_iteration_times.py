@@ -19,10 +19,13 @@ def test_the_middle_and_the_tail() -> None:
     assert 0.01 <= result.p95_s <= 0.05
 
 
-def test_nothing_is_known_of_nothing_and_no_error_of_few() -> None:
+def test_nothing_is_known_of_nothing_and_the_error_of_few_is_wide() -> None:
     assert times([]) is None
     few = times([0.01, 0.02, 0.03])
-    assert few is not None and few.standard_error_s is None and few.mean_s == pytest.approx(0.02)
+    assert few is not None and few.mean_s == pytest.approx(0.02)
+    assert few.standard_error_s == pytest.approx(1.32 * 0.01 / 3**0.5), "their spread, and Student's t"
+    one = times([0.01])
+    assert one is not None and one.standard_error_s is None
 
 
 def test_the_standard_error_covers_the_truth_about_as_often_as_it_claims() -> None:

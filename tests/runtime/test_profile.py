@@ -99,7 +99,7 @@ def test_a_saved_profile_is_shown_and_compared(tmp_path: Path) -> None:
         (("quick.py", "--compare", "unknown"), 2, "unknown: no such profile"),
         (("quick.py", "--profiles", "quick.py/profiles"), 4, "cannot write to quick.py/profiles: Not a directory"),
         (("jobs.yaml",), 2, "jobs.yaml is a job file: `profile` measures one script"),
-        (("quick.py", "--iterations", "0"), 2, "greater than or equal to 1"),
+        (("quick.py", "--iterations", "0"), 2, "expected at least 1"),
         (("quick.py", "--device", "tpu"), 2, "expected cpu, cuda"),
         (("raises.py",), 1, "failed before it was measured: ValueError: on purpose"),
         (("quick.py",), 1, "quick.py ended, and no iteration was seen"),

@@ -39,8 +39,8 @@ EXPLORE = 1.5
 """Hope for a job that will be measured as soon as it is warm: after seconds beside other jobs, its class is known."""
 
 TRIAL_S = 5.0
-"""Time (s) for which a group runs until it was measured, and is parted if it does not pay. By then all its jobs have
-reported, the packing was measured for two to five seconds, and the adviser has answered."""
+"""Time (s) for which a group runs until it was measured, and is parted if it does not pay. All its jobs have reported
+by then, the packing was measured for two to five seconds, and the adviser has answered."""
 
 MOST_NEW = 2
 """Most jobs of unknown classes in a group. More of them, all busy, would be slow until each was measured."""
@@ -253,7 +253,7 @@ class Grouping:
         return gain * left_s >= -mean * TRIAL_S
 
     def _gain(self, members: Sequence[Candidate], forecast: ColocationForecast, cost: float) -> float:
-        """What the work of a second would cost elsewhere, less what the second costs: in the unit of the objective."""
+        """Cost elsewhere of the work of a second, less the cost of the second here: in the unit of the objective."""
         worth = sum([speed * each.worth for speed, each in zip(forecast.speeds, members, strict=True)])
         return cost * worth - self._spent(forecast)
 
