@@ -158,7 +158,8 @@ def job_summary(
     arrival_s, start_s, finish_s = history.arrival_s, history.start_s, history.finish_s
     own = job_energy(job["name"], energy)
     counted = energy.iterations(job["name"])
-    doubt = "" if at_settings or history.widened else too_fast(usage, profile)
+    is_elsewhere = profile is not None and profile.machine.device not in devices  # which may be faster
+    doubt = "" if at_settings or history.widened or is_elsewhere else too_fast(usage, profile)
     if alone is None and usage.done >= 2:
         alone = by_counters(usage, 2 if at_settings else lanes, None if doubt or history.widened else profile)
     slower = alone.slowdown if alone is not None and not history.widened else None

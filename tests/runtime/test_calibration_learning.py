@@ -143,7 +143,7 @@ import torch
 model = torch.nn.Linear(4, 4)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 slow = min(os.sched_getaffinity(0)) == FIRST
-for step in range(90):
+for step in range(180):
     model(torch.ones(2, 4)).sum().backward()
     optimizer.step()
     time.sleep(0.030 if slow else 0.015)

@@ -127,6 +127,7 @@ for step in range(700):
     time.sleep(0.01)
     if step >= 600 and step % 10 == 0:
         kept.append(torch.ones(16 << 20))  # 64 MiB
+time.sleep(2.5)  # its memory is looked at about once a second
 with Path("done.txt").open("a") as file:
     file.write("done\\n")
 """

@@ -218,10 +218,9 @@ def test_a_profile_that_jobs_are_faster_than_is_not_relied_on_and_measured_again
     shared = run(tmp_path, job, {**job, "name": "b"}, options=("--profiles", str(store.folder), "--lanes", "2"))
     for name in ("a", "b"):
         assert shared.job(name)["profile_doubt"].endswith("times as fast as its profile says it runs alone")
-        assert shared.job(name)["slowdown"] is shared.job(name)["interference"] is None
-    (why,) = shared.summary["baseline"]["unknown"]
-    assert why.endswith("; `ecoshare profile slow_steps.py -- ...` measures it")
-    assert shared.summary["baseline"]["exclusive_makespan_s"] is None
+        assert shared.job(name)["interference"] in (None, pytest.approx(1.0, abs=0.5)), "not a third of the time"
+    alone_s = shared.summary["baseline"]["exclusive_makespan_s"]
+    assert alone_s is None or alone_s < 2 * 4.0 * 2.0, "its times would make it three times as long"
     assert "note: a ran " in shared.stderr and "measured again in the next run" in shared.stderr
     assert not saved(tmp_path)[made.job_class].is_whole
     assert not planned(job_file(tmp_path, job), store).jobs[0].spec.profiled

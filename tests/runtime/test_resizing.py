@@ -91,7 +91,7 @@ def test_a_job_gives_a_device_away_and_takes_it_back(tmp_path: Path) -> None:
     starts = [each for each in event_log.read(done.folder / "events.jsonl") if isinstance(each, StartJob)]
     assert [len(each.lanes) for each in starts if each.job == "long"] == [2, 1, 2]
     assert done.job("short")["widened"] is False
-    assert "long had more devices than in its profile" in str(done.summary["baseline"]["unknown"])
+    assert "long had more devices than it needs" in str(done.summary["baseline"]["unknown"])
 
 
 def planned(folder: Path, *jobs: dict[str, Any], **options: Any) -> Plan:

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from ecoshare.core.commands import StartJob
 from ecoshare.core.events import Event, JobExited, Reported
 from ecoshare.lane import exit_records
 from ecoshare.lane.messages import Ended
@@ -84,37 +83,35 @@ def test_a_record_that_a_power_cut_has_emptied_is_made_up_for_by_the_log(tmp_pat
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("caps", "goes_on"), [((100, 200), True), ((100, None), False)])
-def test_running_out_of_memory_is_a_failure_only_where_there_is_no_more(
-    tmp_path: Path, caps: tuple[int | None, ...], goes_on: bool
+@pytest.mark.parametrize(
+    ("outcome", "attempts", "goes_on"),
+    [(Outcome.OUTGREW, 1, True), (Outcome.OUTGREW, 2, False), (Outcome.OUT_OF_MEMORY, 1, False)],
+)
+def test_a_job_that_outgrew_its_memory_begins_again_once_over_a_kill_too(
+    tmp_path: Path, outcome: Outcome, attempts: int, goes_on: bool
 ) -> None:
-    """If it failed, a job that was given more memory step by step would be lost by a kill."""
+    """If it failed, a kill would lose it, or it would begin again twice. A script's own failure is not ecoshare's."""
     done = run(tmp_path, slow_steps("a", 2, 1), options=("--memory", "3 GiB"))
     folder = RunFolder(done.folder)
     (folder.job("a") / "exit-1.json").unlink()
-    entries = list(event_log.read(folder.events))
-    start = next(entry for entry in entries if isinstance(entry, StartJob))
-    assert start.cap_bytes < 3 << 30
     lines = folder.events.read_text().splitlines()
     before = lines[: next(place for place, line in enumerate(lines) if '"StartJob"' in line)]
-    kept = [json.dumps(fields) for fields in _attempts(caps, 3 << 30)]
+    kept = [json.dumps(fields) for fields in _attempts(attempts, outcome)]
     folder.events.write_text("\n".join([*before, *kept]) + "\n")
-    for attempt in range(1, len(caps) + 1):
-        exit_records.write(folder.job("a"), Ended("a", attempt, Outcome.OUT_OF_MEMORY.value, 1, "too much"))
+    for attempt in range(1, attempts + 1):
+        exit_records.write(folder.job("a"), Ended("a", attempt, outcome.value, 1, "too much"))
     again = resume(done.folder, forged=True)
     assert (again.job("a")["state"] == "completed") is goes_on
-    if goes_on:
-        assert again.job("a")["attempts"] == len(caps) + 1
+    assert again.job("a")["attempts"] == attempts + goes_on
 
 
-def _attempts(caps: tuple[int | None, ...], largest: int) -> Iterator[dict[str, Any]]:
+def _attempts(count: int, outcome: Outcome) -> Iterator[dict[str, Any]]:
     """Log entries of the attempts: their starts, and the ends of all but the last, which is in its record only."""
-    for number, cap in enumerate(caps, start=1):
-        cap_bytes = largest if cap is None else cap
+    for number in range(1, count + 1):
         own = {"job": "a", "attempt": number}
-        yield {"command": "StartJob", "id": 100 + number, **own, "lanes": [0], "cap_bytes": cap_bytes}
-        if number < len(caps):
-            end = {"outcome": Outcome.OUT_OF_MEMORY.value, "exit_code": 1, "reason": "too much", "usage": {}}
+        yield {"command": "StartJob", "id": 100 + number, **own, "lanes": [0], "cap_bytes": 100}
+        if number < count:
+            end: dict[str, Any] = {"outcome": outcome.value, "exit_code": 1, "reason": "too much", "usage": {}}
             yield {"event": "JobExited", "at_s": 100.0 + number, **own, **end}
 
 

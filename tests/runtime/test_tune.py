@@ -78,7 +78,7 @@ def test_control_off_calls_no_setter_whatever_is_run(machine: Machine) -> None:
 def test_the_second_is_refused_with_the_name_of_the_first(machine: Machine) -> None:
     process = machine.start("tune", "trains.py", "--", *STREAMS.args(100_000), "--responds", cold=True)
     wait_for(lambda: (machine.folder / "ecoshare-runs/latest/events.jsonl").exists())
-    second = machine.run("tune", "trains.py", "--runs", "others", "--", *STREAMS.args(100), "--responds")
+    second = machine.run("tune", "trains.py", "--no-wait", "--runs", "others", "--", *STREAMS.args(100), "--responds")
     assert second.returncode == 4 and f"process {process.pid} (" in second.stderr and "tune" in second.stderr
     assert len(second.stderr.strip().splitlines()) == 2, "one line and its remedy"
     process.send_signal(signal.SIGINT)
