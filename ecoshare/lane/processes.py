@@ -43,9 +43,12 @@ def outlive_parent() -> None:
 
 
 def name_thread(name: str) -> None:
-    """Have `top` and the like show the calling thread as `ecoshare: NAME`; without the space if that is too long."""
-    shown = f"ecoshare: {_printable(name)}".encode()
-    shown = shown if len(shown) <= _NAME_BYTES else shown.replace(b" ", b"", 1)
+    """Have `top` and the like show the calling thread as `ecoshare:NAME`.
+
+    The name has no blank. It stands in /proc/PID/stat, which many programs split at blanks: Slurm with
+    `proctrack/linuxproc` finds no child of a process with a blank there, and sends it no signal.
+    """
+    shown = "-".join(f"ecoshare:{_printable(name)}".split()).encode()
     _LIBC.prctl(_PR_SET_NAME, shown[:_NAME_BYTES].decode(errors="ignore").encode(), 0, 0, 0)
 
 

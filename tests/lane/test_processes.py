@@ -37,7 +37,7 @@ def lane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedLane]:
 @pytest.mark.parametrize(
     ("job", "fields", "line", "comm"),
     [
-        ("cnn", {"fused": False}, "ecoshare: cnn: train.py --epochs 3", "ecoshare: cnn"),
+        ("cnn", {"fused": False}, "ecoshare: cnn: train.py --epochs 3", "ecoshare:cnn"),
         ("resnet50", {"fused": False, "fresh": True}, "ecoshare: resnet50: train.py --epochs 3", "ecoshare:resnet"),
         (
             "elsewhere",
@@ -45,7 +45,7 @@ def lane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedLane]:
             "ecoshare: elsewhere: {script} --epochs 3",
             "ecoshare:elsewh",
         ),
-        ("trial", {}, "ecoshare: lane0: train.py", "ecoshare: lane0"),
+        ("trial", {}, "ecoshare: lane0: train.py", "ecoshare:lane0"),
     ],
 )
 def test_ps_shows_a_job_by_its_name_with_its_command_line(
@@ -58,7 +58,7 @@ def test_ps_shows_a_job_by_its_name_with_its_command_line(
     shown, name, argv, thread = json.loads(lane.printed(job))
     assert (shown, name) == (line.format(script=script), comm)
     assert argv == [str(script), "--epochs", "3"], "the script itself sees no difference"
-    assert thread == (name if "fused" in fields else "ecoshare: trial"), "a job that is a thread has a name of its own"
+    assert thread == (name if "fused" in fields else "ecoshare:trial"), "a job that is a thread has a name of its own"
 
 
 def test_the_environment_that_others_see_stays(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_a_program_with_a_short_command_line_keeps_it(tmp_path: Path) -> None:
     """A call runs in a fork of the user's `python study.py`. Half of a name would hide that it is one."""
     (tmp_path / "x.py").write_text(
         "from ecoshare.lane.processes import show_as\n"
-        "show_as('study-0017', ['x.py'])\n"
+        "show_as('study 0017', ['x.py'])\n"
         "print(*(open(f'/proc/self/{name}').read().strip() for name in ('cmdline', 'comm')), sep='|')\n"
     )
     environment = {"PYTHONPATH": str(ROOT)}
