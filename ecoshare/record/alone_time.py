@@ -28,10 +28,10 @@ from ecoshare.record.turn_account import (
     AttemptTimes,
     Spent,
     TurnAccount,
-    as_spans,
     covered_s,
-    covered_until_s,
+    covered_within_s,
     end_s_of,
+    history_spans,
     length_s,
 )
 from ecoshare.values.attempt import Usage
@@ -222,21 +222,13 @@ def _split(times: AttemptTimes, history: RunHistory) -> _Iterations | None:
     from_s, to_s = times.ends_s[:-1], times.ends_s[1:]
 
     def inside(spans: np.ndarray) -> np.ndarray:
-        found: np.ndarray = covered_until_s(spans, to_s) - covered_until_s(spans, from_s)
-        return found
+        return covered_within_s(spans, from_s, to_s)
 
     waits_s = inside(times.spans[Spent.WAITS]) + inside(times.spans[Spent.PARKED])
     own_s = to_s - from_s - waits_s
     devices = set(history.devices_of(times.attempt.lanes))
-    end_s = history.end_s
-    settings = as_spans(
-        (each.from_s, end_s if each.to_s is None else each.to_s) for each in history.settings if each.device in devices
-    )
-    windows = as_spans(
-        (each.from_s, end_s if each.to_s is None else each.to_s)
-        for each in history.windows
-        if each.job == times.attempt.job
-    )
+    settings = history_spans(history, (each for each in history.settings if each.device in devices))
+    windows = history_spans(history, (each for each in history.windows if each.job == times.attempt.job))
     touched_s = inside(times.spans[Spent.BESIDE]) + inside(settings)
     is_warm = np.arange(1, len(to_s) + 1) >= WARM_UP
     # The first iterations are as they are: no mean tells what they would have been. So are those after a hand-over of a

@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +78,7 @@ def read(folder: RunFolder, packings: bool = True) -> RunData:
             packings,
             requests,
             turns,
-            partial(samples.others_busy, lines),
+            samples.OthersLoad(lines).busy,
         ),
         history=history,
         account=turns,

@@ -215,23 +215,37 @@ def of_device(lines: Iterable[Line], device: str) -> list[Line]:
     return [line for line in lines if line.device == device]
 
 
-def others_busy(lines: Iterable[Line], from_s: float, to_s: float) -> float:
-    """Part of the processors of a run that other programs kept busy between two times, 0 to 1; 0 if it is not known."""
-    taken_s = whole_s = 0.0
-    before, cores = dict[str, Sample](), dict[str, int]()
-    for line in lines:
-        if isinstance(line, Session):
-            cores[line.device] = line.cores
-            before.pop(line.device, None)
-        if not isinstance(line, Sample) or line.others_s is None:
-            continue
-        earlier = before.get(line.device)
-        before[line.device] = line
-        if earlier is None or earlier.others_s is None or line.at_s <= from_s or earlier.at_s >= to_s:
-            continue
-        taken_s += max(0.0, line.others_s - earlier.others_s)
-        whole_s += (line.at_s - earlier.at_s) * cores[line.device]
-    return min(1.0, taken_s / whole_s) if whole_s > 0.0 else 0.0
+class OthersLoad:
+    """Load of the processors of a run by other programs, from its samples."""
+
+    def __init__(self, lines: Iterable[Line]) -> None:
+        """Add up the times between samples once: a run has many jobs, and may have many samples."""
+        import numpy as np
+
+        before, cores = dict[str, Sample](), dict[str, int]()
+        spans = []
+        for line in lines:
+            if isinstance(line, Session):
+                cores[line.device] = line.cores
+                before.pop(line.device, None)
+            if not isinstance(line, Sample) or line.others_s is None:
+                continue
+            earlier = before.get(line.device)
+            before[line.device] = line
+            if earlier is not None and earlier.others_s is not None:
+                taken_s = max(0.0, line.others_s - earlier.others_s)
+                spans.append((earlier.at_s, line.at_s, taken_s, (line.at_s - earlier.at_s) * cores[line.device]))
+        # Begin, end, time that other programs took, and time of all processors (s), of shape (n, 4).
+        self._spans = np.array(spans).reshape(-1, 4)
+
+    def busy(self, from_s: float, to_s: float) -> float:
+        """Part of the processors that other programs kept busy between two times, 0 to 1; 0 if it is not known.
+
+        Times between two samples count whole.
+        """
+        begins_s, ends_s = self._spans[:, 0], self._spans[:, 1]
+        taken_s, whole_s = self._spans[(ends_s > from_s) & (begins_s < to_s), 2:].sum(axis=0)
+        return min(1.0, float(taken_s / whole_s)) if whole_s > 0.0 else 0.0
 
 
 def _decode(text: str | bytes) -> Line:

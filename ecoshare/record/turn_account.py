@@ -16,15 +16,16 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
 from ecoshare.lane.trace import MARK_BYTES, Kind, columns, trace_path, whole_bytes
-from ecoshare.record.job_history import AttemptHistory
+from ecoshare.record.job_history import AttemptHistory, ParkedSpan
 from ecoshare.record.run_folder import RunFolder
-from ecoshare.record.run_history import RunHistory
+from ecoshare.record.run_history import ProfilingSpan, RunHistory
+from ecoshare.record.setting_history import SettingPeriod
 from ecoshare.values.attempt import Outcome
 
 if TYPE_CHECKING:
@@ -70,12 +71,15 @@ class AttemptTimes:
         attempt: The attempt.
         spans: Disjoint sets of spans, by what the attempt did. Together they last from its start command to its end, so
             there is none for `Spent.QUEUED`.
+        turns: Turns that its trace tells. A job of several devices, or one with child processes there, works outside of
+            them, too.
         kinds: Kind of each iteration, shape (n,).
         ends_s: End (s) of each iteration, shape (n,).
     """
 
     attempt: AttemptHistory
     spans: dict[Spent, np.ndarray]
+    turns: np.ndarray
     kinds: np.ndarray
     ends_s: np.ndarray
 
@@ -117,14 +121,16 @@ class TurnAccount:
 
         none = np.empty(0, np.uint8), np.empty(0)
         attempts = {(each.job, each.number): each for each in history.attempts if each.began_s is not None}
-        turns = {key: _turns(*marks.get(key, none), each, history) for key, each in attempts.items()}
+        turns = {key: _turns(*marks.get(key, none), end_s_of(each, history)) for key, each in attempts.items()}
+        uses = {key: _uses(each, history, turns[key]) for key, each in attempts.items()}
         on_device: dict[str, list[np.ndarray]] = defaultdict(list)
         for key, attempt in attempts.items():
             for device in history.devices_of(attempt.lanes):
-                on_device[device].append(turns[key])
+                on_device[device].append(uses[key])
         shared = {device: overlaps(each) for device, each in on_device.items()}
         times = {
-            key: _times(each, history, *marks.get(key, none), turns[key], shared) for key, each in attempts.items()
+            key: _times(each, history, *marks.get(key, none), turns[key], uses[key], shared)
+            for key, each in attempts.items()
         }
         return cls(times, history)
 
@@ -154,14 +160,21 @@ class TurnAccount:
                 found[spent] += covered_s(spans, from_s, to_s)
         return found
 
-    def holders(self, name: str, spent: Spent, from_s: float = 0.0, to_s: float = math.inf) -> dict[str, float]:
-        """Time (s) of each other job with a turn on the devices of a job, while that one did something; most first."""
+    def holders(self, name: str, *spent: Spent, from_s: float = 0.0, to_s: float = math.inf) -> dict[str, float]:
+        """Time (s) of each other job with a turn on the devices of a job, while that one did one of some things.
+
+        The job with most time comes first.
+        """
         found: dict[str, float] = defaultdict(float)
         for each in self.attempts(name):
-            spans = intersection(each.spans[spent], as_spans([(from_s, min(to_s, self._history.end_s))]))
-            for other, held_s in self._holders(each, spans).items():
-                found[other] += held_s
-        return dict(sorted(found.items(), key=lambda item: -item[1]))
+            spans = union([each.spans[one] for one in spent])
+            spans = intersection(spans, as_spans([(from_s, min(to_s, self._history.end_s))]))
+            if not len(spans):
+                continue
+            for other in self._on(self._history.devices_of(each.attempt.lanes), spans[0, 0], spans[-1, 1]):
+                if other.attempt.job != name and (together_s := length_s(intersection(spans, other.held))) > 0.0:
+                    found[other.attempt.job] += together_s
+        return _most_first(found)
 
     def wait(self, name: str, at_s: float) -> tuple[float, tuple[str, ...]]:
         """Time (s) for which a job has waited for its turn at a time, and jobs that had one then; 0 if it did not."""
@@ -170,30 +183,28 @@ class TurnAccount:
             place = int(spans[:, 0].searchsorted(at_s, "right")) - 1
             if place >= 0 and at_s < spans[place, 1]:
                 from_s = float(spans[place, 0])
-                behind = self.holders(name, Spent.WAITS, max(from_s, at_s - _MOMENT_S), at_s)
+                behind = self.holders(name, Spent.WAITS, from_s=max(from_s, at_s - _MOMENT_S), to_s=at_s)
                 return at_s - from_s, tuple(behind)
         return 0.0, ()
 
     def holding(self, device: str, from_s: float, to_s: float) -> dict[str, float]:
         """Time (s) of each job with a turn on a device between two times; most first."""
         found: dict[str, float] = defaultdict(float)
-        for (name, _), each in self.times.items():
-            if device in self._history.devices_of(each.attempt.lanes):
-                held_s = covered_s(each.held, from_s, to_s)
-                if held_s > 0.0:
-                    found[name] += held_s
-        return dict(sorted(found.items(), key=lambda item: -item[1]))
+        for each in self._on([device], from_s, to_s):
+            if (held_s := covered_s(each.held, from_s, to_s)) > 0.0:
+                found[each.attempt.job] += held_s
+        return _most_first(found)
 
-    def _holders(self, times: AttemptTimes, spans: np.ndarray) -> dict[str, float]:
-        found: dict[str, float] = defaultdict(float)
-        devices = set(self._history.devices_of(times.attempt.lanes))
+    def _on(self, devices: Sequence[str], from_s: float, to_s: float) -> Iterator[AttemptTimes]:
+        """Attempts that were on one of some devices between two times (s). A long run has many that were not."""
         for each in self.times.values():
-            other = each.attempt
-            if other.job == times.attempt.job or not devices & set(self._history.devices_of(other.lanes)):
-                continue
-            if (together_s := length_s(intersection(spans, each.held))) > 0.0:
-                found[other.job] += together_s
-        return found
+            was_there = each.attempt.asked_s < to_s and end_s_of(each.attempt, self._history) > from_s
+            if was_there and not set(devices).isdisjoint(self._history.devices_of(each.attempt.lanes)):
+                yield each
+
+
+def _most_first(times_s: Mapping[str, float]) -> dict[str, float]:
+    return dict(sorted(times_s.items(), key=lambda item: -item[1]))
 
 
 def end_s_of(attempt: AttemptHistory, history: RunHistory) -> float:
@@ -201,21 +212,31 @@ def end_s_of(attempt: AttemptHistory, history: RunHistory) -> float:
     return history.end_s if attempt.ended_s is None else attempt.ended_s
 
 
-def _holds_all(attempt: AttemptHistory, history: RunHistory) -> bool:
+def history_spans(history: RunHistory, periods: Iterable[SettingPeriod | ProfilingSpan | ParkedSpan]) -> np.ndarray:
+    """Set of the spans of periods. One that goes on lasts to the last event of the run."""
+    return as_spans((each.from_s, history.end_s if each.to_s is None else each.to_s) for each in periods)
+
+
+def works_beyond_turns(attempt: AttemptHistory, history: RunHistory) -> bool:
     """Whether an attempt works on its devices all the time, whatever its trace says: child processes do, or ranks."""
     return len(attempt.lanes) > 1 or bool(history.of(attempt.job).usage.keeps_lane)
 
 
-def _turns(kinds: np.ndarray, times_s: np.ndarray, attempt: AttemptHistory, history: RunHistory) -> np.ndarray:
+def _uses(attempt: AttemptHistory, history: RunHistory, turns: np.ndarray) -> np.ndarray:
+    """Time in which an attempt works on its devices: its turns, or all of it from the first one on."""
+    if not len(turns) or not works_beyond_turns(attempt, history):
+        return turns
+    return as_spans([(turns[0, 0], max(end_s_of(attempt, history), turns[-1, 1]))])
+
+
+def _turns(kinds: np.ndarray, times_s: np.ndarray, over_s: float) -> np.ndarray:
     """Turns of an attempt. A turn without an end lasts to that of the attempt, or to the mark before the next turn."""
     import numpy as np
 
     is_turn = (kinds == Kind.TURN_BEGINS) | (kinds == Kind.TURN_ENDS)
     if not is_turn.any():
         return empty()
-    end_s = max(end_s_of(attempt, history), times_s[-1])
-    if _holds_all(attempt, history):
-        return np.array([[times_s[is_turn][0], end_s]])
+    end_s = max(over_s, times_s[-1])
     places = np.flatnonzero(is_turn)
     begins = kinds[places] == Kind.TURN_BEGINS
     # A begin after a begin: the end between them was lost with the process that should have written it.
@@ -231,12 +252,13 @@ def _times(
     kinds: np.ndarray,
     times_s: np.ndarray,
     turns: np.ndarray,
+    uses: np.ndarray,
     shared: dict[str, np.ndarray],
 ) -> AttemptTimes:
     asked_s, end_s = attempt.asked_s, max(attempt.asked_s, end_s_of(attempt, history))
     wanted_s = times_s[(kinds == Kind.TURN_BEGINS) | (kinds == Kind.WAITS)]
     first_s = min(end_s, max(asked_s, wanted_s[0])) if len(wanted_s) else end_s
-    last_s = min(end_s, max(first_s, turns[-1, 1])) if len(turns) else first_s
+    last_s = min(end_s, max(first_s, uses[-1, 1])) if len(uses) else first_s
     # A job that comes to its own end gives up its last turn for good. One that is stopped may have waited for another.
     is_over = attempt.outcome in _OWN_ENDS and not (len(wanted_s) and wanted_s[-1] > last_s)
     parked = history.of(attempt.job).parked
@@ -249,14 +271,14 @@ def _times(
 
     together = union([shared.get(device, empty()) for device in history.devices_of(attempt.lanes)])
     take(Spent.PARKED, as_spans((each.from_s, end_s if each.to_s is None else each.to_s) for each in parked))
-    take(Spent.BESIDE, intersection(turns, together))
-    take(Spent.ALONE, turns)
+    take(Spent.BESIDE, intersection(uses, together))
+    take(Spent.ALONE, uses)
     take(Spent.STARTS, as_spans([(asked_s, first_s)]))
     take(Spent.ENDS, as_spans([(last_s, end_s)]) if is_over else empty())
     take(Spent.AWAY, _away(kinds, times_s))
     spans[Spent.WAITS] = rest
     is_iteration = (kinds == Kind.TRAIN) | (kinds == Kind.EVAL)
-    return AttemptTimes(attempt, spans, kinds[is_iteration], times_s[is_iteration])
+    return AttemptTimes(attempt, spans, turns, kinds[is_iteration], times_s[is_iteration])
 
 
 def _away(kinds: np.ndarray, times_s: np.ndarray) -> np.ndarray:
@@ -311,6 +333,12 @@ def covered_s(spans: np.ndarray, from_s: float, to_s: float) -> float:
 
     before, after = covered_until_s(spans, np.array([from_s, max(from_s, to_s)]))
     return float(after - before)
+
+
+def covered_within_s(spans: np.ndarray, from_s: np.ndarray, to_s: np.ndarray) -> np.ndarray:
+    """Time (s) in a set of spans within each of some times; shapes (n, 2), (m,), (m,) -> (m,)."""
+    found: np.ndarray = covered_until_s(spans, to_s) - covered_until_s(spans, from_s)
+    return found
 
 
 def union(sets: Sequence[np.ndarray]) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Times of iterations for which a job had its devices to itself, from the traces of a run.
+"""Times of iterations for which a job had its devices to itself, from the turns of a run.
 
 ::
 
@@ -13,111 +13,79 @@ is watched in its profiling window, so that iterations of a window do not count 
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
-from ecoshare.lane.trace import MARK_BYTES, Kind, held, trace_path, whole_bytes
+from ecoshare.lane.trace import Kind
+from ecoshare.record.alone_time import WARM_UP
 from ecoshare.record.job_history import AttemptHistory
-from ecoshare.record.reading import with_traces
-from ecoshare.record.run_data import RunData
-from ecoshare.record.run_folder import RunFolder
+from ecoshare.record.run_history import RunHistory
+from ecoshare.record.turn_account import (
+    AttemptTimes,
+    TurnAccount,
+    as_spans,
+    covered_within_s,
+    end_s_of,
+    history_spans,
+    union,
+    works_beyond_turns,
+)
 
-WARM_UP = 10
-"""First iterations of an attempt that do not count: they allocate memory, choose kernels and fill caches."""
+if TYPE_CHECKING:
+    import numpy as np
 
 _SAME_S = 1e-9
 """Tolerance (s) for the turn time of an iteration that was not interrupted: rounding of floats."""
 
-Span = tuple[float, float]
-
-
-MOST_MARKS = 500_000
-"""Most marks of all traces that are read at the end of a run, which takes about two seconds."""
-
-
-def with_short_traces(data: RunData, folder: RunFolder) -> RunData | None:
-    """The data with all traces of the run; None if they are very long."""
-    paths = (trace_path(folder.job(each.job), each.number) for each in data.history.attempts)
-    return None if sum(map(whole_bytes, paths)) > MOST_MARKS * MARK_BYTES else with_traces(data, folder)
-
 
 class AloneIterations:
-    """Iterations of the attempts of a run that count."""
+    """Iterations of the attempts of a run that count.
 
-    def __init__(self, data: RunData) -> None:
-        """Look at all attempts.
+    Attributes:
+        history: History of the run.
+    """
 
-        Args:
-            data: Data of the run, with traces.
-        """
-        self._data = data
-        self._on_device: dict[str, list[AttemptHistory]] = defaultdict(list)
-        self._busy: dict[tuple[str, int], list[Span]] = {}
-        for attempt in data.history.attempts:
-            self._busy[attempt.job, attempt.number] = list(self._uses(attempt))
-            for device in data.history.devices_of(attempt.lanes):
-                self._on_device[device].append(attempt)
+    def __init__(self, account: TurnAccount, history: RunHistory) -> None:
+        """Look at all attempts."""
+        self._account, self.history = account, history
+        self._on_device: dict[str, list[tuple[AttemptHistory, np.ndarray]]] = defaultdict(list)
+        for times in account.times.values():
+            for device in history.devices_of(times.attempt.lanes):
+                self._on_device[device].append((times.attempt, self._uses(times)))
 
     def durations_s(self, attempt: AttemptHistory) -> list[float]:
-        """Times (s) of the training iterations of an attempt that count, in their order."""
-        history, excluded = self._data.history, list[Span]()
-        for device in history.devices_of(attempt.lanes):
-            others = [each for each in self._on_device[device] if _meet(each, attempt)]
-            excluded += [span for each in others for span in self._busy[each.job, each.number]]
-            excluded += [(each.from_s, _end(each.to_s)) for each in history.settings if each.device == device]
-        excluded += [(each.from_s, _end(each.to_s)) for each in history.windows if each.job == attempt.job]
-        return self._warm(attempt, _merged(excluded))
+        """Times (s) of the training iterations of an attempt that count, in their order: warm ones, in one turn."""
+        import numpy as np
 
-    def _warm(self, attempt: AttemptHistory, excluded: Sequence[Span]) -> list[float]:
-        """Times (s) of the warm training iterations of an attempt in one turn, outside the excluded spans."""
-        marks = self._data.traces.get((attempt.job, attempt.number), [])
-        found = []
-        for number, (each, held_s) in enumerate(held(marks), start=1):
-            lasts_s = each.to_s - each.from_s
-            whole = each.kind is Kind.TRAIN and number >= WARM_UP and 0.0 < lasts_s <= held_s + _SAME_S
-            if whole and not _touches(excluded, each.from_s, each.to_s):
-                found.append(lasts_s)
+        times = self._account.times.get((attempt.job, attempt.number))
+        if times is None or len(times.ends_s) < 2:
+            return []
+        from_s, to_s = times.ends_s[:-1], times.ends_s[1:]
+        lasts_s = to_s - from_s
+        is_warm = np.arange(1, len(to_s) + 1) >= WARM_UP
+        is_whole = (lasts_s > 0.0) & (lasts_s <= covered_within_s(times.turns, from_s, to_s) + _SAME_S)
+        is_alone = covered_within_s(self._excluded(attempt), from_s, to_s) <= 0.0
+        found: list[float] = lasts_s[is_warm & is_whole & is_alone & (times.kinds[1:] == Kind.TRAIN)].tolist()
         return found
 
-    def _uses(self, attempt: AttemptHistory) -> Iterator[Span]:
-        """Times in which an attempt uses its devices: its turns, its start before them and its end after them.
+    def _excluded(self, attempt: AttemptHistory) -> np.ndarray:
+        """Times of other jobs, of settings and of windows."""
+        history, sets = self.history, []
+        for device in history.devices_of(attempt.lanes):
+            sets += [uses for other, uses in self._on_device[device] if self._meet(other, attempt)]
+            sets.append(history_spans(history, (each for each in history.settings if each.device == device)))
+        sets.append(history_spans(history, (each for each in history.windows if each.job == attempt.job)))
+        return union(sets)
 
-        The trace of a job of several devices, or of one with child processes on the device, does not tell all of its
-        work.
-        """
-        end_s = _end(attempt.ended_s)
-        turns = self._data.turns(attempt)
-        if not turns or len(attempt.lanes) > 1 or self._data.history.jobs[attempt.job].usage.keeps_lane:
-            yield attempt.asked_s, end_s
-            return
-        yield attempt.asked_s, turns[0].from_s
-        for turn in turns:
-            yield turn.from_s, turn.to_s
-        yield turns[-1].to_s, end_s
+    def _uses(self, times: AttemptTimes) -> np.ndarray:
+        """Times in which an attempt uses its devices: its turns, its start before them and its end after them."""
+        attempt, turns = times.attempt, times.turns
+        end_s = end_s_of(attempt, self.history)
+        if not len(turns) or works_beyond_turns(attempt, self.history):
+            return as_spans([(attempt.asked_s, end_s)])
+        return union([as_spans([(attempt.asked_s, turns[0, 0])]), turns, as_spans([(turns[-1, 1], end_s)])])
 
-
-def _meet(one: AttemptHistory, other: AttemptHistory) -> bool:
-    """Whether two attempts were there at the same time. A long sweep has many that were not."""
-    return one is not other and one.asked_s < _end(other.ended_s) and other.asked_s < _end(one.ended_s)
-
-
-def _end(at_s: float | None) -> float:
-    return float("inf") if at_s is None else at_s
-
-
-def _merged(spans: Iterable[Span]) -> list[Span]:
-    """The same spans in order, without overlaps."""
-    merged: list[Span] = []
-    for from_s, to_s in sorted(spans):
-        if merged and from_s <= merged[-1][1]:
-            merged[-1] = merged[-1][0], max(merged[-1][1], to_s)
-        else:
-            merged.append((from_s, to_s))
-    return merged
-
-
-def _touches(spans: Sequence[Span], from_s: float, to_s: float) -> bool:
-    """Whether any of some spans, which are in order and apart, overlaps a time."""
-    place = bisect_left(spans, (to_s,))
-    return place > 0 and spans[place - 1][1] > from_s
+    def _meet(self, one: AttemptHistory, other: AttemptHistory) -> bool:
+        """Whether two attempts were there at the same time. A long sweep has many that were not."""
+        first, last = (end_s_of(each, self.history) for each in (one, other))
+        return one is not other and one.asked_s < last and other.asked_s < first

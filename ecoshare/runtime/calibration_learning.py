@@ -16,7 +16,7 @@ from ecoshare.profiling.calibration_store import CalibrationStore, IterationTime
 from ecoshare.profiling.profile import Profile
 from ecoshare.record.run_data import RunData
 from ecoshare.record.run_folder import RunFolder
-from ecoshare.runtime.alone_iterations import AloneIterations, with_short_traces
+from ecoshare.runtime.alone_iterations import AloneIterations
 from ecoshare.values.device import DeviceInfo
 
 LEAST_S, FEWEST = 1.0, 5
@@ -36,17 +36,16 @@ def teach_speeds(
 
     Args:
         devices: Devices of the run.
-        folder: Folder of the run, with the traces.
-        data: Data of the run, without traces.
+        folder: Folder of the run.
+        data: Data of the run.
         made: Profiles that the run has made, by class.
         store: Calibrations of all devices.
     """
     if all(identity(device) is None for device in devices):
         return []
-    traced = with_short_traces(data, folder)
-    if traced is None:
+    if data.account is None:
         return []
-    measured = measured_times(traced, made, folder.path.name)
+    measured = measured_times(AloneIterations(data.account, data.history), made, folder.path.name)
     try:
         for device in devices:
             store.add(device, measured.get(device.name, {}))
@@ -55,18 +54,19 @@ def teach_speeds(
     return store.notes
 
 
-def measured_times(data: RunData, made: Mapping[str, Profile], run: str) -> dict[str, dict[str, IterationTime]]:
+def measured_times(
+    alone: AloneIterations, made: Mapping[str, Profile], run: str
+) -> dict[str, dict[str, IterationTime]]:
     """Iteration time of each class alone, by device and class.
 
     Args:
-        data: Data of the run, with traces.
+        alone: Iterations of the run that count.
         made: Profiles that the run has made, by class.
         run: Name of the run.
     """
     found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    alone = AloneIterations(data)
-    for attempt in data.history.attempts:
-        job, devices = data.history.jobs[attempt.job], data.history.devices_of(attempt.lanes)
+    for attempt in alone.history.attempts:
+        job, devices = alone.history.jobs[attempt.job], alone.history.devices_of(attempt.lanes)
         if job.spec is not None and len(attempt.lanes) == 1 and not job.usage.keeps_lane:
             found[devices[0]][job.spec.job_class] += alone.durations_s(attempt)
     doubted = {name for name, profile in made.items() if profile.doubt}

@@ -10,7 +10,8 @@ from ecoshare.profiling.gang_time_store import GangTimeStore
 from ecoshare.record.job_history import AttemptHistory
 from ecoshare.record.run_data import RunData
 from ecoshare.record.run_folder import RunFolder
-from ecoshare.runtime.alone_iterations import AloneIterations, with_short_traces
+from ecoshare.record.run_history import RunHistory
+from ecoshare.runtime.alone_iterations import AloneIterations
 from ecoshare.runtime.calibration_learning import is_enough, iteration_time
 
 
@@ -20,41 +21,41 @@ def teach_gangs(folder: RunFolder, data: RunData, store: GangTimeStore) -> list[
     A run with very long traces adds nothing.
 
     Args:
-        folder: Folder of the run, with the traces.
-        data: Data of the run, without traces.
+        folder: Folder of the run.
+        data: Data of the run.
         store: Times of gangs.
     """
-    if not any(_may_span(attempt, data) for attempt in data.history.attempts):
+    if not any(_may_span(attempt, data.history) for attempt in data.history.attempts):
         return []
-    traced = with_short_traces(data, folder)
-    if traced is None:
+    if data.account is None:
         return []
+    alone = AloneIterations(data.account, data.history)
     try:
-        for (job_class, nodes), time in gang_times(traced, folder.path.name).items():
+        for (job_class, nodes), time in gang_times(alone, folder.path.name).items():
             store.add(job_class, nodes, time)
     except (UnfitEnvironment, ValueError) as error:
         return [*store.notes, f"the times of gangs are not kept: {error}"]
     return store.notes
 
 
-def gang_times(data: RunData, run: str) -> dict[tuple[str, int], IterationTime]:
+def gang_times(alone: AloneIterations, run: str) -> dict[tuple[str, int], IterationTime]:
     """Iteration time of each class of gangs that may be on several machines, by class and number of machines.
 
     Args:
-        data: Data of the run, with traces.
+        alone: Iterations of the run that count.
         run: Name of the run.
     """
-    alone = AloneIterations(data)
+    history = alone.history
     found: dict[tuple[str, int], list[float]] = defaultdict(list)
-    for attempt in (each for each in data.history.attempts if _may_span(each, data)):
-        spec, names = data.history.jobs[attempt.job].spec, data.history.devices_of(attempt.lanes)
+    for attempt in (each for each in history.attempts if _may_span(each, history)):
+        spec, names = history.jobs[attempt.job].spec, history.devices_of(attempt.lanes)
         assert spec is not None, "an attempt follows an arrival"
-        nodes = len({data.history.devices[name].node for name in names})
+        nodes = len({history.devices[name].node for name in names})
         found[spec.job_class, nodes] += alone.durations_s(attempt)
     return {key: iteration_time(durations_s, run) for key, durations_s in found.items() if is_enough(durations_s)}
 
 
-def _may_span(attempt: AttemptHistory, data: RunData) -> bool:
+def _may_span(attempt: AttemptHistory, history: RunHistory) -> bool:
     """Whether an attempt is one of a gang that may be on several machines, with as many devices as it needs."""
-    job = data.history.jobs[attempt.job]
+    job = history.jobs[attempt.job]
     return job.spec is not None and len(attempt.lanes) > 1 and job.spec.nodes != 1 and not job.widened

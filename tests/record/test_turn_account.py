@@ -16,6 +16,7 @@ from ecoshare.lane.trace import Kind
 from ecoshare.profiling.profile import IterationTimes
 from ecoshare.record.alone_time import AloneTime, alone_times
 from ecoshare.record.run_history import RunHistory
+from ecoshare.record.samples import Line, OthersLoad, Sample, Session
 from ecoshare.record.turn_account import Spent, TurnAccount, length_s
 from ecoshare.values.attempt import Outcome, Usage
 from ecoshare.values.device import Device
@@ -120,6 +121,17 @@ def test_a_job_without_iterations_holds_its_turn_to_its_end() -> None:
     assert account.wait("waits", 101.0) == account.wait("holds", 42.0) == (0.0, ())
     slower = alone_of(account, history)["waits"].slowdown
     assert slower is not None and slower > 40.0
+
+
+def test_the_load_of_other_programs_is_that_between_the_samples_of_a_time() -> None:
+    """Two partitions of a processor each; on the second, other programs take a half from 2 s to 4 s."""
+    about = ("a meter", "modelled", "cpu", "", 1.0, 1.0)
+    lines: list[Line] = [Session(0.0, device, *about, cores=1) for device in ("cpu:0", "cpu:1")]
+    for at_s, others_s in ((0.0, 0.0), (2.0, 0.0), (4.0, 1.0), (6.0, 1.0)):
+        lines += [Sample(at_s, 0.0, others_s=0.0, device="cpu:0"), Sample(at_s, 0.0, others_s=others_s, device="cpu:1")]
+    load = OthersLoad(lines)
+    assert load.busy(0.0, 6.0) == pytest.approx(1 / 12) and load.busy(2.5, 3.0) == pytest.approx(1 / 4)
+    assert load.busy(0.0, 2.0) == load.busy(4.0, 6.0) == load.busy(9.0, 10.0) == OthersLoad([]).busy(0.0, 1.0) == 0.0
 
 
 @st.composite

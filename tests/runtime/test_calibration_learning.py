@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from ecoshare.core.commands import ApplySetting, OpenLane, ProfileJob, StartJob
@@ -16,16 +16,15 @@ from ecoshare.lane.trace import Kind, Mark
 from ecoshare.profiling.iteration_times import times
 from ecoshare.profiling.profile import Profile
 from ecoshare.record import event_log
-from ecoshare.record.run_data import RunData
+from ecoshare.record.alone_time import WARM_UP
 from ecoshare.record.run_history import RunHistory
-from ecoshare.runtime import alone_iterations
-from ecoshare.runtime.alone_iterations import WARM_UP, Span
+from ecoshare.record.turn_account import TurnAccount, union
+from ecoshare.runtime.alone_iterations import AloneIterations
 from ecoshare.runtime.calibration_learning import measured_times
 from ecoshare.values.attempt import Outcome, Usage
 from ecoshare.values.device import Device
 from ecoshare.values.job_spec import JobSpec
 from tests.profiling.classes import profile
-from tests.reporting.made_run import run
 from tests.runtime.running import run as finished
 
 Life = tuple[str, int, list[Mark], float, float]
@@ -37,7 +36,7 @@ def turn(from_s: float, iterations: int, each_s: float, kind: Kind = Kind.TRAIN)
     return [Mark(Kind.TURN_BEGINS, from_s), *ends, Mark(Kind.TURN_ENDS, ends[-1].at_s)]
 
 
-def data(*lives: Life, between: tuple[Any, ...] = (), **usage: Any) -> RunData:
+def data(*lives: Life, between: tuple[Any, ...] = (), **usage: Any) -> AloneIterations:
     """Run with two lanes on each of two devices: 0 and 1 on `d0`, 2 and 3 on `d1`."""
     entries: list[Any] = [RunOpened(0.0, 3, Config("fair", 2), (Device("d0", "here", 1), Device("d1", "here", 1)))]
     entries += [OpenLane(lane, lane, f"d{lane // 2}", 1) for lane in range(4)]
@@ -48,10 +47,19 @@ def data(*lives: Life, between: tuple[Any, ...] = (), **usage: Any) -> RunData:
     ended = Usage(**usage)
     entries += [JobExited(to_s, name, 1, Outcome.COMPLETED, 0, "", ended) for name, _, _, _, to_s in lives]
     traces = {(name, 1): marks for name, _, marks, _, _ in lives}
-    return replace(run(), history=RunHistory(entries), traces=traces, samples=[])
+    return counted(entries, traces)
 
 
-def found(measured: RunData, **made: Profile) -> dict[str, dict[str, tuple[float, int]]]:
+def counted(entries: list[Any], traces: dict[tuple[str, int], list[Mark]]) -> AloneIterations:
+    marks = {
+        key: (np.array([each.kind for each in own], np.uint8), np.array([each.at_s for each in own]))
+        for key, own in traces.items()
+    }
+    history = RunHistory(entries)
+    return AloneIterations(TurnAccount.of_marks(history, marks), history)
+
+
+def found(measured: AloneIterations, **made: Profile) -> dict[str, dict[str, tuple[float, int]]]:
     """Time (s), to the microsecond, and number of iterations by device and class."""
     return {
         device: {name: (round(each.seconds, 6), each.iterations) for name, each in classes.items()}
@@ -77,15 +85,15 @@ def test_iterations_beside_a_job_of_another_lane_do_not_count() -> None:
 def test_each_attempt_is_compared_with_those_beside_it_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before, each was compared with all others: a sweep of 400 trials took 40 s more at its end."""
     spans: list[int] = []
-    merged = alone_iterations._merged
 
-    def counts(them: list[Span]) -> list[Span]:
-        spans.append(len(them))
-        return merged(them)
+    def counts(sets: list[np.ndarray]) -> np.ndarray:
+        spans.append(sum(map(len, sets)))
+        return union(sets)
 
-    monkeypatch.setattr(alone_iterations, "_merged", counts)
     lives = [(f"a{number}", 0, turn(10.0 * number, 20, 0.1), 10.0 * number, 10.0 * number + 3.0) for number in range(9)]
-    assert found(data(*lives))["d0"]["a"] == (0.1, 9 * (20 - WARM_UP))
+    made = data(*lives)
+    monkeypatch.setattr("ecoshare.runtime.alone_iterations.union", counts)
+    assert found(made)["d0"]["a"] == (0.1, 9 * (20 - WARM_UP))
     assert spans == [0] * 9
 
 

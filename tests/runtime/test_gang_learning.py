@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,20 +14,18 @@ from ecoshare.jobs.load import load
 from ecoshare.profiling.calibration_store import IterationTime
 from ecoshare.profiling.gang_time_store import GangTimeStore
 from ecoshare.profiling.profile_store import ProfileStore
-from ecoshare.record.run_data import RunData
-from ecoshare.record.run_history import RunHistory
+from ecoshare.record.alone_time import WARM_UP
 from ecoshare.runtime import plan as planning
-from ecoshare.runtime.alone_iterations import WARM_UP
+from ecoshare.runtime.alone_iterations import AloneIterations
 from ecoshare.runtime.gang_learning import gang_times
 from ecoshare.runtime.plan import Plan
 from ecoshare.values.attempt import Outcome, Usage
 from ecoshare.values.device import Device, DeviceInfo
 from ecoshare.values.job_spec import JobSpec
-from tests.reporting.made_run import run
-from tests.runtime.test_calibration_learning import turn
+from tests.runtime.test_calibration_learning import counted, turn
 
 
-def data(**lanes: tuple[int, ...]) -> RunData:
+def data(**lanes: tuple[int, ...]) -> AloneIterations:
     """Run with a device in each of two lanes on node `a` and one on `b`; a gang of class `g` beside other jobs."""
     nodes = {0: "a", 1: "a", 2: "b"}
     devices = tuple(Device(f"d{lane}", node, 1) for lane, node in nodes.items())
@@ -41,7 +38,7 @@ def data(**lanes: tuple[int, ...]) -> RunData:
         entries += [JobArrived(from_s, spec), StartJob(number, name, 1, where, 1), Done(from_s, number)]
         traces[name, 1] = turn(from_s, 50, 0.1 if len({nodes[lane] for lane in where}) == 1 else 0.2)
         entries.append(JobExited(from_s + 50.0, name, 1, Outcome.COMPLETED, 0, "", Usage(keeps_lane="ranks")))
-    return replace(run(), history=RunHistory(entries), traces=traces, samples=[])
+    return counted(entries, traces)
 
 
 def test_times_are_by_the_number_of_machines() -> None:
