@@ -77,8 +77,11 @@ def _write(chunk: bytes) -> None:
 def _is_over(run: Path, job: str) -> Callable[[], bool]:
     """Function that tells whether nothing is added to the output of a job any more."""
     from ecoshare.lane.exit_records import exit_paths
-    from ecoshare.record.reading import is_live, read
+    from ecoshare.record import event_log
+    from ecoshare.record.job_summary import job_state
+    from ecoshare.record.reading import is_live
     from ecoshare.record.run_folder import RunFolder
+    from ecoshare.record.run_history import RunHistory
 
     folder = RunFolder.open(run)
     looked_s = 0.0
@@ -90,7 +93,7 @@ def _is_over(run: Path, job: str) -> Callable[[], bool]:
         if not exit_paths(folder.job(job)) or time.monotonic() - looked_s < _LOOK_S:
             return False
         looked_s = time.monotonic()
-        jobs = read(folder, packings=False).summary.jobs
-        return any(each.name == job and each.state in _ENDED for each in jobs)
+        history = RunHistory(event_log.read(folder.events))
+        return job_state(history.of(job), history.is_stopped, live=True) in _ENDED
 
     return is_over
