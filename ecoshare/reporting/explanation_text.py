@@ -212,10 +212,7 @@ def _interval_words(job: str, interval: ReasonInterval, explained: RunExplanatio
     limit_s = (1.0 - _CONTRADICTS if doing is Doing.SHARES else _CONTRADICTS) * length_s
     if not (doing in _HAS_TURNS and lacks > limit_s) and not (doing in _HAS_NONE and held_s > limit_s):
         return words
-    others: dict[str, float] = {}
-    for each in (Spent.WAITS, Spent.BESIDE):
-        for name, value_s in explained.account.holders(job, each, interval.from_s, to_s).items():
-            others[name] = others.get(name, 0.0) + value_s
+    others = explained.account.holders(job, Spent.WAITS, Spent.BESIDE, from_s=interval.from_s, to_s=to_s)
     told = [f"{name} had it for {format_duration(value_s)}" for name, value_s in others.items() if value_s >= _LEAST_S]
     had = f"{job} had the turn for {format_duration(held_s)}" if held_s >= _LEAST_S else f"{job} never had the turn"
     return f"{words}; {listed([had, *told])}"

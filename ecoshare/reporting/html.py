@@ -21,7 +21,7 @@ from ecoshare.reporting.reason_words import listed
 from ecoshare.reporting.report_section import DrawnChart, ReportInput, fragment
 from ecoshare.reporting.sections import all_sections
 from ecoshare.reporting.shown_jobs import shown_jobs
-from ecoshare.reporting.verdicts import sharing
+from ecoshare.reporting.verdicts import UNKNOWN_SAVINGS, sharing, unknown_savings
 from ecoshare.values.joules import ATTRIBUTED, MEASURED
 
 _MOST_REASONS = 8
@@ -32,7 +32,6 @@ def html(data: RunData) -> str:
     """The report, as the text of an HTML file."""
     summary = data.summary
     report = ReportInput(data, _charts(data), shown_jobs(summary))
-    saved = sharing(summary)
     template = (files("ecoshare.reporting") / "report.html.j2").read_text(encoding="utf-8").rstrip()
     return fragment(
         template,
@@ -41,8 +40,8 @@ def html(data: RunData) -> str:
         energy_words=energy_words(data) if summary.energy is not None else [],
         figures=_figures(summary),
         what=_what(data),
-        sharing="" if NOT_KNOWN in saved else _sentence(saved),
-        unknown=_unknown(data, saved),
+        sharing="" if unknown_savings(summary) else _sentence(sharing(summary)),
+        unknown=_unknown(data),
         sections=[section.html() for section in all_sections(report)],
     )
 
@@ -100,13 +99,8 @@ def _sentence(words: str) -> str:
     return f"{words[0].upper()}{words[1:]}." if words else ""
 
 
-def _unknown(data: RunData, saved: str) -> list[tuple[str, list[str]]]:
-    """Sentences about what is not known, each with its reasons if they are many.
-
-    Args:
-        data: The run.
-        saved: Words about savings, from `sharing`.
-    """
+def _unknown(data: RunData) -> list[tuple[str, list[str]]]:
+    """Sentences about what is not known, each with its reasons if they are many."""
     summary = data.summary
     found: list[tuple[str, list[str]]] = []
     if summary.energy is None:
@@ -117,15 +111,14 @@ def _unknown(data: RunData, saved: str) -> list[tuple[str, list[str]]]:
         found.append((f"The makespan is {NOT_KNOWN}: no job has finished.", []))
     if summary.mean_jct_s is None:
         found.append((f"The mean JCT is {NOT_KNOWN}: no job has completed.", []))
-    reasons = list(summary.baseline.unknown)
-    if NOT_KNOWN in saved:
-        if len(reasons) > 1:
-            shown = reasons[:_MOST_REASONS]
-            if more := len(reasons) - len(shown):
-                shown.append(f"and {more} more, which summary.json has")
-            found.append((f"{_sentence(saved.split(':')[0])[:-1]}:", shown))
-        else:
-            found.append((_sentence(saved), []))
+    reasons = unknown_savings(summary)
+    if len(reasons) > 1:
+        shown = reasons[:_MOST_REASONS]
+        if more := len(reasons) - len(shown):
+            shown.append(f"and {more} more, which summary.json has")
+        found.append((f"{_sentence(UNKNOWN_SAVINGS)[:-1]}:", shown))
+    elif reasons:
+        found.append((_sentence(sharing(summary)), []))
     return found
 
 

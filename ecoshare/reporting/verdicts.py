@@ -16,6 +16,9 @@ _WHOLE = 0.99
 """Share of the run's time with known joules from which on the run is compared with a baseline."""
 
 
+UNKNOWN_SAVINGS = "what sharing saved is not known"
+
+
 def verdicts(summary: RunSummary) -> list[str]:
     """Lines below the totals; a line about which nothing is known is left out."""
     return [line for line in (packed(summary), limits(summary), targets(summary)) if line]
@@ -31,35 +34,46 @@ def sharing(summary: RunSummary) -> str:
         return _served(summary)
     if sum(job.attempts > 0 for job in summary.jobs) < 2:
         return ""
-    baseline = summary.baseline
-    if reasons := baseline.unknown:
-        return f"what sharing saved is not known: {'; '.join(reasons)}"
-    time = _change(summary.makespan_s, None, baseline.exclusive_makespan_s, baseline.exclusive_makespan_error_s)
-    energy = _change(
-        _energy_j(summary),
-        None if summary.energy is None else summary.energy.standard_error_j,
-        baseline.exclusive_energy_j,
-        baseline.exclusive_energy_error_j,
-    )
+    if reasons := unknown_savings(summary):
+        return f"{UNKNOWN_SAVINGS}: {'; '.join(reasons)}"
+    time, energy = _changes(summary)
     parts, alone = [], []
     if time is not None:
         parts.append((time.verb, time.words(format_duration)))
-        starts_s = baseline.exclusive_starts_s
+        starts_s = summary.baseline.exclusive_starts_s
         alone.append(
             format_duration(time.alone) + (f" ({format_duration(starts_s)} of it to start)" if starts_s else "")
         )
     if energy is not None:
         parts.append((energy.verb, energy.words(format_energy)))
         alone.append(format_energy(energy.alone))
-    if not parts:
-        has_alone = baseline.exclusive_energy_j or baseline.exclusive_makespan_s
-        why = "too little of the run's energy is known" if has_alone else "the jobs did nothing that could be compared"
-        return f"what sharing saved is not known: {why}"
     told = [words if place and verb == parts[0][0] else f"{verb} {words}" for place, (verb, words) in enumerate(parts)]
     source = f" (joules {summary.energy.source})" if energy is not None and summary.energy is not None else ""
     each = " on each device" if len(summary.devices) > 1 else ""
     takes = f"one after the other{each} takes {' and '.join(alone)}"
     return f"sharing {' and '.join(told)}: {takes}{source}"
+
+
+def unknown_savings(summary: RunSummary) -> list[str]:
+    """Reasons why `sharing` states no saving of jobs that shared a device; empty if it states one."""
+    baseline = summary.baseline
+    if any(job.service is not None for job in summary.jobs) or sum(job.attempts > 0 for job in summary.jobs) < 2:
+        return []
+    if baseline.unknown:
+        return list(baseline.unknown)
+    if any(each is not None for each in _changes(summary)):
+        return []
+    has_alone = baseline.exclusive_energy_j or baseline.exclusive_makespan_s
+    return ["too little of the run's energy is known" if has_alone else "the jobs did nothing that could be compared"]
+
+
+def _changes(summary: RunSummary) -> tuple[_Change | None, _Change | None]:
+    """Time and joules, against one job after the other."""
+    baseline = summary.baseline
+    time = _change(summary.makespan_s, None, baseline.exclusive_makespan_s, baseline.exclusive_makespan_error_s)
+    energy_error_j = None if summary.energy is None else summary.energy.standard_error_j
+    alone_j, alone_error_j = baseline.exclusive_energy_j, baseline.exclusive_energy_error_j
+    return time, _change(_energy_j(summary), energy_error_j, alone_j, alone_error_j)
 
 
 def _served(summary: RunSummary) -> str:
