@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
@@ -100,11 +100,21 @@ class TurnAccount:
     times: dict[Attempt, AttemptTimes] = field(default_factory=dict)
     _history: RunHistory = field(default_factory=RunHistory)
     _by_job: dict[str, list[AttemptTimes]] = field(init=False)
+    _held: dict[str, tuple[np.ndarray, np.ndarray]] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._by_job = {}
-        for (name, _), each in sorted(self.times.items()):
+        import numpy as np
+
+        self._by_job, held = {}, defaultdict(list)
+        for place, ((name, _), each) in enumerate(sorted(self.times.items())):
             self._by_job.setdefault(name, []).append(each)
+            for device in self._history.devices_of(each.attempt.lanes):
+                held[device].append((each.held, np.full(len(each.held), place)))
+        # Turns on each device, of shape (n, 2), and the places of their attempts, of shape (n,).
+        self._held = {
+            device: (np.concatenate([turns for turns, _ in own]), np.concatenate([places for _, places in own]))
+            for device, own in held.items()
+        }
 
     @classmethod
     def of(cls, history: RunHistory, folder: RunFolder) -> TurnAccount | None:
@@ -169,11 +179,9 @@ class TurnAccount:
         for each in self.attempts(name):
             spans = union([each.spans[one] for one in spent])
             spans = intersection(spans, as_spans([(from_s, min(to_s, self._history.end_s))]))
-            if not len(spans):
-                continue
-            for other in self._on(self._history.devices_of(each.attempt.lanes), spans[0, 0], spans[-1, 1]):
-                if other.attempt.job != name and (together_s := length_s(intersection(spans, other.held))) > 0.0:
-                    found[other.attempt.job] += together_s
+            for other, held_s in self._holding(self._history.devices_of(each.attempt.lanes), spans).items():
+                if other != name:
+                    found[other] += held_s
         return _most_first(found)
 
     def wait(self, name: str, at_s: float) -> tuple[float, tuple[str, ...]]:
@@ -189,18 +197,22 @@ class TurnAccount:
 
     def holding(self, device: str, from_s: float, to_s: float) -> dict[str, float]:
         """Time (s) of each job with a turn on a device between two times; most first."""
-        found: dict[str, float] = defaultdict(float)
-        for each in self._on([device], from_s, to_s):
-            if (held_s := covered_s(each.held, from_s, to_s)) > 0.0:
-                found[each.attempt.job] += held_s
-        return _most_first(found)
+        return _most_first(self._holding([device], as_spans([(from_s, to_s)])))
 
-    def _on(self, devices: Sequence[str], from_s: float, to_s: float) -> Iterator[AttemptTimes]:
-        """Attempts that were on one of some devices between two times (s). A long run has many that were not."""
-        for each in self.times.values():
-            was_there = each.attempt.asked_s < to_s and end_s_of(each.attempt, self._history) > from_s
-            if was_there and not set(devices).isdisjoint(self._history.devices_of(each.attempt.lanes)):
-                yield each
+    def _holding(self, devices: Sequence[str], spans: np.ndarray) -> dict[str, float]:
+        """Time (s) of each job with a turn on some devices in a set of spans. A turn on several of them counts once."""
+        import numpy as np
+
+        attempts = [name for name, own in self._by_job.items() for _ in own]
+        totals_s = np.zeros(len(attempts))
+        for device in devices if len(spans) else ():
+            turns, places = self._held.get(device, (empty(), np.empty(0, int)))
+            held_s = covered_within_s(spans, turns[:, 0], turns[:, 1])
+            np.maximum(totals_s, np.bincount(places, held_s, len(attempts)), out=totals_s)
+        found: dict[str, float] = defaultdict(float)
+        for place in np.flatnonzero(totals_s):
+            found[attempts[place]] += float(totals_s[place])
+        return found
 
 
 def _most_first(times_s: Mapping[str, float]) -> dict[str, float]:
