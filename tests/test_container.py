@@ -227,7 +227,7 @@ def test_a_queue_goes_on_in_another_container(tmp_path: Path, monkeypatch: pytes
             assert done.returncode == 0, done.stderr
         wait_for(lambda: Queue("test").job("runs").state == "running")
         first.kill()  # the namespace goes with it, as a container does at `docker kill`
-    wait_for(lambda: ecoshare("status", "--queue", "test", cwd=tmp_path).returncode == 4)
+    wait_for(lambda: ecoshare("status", "--queue", "test", cwd=tmp_path).returncode == 7)
     with container("two") as second:
         wait_for(lambda: answers() or second.poll() is not None)
         go.touch()

@@ -367,11 +367,12 @@ class JobSupervisor:
         """End the job that has outgrown its promise by most, if the jobs take more memory than there is for them.
 
         Nothing else limits memory on processors. A process that several jobs share counts with all of their promises,
-        and the job with the turn answers for it.
+        and the job with the turn answers for it. A process that ends gives its memory back, so none ends for it.
         """
+        ending = {each.pid for each in self.attempts if each.stop is not None or each.verdict is not None}
         sharing: dict[int, list[AttemptProcess]] = {}
         for attempt in self.attempts:
-            if attempt.launch.machine_bytes and attempt.verdict is None:
+            if attempt.launch.machine_bytes and attempt.pid not in ending:
                 sharing.setdefault(attempt.pid, []).append(attempt)
         if not sharing:
             return

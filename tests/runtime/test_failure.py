@@ -92,7 +92,10 @@ def test_a_new_job_may_have_all_unused_memory(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_two_new_jobs_that_outgrow_the_memory_run_one_after_the_other(tmp_path: Path) -> None:
-    """Both jobs complete; the one that has outgrown its promise by more begins again after the other has left."""
+    """Both jobs complete; the one that has outgrown its promise by more begins again after the other has left.
+
+    Before, the controller sometimes ended the other one while the warm server ended this one.
+    """
     (tmp_path / "needs.py").write_text("import torch\nkept = torch.ones(280 << 20)\n" + SLEEPS)  # 1.1 GiB
     jobs = [{"name": name, "script": "needs.py", "args": ["200"]} for name in ("a", "b")]
     done = run(tmp_path, *jobs, options=("--memory", "2 GiB"))

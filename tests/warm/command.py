@@ -116,6 +116,8 @@ class Started:
     def done(self) -> subprocess.CompletedProcess[str]:
         """Wait for the end; returns the finished command."""
         code = self.wait()
+        if self in _started:  # a test that asks again and again would keep the files of each
+            _started.remove(self)
         return subprocess.CompletedProcess(["ecoshare", *self.words], code, self.stdout, self.stderr)
 
     @property

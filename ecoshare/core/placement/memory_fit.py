@@ -139,6 +139,9 @@ class MemoryFit:
         A job that only starts loses nothing, and goes first. Otherwise it is a job that has taken more than it was
         promised at its start: the one that has held its turn for the shortest time. The result is None if the memory
         suffices, or if the job is alone. Jobs with room ahead of what they were seen to take lose it before.
+
+        On processors no job must leave: peaks of several jobs may add up to more than they ever use at once. The warm
+        server sees what they use, and ends one if that is too much (`Outcome.OUTGREW`).
         """
         jobs = [job for job in self._beside(lane) if not job.state.is_leaving]
         if len(jobs) < 2 or self._suffices(lane, jobs):
@@ -148,7 +151,7 @@ class MemoryFit:
             least = bare(least) if self.limits_allocators(lane.device) else least
             if least.peak_bytes < job.demand.peak_bytes:
                 self.grant(job, least)
-        if self._suffices(lane, jobs):
+        if lane.device.memory_is_watched or self._suffices(lane, jobs):
             return None
         able = [job for job in jobs if len(job.lanes) == 1 and (job.state is JobState.STARTING or self._is_short(job))]
         return min(
