@@ -220,8 +220,9 @@ def done(name: str, iterations: int, **more: Any) -> JobSummary:
     return JobSummary(name, job_class, attempts=1, arrival_s=told.pop("arrival_s", 0.0), iterations=iterations, **told)
 
 
-KNOWN = {"c": PROFILE.model_copy(update={"eval": None})}
-"""Profile of 4.25 J an iteration."""
+assert PROFILE.train is not None
+KNOWN = {"c": PROFILE.model_copy(update={"eval": None, "train": PROFILE.train.model_copy(update={"mean_s": 0.5})})}
+"""Profile of 4.25 J an iteration of 0.5 s."""
 
 
 def alone(*jobs: JobSummary, profiles: Any = KNOWN, energy: RunEnergy | None = None, **more: Any) -> Baseline:
@@ -252,6 +253,20 @@ def test_each_job_alone_loads_torch_and_prepares_its_data() -> None:
     assert found.exclusive_makespan_s == pytest.approx(20 * 0.5 + 6.0)
     assert found.exclusive_energy_j == pytest.approx(20 * 4.25 + 6.0 * energy.session.idle_w)
     assert found.exclusive_makespan_error_s == pytest.approx(math.hypot(0.1, 0.2 * 3.0)), "torch may load faster"
+
+
+def test_joules_alone_follow_the_time_alone_of_the_run() -> None:
+    """If they were those of the profile, a machine that is slower today would make sharing seem to cost joules."""
+    energy = metered(10.0)
+    assert energy.session is not None and energy.session.idle_w
+    found = alone(done("a", 10, alone_s=15.0, alone_error_s=0.15), energy=energy)
+    assert found.exclusive_energy_j == pytest.approx(3 * 10 * 4.25)
+    relative_error = KNOWN["c"].energy.relative_error if KNOWN["c"].energy is not None else None
+    assert found.exclusive_energy_error_j == pytest.approx(3 * 42.5 * math.hypot(0.01, relative_error or 0.0))
+    lone = {"alone_error_s": 0.0, "beside_s": 0.0, "prepared_beside_s": 0.0, "energy_per_iteration_j": 7.0}
+    found = alone(done("a", 10, **lone), energy=energy)
+    assert found.exclusive_energy_j == pytest.approx(10 * 7.0 + 5.0 * energy.session.idle_w), "it met no other job"
+    assert found.exclusive_energy_error_j == 0.0
 
 
 def test_joules_alone_are_not_known_without_a_profile_of_the_same_kind_of_joules() -> None:
