@@ -107,7 +107,8 @@ def baseline(
     on_processors = energy.session is not None and energy.session.scope == PROCESSORS
     times = [_alone(job, planned.get(job.name, {}), load_s, on_processors) for job in worked]
     unknown = _unknown(worked, times, planned)
-    alone = [] if unknown else times
+    has_worked = any(job.completed or job.iterations or job.eval_iterations for job in worked)
+    alone = times if has_worked and not unknown else []
     devices = max(1, len(energy.devices))
     loads_error_s = others_busy * math.fsum(each.load_s for each in alone) / devices  # it was measured once
     makespan_s = _one_after_the_other_s(worked, [each.time_s for each in alone], devices) if alone else None

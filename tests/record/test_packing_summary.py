@@ -280,6 +280,13 @@ def test_joules_alone_are_not_known_without_a_profile_of_the_same_kind_of_joules
     assert alone(done("a", 10), profiles=modelled).exclusive_energy_j is None, "a model's joules against measured ones"
 
 
+def test_jobs_that_did_nothing_have_no_baseline() -> None:
+    """Five scripts that failed at their first line had saved 67 % of the time that it takes to load torch."""
+    failed = [done(name, 0, state="failed", preparation_s=1.0) for name in "ab"]
+    assert alone(*failed, load_s=3.0).exclusive_makespan_s is None
+    assert alone(*failed, done("c", 0, preparation_s=1.0), load_s=3.0).exclusive_makespan_s == pytest.approx(12.0)
+
+
 def test_a_guess_of_more_than_half_of_the_time_is_no_baseline() -> None:
     """The reason names a command, and the job's arguments are quoted in it."""
     planned = {"b": {"script": "b.py", "args": ["--name", "two words"]}}
