@@ -91,9 +91,9 @@ def baseline(
 
     Alone means `python script`, one job after the other on each device, at the default setting. Each job takes the time
     alone of its iterations (`alone_time.py`), and loads torch and prepares its data in the time that this took in the
-    run. Joules are those of that time at the power of its profile, and idle power for the rest; for a job that met no
-    other one, its own in the run; of modelled joules without a profile, what the model adds for the job. If too little
-    is known of the jobs alone, the values for jobs alone are None, and `unknown` gives the reasons.
+    run. Joules are those of its iterations in the profile of its class, and idle power for all time beyond them; for a
+    job that met no other one, and for modelled joules, those above idle power that it had in the run, and idle power.
+    If too little is known of the jobs alone, the values for jobs alone are None, and `unknown` gives the reasons.
 
     Args:
         jobs: Jobs of the summary.
@@ -107,7 +107,7 @@ def baseline(
     on_processors = energy.session is not None and energy.session.scope == PROCESSORS
     times = [_alone(job, planned.get(job.name, {}), load_s, on_processors) for job in worked]
     unknown = _unknown(worked, times, planned)
-    has_worked = any(job.completed or job.iterations or job.eval_iterations for job in worked)
+    has_worked = any(job.completed or (job.iterations and job.state != "failed") for job in worked)
     alone = times if has_worked and not unknown else []
     devices = max(1, len(energy.devices))
     loads_error_s = others_busy * math.fsum(each.load_s for each in alone) / devices  # it was measured once
@@ -195,34 +195,31 @@ def _remedy(planned: Mapping[str, Any]) -> str:
 def _alone_j(job: JobSummary, alone: _Alone, profile: Profile | None, energy: RunEnergy) -> tuple[float, float] | None:
     """Joules of a job alone, and their standard error; None if the joules are not known, or of another kind.
 
-    A profile tells the power, and the run the time: a machine that is slower today needs more joules today. A job that
-    met no other one needed in the run what it needs alone.
+    Joules above idle power belong to the work, and those of idle power to the time, which is that of this run: a
+    machine that is slower or busier than on the day of the profile changes only the time.
     """
     session = energy.session
     if session is None:
         return None
     idle_w, iterations_s = session.idle_w or 0.0, alone.time_s - alone.start_s
-    own_j = None
-    if job.energy_per_iteration_j is not None:
-        own_j = job.energy_per_iteration_j * (job.iterations + job.eval_iterations)
     beside_s = (job.beside_s or 0.0) + (job.prepared_beside_s or 0.0)
-    if own_j is not None and job.alone_s is not None and not beside_s:
-        return own_j + alone.time_s * idle_w, alone.error_s * idle_w
-    error = alone.error_s / iterations_s if iterations_s > 0.0 else 0.0
+    is_modelled = session.source == MODELLED
+    if job.energy_per_iteration_j is not None and (is_modelled or (job.alone_s is not None and not beside_s)):
+        active_j = job.energy_per_iteration_j * (job.iterations + job.eval_iterations)
+        error = _MODEL_ERROR * min(1.0, beside_s / alone.time_s) if alone.time_s else 0.0
+        return active_j + alone.time_s * idle_w, math.hypot(alone.error_s * idle_w, error * active_j)
     known = profile.energy if profile is not None and not profile.doubt else None
-    if profile is not None and known is not None and (known.source, known.scope) == (session.source, session.scope):
-        guessed = profile.guessed(job.iterations, job.eval_iterations)
-        counts = job.iterations + guessed, job.eval_iterations - guessed
-        in_profile_j = _of_both(counts, known.per_iteration_j, known.per_eval_iteration_j)
-        in_profile_s = profile.alone_s(job.iterations, job.eval_iterations)
-        if in_profile_j is not None and in_profile_s:
-            of_iterations_j = in_profile_j / in_profile_s * iterations_s
-            # The error of a modelled power is not known, so only the error of the time counts.
-            error_j = of_iterations_j * math.hypot(error, known.relative_error or 0.0)
-            return of_iterations_j + alone.start_s * idle_w, error_j
-    if session.source != MODELLED or own_j is None:
+    if profile is None or known is None or (known.source, known.scope) != (session.source, session.scope):
         return None
-    return own_j + alone.time_s * idle_w, math.hypot(alone.error_s * idle_w, _MODEL_ERROR * own_j)
+    guessed = profile.guessed(job.iterations, job.eval_iterations)
+    counts = job.iterations + guessed, job.eval_iterations - guessed
+    in_profile_j = _of_both(counts, known.per_iteration_j, known.per_eval_iteration_j)
+    if in_profile_j is None:
+        return None
+    slower_s = iterations_s - (profile.alone_s(job.iterations, job.eval_iterations) or iterations_s)
+    # The error of a modelled power is not known, so only the error of the time counts.
+    error = math.hypot(alone.error_s / iterations_s if iterations_s > 0.0 else 0.0, known.relative_error or 0.0)
+    return in_profile_j + (alone.start_s + slower_s) * idle_w, in_profile_j * error
 
 
 def _of_both(counts: tuple[int, int], of_training: float | None, of_eval: float | None) -> float | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -31,6 +32,7 @@ from ecoshare.simulation.costs import Costs
 from ecoshare.simulation.traces.job_trace import TraceJob
 from ecoshare.values.attempt import Usage
 from ecoshare.values.class_profile import Solo
+from ecoshare.values.joules import MODELLED
 from ecoshare.values.packing import Packing
 from ecoshare.values.power_response import BY_LIMITS, BY_PLACEMENT
 from ecoshare.values.setting import Setting
@@ -255,18 +257,26 @@ def test_each_job_alone_loads_torch_and_prepares_its_data() -> None:
     assert found.exclusive_makespan_error_s == pytest.approx(math.hypot(0.1, 0.2 * 3.0)), "torch may load faster"
 
 
-def test_joules_alone_follow_the_time_alone_of_the_run() -> None:
-    """If they were those of the profile, a machine that is slower today would make sharing seem to cost joules."""
+def test_joules_alone_follow_from_the_run() -> None:
+    """If all were those of the profile, a machine that is slower today would make sharing seem to cost joules."""
     energy = metered(10.0)
     assert energy.session is not None and energy.session.idle_w
+    idle_w = energy.session.idle_w
     found = alone(done("a", 10, alone_s=15.0, alone_error_s=0.15), energy=energy)
-    assert found.exclusive_energy_j == pytest.approx(3 * 10 * 4.25)
-    relative_error = KNOWN["c"].energy.relative_error if KNOWN["c"].energy is not None else None
-    assert found.exclusive_energy_error_j == pytest.approx(3 * 42.5 * math.hypot(0.01, relative_error or 0.0))
+    assert found.exclusive_energy_j == pytest.approx(10 * 4.25 + (15.0 - 5.0) * idle_w), "idle for longer"
     lone = {"alone_error_s": 0.0, "beside_s": 0.0, "prepared_beside_s": 0.0, "energy_per_iteration_j": 7.0}
     found = alone(done("a", 10, **lone), energy=energy)
-    assert found.exclusive_energy_j == pytest.approx(10 * 7.0 + 5.0 * energy.session.idle_w), "it met no other job"
+    assert found.exclusive_energy_j == pytest.approx(10 * 7.0 + 5.0 * idle_w), "it met no other job"
     assert found.exclusive_energy_error_j == 0.0
+    modelled = RunEnergy(
+        {
+            name: replace(account, session=replace(energy.session, source=MODELLED))
+            for name, account in energy.devices.items()
+        }
+    )
+    found = alone(done("a", 10, alone_error_s=0.0, beside_s=2.5, energy_per_iteration_j=7.0), energy=modelled)
+    assert found.exclusive_energy_j == pytest.approx(10 * 7.0 + 5.0 * idle_w), "whatever the profile says"
+    assert found.exclusive_energy_error_j == pytest.approx(0.1 * 0.5 * 70.0), "half of its time was beside others"
 
 
 def test_joules_alone_are_not_known_without_a_profile_of_the_same_kind_of_joules() -> None:
@@ -281,10 +291,10 @@ def test_joules_alone_are_not_known_without_a_profile_of_the_same_kind_of_joules
 
 
 def test_jobs_that_did_nothing_have_no_baseline() -> None:
-    """Five scripts that failed at their first line had saved 67 % of the time that it takes to load torch."""
-    failed = [done(name, 0, state="failed", preparation_s=1.0) for name in "ab"]
+    """Five scripts that failed after their first step had saved 67 % of the time that it takes to load torch."""
+    failed = [done(name, 1, state="failed", preparation_s=1.0) for name in "ab"]
     assert alone(*failed, load_s=3.0).exclusive_makespan_s is None
-    assert alone(*failed, done("c", 0, preparation_s=1.0), load_s=3.0).exclusive_makespan_s == pytest.approx(12.0)
+    assert alone(*failed, done("c", 0, preparation_s=1.0), load_s=3.0).exclusive_makespan_s == pytest.approx(13.0)
 
 
 def test_a_guess_of_more_than_half_of_the_time_is_no_baseline() -> None:
