@@ -7,6 +7,7 @@ import re
 import resource
 import signal
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -304,13 +305,13 @@ def _how(exit_code: int) -> str:
     return f"killed by {name}"
 
 
-def usage(slot: Slot) -> dict[str, Any]:
+def usage(slot: Slot, clock_s: Callable[[], float] = time.monotonic) -> dict[str, Any]:
     """Counters of a slot: those fields of a `core.events.Usage` that a lane knows."""
     return {
         "iterations": slot.iterations,
         "eval_iterations": slot.eval_iterations,
         "by_steps": bool(slot.by_steps),
-        "held_s": _held_s(slot),
+        "held_s": _held_s(slot, clock_s),
         "waited_s": slot.waited_at_last_s - slot.waited_at_first_s,
         "span_s": slot.last_s - slot.first_s if slot.last_s else 0.0,
         "longest_wait_s": slot.longest_wait_s,
@@ -322,10 +323,10 @@ def usage(slot: Slot) -> dict[str, Any]:
     }
 
 
-def _held_s(slot: Slot) -> float:
+def _held_s(slot: Slot, clock_s: Callable[[], float]) -> float:
     """Time (s) for which the job has held the turn. The read repeats if the turn changes hands meanwhile."""
     while True:
         turn = slot.seat, slot.handovers
-        held_s = slot.balance_s + time.monotonic() if slot.seat == SlotState.HOLDING else slot.held_s
+        held_s = slot.balance_s + clock_s() if slot.seat == SlotState.HOLDING else slot.held_s
         if (slot.seat, slot.handovers) == turn:
             return float(held_s)

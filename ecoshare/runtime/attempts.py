@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from ecoshare.common.clock import REAL, Clock
 from ecoshare.common.plural import counted
 from ecoshare.core.commands import LimitMemory, OpenLane, SetShares, StartJob
 from ecoshare.core.events import Event
@@ -109,6 +110,7 @@ class Attempts:
         send: Callable[[MoveAttempt], None],
         tell: Callable[[Callable[..., Event]], None],
         context_bytes: Callable[[str], int] = lambda job_class: 0,
+        clock: Clock = REAL,
     ) -> None:
         """No attempt, and no lane yet.
 
@@ -118,8 +120,9 @@ class Attempts:
             send: Sends a message to the supervisor.
             tell: Reports an event to the core.
             context_bytes: Returns the memory (bytes) outside the allocator of a process of a job class.
+            clock: Time of the run.
         """
-        self.context_bytes = context_bytes
+        self.context_bytes, self._clock = context_bytes, clock
         self.live: dict[str, LiveAttempt] = {}
         self.tables: dict[int, LaneTable] = {}
         self.moving = Moving(self.tables, self.live, places, send, tell)
@@ -148,7 +151,7 @@ class Attempts:
             UnfitEnvironment: The table cannot be written.
         """
         try:
-            table = LaneTable.create(lane_path(self._shared, command.lane))
+            table = LaneTable.create(lane_path(self._shared, command.lane), clock_s=self._clock.monotonic_s)
         except OSError as error:
             raise UnfitEnvironment(
                 f"cannot write the table of a lane in {self._shared}: {error.strerror or error}",
@@ -245,7 +248,7 @@ class Attempts:
         own = self.live[name]
         for _ in range(2):  # twice, since the job may move to another lane meanwhile
             slot = self.slot(name)
-            usage = Usage(**attempt_process.usage(slot))
+            usage = Usage(**attempt_process.usage(slot, self._clock.monotonic_s))
             if slot.seat != SlotState.EMPTY:
                 # A read within a turn may exceed its final value by a few microseconds, and totals must not decrease.
                 usage = self._with_context(own, usage)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Collection, Sequence
 from functools import partial
 
+from ecoshare.common.clock import loop_s
 from ecoshare.devices import driver_answers, journal
 from ecoshare.devices.allocation import why_not_allocated
 from ecoshare.devices.device_control import DeviceControl
@@ -94,14 +94,14 @@ class AppliedSettings:
         Raises:
             RuntimeError: The device has been restored already.
         """
-        end_s = time.monotonic() + _TOLD_WITHIN_S
+        end_s = loop_s() + _TOLD_WITHIN_S
         while True:
             wanted = {**self.control.default, **dict(setting)}
             applied = await self._calls.answer(partial(self.control.apply, wanted))
             if applied is None:
                 return self._no_answer()
             untold = any(fault.cause is Cause.UNTOLD for fault in applied.refused.values())
-            if not untold or time.monotonic() > end_s:
+            if not untold or loop_s() > end_s:
                 break
             await asyncio.sleep(_ASK_AGAIN_S)
         for fault in applied.refused.values():

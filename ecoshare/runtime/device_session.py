@@ -21,10 +21,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from ecoshare.common.clock import Clock
 from ecoshare.core.commands import ApplySetting, AwaitRequests, MeasureSetting, ProfileJob
 from ecoshare.core.events import Done, Event, Profiled, Refused, SettingMeasured, StopRequested
 from ecoshare.devices.knob import Clocks
 from ecoshare.devices.power_model import PowerModel
+from ecoshare.devices.vendor import OpenDevice
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.lane import processes
 from ecoshare.lane.messages import Ready
@@ -35,6 +37,7 @@ from ecoshare.runtime.attempts import Attempts, LiveAttempt
 from ecoshare.runtime.bystanders import Bystanders
 from ecoshare.runtime.class_knowledge import demand, solo
 from ecoshare.runtime.device_claim import AppliedSettings
+from ecoshare.runtime.driver_calls import DriverCalls
 from ecoshare.runtime.live_queues import LiveQueues
 from ecoshare.runtime.measured_requests import MeasuredRequests
 from ecoshare.runtime.meter_sampler import MeterSampler
@@ -56,12 +59,16 @@ class ClaimedDevice:
         power: Power model, used without a meter; None without a model.
         settings: Settings of the claimed device; None if nothing may be set.
         known_idle_w: Power (W) of the idle device that a meter, given by name, showed in an earlier run.
+        open: Opens the device to read it; None for the way of its vendor.
+        calls: Calls of its driver; None for calls in a thread of its own.
     """
 
     device: DeviceInfo
     power: PowerModel | None = None
     settings: AppliedSettings | None = None
     known_idle_w: Callable[[str], float | None] = lambda _meter: None
+    open: Callable[[], OpenDevice] | None = None
+    calls: DriverCalls | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +89,7 @@ class LiveRun:
         most_s: Most time (s) that an iteration of each job of a measurement may take; see `RunSearches.most_s`.
         missed_share: Part of the requests of a service of the last minute that missed its target, by the name of the
             service.
+        clock: Time of the run.
     """
 
     folder: RunFolder
@@ -96,6 +104,7 @@ class LiveRun:
     begin: Callable[[Coroutine[Any, Any, None]], None]
     most_s: Callable[[MeasureSetting], Mapping[str, float] | None]
     missed_share: Callable[[str], float]
+    clock: Clock
 
 
 class DeviceSession:
@@ -120,6 +129,9 @@ class DeviceSession:
             partial(run.attempts.progress_on, claimed.device),
             claimed.known_idle_w,
             self._overhead_s,
+            claimed.open,
+            claimed.calls,
+            run.clock,
         )
         self.setting: Setting = AS_FOUND
         self.windows = 0

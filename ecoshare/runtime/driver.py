@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Callable
 from functools import partial
 
@@ -147,7 +146,7 @@ class Driver:
 
     def now_s(self) -> float:
         """Seconds since the run was first opened."""
-        return time.monotonic() - self._parts.began_s
+        return self._parts.host.clock.monotonic_s() - self._parts.began_s
 
     async def run(self) -> None:
         """Run every job of the plan to its end.

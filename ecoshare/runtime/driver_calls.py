@@ -19,13 +19,6 @@ T = TypeVar("T")
 _Work = Callable[[], None]
 
 
-async def in_own_thread(call: Callable[[], T]) -> T:
-    """Result of a call in a daemon thread. If the caller is cancelled, the thread goes on, and its result is lost."""
-    answer, work = _with_answer(call)
-    threading.Thread(target=work, name="driver", daemon=True).start()
-    return await answer
-
-
 class DriverCalls:
     """Calls of the driver of one device, with a time limit. While one is without an answer, no other begins."""
 
@@ -34,6 +27,12 @@ class DriverCalls:
         self._limit_s = limit_s
         self._unanswered = 0
         self._queue: SimpleQueue[_Work | None] | None = None
+
+    async def apart(self, call: Callable[[], T]) -> T:
+        """Result of a long call, in a thread of its own. If the caller is cancelled, the result is lost."""
+        answer, work = _with_answer(call)
+        threading.Thread(target=work, name="driver", daemon=True).start()
+        return await answer
 
     async def answer(self, call: Callable[[], T]) -> T | None:
         """Result of a call; None if the driver does not answer it, or has not yet answered an earlier one."""

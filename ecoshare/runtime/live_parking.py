@@ -14,13 +14,13 @@ A job that cannot be parked runs on. If its memory does not come back, its attem
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 from ecoshare.common import machine_memory
+from ecoshare.common.clock import loop_s
 from ecoshare.core.commands import ParkJob, ResumeJob
 from ecoshare.core.events import Event, Parked, Refused, Resumed
 from ecoshare.devices.memory_transfer import MemoryTransfer, TransferFault
@@ -102,7 +102,7 @@ class LiveParking:
                 self._unpark(own)
                 self.tell(partial(Refused, command=command.id, error=str(reason)))
             return
-        took_s = time.monotonic() - began_s
+        took_s = loop_s() - began_s
         usage = self.attempts.usage(command.job)
         usage = replace(usage, peak_bytes=max(usage.peak_bytes, own.known.peak_bytes))
         self.tell(partial(Parked, command=command.id, usage=usage, took_s=took_s))
@@ -123,21 +123,21 @@ class LiveParking:
         Returns:
             Monotonic time (s) at which the job began to give memory back.
         """
-        until_s, began_s = time.monotonic() + _RESTS_WITHIN_S, 0.0
+        until_s, began_s = loop_s() + _RESTS_WITHIN_S, 0.0
         while True:
             self._attempt(command)
             slot = self.attempts.slot(command.job)  # the job may have been on its way to another lane
             if slot.parked == ParkRequest.READY:
-                return began_s or time.monotonic()
+                return began_s or loop_s()
             if slot.parked == ParkRequest.NOTHING:
                 lane, index = own.places[0]
                 self.attempts.tables[lane].park(index, own.owner)
             if own.keeps_lane:
                 raise _RunsOn(f"the job keeps its lane: {own.keeps_lane}")
-            if time.monotonic() > until_s:
+            if loop_s() > until_s:
                 raise _RunsOn(f"it has not come to the end of an iteration in {_RESTS_WITHIN_S:g} s")
             if slot.seat == SlotState.WAITING and not began_s:
-                began_s = time.monotonic()
+                began_s = loop_s()
             await asyncio.sleep(_LOOK_S)
 
     async def _move_out(self, command: ParkJob, own: LiveAttempt) -> None:
@@ -164,12 +164,12 @@ class LiveParking:
             device = self._device(own)
             while self.is_releasing(device):
                 await asyncio.sleep(_LOOK_S)
-            began_s = time.monotonic()
+            began_s = loop_s()
             await self._move_back(command, own, device)
         except _Over:
             return
         self._unpark(own)
-        self.tell(partial(Resumed, command=command.id, took_s=time.monotonic() - began_s))
+        self.tell(partial(Resumed, command=command.id, took_s=loop_s() - began_s))
 
     async def _move_back(self, command: ResumeJob, own: LiveAttempt, device: str) -> None:
         moved_bytes = self._moved_bytes.pop(own.key, 0)
@@ -185,12 +185,12 @@ class LiveParking:
 
     async def _has_room(self, moved_bytes: int, device: str) -> bool:
         """Wait until the device has memory for a parked job. Other programs may use the device, too."""
-        session, until_s = self.sessions[device], time.monotonic() + _ROOM_WITHIN_S
+        session, until_s = self.sessions[device], loop_s() + _ROOM_WITHIN_S
         while True:
             used_bytes = await session.sampler.calls.answer(session.sampler.used_bytes)
             if used_bytes is None or used_bytes + moved_bytes + _SPARE_BYTES <= session.device.total_bytes:
                 return True
-            if time.monotonic() > until_s:
+            if loop_s() > until_s:
                 return False
             await asyncio.sleep(_LOOK_S)
 

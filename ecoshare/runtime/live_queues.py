@@ -7,9 +7,9 @@ as there is such a request. A server that sleeps keeps its turn without a reques
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Iterable
 
+from ecoshare.common.clock import loop_s
 from ecoshare.lane.table_layout import SlotState
 from ecoshare.runtime.attempts import Attempts
 
@@ -59,8 +59,8 @@ class LiveQueues:
                 from before the wait.
             most_s: Longest wait (s).
         """
-        began_s, waits = time.monotonic(), set(self.targets_s)
-        while (waited_s := time.monotonic() - began_s) < most_s:
+        began_s, waits = loop_s(), set(self.targets_s)
+        while (waited_s := loop_s() - began_s) < most_s:
             heads = self.heads()
             waits = {name for name in waits if heads.get(name) is not None}
             if not waits and waited_s >= _RECORDED_S and is_well():

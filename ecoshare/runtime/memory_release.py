@@ -13,13 +13,13 @@ The started job was promised memory that the others may take until then.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from ecoshare.common.clock import loop_s
 from ecoshare.core.commands import LimitMemory, SetCaching
 from ecoshare.core.events import Done, Event, Refused
 from ecoshare.lane.messages import LaunchAttempt
@@ -106,9 +106,9 @@ class MemoryRelease:
         self._go_on(device)
 
     async def _limit(self, command: LimitMemory, device: str, allocator_bytes: int) -> None:
-        until_s, error = time.monotonic() + _ANSWERS_WITHIN_S, "the job keeps more memory than that"
+        until_s, error = loop_s() + _ANSWERS_WITHIN_S, "the job keeps more memory than that"
         while (answer := self.attempts.limit(command, allocator_bytes)) is BoundaryRequest.LIMIT:
-            if time.monotonic() > until_s:
+            if loop_s() > until_s:
                 self.attempts.unlimit(command)
                 answer, error = BoundaryRequest.UNFIT, f"the job came to no boundary in {_ANSWERS_WITHIN_S:g} s"
                 break

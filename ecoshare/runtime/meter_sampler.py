@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from functools import partial
 
+from ecoshare.common.clock import REAL, Clock
 from ecoshare.devices.meter import Meter, MeterFault, MeterInfo
 from ecoshare.devices.model_meter import ModelMeter
 from ecoshare.devices.power_model import PowerModel
@@ -26,7 +26,7 @@ from ecoshare.devices.vendor import DeviceHealth, OpenDevice
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.record.sample_file import SampleFile
 from ecoshare.record.samples import AttemptProgress, Idle, Sample, Session, shortest_s
-from ecoshare.runtime.driver_calls import DriverCalls, in_own_thread
+from ecoshare.runtime.driver_calls import DriverCalls
 from ecoshare.values.device import DeviceInfo
 from ecoshare.values.joules import MEASURED
 
@@ -58,6 +58,9 @@ class MeterSampler:
         jobs: Callable[[Mapping[int, int]], dict[str, AttemptProgress]],
         known_idle_w: Callable[[str], float | None] = lambda _meter: None,
         overhead_s: Callable[[], float | None] = lambda: None,
+        open_it: Callable[[], OpenDevice] | None = None,
+        calls: DriverCalls | None = None,
+        clock: Clock = REAL,
     ) -> None:
         """Prepare a sampler. `begin` opens its meter.
 
@@ -70,6 +73,9 @@ class MeterSampler:
             known_idle_w: Returns the power (W) of the idle device that a meter, given by name, showed in an earlier
                 run; None if unknown.
             overhead_s: Returns the processor time (s) of ecoshare itself so far; None before it is known.
+            open_it: Opens the device to read it; None for the way of its vendor.
+            calls: Calls of its driver; None for calls in a thread of its own.
+            clock: Time of the run.
         """
         self.session: Session | None = None
         self.idle_w: float | None = None
@@ -87,7 +93,8 @@ class MeterSampler:
         self._opened_s = 0.0  # monotonic time at which the run was opened
         self._one_at_a_time = asyncio.Lock()
         self._began = asyncio.Event()
-        self.calls = DriverCalls(ANSWERS_WITHIN_S)
+        self.calls = calls or DriverCalls(ANSWERS_WITHIN_S)
+        self._open_it, self._clock = open_it or partial(open_device, device), clock
         self._failed = ""  # reason why the device has failed, in words
 
     async def keep(self, now_s: Callable[[], float]) -> None:
@@ -109,10 +116,10 @@ class MeterSampler:
 
     async def begin(self, now_s: Callable[[], float]) -> bool:
         """Open the best meter that answers, and take the first sample; False if there is no meter."""
-        self._meter = await in_own_thread(self._open)
+        self._meter = await self.calls.apart(self._open)
         if self._meter is None:
             return False
-        self._opened_s = max(time.monotonic() - now_s() for _ in range(3))  # the least delayed value
+        self._opened_s = max(self._clock.monotonic_s() - now_s() for _ in range(3))  # the least delayed value
         info, self._period_s = self._meter.info, self._meter.info.period_s
         self.idle_w = self._idle_w(info)
         cores = self._device.cores if self._device.on_processors else 0
@@ -210,7 +217,7 @@ class MeterSampler:
 
     def _open(self) -> Meter | None:
         try:
-            self._opened = open_device(self._device)
+            self._opened = self._open_it()
             meter = self._opened.open_meter()
             self._origin_j = meter.read().energy_j
         except UnfitEnvironment as fault:  # a failed meter must not end the run
@@ -220,7 +227,7 @@ class MeterSampler:
     def _modelled(self, why: str) -> Meter | None:
         if self._model is None:
             return None
-        return ModelMeter(self._model, self._device.scope, self._all_busy_s, why)
+        return ModelMeter(self._model, self._device.scope, self._all_busy_s, why, self._clock.monotonic_s)
 
     def _all_busy_s(self) -> float:
         """Busy time (s) of all attempts so far."""

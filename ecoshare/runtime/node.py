@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Collection, Coroutine, Iterator
 from functools import partial
 from typing import Any
@@ -79,7 +78,9 @@ class Node:
         self._parts, self._run = parts, run
         plan, folder = parts.plan, parts.folder
         self.supervisor = Supervisor(parts.host, parts.token, folder.supervisor_log, plan.starts_many)
-        self.attempts = Attempts(parts.shared, plan.places, self.supervisor.send, run.tell, parts.context_bytes)
+        self.attempts = Attempts(
+            parts.shared, plan.places, self.supervisor.send, run.tell, parts.context_bytes, parts.host.clock
+        )
         self.children = ChildrenWatch(folder, self.attempts, self.supervisor.send)
         self.memory = MemoryRelease(self.attempts, self.supervisor.send, run.tell, run.begin)
         self.targets = TargetReports(self.attempts, folder.job, run.now_s, run.tell, run.hear_requests)
@@ -98,6 +99,7 @@ class Node:
             tell=run.tell,
             begin=run.begin,
             most_s=parts.most_s,
+            clock=parts.host.clock,
             missed_share=self.targets.missed_share,
         )
         self.sessions = {each.device.name: DeviceSession(each, live) for each in parts.devices}
@@ -156,7 +158,7 @@ class Node:
         usage, places = self.attempts.usage(name), self.attempts.live[name].places
         turns = tuple(lane for lane, slot in places if self.attempts.tables[lane].header.holder == slot)
         slot = self.attempts.slot(name)
-        waits_s = time.monotonic() - slot.since_s if slot.seat == SlotState.WAITING else 0.0
+        waits_s = self._parts.host.clock.monotonic_s() - slot.since_s if slot.seat == SlotState.WAITING else 0.0
         return AttemptReading(usage, tuple(lane for lane, _ in places), turns, max(0.0, waits_s))
 
     def device(self, name: str) -> DeviceReading:

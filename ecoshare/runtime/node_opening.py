@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -64,7 +63,7 @@ class RunFacts:
 
     def now_s(self) -> float:
         """Seconds since the run was first opened."""
-        return time.monotonic() - self.began_s
+        return self.host.clock.monotonic_s() - self.began_s
 
     def job(self, name: str) -> NodeJob:
         """A job, for the node that shall run it."""

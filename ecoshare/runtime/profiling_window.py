@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ecoshare.common.batch_means import relative_error
+from ecoshare.common.clock import loop_s
 from ecoshare.devices.meter import MeterFault
 from ecoshare.lane import trace
 from ecoshare.lane.lane_table import LaneTable
@@ -274,7 +274,7 @@ class Window:
         self.sampler.tell_idle(Idle(last.at_s, energy.value_j / wall_s, energy.standard_error_j / wall_s))
 
     async def _observe(self, result: WindowResult) -> None:
-        began, began_s = self._done(), time.monotonic()
+        began, began_s = self._done(), loop_s()
         self._slot.ask = BoundaryRequest.OBSERVE
         # A job takes its answer back if the controller does not read it in time.
         await self._until(
@@ -289,7 +289,7 @@ class Window:
             if sample is not None and self.key in sample.jobs:
                 result.device_bytes = sample.jobs[self.key].memory_bytes
         self._slot.ask = BoundaryRequest.NOTHING
-        result.observed, result.observed_s = self._done() - began, time.monotonic() - began_s
+        result.observed, result.observed_s = self._done() - began, loop_s() - began_s
         try:
             result.memory = json.loads(memory_path(self.folder, self.attempt).read_text())
         except (OSError, ValueError):
@@ -355,10 +355,10 @@ class Window:
         return self._usage().done
 
     async def _until(self, reached: Callable[[], bool], within_s: float, otherwise: str) -> None:
-        end_s = time.monotonic() + within_s
+        end_s = loop_s() + within_s
         while not reached():
             self._usage()
-            if time.monotonic() > end_s:
+            if loop_s() > end_s:
                 raise WindowFailed(otherwise)
             await asyncio.sleep(_LOOK_S)
 

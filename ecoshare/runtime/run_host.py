@@ -2,24 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
+from ecoshare.common.clock import REAL, Clock
 from ecoshare.errors import UnfitEnvironment
+from ecoshare.lane.messages import Message
 from ecoshare.runtime.signals import StopSignals
-from ecoshare.runtime.warm_server import LaneServer, Spawned
+from ecoshare.runtime.warm_server import Spawned
+
+
+class WarmServer(Protocol):
+    """A running server of lanes, as the run sees it: `warm_server.LaneServer`, and its stand-in in virtual time."""
+
+    @property
+    def pid(self) -> int:
+        """Process ID of the server."""
+        ...
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether its process was stopped, as by SIGSTOP."""
+        ...
+
+    def send(self, message: Message) -> None:
+        """Send a message. It is lost if the server is dead; then `messages` ends."""
+        ...
+
+    def messages(self) -> AsyncIterator[Message]:
+        """Messages of the server, until it is dead."""
+        ...
+
+    def kill(self) -> None:
+        """Kill the server, and with it every job that still runs. Does nothing after `close`."""
+        ...
+
+    async def close(self) -> int:
+        """End the server, and with it every job that still runs. Return its exit code, negative for a signal."""
+        ...
 
 
 class RunHost(Protocol):
-    """Process that drives a run."""
+    """Process that drives a run.
+
+    Attributes:
+        clock: Time of the run.
+    """
+
+    clock: Clock
 
     def heard(self, asked_to_stop: Callable[[], None]) -> AbstractContextManager[None]:
         """Context manager that calls `asked_to_stop`, in the running loop, each time the user asks for the end."""
         ...
 
-    async def server(self, token: str, log: Path) -> LaneServer:
+    async def server(self, token: str, log: Path) -> WarmServer:
         """New server for the lanes of a run.
 
         Args:
@@ -40,6 +78,8 @@ class RunHost(Protocol):
 class ControllerHost:
     """Host of a run in the process that asks for it. The lanes are on other machines, and have servers of their own."""
 
+    clock = REAL
+
     def __init__(self, signals: StopSignals) -> None:
         self._signals = signals
 
@@ -47,7 +87,7 @@ class ControllerHost:
         """See `RunHost`."""
         return self._signals.heard(asked_to_stop)
 
-    async def server(self, token: str, log: Path) -> LaneServer:
+    async def server(self, token: str, log: Path) -> WarmServer:
         """See `RunHost`: there is none."""
         raise UnfitEnvironment("this run has no lanes on this machine")
 
@@ -58,6 +98,8 @@ class ControllerHost:
 
 class LocalHost:
     """Host in the process that asks for the run."""
+
+    clock = REAL
 
     def __init__(self, token: str, log: Path, signals: StopSignals) -> None:
         """Start the first server of the run, which begins to load torch; see `server`."""
@@ -73,7 +115,7 @@ class LocalHost:
         """See `RunHost`."""
         return self._signals.heard(asked_to_stop)
 
-    async def server(self, token: str, log: Path) -> LaneServer:
+    async def server(self, token: str, log: Path) -> WarmServer:
         """See `RunHost`."""
         spawned, self._first = self._first or Spawned(token, log), None
         return await spawned.connect()

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -113,7 +111,7 @@ def conduct(
         )
         jobs = {job.spec.name: job for job in plan.jobs}
         own = set(jobs)
-        began_s = time.monotonic() - max(time.time() - environment["opened_unix_s"], reached_s)
+        began_s = host.clock.monotonic_s() - max(host.clock.unix_s() - environment["opened_unix_s"], reached_s)
         facts = RunFacts(folder, environment["token"], environment["power_models"], profiler, jobs, began_s, host)
         opened = undo.enter_context(machines.open_node(plan, facts))
         plan, environment = opened.plan, {**environment, **opened.environment}
@@ -135,7 +133,7 @@ def conduct(
         )
         try:
             driver = Driver(parts)
-            asyncio.run(driver.run())
+            host.clock.run(driver.run())
         except EcoshareError as error:
             if opened.claims.unrestored:
                 raise not_restored(opened.claims.unrestored, str(error)) from error

@@ -10,7 +10,6 @@ import contextlib
 import platform
 import secrets
 import sys
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import ecoshare
+from ecoshare.common.clock import REAL, Clock
 from ecoshare.devices import power_model
 from ecoshare.devices.occupancy import DeviceAdmission
 from ecoshare.errors import UnfitEnvironment, UsageError
@@ -90,7 +90,7 @@ def start(
     machines.tell(folder.path)
     events = _open_log(folder)
     assert events is not None, "a folder just made has no other writer"
-    environment = _describe(plan, machines)
+    environment = _describe(plan, machines, REAL if host is None else host.clock)
     write_json(folder.environment, environment)
     with contextlib.ExitStack() as undo:
         undo.callback(events.close)
@@ -346,14 +346,14 @@ def _check_machine() -> None:
         )
 
 
-def _describe(plan: Plan, machines: HeldMachines) -> dict[str, Any]:
+def _describe(plan: Plan, machines: HeldMachines, clock: Clock) -> dict[str, Any]:
     """Facts about the machine that matter to the run. The entry `token` marks the processes of the run."""
     return {
         "schema_version": 1,
         "ecoshare": ecoshare.__version__,
         "python": sys.version.split()[0],
         "platform": platform.platform(),
-        "opened_unix_s": time.time(),
+        "opened_unix_s": clock.unix_s(),
         "token": secrets.token_hex(8),
         "devices": [each.as_dict() for each in plan.devices],
         "power_models": power_model.as_json(machines.power_models(plan.devices)),

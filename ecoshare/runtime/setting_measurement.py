@@ -12,12 +12,12 @@ it is left at once, without waiting for anything else.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 
+from ecoshare.common.clock import loop_s
 from ecoshare.common.plural import listed
 from ecoshare.core.commands import MeasureSetting
 from ecoshare.core.overload import OverloadWatch
@@ -173,7 +173,7 @@ class SettingMeasurement:
         applied_s = self.now_s()
         for requests in self.services.values():
             requests.applied(applied_s)
-        self._watches = {job: OverloadWatch(time.monotonic(), each) for job, each in self.targets_s.items()}
+        self._watches = {job: OverloadWatch(loop_s(), each) for job, each in self.targets_s.items()}
         if await self._pause(max(self.limits.settle_s, 2 * period_s)):
             return self._overloads(self.now_s() - applied_s)
         skip = {job: trace.whole_bytes(place.trace) for job, place in self.places.items()}
@@ -243,11 +243,11 @@ class SettingMeasurement:
 
     async def _pause(self, pause_s: float) -> bool:
         """Wait, and look at the queues meanwhile. Returns at once if the setting surely overloads a service: True."""
-        end_s = time.monotonic() + pause_s
-        while (now_s := time.monotonic()) < end_s:
+        end_s = loop_s() + pause_s
+        while (now_s := loop_s()) < end_s:
             await asyncio.sleep(min(_HEAD_LOOK_S, end_s - now_s) if self._watches else pause_s)
             for job, due_s in (self.heads() if self._watches else {}).items():
-                self._watches[job].saw(time.monotonic(), due_s)
+                self._watches[job].saw(loop_s(), due_s)
             if self.command.setting and any(each.is_overloaded for each in self._watches.values()):
                 return True
         return False
@@ -356,10 +356,10 @@ class SettingMeasurement:
         places = [self.places[job] for job in self._iterating]
         for place in places:
             place.table.slots[place.slot].ask = BoundaryRequest.FLUSH
-        end_s = time.monotonic() + _FLUSHED_WITHIN_S
+        end_s = loop_s() + _FLUSHED_WITHIN_S
         while any(place.table.slots[place.slot].ask == BoundaryRequest.FLUSH for place in places):
             self._usages()
-            if time.monotonic() > end_s:
+            if loop_s() > end_s:
                 break
             await asyncio.sleep(0.005)
         for place in places:

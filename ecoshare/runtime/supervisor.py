@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
-import signal
 from collections.abc import Callable
 from pathlib import Path
 
 from ecoshare.common.plural import counted
 from ecoshare.errors import UnfitEnvironment
-from ecoshare.lane import exit_records, processes
+from ecoshare.lane import exit_records
 from ecoshare.lane.messages import Message, PrepareForks, Ready
 from ecoshare.runtime import reaping
-from ecoshare.runtime.run_host import RunHost
-from ecoshare.runtime.warm_server import LaneServer
+from ecoshare.runtime.run_host import RunHost, WarmServer
 
 _MOST_DEATHS = 6
 """Number of deaths of the server that ends the run, if no job ends meanwhile."""
@@ -39,7 +35,7 @@ class Supervisor:
         """
         self.ready: Ready | None = None
         self._host, self._token, self._log, self._starts_many = host, token, log, starts_many
-        self._present: LaneServer | None = None
+        self._present: WarmServer | None = None
 
     async def open(self) -> None:
         """Get the server of the run.
@@ -101,15 +97,14 @@ class Supervisor:
     def kill(self) -> None:
         """Kill the present server, whether it answers or not. All jobs die with it, and a new server replaces it."""
         if self._present is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self._present.pid, signal.SIGKILL)
+            self._present.kill()
 
     def kill_if_stopped(self, _hung: int) -> None:
         """Kill the server if it is stopped. Called when a stopped process holds the lock of a lane.
 
         A server that runs ends that process itself.
         """
-        if self._present is not None and processes.is_stopped(self._present.pid):
+        if self._present is not None and self._present.is_stopped:
             self.kill()
 
     async def close(self) -> None:
@@ -118,6 +113,6 @@ class Supervisor:
             await self._present.close()
 
     @property
-    def _server(self) -> LaneServer:
+    def _server(self) -> WarmServer:
         assert self._present is not None, "`open` comes first"
         return self._present

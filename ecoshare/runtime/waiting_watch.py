@@ -7,10 +7,10 @@ from programs that load data or compile before their first iteration.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from functools import partial
 
+from ecoshare.common.clock import loop_s
 from ecoshare.core.events import Event, StopRequested
 from ecoshare.lane import processes
 from ecoshare.runtime.attempts import Attempts
@@ -49,7 +49,7 @@ class WaitingWatch:
             names = list(self._attempts.live)
             shown = [self._attempts.slot(name).process()[0] for name in names]
             cpu_s = sum(processes.processor_s(processes.family(pid)) for pid in shown if pid)
-            self.look(time.monotonic(), sum(self._attempts.usage(name).done for name in names), cpu_s)
+            self.look(loop_s(), sum(self._attempts.usage(name).done for name in names), cpu_s)
 
     def look(self, now_s: float, done: int, cpu_s: float) -> None:
         """Stop the run if the programs have done too little for too long.

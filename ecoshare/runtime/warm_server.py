@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from ecoshare.lane import boot, messages
+from ecoshare.lane import boot, messages, processes
 from ecoshare.lane.files import make_folder, open_to_append
 from ecoshare.lane.messages import Message
 from ecoshare.runtime.child import Child
@@ -99,6 +99,15 @@ class LaneServer:
             if not line.endswith(b"\n"):
                 return
             yield messages.decode(line)
+
+    @property
+    def is_stopped(self) -> bool:
+        """See `WarmServer`."""
+        return processes.is_stopped(self.pid)
+
+    def kill(self) -> None:
+        """See `WarmServer`."""
+        self._process.kill()
 
     async def close(self) -> int:
         """End the server, and with it every job that still runs. Return its exit code, negative for a signal."""

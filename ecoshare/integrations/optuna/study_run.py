@@ -23,6 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ecoshare.common.clock import REAL, Clock
 from ecoshare.core.commands import Command
 from ecoshare.core.events import Event, JobExited
 from ecoshare.devices.occupancy import Occupancy
@@ -142,6 +143,7 @@ class StudyRun:
         shown: Display that gets the events of the run.
         result: Result of the session; None before its end.
         error: Exception that ended the run; None otherwise.
+        clock: Time of the run.
     """
 
     forked: ForkedServer
@@ -155,6 +157,7 @@ class StudyRun:
     _begun: threading.Event = field(default_factory=threading.Event)
     _asked_to_stop: Callable[[], object] | None = None
     _thread: threading.Thread | None = None
+    clock: Clock = REAL
     _is_over: bool = False
 
     def __post_init__(self) -> None:

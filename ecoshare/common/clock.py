@@ -1,0 +1,42 @@
+"""The clock of a run: in tests, time is virtual.
+
+::
+
+    RunHost.clock ──run()──► event loop ──time()──► waits and time limits of all tasks
+                  ──monotonic_s()─────────────────► what has no loop: tables of lanes, meters, the begin of the run
+
+A task asks its loop, and so needs no clock of its own: `asyncio.get_running_loop().time()`, or `loop_s()`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class Clock:
+    """Time of this machine."""
+
+    def monotonic_s(self) -> float:
+        """Time (s) on the monotonic clock, which all processes of the machine share. The loop of `run` has it, too."""
+        return time.monotonic()
+
+    def unix_s(self) -> float:
+        """Time (s) since 1970."""
+        return time.time()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run an event loop of this time until the work is done; returns its result."""
+        return asyncio.run(work)
+
+
+REAL = Clock()
+
+
+def loop_s() -> float:
+    """Time (s) of the running event loop, on the monotonic clock."""
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,144 @@
+"""The real driver, node, log and resume in virtual time: jobs, servers, messages and devices that fail."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ecoshare.core.events import JobExited
+from ecoshare.lane.messages import Message
+from ecoshare.values.attempt import Outcome
+from tests.virtual.lanes import Fate
+from tests.virtual.run import World, check, entries, resume, run, states
+
+POLICIES = ("fifo", "srtf", "fair", "priority")
+
+
+def test_jobs_take_turns_and_wait_for_no_time_of_the_machine(tmp_path: Path) -> None:
+    """Twenty iterations of 100 ms each take four seconds; loading takes three, and starting one."""
+    finished = run(World(tmp_path), [{"name": "a"}, {"name": "b"}], policy="fair")
+    check(finished)
+    assert states(finished) == {"a": "completed", "b": "completed"}
+    a, b = finished.data.summary.jobs
+    assert (a.iterations, b.iterations) == (20, 20)
+    assert min(a.handovers or 0, b.handovers or 0) > 5, "they run by turns"
+    assert finished.data.summary.makespan_s == pytest.approx(3.0 + 1.0 + 4.0, abs=0.5)
+
+
+def test_the_same_world_gives_the_same_log(tmp_path: Path) -> None:
+    """Else a failure of a schedule of faults could not be looked into."""
+    logs = []
+    for number in range(3):
+        faults: dict[str, Any] = {"server_dies_s": (1006.0,), "fates": {("b", 1): Fate(outcome="failed")}}
+        world = World(tmp_path / f"{number}", **faults)
+        finished = run(world, [{"name": name, "retries": 1} for name in "abc"], policy="fair")
+        logs.append(
+            [repr(each).replace(str(world.folder), "") for each in entries(finished.folder.path)],
+        )
+    assert logs[0] == logs[1] == logs[2]
+
+
+def test_a_job_that_hangs_is_ended_by_the_second_request(tmp_path: Path) -> None:
+    world = World(tmp_path, {("a", 1): Fate(iterations=5, hangs=True)}, stops_s=(1010.0, 1012.0))
+    finished = run(world, [{"name": "a"}, {"name": "b"}])
+    check(finished)
+    assert states(finished) == {"a": "cancelled", "b": "cancelled"}
+
+
+def test_jobs_of_a_silent_server_are_ended_and_the_run_is_over(tmp_path: Path) -> None:
+    """The server gets no stop. Before the time limit the run would wait for it for ever."""
+    endless = {("a", 1): Fate(iterations=10**6)}
+    lost = World(tmp_path, endless, stops_s=(1008.0, 1009.0), latency_s=lambda each: _unless(each, "StopAttempt"))
+    finished = run(lost, [{"name": "a"}])
+    check(finished)
+    assert states(finished) == {"a": "cancelled"}
+    assert finished.data.summary.makespan_s == pytest.approx(9.0 + 5.0, abs=1.0)
+
+
+def _unless(message: Message, name: str) -> float | None:
+    return None if type(message).__name__ == name else 0.001
+
+
+def test_a_device_that_fails_takes_no_job_with_it(tmp_path: Path) -> None:
+    """Its jobs go on from the start on the other one."""
+    world = World(tmp_path, fails_s={"cuda:1": 1005.0}, devices=2)
+    finished = run(world, [{"name": name} for name in "abcd"], policy="fair")
+    check(finished)
+    assert set(states(finished).values()) == {"completed"}
+    assert Counter(job for job, _ in world.completed) == Counter("abcd")
+
+
+fates = st.builds(
+    Fate,
+    load_s=st.floats(0.0, 5.0),
+    iterations=st.integers(1, 12),
+    iteration_s=st.floats(0.001, 2.0),
+    outcome=st.sampled_from(["completed", "completed", "completed", "failed", "crashed", "out of memory"]),
+    launched=st.sampled_from([True, True, True, False]),
+)
+
+
+@given(
+    policy=st.sampled_from(POLICIES),
+    devices=st.integers(1, 2),
+    jobs=st.lists(st.lists(fates, min_size=1, max_size=3), min_size=1, max_size=5),
+    retries=st.integers(0, 2),
+    deaths=st.lists(st.floats(1000.5, 1040.0), max_size=3),
+    slow=st.sampled_from([0.0, 0.001, 0.5]),
+    image_s=st.none() | st.floats(1000.0, 1040.0),
+)
+def test_no_job_is_lost_or_done_twice(
+    tmp_path_factory: pytest.TempPathFactory,
+    policy: str,
+    devices: int,
+    jobs: list[list[Fate]],
+    retries: int,
+    deaths: list[float],
+    slow: float,
+    image_s: float | None,
+) -> None:
+    """Whatever jobs, servers and the controller do: each job has one end, and one that it deserves.
+
+    A controller that dies is the copy of its folder at that moment, with which another controller goes on.
+    """
+    told = {
+        (f"j{number}", attempt): fate for number, own in enumerate(jobs) for attempt, fate in enumerate(own, start=1)
+    }
+    world = World(
+        tmp_path_factory.mktemp("world"),
+        told,
+        server_dies_s=deaths,
+        latency_s=lambda message: slow,
+        devices=devices,
+        image_s=image_s,
+    )
+    asked = [{"name": f"j{number}", "retries": retries} for number in range(len(jobs))]
+    finished = run(world, asked, policy=policy, lanes=2, places=2)
+    _check_ends(world, finished, len(jobs))
+    if world.image is not None:
+        again = World(world.folder, told, devices=devices)
+        before = {
+            each.job
+            for each in entries(world.image)
+            if isinstance(each, JobExited) and each.outcome is Outcome.COMPLETED
+        }
+        finished = resume(again, world.image)
+        check(finished)
+        assert {job.name for job in finished.data.summary.jobs} == {each["name"] for each in asked}
+        assert not before & {job for job, _ in again.started}, "a job that had completed was run again"
+
+
+def _check_ends(world: World, finished: Any, jobs: int) -> None:
+    check(finished)
+    ends = states(finished)
+    assert len(ends) == jobs and set(ends.values()) <= {"completed", "failed"}
+    assert Counter(job for job, _ in world.completed) == Counter(
+        name for name, end in ends.items() if end == "completed"
+    )
+    for job, attempt in world.started:
+        assert (job, attempt) not in world.started[world.started.index((job, attempt)) + 1 :], "an attempt began twice"

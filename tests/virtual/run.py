@@ -1,0 +1,304 @@
+"""Runs in virtual time, through `run_opening.start` and `resume`, on devices that are not there."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+from ecoshare.common.clock import Clock
+from ecoshare.core.commands import OpenLane, StartJob
+from ecoshare.core.events import Done, JobExited, Refused
+from ecoshare.devices.context_sharing import ContextSharing
+from ecoshare.devices.meter import MeterInfo, Reading
+from ecoshare.devices.power_model import PowerModel
+from ecoshare.devices.vendor import DeviceHealth, DeviceState
+from ecoshare.jobs.load import LoadedJobs, load
+from ecoshare.lane.messages import Message
+from ecoshare.record import event_log
+from ecoshare.record.log_entry import LogEntry
+from ecoshare.reporting.progress import Silent
+from ecoshare.runtime import plan as planning
+from ecoshare.runtime import run_opening
+from ecoshare.runtime.class_knowledge import contexts
+from ecoshare.runtime.device_session import ClaimedDevice
+from ecoshare.runtime.driver_calls import DriverCalls
+from ecoshare.runtime.held_machines import FindDevices, HeldMachines
+from ecoshare.runtime.node import Node
+from ecoshare.runtime.node_claims import NodeClaims
+from ecoshare.runtime.node_opening import OpenedNode, RunFacts, node_plan
+from ecoshare.runtime.node_parts import NodeParts
+from ecoshare.runtime.parking_host import ParkingHost
+from ecoshare.runtime.plan import Plan
+from ecoshare.runtime.run_host import RunHost, WarmServer
+from ecoshare.runtime.run_lifecycle import FinishedRun
+from ecoshare.runtime.run_searches import RunSearches
+from ecoshare.runtime.signals import StopSignals
+from ecoshare.values.device import DeviceInfo
+from tests.virtual.clock import VirtualClock
+from tests.virtual.lanes import Fate, VirtualLanes
+
+IDLE_W, WORK_W = 50.0, 250.0
+
+
+def gpu(number: int = 0) -> DeviceInfo:
+    """GPU of 24 GiB that is not there."""
+    memory_bytes = 24 << 30
+    return DeviceInfo(
+        f"cuda:{number}",
+        "cuda",
+        "nvidia",
+        "Virtual",
+        f"GPU-{number}",
+        memory_bytes,
+        2,
+        total_bytes=memory_bytes,
+        free_bytes=memory_bytes,
+    )
+
+
+class _InLoop(DriverCalls):
+    """Calls of a driver that answers at once."""
+
+    async def apart(self, call: Callable[[], Any]) -> Any:
+        return call()
+
+    async def answer(self, call: Callable[[], Any]) -> Any:
+        return call()
+
+
+@dataclass(slots=True)
+class _OpenGpu:
+    """Meter of constant power, and a driver that finds nothing amiss until the device fails."""
+
+    world: World
+    device: DeviceInfo
+
+    @property
+    def info(self) -> MeterInfo:
+        return MeterInfo("virtual", "measured", "gpu", "constant power", 0.1)
+
+    def read(self) -> Reading:
+        now_s = self.world.clock.monotonic_s()
+        return Reading(now_s, IDLE_W * now_s)
+
+    def open_meter(self) -> _OpenGpu:
+        return self
+
+    def state(self) -> DeviceState | None:
+        return None
+
+    def processes(self) -> dict[int, int]:
+        return {}
+
+    def health(self) -> DeviceHealth:
+        fails_s = self.world.fails_s.get(self.device.name)
+        return DeviceHealth(
+            "it fell off the bus" if fails_s is not None and self.world.clock.monotonic_s() >= fails_s else ""
+        )
+
+    def power_limit_w(self) -> float | None:
+        return None
+
+    def close(self) -> None:
+        pass
+
+
+class _Guard:
+    """Guard of processes that there are not."""
+
+    async def keep(self) -> None:
+        await asyncio.Event().wait()
+
+
+class Killed(BaseException):
+    """The controller dies: nothing of its clean-up runs."""
+
+
+@dataclass(slots=True)
+class World:
+    """What is around a run: time, the fates of its jobs, and the faults of its servers and devices.
+
+    Attributes:
+        folder: Folder of the world: job file, runs and tables.
+        fates: Fate of an attempt by (job, number); the others have that of `Fate()`.
+        server_dies_s: Times (s) at which the server of the lanes that runs then is killed.
+        stops_s: Times (s) at which the user asks for the end.
+        fails_s: Time (s) at which a device fails, by its name.
+        latency_s: Time (s) that a message takes on its way; None if it is lost.
+        devices: Number of devices.
+        started: Attempts that were launched, in order; `completed` likewise those that did all their work.
+        image_s: Time (s) at which the disk is copied, as after a kill -9; None for never.
+        image: The copied run folder.
+    """
+
+    folder: Path
+    fates: Mapping[tuple[str, int], Fate] = field(default_factory=dict)
+    server_dies_s: Sequence[float] = ()
+    stops_s: Sequence[float] = ()
+    fails_s: Mapping[str, float] = field(default_factory=dict)
+    latency_s: Callable[[Message], float | None] = lambda message: 0.001
+    devices: int = 1
+    clock: Clock = field(default_factory=VirtualClock)
+    started: list[tuple[str, int]] = field(default_factory=list)
+    completed: list[tuple[str, int]] = field(default_factory=list)
+    image_s: float | None = None
+    image: Path | None = None
+    _servers: list[VirtualLanes] = field(default_factory=list)
+
+    # The host of the run
+
+    @contextlib.contextmanager
+    def heard(self, asked_to_stop: Callable[[], None]) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        for at_s in self.stops_s:
+            loop.call_at(max(at_s, loop.time()), asked_to_stop)
+        for at_s in self.server_dies_s:
+            loop.call_at(max(at_s, loop.time()), self._kill_server)
+        if self.image_s is not None:
+            loop.call_at(max(self.image_s, loop.time()), self._copy)
+        yield
+
+    async def server(self, token: str, log: Path) -> WarmServer:
+        own = VirtualLanes(
+            self.clock,
+            lambda job, attempt: self.fates.get((job, attempt), Fate()),
+            self.started,
+            self.completed,
+            self.latency_s,
+        )
+        self._servers.append(own)
+        return own
+
+    def over(self) -> None:
+        pass
+
+    def _kill_server(self) -> None:
+        if self._servers:
+            self._servers[-1].kill()
+
+    def _copy(self) -> None:
+        (run,) = (each for each in (self.folder / "runs").iterdir() if not each.is_symlink())
+        self.image = self.folder / "image" / run.name
+        shutil.copytree(run, self.image)
+
+    # The machines of the run
+
+    @property
+    def found(self) -> tuple[DeviceInfo, ...]:
+        """The devices."""
+        return tuple(gpu(number) for number in range(self.devices))
+
+    @contextlib.contextmanager
+    def hold(self, _find: FindDevices, _names: str | None) -> Iterator[HeldMachines]:
+        """See `HoldMachines`."""
+        yield _Machines(self)
+
+
+@dataclass(frozen=True, slots=True)
+class _Machines:
+    """Machines that a run holds; see `HeldMachines`."""
+
+    world: World
+
+    @property
+    def devices(self) -> tuple[DeviceInfo, ...]:
+        return self.world.found
+
+    @property
+    def is_shared(self) -> bool:
+        return False
+
+    def power_models(self, devices: Sequence[DeviceInfo]) -> Mapping[str, PowerModel | None]:
+        return {each.name: None for each in devices}
+
+    def power_limits_w(self) -> Mapping[str, tuple[float, ...]]:
+        return {}
+
+    def parking_hosts(self) -> Mapping[str, ParkingHost]:
+        return {}
+
+    def tell(self, run: Path) -> None:
+        pass
+
+    @contextlib.contextmanager
+    def host(self, token: str, log: Path, signals: StopSignals) -> Iterator[RunHost]:
+        yield self.world
+
+    @contextlib.contextmanager
+    def open_node(self, plan: Plan, run: RunFacts) -> Iterator[OpenedNode]:
+        shared = self.world.folder / f"shared-{run.token}"
+        shared.mkdir()
+        searches, claims = RunSearches(), NodeClaims()
+        searches.begin(run.profiler, run.jobs)
+        parts = NodeParts(
+            node_plan(plan),
+            run.job,
+            contexts(False, run.profiler.made, plan.known),
+            searches.most_s,
+            run.folder,
+            shared,
+            run.token,
+            run.began_s,
+            [
+                ClaimedDevice(each, open=partial(_OpenGpu, self.world, each), calls=_InLoop(5.0))
+                for each in plan.devices
+            ],
+            ContextSharing("virtual"),
+            run.profiler,
+            cast(Any, _Guard()),
+            run.host,
+        )
+        yield OpenedNode(plan, partial(Node, parts), {}, claims, searches)
+
+
+def job_file(folder: Path, jobs: Sequence[Mapping[str, Any]]) -> LoadedJobs:
+    """Job file with these jobs, read. Their script is never run."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "train.py").write_text("raise AssertionError('no real process here')\n")
+    lines = [f"  - { ({'script': 'train.py', **job})!r}\n".replace("'", '"') for job in jobs]
+    (folder / "jobs.yaml").write_text("version: 1\njobs:\n" + "".join(lines))
+    return load(folder / "jobs.yaml")
+
+
+def run(world: World, jobs: Sequence[Mapping[str, Any]], policy: str = "fifo", **options: Any) -> FinishedRun:
+    """Run jobs, given by their keys in a job file."""
+    loaded = job_file(world.folder, jobs)
+    plan = planning.make(loaded, world.found, policy=policy, **options)
+    return run_opening.start(plan, loaded.text, world.folder / "runs", Silent(), machines=_Machines(world), host=world)
+
+
+def resume(world: World, folder: Path) -> FinishedRun:
+    """Go on with a run."""
+    return run_opening.resume(folder, Silent(), hold=world.hold)
+
+
+def states(finished: FinishedRun) -> dict[str, str]:
+    """State of each job at the end."""
+    return {job.name: job.state for job in finished.data.summary.jobs}
+
+
+def entries(folder: Path) -> list[LogEntry]:
+    """Events and commands of a run."""
+    return list(event_log.read(folder / "events.jsonl"))
+
+
+def check(finished: FinishedRun) -> None:
+    """Check what holds of every run: its log replays, each command has an answer, and each job one end."""
+    log = entries(finished.folder.path)
+    told = list(event_log.replay(log))
+    assert all(now[: len(logged)] == logged for _, logged, now in told), "it does not replay"
+    sessions = event_log.sessions(log)
+    last = sessions[-1]
+    asked = {each.id for each in last if isinstance(each, StartJob | OpenLane)}
+    answered = {each.command for each in last if isinstance(each, Done | Refused)}
+    exited = Counter((each.job, each.attempt) for each in log if isinstance(each, JobExited))
+    begun = {each.id: (each.job, each.attempt) for each in last if isinstance(each, StartJob)}
+    assert all(each in answered or begun.get(each) in exited for each in asked), "a command without an answer"
+    assert max(exited.values(), default=1) == 1, "an attempt has ended twice"
