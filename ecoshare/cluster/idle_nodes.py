@@ -11,7 +11,6 @@ A machine stays while a job waits, or is still to come, and the last one stays i
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from functools import partial
 
@@ -57,7 +56,7 @@ class IdleNodes:
         """Look for machines without a job until cancelled."""
         while True:
             for node in reversed(self._nodes):  # jobs that come begin on the first ones
-                now_s = time.monotonic()
+                now_s = self._run.now_s()
                 if node.live or node.is_measuring:
                     self._busy_s[node.name] = now_s
                 is_idle = now_s - self._busy_s.setdefault(node.name, now_s) >= self._idle_s

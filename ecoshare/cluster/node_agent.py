@@ -16,7 +16,6 @@ import asyncio
 import contextlib
 import math
 import signal
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -116,7 +115,8 @@ class Agent:
         self._most_s: dict[int, dict[str, float] | None] = {}
         self._claims, self._told_knobs = NodeClaims(), dict[str, DeviceKnobs]()
         self._run = RunBeat(stopping=False, live_jobs=0)
-        self._heard_s = time.monotonic()
+        self._clock = begun.host.clock
+        self._heard_s = self._clock.monotonic_s()
         self._terminated_s = -math.inf
         self._told_notes, self._told_profiles = 0, dict[str, Profile]()
         self._shipment: Shipment | None = None
@@ -124,7 +124,7 @@ class Agent:
 
     def hear(self, line: bytes | None) -> None:
         """Take a line of the run; None at its end. Called in the loop."""
-        self._heard_s = time.monotonic()
+        self._heard_s = self._clock.monotonic_s()
         self._inbox.put_nowait(line)
 
     async def serve(self, occupancy: Occupancy, models: Mapping[str, PowerModel | None]) -> None:
@@ -152,7 +152,7 @@ class Agent:
             self._node = Node(
                 parts,
                 NodeRun(
-                    now_s=lambda: time.monotonic() - began_s,
+                    now_s=lambda: self._clock.monotonic_s() - began_s,
                     tell=partial(self._tell, began_s),
                     begin=self._tasks.begin,
                     stopping=lambda: self._run.stopping,
@@ -176,7 +176,7 @@ class Agent:
 
     async def _drive(self, lease_s: float) -> None:
         beat = asyncio.create_task(self._guard.beat())
-        self._heard_s = time.monotonic()  # to open the node may have taken as long as a lease
+        self._heard_s = self._clock.monotonic_s()  # to open the node may have taken as long as a lease
         try:
             await self._node.open()
             async with self._tasks:
@@ -241,7 +241,7 @@ class Agent:
             folder,
             begun.shared,
             begun.token,
-            time.monotonic() - opening.now_s,
+            self._clock.monotonic_s() - opening.now_s,
             devices,
             sharing,
             profiler,
@@ -331,7 +331,7 @@ class Agent:
             self._shipment.sender.finish(f"jobs/{job}")
 
     def _tell(self, began_s: float, make: Callable[..., Event | None]) -> None:
-        event = make(at_s=time.monotonic() - began_s)
+        event = make(at_s=self._clock.monotonic_s() - began_s)
         if event is None:
             return
         self._send_files(getattr(event, "job", ""))
@@ -354,12 +354,12 @@ class Agent:
 
     def _terminated(self) -> None:
         """Take SIGTERM, which Slurm sends to every process of a job, those of ecoshare's jobs included."""
-        self._terminated_s = time.monotonic()
+        self._terminated_s = self._clock.monotonic_s()
         self._send(StopRequested(0.0, at_once=False))
 
     def _ended(self, event: JobExited) -> None:
         """Tell the end of an attempt. One that Slurm has ended did not fail, nor did it complete if it has saved."""
-        if time.monotonic() - self._terminated_s < _ENDS_OF_IT_WITHIN_S:
+        if self._clock.monotonic_s() - self._terminated_s < _ENDS_OF_IT_WITHIN_S:
             event = replace(event, outcome=Outcome.STOPPED, reason="Slurm has ended it")
         self._send(event)
 
@@ -399,6 +399,6 @@ class Agent:
         Raises:
             RunGone: Nothing was heard for that time.
         """
-        while (left_s := self._heard_s + lease_s - time.monotonic()) > 0.0:
+        while (left_s := self._heard_s + lease_s - self._clock.monotonic_s()) > 0.0:
             await asyncio.sleep(left_s)
         raise RunGone(f"nothing was heard of the run for {lease_s:g} s")

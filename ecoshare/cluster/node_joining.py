@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import math
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -24,6 +23,7 @@ from ecoshare.cluster.cluster_node import ClusterNode, found_node
 from ecoshare.cluster.node_link import LookForNodes, NodeLink, NodeStart
 from ecoshare.cluster.node_setups import NodeSetups
 from ecoshare.cluster.remote_node import NodeSetup
+from ecoshare.common.clock import loop_s
 from ecoshare.devices import power_model
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.runtime.joining_devices import JoiningDevices
@@ -104,7 +104,7 @@ class NodeJoining:
                         continue
                 for start in await asyncio.to_thread(self._present):
                     is_full = self._most is not None and count() >= self._most
-                    if is_full or time.monotonic() < self._next_s.get(start.name, 0.0):
+                    if is_full or loop_s() < self._next_s.get(start.name, 0.0):
                         continue
                     found = await asyncio.to_thread(self._opened, start)
                     if found is not None:
@@ -113,7 +113,7 @@ class NodeJoining:
                         continue
                     self._tries[start.name] += 1
                     again_s = min(_AGAIN_S * 2 ** (self._tries[start.name] - 1), _AT_LAST_AGAIN_S)
-                    self._next_s[start.name] = time.monotonic() + again_s
+                    self._next_s[start.name] = loop_s() + again_s
         finally:
             self._is_over = True
             self._ask(0)

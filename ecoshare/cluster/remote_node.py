@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -160,7 +159,7 @@ class RemoteNode:
         self._devices: Mapping[str, DeviceReading] = {}
         self._profiling: set[int] = set()
         self._asks_port: dict[int, RemoteGang] = {}  # by the ID of the command that starts the gang
-        self._heard_s = self._sent_s = time.monotonic()
+        self._heard_s = self._sent_s = self._run.now_s()
         self._is_heard = self._is_closing = False
         self._sampled, self._finished, self._closed = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
@@ -168,10 +167,10 @@ class RemoteNode:
 
     async def keep(self) -> None:
         """Hear the agent, and send it a beat now and then, until the node is lost. A silent node becomes lost."""
-        self._heard_s, self._is_heard = time.monotonic(), True
+        self._heard_s, self._is_heard = self._run.now_s(), True
         self._setup.line.hear(self._hear, self._lose)
         while not self.lost:
-            silent_s = time.monotonic() - self._heard_s
+            silent_s = self._run.now_s() - self._heard_s
             if silent_s > self._setup.timeout_s:
                 self._lose(f"nothing was heard of it for {silent_s:.0f} s")
                 return
@@ -281,14 +280,14 @@ class RemoteNode:
     def _send(self, message: AgentMessage) -> None:
         if not self.lost:
             self._setup.line.send(message)
-            self._sent_s = time.monotonic()
+            self._sent_s = self._run.now_s()
 
     # Messages
 
     def _hear(self, message: AgentMessage) -> None:
         if self.lost:
             return
-        self._heard_s = time.monotonic()
+        self._heard_s = self._run.now_s()
         match message:
             case NodeReport():
                 self._look(message)
@@ -398,7 +397,7 @@ class RemoteNode:
     async def _outlive(self) -> None:
         """Wait until the jobs of the lost node have surely ended, and tell their ends: as their records say, if any."""
         over_s = self._sent_s + self._setup.lease_s + _ENDS_WITHIN_S
-        await asyncio.sleep(max(0.0, over_s - time.monotonic()))
+        await asyncio.sleep(max(0.0, over_s - self._run.now_s()))
         for name in list(self.live):
             self._end_lost(name)
 

@@ -11,11 +11,12 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import Any, ClassVar, cast
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from ecoshare.common.clock import loop_s
 
 REQUEST_WITHIN_S = 10.0
 """Time (s) within which the header of a request has come. Browsers connect early, and then wait."""
@@ -46,7 +47,7 @@ class BoundedConnection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """See `asyncio.Protocol`."""
         super().connection_made(transport)
-        self._since_s = time.monotonic()
+        self._since_s = loop_s()
         self._wait_for_request()
         if len(self.connections) >= self.most:
             others = cast("set[BoundedConnection]", self.connections) - {self}
@@ -88,7 +89,7 @@ class BoundedConnection(H11Protocol):
 
     def _wait_for_request(self) -> None:
         self._stop_waiting()
-        self._since_s = time.monotonic()
+        self._since_s = loop_s()
         self._deadline = self.loop.call_later(REQUEST_WITHIN_S, self._waited)
 
     def _waited(self) -> None:

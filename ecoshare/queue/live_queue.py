@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from ecoshare.common.clock import REAL, Clock
 from ecoshare.core.arrival_gate import in_words, never_arrives
 from ecoshare.core.commands import Command
 from ecoshare.core.events import (
@@ -92,13 +92,22 @@ class LiveQueue:
     Attributes:
         name: Name of the queue.
         store: Jobs of the queue on the disk.
+        clock: Time of the run.
         opened_unix_s: Time at which this session began (s since 1970).
         ending: How the queue comes to its end: `drain`, `stop` or empty.
         is_down: Whether the run has ended, and the store has all ends.
         totals: Counts over this session.
     """
 
-    def __init__(self, name: str, store: JobStore, planner: Planner, serve: Serve, keep_s: float | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        store: JobStore,
+        planner: Planner,
+        serve: Serve,
+        keep_s: float | None = None,
+        clock: Clock = REAL,
+    ) -> None:
         """Queue before its run.
 
         Args:
@@ -107,8 +116,10 @@ class LiveQueue:
             planner: Plans jobs on the devices of the queue.
             serve: Serves the queue to its clients.
             keep_s: Time (s) for which the data of a job are kept after its end; None for ever.
+            clock: Time of the run.
         """
-        self.name, self.store, self.opened_unix_s = name, store, time.time()
+        self.clock = clock
+        self.name, self.store, self.opened_unix_s = name, store, clock.unix_s()
         self.ending: EndingKind = ""
         self.is_down = False
         self.totals = QueueTotals()
@@ -130,7 +141,7 @@ class LiveQueue:
 
     def resumed(self, plan: Plan) -> None:
         """See `JobSource`. Jobs without an end in the store have ended just before the queue was killed."""
-        now_s = time.time()
+        now_s = self.clock.unix_s()
         left = {row.name for row in self.store.left()}
         self.store.end(JobEnd(name, state, now_s) for name, state in plan.ended.items() if name in left)
 
@@ -178,7 +189,7 @@ class LiveQueue:
                 async with self._submitting:
                     here = [*self.run.jobs.values(), *(each.template for each in self.run.arrivals.sweeps.values())]
                     awaited = {name for job in here for name in (*job.source.after, *job.source.after_any)}
-                    before_s, removed = time.time() - keep_s, 0
+                    before_s, removed = self.clock.unix_s() - keep_s, 0
                     with contextlib.suppress(EcoshareError, ValueError):  # it is tried again tomorrow
                         removed = await asyncio.to_thread(remove_old, self.run.folder, self.store, before_s, awaited)
             await asyncio.sleep(_REMOVE_S)
@@ -299,7 +310,7 @@ class LiveQueue:
             loaded, plan = await asyncio.to_thread(self._planned, submission)
             rows = [(job.name, loaded.given[job.name], job.sweep is not None) for job in loaded.jobs]
             run = self.run.folder.path.name
-            await self._add(plan, lambda: self.store.add(submission, rows, run, time.time()))
+            await self._add(plan, lambda: self.store.add(submission, rows, run, self.clock.unix_s()))
             held = frozenset(job.name for job in loaded.jobs) if submission.held else frozenset[str]()
             self.run.submit(replace(plan, ended=self._ended(plan.awaited), held=held))
         notes = [*plan.notes, *([ON_END_NOTE] if loaded.on_end else [])]
@@ -369,7 +380,7 @@ class LiveQueue:
             refused |= left_out
             if again:
                 run = self.run.folder.path.name
-                await self._add(plan, lambda: self.store.retry(again, still, run, time.time()))
+                await self._add(plan, lambda: self.store.retry(again, still, run, self.clock.unix_s()))
                 for name in again:
                     await self._happens(partial(RetryRequested, job=name))
                 self.run.submit(replace(plan, ended=self._ended(plan.awaited)))
@@ -610,7 +621,7 @@ class LiveQueue:
 
     def unix_s(self, at_s: float) -> float:
         """Time (s since 1970) of a time (s) of the run."""
-        return time.time() - self.run.now_s() + at_s
+        return self.clock.unix_s() - self.run.now_s() + at_s
 
     async def wait(self, name: str, within_s: float) -> None:
         """Wait until the store has the end of a job or sweep, or until the time is over.

@@ -13,12 +13,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-import time
 from collections import deque
 from collections.abc import AsyncIterator
 
 from fastapi.sse import ServerSentEvent
 
+from ecoshare.common.clock import loop_s
 from ecoshare.core.states import FINAL_STATES
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.queue.live_queue import LiveQueue
@@ -71,7 +71,7 @@ class StatusFeed:
             yield
         finally:
             self._streams -= 1
-            self._left_s = time.monotonic()
+            self._left_s = loop_s()
 
     async def events(self, last_id: str | None) -> AsyncIterator[ServerSentEvent]:
         """Events `status` and `job` until the queue goes down.
@@ -107,10 +107,10 @@ class StatusFeed:
 
     async def _look_on(self) -> None:
         try:
-            while self._streams or time.monotonic() < self._left_s + _LINGER_S:
-                began_s = time.monotonic()
+            while self._streams or loop_s() < self._left_s + _LINGER_S:
+                began_s = loop_s()
                 await self._look()
-                took_s = time.monotonic() - began_s
+                took_s = loop_s() - began_s
                 await asyncio.sleep(max(_LOOK_S - took_s, took_s / _MOST_SHARE))
         finally:
             self._tell()

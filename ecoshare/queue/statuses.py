@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -106,7 +105,7 @@ def _status(queue: LiveQueue, row: JobRow) -> JobStatus:
             "turn_wait_s": view.turn_wait_s,
             "behind": list(view.behind),
             "slowdown": view.slowdown,
-            "expected_end_unix_s": time.time() + left / rate if left is not None and rate else None,
+            "expected_end_unix_s": queue.clock.unix_s() + left / rate if left is not None and rate else None,
             "service": ServiceStatus(**asdict(view.service)) if view.service is not None else None,
             "lanes": list(view.lanes),
             "devices": list(view.devices),

@@ -14,7 +14,7 @@ from ecoshare.core.events import JobExited
 from ecoshare.lane.messages import Message
 from ecoshare.values.attempt import Outcome
 from tests.virtual.lanes import Fate
-from tests.virtual.run import World, check, entries, resume, run, states
+from tests.virtual.run import World, check, entries, resume, run, run_in, states
 
 POLICIES = ("fifo", "srtf", "fair", "priority")
 
@@ -124,7 +124,7 @@ def test_no_job_is_lost_or_done_twice(
         again = World(world.folder, told, devices=devices)
         before = {
             each.job
-            for each in entries(world.image)
+            for each in entries(run_in(world.image))
             if isinstance(each, JobExited) and each.outcome is Outcome.COMPLETED
         }
         finished = resume(again, world.image)

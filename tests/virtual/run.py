@@ -134,8 +134,8 @@ class World:
         latency_s: Time (s) that a message takes on its way; None if it is lost.
         devices: Number of devices.
         started: Attempts that were launched, in order; `completed` likewise those that did all their work.
-        image_s: Time (s) at which the disk is copied, as after a kill -9; None for never.
-        image: The copied run folder.
+        image_s: Time (s) at which the disk is copied, as it is after a kill -9; None for never.
+        image: The copy of the folder of runs; None before.
     """
 
     folder: Path
@@ -184,9 +184,13 @@ class World:
             self._servers[-1].kill()
 
     def _copy(self) -> None:
-        (run,) = (each for each in (self.folder / "runs").iterdir() if not each.is_symlink())
-        self.image = self.folder / "image" / run.name
-        shutil.copytree(run, self.image)
+        self.image = self.folder / "image"
+        shutil.copytree(self.disk, self.image, symlinks=True)
+
+    @property
+    def disk(self) -> Path:
+        """Folder of all that a controller leaves."""
+        return self.folder / "disk"
 
     # The machines of the run
 
@@ -198,11 +202,11 @@ class World:
     @contextlib.contextmanager
     def hold(self, _find: FindDevices, _names: str | None) -> Iterator[HeldMachines]:
         """See `HoldMachines`."""
-        yield _Machines(self)
+        yield Machines(self)
 
 
 @dataclass(frozen=True, slots=True)
-class _Machines:
+class Machines:
     """Machines that a run holds; see `HeldMachines`."""
 
     world: World
@@ -271,12 +275,18 @@ def run(world: World, jobs: Sequence[Mapping[str, Any]], policy: str = "fifo", *
     """Run jobs, given by their keys in a job file."""
     loaded = job_file(world.folder, jobs)
     plan = planning.make(loaded, world.found, policy=policy, **options)
-    return run_opening.start(plan, loaded.text, world.folder / "runs", Silent(), machines=_Machines(world), host=world)
+    return run_opening.start(plan, loaded.text, world.disk, Silent(), machines=Machines(world), host=world)
 
 
-def resume(world: World, folder: Path) -> FinishedRun:
-    """Go on with a run."""
-    return run_opening.resume(folder, Silent(), hold=world.hold)
+def resume(world: World, runs: Path) -> FinishedRun:
+    """Go on with the only run in a folder of runs."""
+    return run_opening.resume(run_in(runs), Silent(), hold=world.hold)
+
+
+def run_in(runs: Path) -> Path:
+    """The only run in a folder of runs."""
+    (run,) = (each for each in runs.iterdir() if each.is_dir() and not each.is_symlink())
+    return run
 
 
 def states(finished: FinishedRun) -> dict[str, str]:

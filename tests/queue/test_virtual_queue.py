@@ -1,0 +1,139 @@
+"""A queue in virtual time: what clients were told holds, whatever jobs, servers and the controller do."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ecoshare.errors import EcoshareError
+from ecoshare.queue.job_store import JobStore
+from ecoshare.queue.live_queue import LiveQueue
+from tests.virtual.lanes import Fate
+from tests.virtual.queue import serve, submission
+from tests.virtual.run import World, check
+
+
+def test_jobs_are_taken_run_and_told(tmp_path: Path) -> None:
+    told = {}
+
+    async def client(queue: LiveQueue) -> None:
+        answer = await queue.submit(submission(1, {"name": "a"}, {"name": "b", "after": ["a"]}, folder=tmp_path))
+        assert answer.jobs == ["a", "b"]
+        await queue.wait("b", 600.0)
+        told["b"] = (await queue.row("b")).state
+        queue.end("drain")
+
+    world = World(tmp_path)
+    check(serve(world, client))
+    assert told == {"b": "completed"}
+    assert world.completed == [("a", 1), ("b", 1)]
+
+
+def test_a_queue_that_goes_down_keeps_what_it_was_given(tmp_path: Path) -> None:
+    """A drained queue starts no more jobs; its next session does."""
+
+    async def first(queue: LiveQueue) -> None:
+        await queue.submit(submission(1, *({"name": name} for name in "abcdef"), folder=tmp_path))
+        await asyncio.sleep(5.0)
+        queue.end("drain")
+
+    async def second(queue: LiveQueue) -> None:
+        for name in "abcdef":
+            await queue.wait(name, 600.0)
+        queue.end("drain")
+
+    world = World(tmp_path)
+    check(serve(world, first))
+    done = [job for job, _ in world.completed]
+    assert 0 < len(done) < 6
+    check(serve(world, second))
+    assert sorted(job for job, _ in world.completed) == list("abcdef")
+
+
+actions = st.lists(
+    st.tuples(
+        st.floats(0.0, 12.0),
+        st.sampled_from(["submit", "submit", "submit", "cancel", "kill", "hold", "release", "priority", "retry"]),
+        st.integers(0, 5),
+    ),
+    max_size=10,
+)
+
+
+@given(
+    clients=st.lists(actions, min_size=1, max_size=3),
+    fails=st.sets(st.integers(0, 5)),
+    deaths=st.lists(st.floats(1000.5, 1040.0), max_size=2),
+    image_s=st.none() | st.floats(1000.0, 1040.0),
+)
+def test_no_acknowledged_job_is_lost_or_done_twice(
+    tmp_path_factory: pytest.TempPathFactory,
+    clients: list[list[tuple[float, str, int]]],
+    fails: set[int],
+    deaths: list[float],
+    image_s: float | None,
+) -> None:
+    """Each job that a client was told of has one end. After a controller that dies, another one goes on from its disk."""
+    folder = tmp_path_factory.mktemp("world")
+    fates = {(f"j{number}", 1): Fate(iterations=5, outcome="failed") for number in fails}
+    world = World(folder, fates, server_dies_s=deaths, image_s=image_s)
+    acknowledged: dict[str, float] = {}
+
+    async def act(queue: LiveQueue, number: int, plan: list[tuple[float, str, int]]) -> None:
+        for turn, (wait_s, what, job) in enumerate(plan):
+            await asyncio.sleep(wait_s)
+            name = f"j{job}"
+            try:
+                match what:
+                    case "submit":
+                        given = submission(100 * number + turn, {"name": name}, folder=folder)
+                        for each in (await queue.submit(given)).jobs:
+                            acknowledged[each] = asyncio.get_running_loop().time()
+                    case "cancel" | "kill":
+                        await queue.cancel([name], at_once=what == "kill")
+                    case "hold":
+                        await queue.hold(name)
+                    case "release":
+                        await queue.release(name)
+                    case "priority":
+                        await queue.prioritise(name, job)
+                    case _:
+                        await queue.retry([name])
+            except EcoshareError:
+                pass  # there is no such job, or it has ended: a client is told so
+
+    async def client(queue: LiveQueue) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            for number, plan in enumerate(clients):
+                tasks.create_task(act(queue, number, plan))
+        await to_the_end(queue)
+
+    async def to_the_end(queue: LiveQueue) -> None:
+        for row in queue.store.left():
+            if row.held:
+                await queue.release(row.name)
+        for row in queue.store.left():
+            await queue.wait(row.name, 3600.0)
+        queue.end("drain")
+
+    check(serve(world, client))
+    _check_ends(world, set(acknowledged))
+    if world.image is not None and (world.image / "runs").is_dir():
+        again = World(folder / "again", fates)
+        again.folder.mkdir()
+        world.image.rename(again.disk)
+        check(serve(again, to_the_end))
+        _check_ends(again, {name for name, told_s in acknowledged.items() if told_s < (image_s or 0.0)})
+
+
+def _check_ends(world: World, acknowledged: set[str]) -> None:
+    store = JobStore(world.disk / "queue.db")
+    names = store.names()
+    assert acknowledged <= set(names), "an acknowledged job is lost"
+    assert not store.left(), "a job has no end"
+    store.close()
+    assert len(world.started) == len(set(world.started)), "an attempt began twice"

@@ -1,0 +1,76 @@
+"""A queue in virtual time: its run, its store and its clients, which call it without a socket."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping
+from pathlib import Path
+from typing import Any
+
+from ecoshare.jobs.load import LoadedJobs
+from ecoshare.queue.job_store import JobStore
+from ecoshare.queue.leftover_jobs import leftover_jobs, no_jobs
+from ecoshare.queue.live_queue import LiveQueue
+from ecoshare.queue.queue_documents import Submission
+from ecoshare.record.run_folder import RunFolder
+from ecoshare.reporting.progress import Silent
+from ecoshare.runtime import plan as planning
+from ecoshare.runtime import run_opening
+from ecoshare.runtime.held_machines import PlannedMachines
+from ecoshare.runtime.plan import Plan
+from ecoshare.runtime.run_lifecycle import FinishedRun
+from tests.virtual.run import Machines, World, run_in
+
+Client = Callable[[LiveQueue], Coroutine[Any, Any, None]]
+"""What a client does once the queue is up."""
+
+NAME = "virtual"
+
+
+def submission(number: int, *jobs: Mapping[str, Any], folder: Path, held: bool = False) -> Submission:
+    """Submission of jobs, given by their keys in a job file. Their script is never run."""
+    (folder / "train.py").touch()
+    lines = [f"  - { ({'script': 'train.py', **job})!r}\n".replace("'", '"') for job in jobs]
+    text = "version: 1\njobs:\n" + "".join(lines)
+    return Submission(id=f"{number:032x}", text=text, file="jobs.yaml", folder=str(folder), held=held)
+
+
+def serve(world: World, client: Client, *clients: Client, policy: str = "fair") -> FinishedRun:
+    """Serve a queue, a new one or that on the disk of the world, until its clients have brought it to its end."""
+
+    @contextlib.asynccontextmanager
+    async def served(queue: LiveQueue) -> AsyncIterator[None]:
+        async with asyncio.TaskGroup() as tasks:
+            for each in (client, *clients):
+                tasks.create_task(each(queue))
+            yield
+
+    def plan(loaded: LoadedJobs, machines: PlannedMachines, beside: Collection[str]) -> Plan:
+        return planning.make(loaded, machines.devices, policy=policy, queue=NAME, beside=beside)
+
+    machines = Machines(world)
+
+    def planner(loaded: LoadedJobs, beside: Collection[str]) -> Plan:
+        return plan(loaded, machines, beside)
+
+    world.disk.mkdir(parents=True, exist_ok=True)
+    with contextlib.closing(JobStore(world.disk / "queue.db")) as store:
+        queue = LiveQueue(NAME, store, planner, served, clock=world.clock)
+        runs = world.disk / "runs"
+        if runs.is_dir():
+            folder = RunFolder.open(run_in(runs))
+
+            def planned(_machines: PlannedMachines) -> Plan:
+                return leftover_jobs(NAME, store, planner)
+
+            return run_opening.reopen(folder, planned, Silent(), queue, world.hold)
+        return run_opening.start(
+            leftover_jobs(NAME, store, planner),
+            no_jobs(NAME).text,
+            runs,
+            Silent(),
+            machines=machines,
+            host=world,
+            source=queue,
+        )
