@@ -23,7 +23,7 @@ from ecoshare.lane.messages import (
     Ready,
     StopAttempt,
 )
-from ecoshare.lane.table_layout import NO_GOAL, NO_SLOT, UNREACHABLE, BoundaryRequest, ParkRequest, SlotState
+from ecoshare.lane.table_layout import NO_GOAL, UNREACHABLE, BoundaryRequest, ParkRequest, SlotState
 from ecoshare.lane.trace import Kind, Tracer, trace_path
 
 _LOOK_S = 0.02
@@ -68,6 +68,7 @@ class _Attempt:
     stop: StopAttempt | None = None
     done: int = 0
     is_over: bool = False
+    span: list[Any] = field(default_factory=list)
 
 
 class VirtualLanes:
@@ -85,6 +86,7 @@ class VirtualLanes:
         fates: Callable[[str, int], Fate],
         started: list[tuple[str, int]],
         completed: list[tuple[str, int]],
+        spans: list[list[Any]],
         latency_s: Callable[[Message], float | None] = lambda message: 0.001,
     ) -> None:
         """Start a server, which is ready after three seconds.
@@ -93,10 +95,11 @@ class VirtualLanes:
             fates: Returns what becomes of an attempt, by job and number.
             started: See the attribute; servers of a run share it.
             completed: See the attribute.
+            spans: Gets the name of the job, the begin (s) and the end (s) of each attempt.
             latency_s: Time (s) that a message takes on its way, in either direction; None if it is lost.
         """
         self.pid = os.getpid()
-        self.started, self.completed = started, completed
+        self.started, self.completed, self.spans = started, completed, spans
         self._clock, self._fates, self._latency_s = clock, fates, latency_s
         self._answers: asyncio.Queue[Message | None] = asyncio.Queue()
         self._tables: dict[str, LaneTable] = {}
@@ -127,6 +130,8 @@ class VirtualLanes:
         """End the server and its jobs, without a word."""
         if not self._is_dead:
             self._is_dead = True
+            for each in self._attempts:
+                each.span[2] = self._clock.monotonic_s()
             for task in self._tasks:
                 task.cancel()
             self._answers.put_nowait(None)
@@ -193,6 +198,8 @@ class VirtualLanes:
         tracer = Tracer(trace_path(folder, launch.attempt), launch.opened_s)
         attempt = _Attempt(launch, fate, self._table(path), index, tracer)
         self._attempts.append(attempt)
+        self.spans.append([launch.job, self._clock.monotonic_s(), float("inf")])
+        attempt.span = self.spans[-1]
         self._answer(Launched(launch.command, 0, True, ""))
         self._begin(self._live(attempt))
 
@@ -239,8 +246,6 @@ class VirtualLanes:
                 self._wait(each)
             attempt = present.get(table.header.holder)
             if attempt is None or attempt.is_over:
-                if table.header.holder != NO_SLOT and attempt is None:
-                    table.free(table.header.holder, table.slots[table.header.holder].owner)
                 await asyncio.sleep(_LOOK_S)
             else:
                 await self._turn(attempt)
@@ -353,7 +358,7 @@ class VirtualLanes:
         """Write the record of an attempt that is over, and tell of its end."""
         if attempt.is_over:
             return
-        attempt.is_over = True
+        attempt.is_over, attempt.span[2] = True, self._clock.monotonic_s()
         self._attempts.remove(attempt)
         attempt.tracer.close()
         slot, stop, fate, launch = attempt.table.slots[attempt.index], attempt.stop, attempt.fate, attempt.launch

@@ -20,7 +20,7 @@ from ecoshare.runtime import run_opening
 from ecoshare.runtime.held_machines import PlannedMachines
 from ecoshare.runtime.plan import Plan
 from ecoshare.runtime.run_lifecycle import FinishedRun
-from tests.virtual.run import Machines, World, run_in
+from tests.virtual.run import World, run_in
 
 Client = Callable[[LiveQueue], Coroutine[Any, Any, None]]
 """What a client does once the queue is up."""
@@ -49,7 +49,7 @@ def serve(world: World, client: Client, *clients: Client, policy: str = "fair") 
     def plan(loaded: LoadedJobs, machines: PlannedMachines, beside: Collection[str]) -> Plan:
         return planning.make(loaded, machines.devices, policy=policy, queue=NAME, beside=beside)
 
-    machines = Machines(world)
+    machines = world.machines
 
     def planner(loaded: LoadedJobs, beside: Collection[str]) -> Plan:
         return plan(loaded, machines, beside)

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
 
@@ -110,11 +111,13 @@ class _OpenGpu:
         pass
 
 
-class _Guard:
+class Guard:
     """Guard of processes that there are not."""
 
     async def keep(self) -> None:
         await asyncio.Event().wait()
+
+    beat = keep
 
 
 class Killed(BaseException):
@@ -134,8 +137,10 @@ class World:
         latency_s: Time (s) that a message takes on its way; None if it is lost.
         devices: Number of devices.
         started: Attempts that were launched, in order; `completed` likewise those that did all their work.
+        spans: Name of the job, begin (s) and end (s) of each attempt.
         image_s: Time (s) at which the disk is copied, as it is after a kill -9; None for never.
         image: The copy of the folder of runs; None before.
+        at_begin: Called in the loop of the run, at its begin.
     """
 
     folder: Path
@@ -148,8 +153,10 @@ class World:
     clock: Clock = field(default_factory=VirtualClock)
     started: list[tuple[str, int]] = field(default_factory=list)
     completed: list[tuple[str, int]] = field(default_factory=list)
+    spans: list[list[Any]] = field(default_factory=list)
     image_s: float | None = None
     image: Path | None = None
+    at_begin: list[Callable[[], None]] = field(default_factory=list)
     _servers: list[VirtualLanes] = field(default_factory=list)
 
     # The host of the run
@@ -157,6 +164,8 @@ class World:
     @contextlib.contextmanager
     def heard(self, asked_to_stop: Callable[[], None]) -> Iterator[None]:
         loop = asyncio.get_running_loop()
+        for act in self.at_begin:
+            act()
         for at_s in self.stops_s:
             loop.call_at(max(at_s, loop.time()), asked_to_stop)
         for at_s in self.server_dies_s:
@@ -171,6 +180,7 @@ class World:
             lambda job, attempt: self.fates.get((job, attempt), Fate()),
             self.started,
             self.completed,
+            self.spans,
             self.latency_s,
         )
         self._servers.append(own)
@@ -199,10 +209,15 @@ class World:
         """The devices."""
         return tuple(gpu(number) for number in range(self.devices))
 
+    @property
+    def machines(self) -> Machines:
+        """The machines, held."""
+        return Machines(self)
+
     @contextlib.contextmanager
     def hold(self, _find: FindDevices, _names: str | None) -> Iterator[HeldMachines]:
         """See `HoldMachines`."""
-        yield Machines(self)
+        yield self.machines
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,16 +265,18 @@ class Machines:
             shared,
             run.token,
             run.began_s,
-            [
-                ClaimedDevice(each, open=partial(_OpenGpu, self.world, each), calls=_InLoop(5.0))
-                for each in plan.devices
-            ],
+            [virtual_device(self.world, each) for each in plan.devices],
             ContextSharing("virtual"),
             run.profiler,
-            cast(Any, _Guard()),
+            cast(Any, Guard()),
             run.host,
         )
         yield OpenedNode(plan, partial(Node, parts), {}, claims, searches)
+
+
+def virtual_device(world: World, device: DeviceInfo) -> ClaimedDevice:
+    """Device of a world, as its node has it."""
+    return ClaimedDevice(device, open=partial(_OpenGpu, world, device), calls=_InLoop(5.0))
 
 
 def job_file(folder: Path, jobs: Sequence[Mapping[str, Any]]) -> LoadedJobs:
@@ -275,7 +292,7 @@ def run(world: World, jobs: Sequence[Mapping[str, Any]], policy: str = "fifo", *
     """Run jobs, given by their keys in a job file."""
     loaded = job_file(world.folder, jobs)
     plan = planning.make(loaded, world.found, policy=policy, **options)
-    return run_opening.start(plan, loaded.text, world.disk, Silent(), machines=Machines(world), host=world)
+    return run_opening.start(plan, loaded.text, world.disk, Silent(), machines=world.machines, host=world)
 
 
 def resume(world: World, runs: Path) -> FinishedRun:
@@ -287,6 +304,13 @@ def run_in(runs: Path) -> Path:
     """The only run in a folder of runs."""
     (run,) = (each for each in runs.iterdir() if each.is_dir() and not each.is_symlink())
     return run
+
+
+def check_spans(world: World) -> None:
+    """Check that no job was in two places at once."""
+    spans = sorted(world.spans)
+    for (job, _, to_s), (other, from_s, _) in pairwise(spans):
+        assert job != other or to_s <= from_s, f"{job} ran twice at {from_s} s"
 
 
 def states(finished: FinishedRun) -> dict[str, str]:

@@ -1,0 +1,76 @@
+"""Real agents and remote nodes in virtual time: machines that hang or are cut off for a while, servers that die."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.virtual.lanes import Fate
+from tests.virtual.nodes import LEASE_S, TIMEOUT_S, ClusterWorld, Cut
+from tests.virtual.run import check, check_spans, run, states
+
+
+def test_jobs_run_on_all_nodes(tmp_path: Path) -> None:
+    world = ClusterWorld(tmp_path, devices=2)
+    finished = run(world, [{"name": name} for name in "abcd"], policy="fair")
+    check(finished)
+    assert set(states(finished).values()) == {"completed"}
+    assert sorted(job for job, _ in world.completed) == list("abcd")
+
+
+def test_jobs_of_a_node_that_hangs_go_on_elsewhere_after_its_lease(tmp_path: Path) -> None:
+    """Its agent ends them by itself. If they began elsewhere before, each would run twice at once."""
+    endless = {(name, 1): Fate(iterations=10**6) for name in "ab"}
+    world = ClusterWorld(tmp_path, endless, devices=2, cuts=[Cut(1, 1010.0, 9e9)], stops_s=(1080.0,))
+    finished = run(world, [{"name": name} for name in "ab"], policy="fair")
+    check(finished)
+    check_spans(world)
+    moved = [span for span in world.spans if span[1] > 1010.0]
+    assert len(moved) == 1, "the job of the lost node begins once more"
+    assert moved[0][1] > 1010.0 + TIMEOUT_S
+    (before,) = [span for span in world.spans if span[0] == moved[0][0] and span is not moved[0]]
+    assert before[2] == pytest.approx(1010.0 + LEASE_S, abs=2.0), "the agent has ended it"
+
+
+def test_a_short_cut_costs_no_node(tmp_path: Path) -> None:
+    world = ClusterWorld(tmp_path, devices=2, cuts=[Cut(1, 1003.0, 1003.5)])
+    finished = run(world, [{"name": name} for name in "ab"])
+    assert set(states(finished).values()) == {"completed"}
+
+
+@given(
+    nodes=st.integers(1, 3),
+    jobs=st.integers(1, 6),
+    iterations=st.integers(1, 80),
+    cuts=st.lists(st.tuples(st.integers(1, 2), st.floats(1000.0, 1040.0), st.floats(0.1, 60.0)), max_size=3),
+    deaths=st.lists(st.floats(1001.0, 1040.0), max_size=2),
+    policy=st.sampled_from(["fifo", "fair", "srtf"]),
+)
+def test_no_job_runs_twice_at_once_or_is_lost(
+    tmp_path_factory: pytest.TempPathFactory,
+    nodes: int,
+    jobs: int,
+    iterations: int,
+    cuts: list[tuple[int, float, float]],
+    deaths: list[float],
+    policy: str,
+) -> None:
+    """One node is always reached, so all jobs complete there at last."""
+    fates = {(f"j{job}", attempt): Fate(iterations=iterations) for job in range(jobs) for attempt in range(1, 9)}
+    world = ClusterWorld(
+        tmp_path_factory.mktemp("world"),
+        fates,
+        devices=nodes,
+        cuts=[Cut(node, from_s, from_s + for_s) for node, from_s, for_s in cuts],
+        server_dies_s=deaths,
+    )
+    finished = run(world, [{"name": f"j{job}"} for job in range(jobs)], policy=policy)
+    check(finished)
+    check_spans(world)
+    assert set(states(finished).values()) == {"completed"}
+    assert {job for job, _ in world.completed} == {f"j{job}" for job in range(jobs)}
+    assert max(Counter(world.completed).values()) == 1

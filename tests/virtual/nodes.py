@@ -1,0 +1,216 @@
+"""Nodes on other machines in virtual time: real agents and remote nodes, with lines in memory between them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+from ecoshare.cluster.agent_line import AgentLine
+from ecoshare.cluster.agent_messages import AgentMessage, NodeOpened, OpenNode, encoded
+from ecoshare.cluster.agent_program import BegunAgent
+from ecoshare.cluster.joined_nodes import JoinedNodes
+from ecoshare.cluster.node_agent import Agent, RunGone
+from ecoshare.cluster.node_link import NodeStart
+from ecoshare.cluster.remote_node import NodeSetup, RemoteClaims
+from ecoshare.devices.context_sharing import ContextSharing
+from ecoshare.devices.occupancy import Occupancy
+from ecoshare.devices.power_model import PowerModel
+from ecoshare.profiling.profile_store import ProfileStore
+from ecoshare.record.run_documents import recorded_end
+from ecoshare.record.run_folder import RunFolder
+from ecoshare.runtime.class_knowledge import contexts
+from ecoshare.runtime.node_claims import ClaimReport, ClaimRequest
+from ecoshare.runtime.node_opening import OpenedNode, RunFacts, node_plan
+from ecoshare.runtime.node_parts import NodeParts
+from ecoshare.runtime.plan import Plan
+from ecoshare.runtime.profiler import Profiler
+from ecoshare.runtime.profiling_window import DEFAULT_LIMITS
+from ecoshare.runtime.run_searches import RunSearches
+from ecoshare.values.device import DeviceInfo
+from tests.virtual.run import Guard, Machines, World, gpu, virtual_device
+
+TIMEOUT_S, LEASE_S = 15.0, 15.0
+
+
+@dataclass(slots=True)
+class Cut:
+    """A time in which no line passes between the run and a node, as with a network that is down.
+
+    Attributes:
+        node: Number of the node.
+        from_s: Its begin.
+        to_s: Its end. Lines of that time arrive then.
+    """
+
+    node: int
+    from_s: float
+    to_s: float
+
+
+class _VirtualAgent(Agent):
+    """Agent on a machine that is not there."""
+
+    def __init__(self, world: ClusterWorld, begun: BegunAgent, send: Callable[[AgentMessage], None]) -> None:
+        super().__init__(begun, send)
+        self._world = world
+
+    def _parts(
+        self,
+        opening: OpenNode,
+        occupancy: Occupancy,
+        models: Mapping[str, PowerModel | None],
+        undo: contextlib.ExitStack,
+    ) -> tuple[NodeParts, NodeOpened]:
+        begun = self._begun
+        folder = self._folder = RunFolder(Path(opening.run)).node(begun.name, begun.log)
+        folder.own.mkdir(parents=True, exist_ok=True)
+        parts = NodeParts(
+            opening.plan,
+            self._jobs.__getitem__,
+            lambda job_class: self._context_bytes.get(job_class, 0),
+            self._most_of,
+            folder,
+            begun.shared,
+            begun.token,
+            self._clock.monotonic_s() - opening.now_s,
+            [virtual_device(self._world, replace(gpu(), name=name)) for name in opening.names],
+            ContextSharing("virtual"),
+            Profiler(folder, ProfileStore(Path(opening.profiles)), opening.limits),
+            cast(Any, Guard()),
+            begun.host,
+        )
+        return parts, NodeOpened(False, "virtual", ClaimReport())
+
+
+class _Link:
+    """Lines between a run and an agent in the same loop."""
+
+    def __init__(self, world: ClusterWorld, number: int) -> None:
+        self._world, self._number = world, number
+        self._heard: Callable[[bytes], None] = lambda line: None
+        self._agent: Agent | None = None
+        self._early: list[bytes] = []
+        self._due_s: dict[str, float] = {}  # arrival of the last line, by its way
+
+    def listen(self, heard: Callable[[bytes], None], lost: Callable[[str], None]) -> None:
+        self._heard = heard
+
+    def send(self, line: bytes) -> None:
+        if self._agent is None:
+            self._early.append(line)
+        else:
+            self._passes("to", partial(self._agent.hear, line))
+
+    def close(self) -> None:
+        pass
+
+    def _passes(self, way: str, act: Callable[[], None]) -> None:
+        """Let a line arrive, after those before it and after a cut."""
+        due_s = self._world.clock.monotonic_s() + 0.001
+        for cut in self._world.cuts:
+            if cut.node == self._number and cut.from_s <= due_s < cut.to_s:
+                due_s = cut.to_s
+        self._due_s[way] = max(self._due_s.get(way, 0.0) + 1e-6, due_s)
+        asyncio.get_running_loop().call_at(self._due_s[way], act)
+
+    def begin(self, opening: OpenNode, shared: Path) -> asyncio.Task[None]:
+        """Start the agent, with its node open."""
+
+        def send(message: AgentMessage) -> None:
+            if not isinstance(message, NodeOpened):  # the run has opened the node before its loop began
+                self._passes("from", partial(self._heard, encoded(message)))
+
+        host = cast(Any, self._world)
+        begun = BegunAgent(f"n{self._number}", f"virtual-{self._number}", shared, shared / "log", host, False)
+        self._agent = _VirtualAgent(self._world, begun, send)
+        self._agent.hear(encoded(opening))
+        for line in self._early:
+            self._agent.hear(line)
+
+        async def serve(agent: Agent) -> None:
+            try:
+                await agent.serve(cast(Any, None), {})
+            except* RunGone:
+                pass
+
+        return asyncio.get_running_loop().create_task(serve(self._agent))
+
+
+@dataclass(slots=True)
+class ClusterWorld(World):
+    """A world with a device on each of several machines.
+
+    Attributes:
+        cuts: Times in which a machine is not to be reached.
+        agents: Tasks of the agents.
+    """
+
+    cuts: Sequence[Cut] = ()
+    agents: list[asyncio.Task[None]] = field(default_factory=list)
+
+    @property
+    def found(self) -> tuple[DeviceInfo, ...]:
+        return tuple(replace(gpu(), name=f"n{each}/cuda:0", node=f"n{each}") for each in range(self.devices))
+
+    @property
+    def machines(self) -> Machines:
+        return _Cluster(self)
+
+
+@dataclass(frozen=True, slots=True)
+class _Cluster(Machines):
+    """Machines of a run over several nodes."""
+
+    @contextlib.contextmanager
+    def open_node(self, plan: Plan, run: RunFacts) -> Iterator[OpenedNode]:
+        world = cast(ClusterWorld, self.world)
+        searches, claims = RunSearches(), RemoteClaims()
+        searches.begin(run.profiler, run.jobs)
+        links = [_Link(world, number) for number in range(world.devices)]
+        setups = [
+            NodeSetup(
+                AgentLine(f"n{number}", link),
+                NodeStart(f"n{number}", "127.0.0.1", lambda link=link: link),  # type: ignore[misc]
+                [plan.devices[number].name],
+                run.job,
+                contexts(False, run.profiler.made, plan.known),
+                searches.most_s,
+                {},
+                claims,
+                lambda made: None,
+                None,
+                run.profiler.notes,
+                TIMEOUT_S,
+                LEASE_S,
+                lambda job, attempt: recorded_end(run.folder.job(job), attempt),
+            )
+            for number, link in enumerate(links)
+        ]
+
+        def begin() -> None:
+            for number, link in enumerate(links):
+                opening = OpenNode(
+                    str(run.folder.path),
+                    run.now_s(),
+                    node_plan(plan),
+                    plan.lanes,
+                    (plan.devices[number].name,),
+                    str(run.profiler.store.folder),
+                    DEFAULT_LIMITS,
+                    False,
+                    ClaimRequest(False, False, False, False, False),
+                    LEASE_S,
+                )
+                shared = world.folder / f"shared-{run.token}-{number}"
+                shared.mkdir()
+                world.agents.append(link.begin(opening, shared))
+
+        world.at_begin.append(begin)
+        yield OpenedNode(
+            plan, partial(JoinedNodes, setups, run.folder, None, None, lambda name: None), {}, claims, searches
+        )
