@@ -79,7 +79,7 @@ class _Loop(asyncio.SelectorEventLoop):
         self._clock = clock
         super().__init__(_Selector(clock))
 
-    def add_signal_handler(self, sig: int, callback: Callable[..., object], *args: Any) -> None:
+    def add_signal_handler(self, sig: int, callback: Any, *args: Any) -> None:  # type: ignore[override]
         """Leave the signals of this process alone."""
 
     def time(self) -> float:
