@@ -242,3 +242,20 @@ def test_only_the_advisers_know_the_tuner() -> None:
     """The tuner stands alone; a change of its types must stop at one package."""
     outside = [path for path in files("ecoshare") if not path.is_relative_to(ROOT / "ecoshare/advisers")]
     assert [path for path in outside if any(name.partition(".")[0] == "tuner" for name in imports(path))] == []
+
+
+ASKS_THE_MACHINE = {
+    "runtime": {"calibration_load", "device_calibration", "device_session", "reaping", "shared_folder"},
+    "queue": {"client", "leftover_jobs"},
+    "cluster": {"agent_line", "chain_allocation", "chain_keeper", "idle_energy", "line_batch", "ray_nodes"}
+    | {"slurm_nodes", "slurm_queue"},
+}
+"""Modules that ask the machine for the time: they wait for real processes, threads, Slurm, Ray, or have no loop."""
+
+
+@pytest.mark.parametrize("folder", ASKS_THE_MACHINE)
+def test_only_what_waits_for_the_machine_asks_it_for_the_time(folder: str) -> None:
+    """Everything else follows the clock of its run; if it did not, tests in virtual time would not show what it does."""
+    asks = re.compile(r"(?<![\w.])time\.(monotonic|time|sleep|perf_counter|process_time)\b")
+    found = {path.stem for path in (ROOT / "ecoshare" / folder).glob("*.py") if asks.search(path.read_text())}
+    assert found == ASKS_THE_MACHINE[folder]
