@@ -255,7 +255,7 @@ ASKS_THE_MACHINE = {
 
 @pytest.mark.parametrize("folder", ASKS_THE_MACHINE)
 def test_only_what_waits_for_the_machine_asks_it_for_the_time(folder: str) -> None:
-    """Everything else follows the clock of its run; if it did not, tests in virtual time would not show what it does."""
+    """All else follows the clock of its run. If it did not, tests in virtual time would not show what it does."""
     asks = re.compile(r"(?<![\w.])time\.(monotonic|time|sleep|perf_counter|process_time)\b")
     found = {path.stem for path in (ROOT / "ecoshare" / folder).glob("*.py") if asks.search(path.read_text())}
     assert found == ASKS_THE_MACHINE[folder]
