@@ -70,6 +70,7 @@ def keep_outputs(folder: Path, attempt: int) -> None:
         if path.exists():
             path.replace(_kept(path, attempt - 1))
         elif path.name.startswith("stdout") and not _kept(path, attempt - 1).exists():
+            make_folder(folder)  # nothing may have come back from a node that was lost early
             _kept(path, attempt - 1).with_suffix(_NONE).touch(0o600)
 
 

@@ -10,7 +10,7 @@ class Fault:
     """A fault.
 
     Attributes:
-        name: What goes wrong, in a few words.
+        name: The fault, in a few words.
         file: File, from the root of the repository.
         old: Text that occurs there once.
         new: Text in its place.

@@ -88,7 +88,7 @@ def test_a_run_goes_through_several_allocations(cluster: dict[str, str], tmp_pat
     started = [each["number"] for each in found["allocations"] if each["started_s"] is not None]
     assert [each["number"] for each in found["passages"]] == started[1:]
     assert found["overlap_s"] > 0.0 and found["overlap_j"] > 0.0 and found["overlap_source"] == "modelled"
-    assert not queued(cluster) or all(state(int(each), cluster) == "COMPLETING" for each in queued(cluster))
+    wait_for(lambda: all(state(int(each), cluster) == "COMPLETING" for each in queued(cluster)))
     assert len(list((tmp_path / "ecoshare-runs/chain-jobs").glob("*/plan.json"))) == 2, "one run, and the link to it"
     # The same command again does nothing, and tells the same.
     again = ecoshare(tmp_path, cluster, "slurm", "chain", "jobs.yaml", *SHORT, "--json", *RUN)

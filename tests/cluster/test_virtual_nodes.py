@@ -23,7 +23,7 @@ def test_jobs_run_on_all_nodes(tmp_path: Path) -> None:
 
 
 def test_jobs_of_a_node_that_hangs_go_on_elsewhere_after_its_lease(tmp_path: Path) -> None:
-    """Its agent ends them by itself. If they began elsewhere before, each would run twice at once."""
+    """The agent ends them by itself. If they began elsewhere before, each would run twice at once."""
     endless = {(name, 1): Fate(iterations=10**6) for name in "ab"}
     world = ClusterWorld(tmp_path, endless, devices=2, cuts=[Cut(1, 1010.0, 9e9)], stops_s=(1080.0,))
     finished = run(world, [{"name": name} for name in "ab"], policy="fair")

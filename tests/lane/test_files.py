@@ -44,6 +44,12 @@ def test_the_output_is_that_of_an_attempt_once_it_has_begun(tmp_path: Path) -> N
     assert (tmp_path / "stdout.attempt-2.log").exists(), "the first output, under the last number before"
 
 
+def test_an_attempt_without_a_folder_had_no_output(tmp_path: Path) -> None:
+    """A node was lost before anything of the job came back. If this failed, the run of all jobs ended."""
+    keep_outputs(tmp_path / "job", 2)
+    assert [each.name for each in (tmp_path / "job").iterdir()] == ["stdout.attempt-1.none"]
+
+
 def test_an_attempt_after_one_without_output_is_known(tmp_path: Path) -> None:
     keep_outputs(tmp_path, 2)
     assert are_outputs_of(tmp_path, 2) and not (tmp_path / "stdout.attempt-1.log").exists()

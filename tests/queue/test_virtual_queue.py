@@ -77,7 +77,7 @@ def test_no_acknowledged_job_is_lost_or_done_twice(
     deaths: list[float],
     image_s: float | None,
 ) -> None:
-    """Each job that a client was told of has one end. Where a controller dies, another one goes on from its disk."""
+    """Each job that a client was told of has one end. If a controller dies, another one goes on from its disk."""
     folder = tmp_path_factory.mktemp("world")
     fates = {(f"j{number}", 1): Fate(iterations=5, outcome="failed") for number in fails}
     world = World(folder, fates, server_dies_s=deaths, image_s=image_s)

@@ -19,6 +19,7 @@ import pytest
 import torch
 import torch._dynamo  # each server that is forked from here would load it, for a second
 
+from ecoshare.common.clock import REAL
 from ecoshare.devices import registry
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.jobs.load import LoadedJobs
@@ -27,12 +28,14 @@ from ecoshare.reporting.progress import Silent
 from ecoshare.runtime import plan as planning
 from ecoshare.runtime import reaping, run_opening
 from ecoshare.runtime.forked_client import ForkedServer
+from ecoshare.runtime.run_host import WarmServer
 from ecoshare.runtime.run_lifecycle import FinishedRun
-from ecoshare.runtime.warm_server import LaneServer
 
 
 class Here:
     """Host without signals that has its server in this process."""
+
+    clock = REAL
 
     def __init__(self, server: ForkedServer) -> None:
         self._server = server
@@ -41,7 +44,7 @@ class Here:
     def heard(self, asked_to_stop: Callable[[], None]) -> Iterator[None]:
         yield
 
-    async def server(self, token: str, log: Path) -> LaneServer:
+    async def server(self, token: str, log: Path) -> WarmServer:
         return await self._server.start(token, log)
 
     def over(self) -> None:

@@ -65,7 +65,7 @@ def _unless(message: Message, name: str) -> float | None:
 
 
 def test_a_device_that_fails_takes_no_job_with_it(tmp_path: Path) -> None:
-    """Its jobs go on from the start on the other one."""
+    """The jobs go on from the start on the other one."""
     world = World(tmp_path, fails_s={"cuda:1": 1005.0}, devices=2)
     finished = run(world, [{"name": name} for name in "abcd"], policy="fair")
     check(finished)

@@ -36,7 +36,7 @@ _GAP_S = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """What becomes of one attempt of a job.
+    """Course and end of one attempt of a job.
 
     Attributes:
         load_s: Time (s) before its first iteration.
@@ -251,7 +251,7 @@ class VirtualLanes:
                 await self._turn(attempt)
 
     def _wait(self, attempt: _Attempt) -> None:
-        """What a job that waits for its turn does when it is asked."""
+        """Do what a job that waits for its turn does when it is asked."""
         table, slot = attempt.table, attempt.table.slots[attempt.index]
         if attempt.is_over or slot.seat != SlotState.WAITING or table.header.holder == attempt.index:
             return

@@ -43,8 +43,8 @@ class Cut:
 
     Attributes:
         node: Number of the node.
-        from_s: Its begin.
-        to_s: Its end. Lines of that time arrive then.
+        from_s: Begin.
+        to_s: End. Lines of that time arrive then.
     """
 
     node: int

@@ -23,7 +23,7 @@ from ecoshare.runtime.run_lifecycle import FinishedRun
 from tests.virtual.run import World, run_in
 
 Client = Callable[[LiveQueue], Coroutine[Any, Any, None]]
-"""What a client does once the queue is up."""
+"""Actions of a client once the queue is up."""
 
 NAME = "virtual"
 

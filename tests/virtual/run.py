@@ -126,7 +126,7 @@ class Killed(BaseException):
 
 @dataclass(slots=True)
 class World:
-    """What is around a run: time, the fates of its jobs, and the faults of its servers and devices.
+    """Surroundings of a run: time, the fates of its jobs, and the faults of its servers and devices.
 
     Attributes:
         folder: Folder of the world: job file, runs and tables.
