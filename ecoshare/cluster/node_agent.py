@@ -67,7 +67,7 @@ from ecoshare.profiling.profile import Profile
 from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.record.run_folder import RunFolder, unwritable
 from ecoshare.runtime import shared_folder
-from ecoshare.runtime.device_session import ClaimedDevice
+from ecoshare.runtime.device_claim import ClaimedDevice
 from ecoshare.runtime.node import Node
 from ecoshare.runtime.node_claims import NodeClaims, claim_devices
 from ecoshare.runtime.node_job import NodeJob

@@ -13,14 +13,7 @@ from ecoshare.values.joules import MODELLED
 class ModelMeter:
     """Computes the joules of a device from a power model and the busy time of the run's jobs."""
 
-    def __init__(
-        self,
-        model: PowerModel,
-        scope: str,
-        busy_s: Callable[[], float],
-        why: str,
-        clock_s: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, model: PowerModel, scope: str, busy_s: Callable[[], float], why: str) -> None:
         """Make a meter that counts from now on.
 
         Args:
@@ -28,10 +21,9 @@ class ModelMeter:
             scope: `gpu` or `cpu`.
             busy_s: Returns the jobs' busy time so far: core-seconds, or seconds of a GPU held. It never decreases.
             why: Reason why no real meter is read; it becomes part of `info`.
-            clock_s: Returns the time (s) on the monotonic clock.
         """
         self._model, self._scope, self._busy_s, self._why = model, scope, busy_s, why
-        self._clock_s, self._began_s = clock_s, clock_s()
+        self._began_s = time.monotonic()
 
     @property
     def info(self) -> MeterInfo:
@@ -40,5 +32,5 @@ class ModelMeter:
 
     def read(self) -> Reading:
         """Joules since this meter was made: idle power over that time, plus the energy that the jobs' work adds."""
-        at_s = self._clock_s()
+        at_s = time.monotonic()
         return Reading(at_s, self._model.idle_j(at_s - self._began_s) + self._model.active_j(self._busy_s()))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from ecoshare.common.clock import loop_s
@@ -17,11 +18,13 @@ from ecoshare.devices.joint_control import JointControl
 from ecoshare.devices.journal import UntrustedJournal
 from ecoshare.devices.knob import Cause, Clocks, KnobFault
 from ecoshare.devices.meter import Meter
+from ecoshare.devices.power_model import PowerModel
 from ecoshare.devices.processors_beside import claim_processors
 from ecoshare.devices.registry import processors
 from ecoshare.devices.restore import Busy, KnobOutcome, Restored
 from ecoshare.devices.restore_in_time import mend_in_time, restore_in_time
 from ecoshare.devices.state_folder import StateFolder, in_use, key
+from ecoshare.devices.vendor import OpenDevice
 from ecoshare.errors import NotRestored, UnfitEnvironment
 from ecoshare.runtime.driver_calls import DriverCalls
 from ecoshare.values.device import DeviceInfo
@@ -160,6 +163,27 @@ class AppliedSettings:
         words = f"{self.control.model}: {fault}" + (f" ({fault.remedy})" if fault.remedy else "")
         if words not in self.notes:
             self.notes.append(words)
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimedDevice:
+    """A device as a run has it before the first event.
+
+    Attributes:
+        device: The device.
+        power: Power model, used without a meter; None without a model.
+        settings: Settings of the claimed device; None if nothing may be set.
+        known_idle_w: Power (W) of the idle device that a meter, given by name, showed in an earlier run.
+        open: Opens the device to read it; None for the way of its vendor.
+        calls: Calls of its driver; None for calls in a thread of its own.
+    """
+
+    device: DeviceInfo
+    power: PowerModel | None = None
+    settings: AppliedSettings | None = None
+    known_idle_w: Callable[[str], float | None] = lambda _meter: None
+    open: Callable[[], OpenDevice] | None = None
+    calls: DriverCalls | None = None
 
 
 def claim(

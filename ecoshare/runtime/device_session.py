@@ -21,12 +21,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from ecoshare.common.clock import Clock
 from ecoshare.core.commands import ApplySetting, AwaitRequests, MeasureSetting, ProfileJob
 from ecoshare.core.events import Done, Event, Profiled, Refused, SettingMeasured, StopRequested
 from ecoshare.devices.knob import Clocks
-from ecoshare.devices.power_model import PowerModel
-from ecoshare.devices.vendor import OpenDevice
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.lane import processes
 from ecoshare.lane.messages import Ready
@@ -36,8 +33,7 @@ from ecoshare.record.sample_file import SampleFile
 from ecoshare.runtime.attempts import Attempts, LiveAttempt
 from ecoshare.runtime.bystanders import Bystanders
 from ecoshare.runtime.class_knowledge import demand, solo
-from ecoshare.runtime.device_claim import AppliedSettings
-from ecoshare.runtime.driver_calls import DriverCalls
+from ecoshare.runtime.device_claim import ClaimedDevice
 from ecoshare.runtime.live_queues import LiveQueues
 from ecoshare.runtime.measured_requests import MeasuredRequests
 from ecoshare.runtime.meter_sampler import MeterSampler
@@ -45,30 +41,8 @@ from ecoshare.runtime.profiler import Profiler
 from ecoshare.runtime.profiling_window import ENDED_IN_WINDOW, Window, WindowFailed, WindowResult
 from ecoshare.runtime.setting_measurement import LanePosition, MeasurementVoid, SettingMeasurement
 from ecoshare.values.attempt import Usage
-from ecoshare.values.device import DeviceInfo
 from ecoshare.values.measurement import Measurement, MeasurementStatus
 from ecoshare.values.setting import AS_FOUND, BATCH, Setting
-
-
-@dataclass(frozen=True, slots=True)
-class ClaimedDevice:
-    """A device as a run has it before the first event.
-
-    Attributes:
-        device: The device.
-        power: Power model, used without a meter; None without a model.
-        settings: Settings of the claimed device; None if nothing may be set.
-        known_idle_w: Power (W) of the idle device that a meter, given by name, showed in an earlier run.
-        open: Opens the device to read it; None for the way of its vendor.
-        calls: Calls of its driver; None for calls in a thread of its own.
-    """
-
-    device: DeviceInfo
-    power: PowerModel | None = None
-    settings: AppliedSettings | None = None
-    known_idle_w: Callable[[str], float | None] = lambda _meter: None
-    open: Callable[[], OpenDevice] | None = None
-    calls: DriverCalls | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +63,6 @@ class LiveRun:
         most_s: Most time (s) that an iteration of each job of a measurement may take; see `RunSearches.most_s`.
         missed_share: Part of the requests of a service of the last minute that missed its target, by the name of the
             service.
-        clock: Time of the run.
     """
 
     folder: RunFolder
@@ -104,7 +77,6 @@ class LiveRun:
     begin: Callable[[Coroutine[Any, Any, None]], None]
     most_s: Callable[[MeasureSetting], Mapping[str, float] | None]
     missed_share: Callable[[str], float]
-    clock: Clock
 
 
 class DeviceSession:
@@ -124,14 +96,9 @@ class DeviceSession:
         self._run = run
         self.sampler = MeterSampler(
             run.samples,
-            claimed.device,
-            claimed.power,
+            claimed,
             partial(run.attempts.progress_on, claimed.device),
-            claimed.known_idle_w,
             self._overhead_s,
-            claimed.open,
-            claimed.calls,
-            run.clock,
         )
         self.setting: Setting = AS_FOUND
         self.windows = 0

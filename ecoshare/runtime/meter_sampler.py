@@ -16,18 +16,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from functools import partial
 
-from ecoshare.common.clock import REAL, Clock
+from ecoshare.common.clock import loop_s
 from ecoshare.devices.meter import Meter, MeterFault, MeterInfo
 from ecoshare.devices.model_meter import ModelMeter
-from ecoshare.devices.power_model import PowerModel
 from ecoshare.devices.processor_load import LoadWatch
 from ecoshare.devices.registry import open_device
 from ecoshare.devices.vendor import DeviceHealth, OpenDevice
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.record.sample_file import SampleFile
 from ecoshare.record.samples import AttemptProgress, Idle, Sample, Session, shortest_s
+from ecoshare.runtime.device_claim import ClaimedDevice
 from ecoshare.runtime.driver_calls import DriverCalls
-from ecoshare.values.device import DeviceInfo
 from ecoshare.values.joules import MEASURED
 
 ANSWERS_WITHIN_S = 5.0
@@ -53,35 +52,24 @@ class MeterSampler:
     def __init__(
         self,
         file: SampleFile,
-        device: DeviceInfo,
-        model: PowerModel | None,
+        claimed: ClaimedDevice,
         jobs: Callable[[Mapping[int, int]], dict[str, AttemptProgress]],
-        known_idle_w: Callable[[str], float | None] = lambda _meter: None,
         overhead_s: Callable[[], float | None] = lambda: None,
-        open_it: Callable[[], OpenDevice] | None = None,
-        calls: DriverCalls | None = None,
-        clock: Clock = REAL,
     ) -> None:
         """Prepare a sampler. `begin` opens its meter.
 
         Args:
             file: File that gets the samples.
-            device: The device.
-            model: Power model of the device, used without a meter; None without a model.
+            claimed: The device.
             jobs: Returns the progress of each attempt in progress, and once more of each attempt that ended since the
                 last call. The argument is the memory (bytes) of each process on the GPU, as far as the driver reports.
-            known_idle_w: Returns the power (W) of the idle device that a meter, given by name, showed in an earlier
-                run; None if unknown.
             overhead_s: Returns the processor time (s) of ecoshare itself so far; None before it is known.
-            open_it: Opens the device to read it; None for the way of its vendor.
-            calls: Calls of its driver; None for calls in a thread of its own.
-            clock: Time of the run.
         """
         self.session: Session | None = None
         self.idle_w: float | None = None
-        self._known_idle_w = known_idle_w
+        self._known_idle_w = claimed.known_idle_w
         self.idle_watched = False
-        self._file, self._device, self._model, self._jobs = file, device, model, jobs
+        self._file, self._jobs, self._device, self._model = file, jobs, claimed.device, claimed.power
         self._overhead_s = overhead_s
         self._opened: OpenDevice | None = None
         self._meter: Meter | None = None
@@ -93,8 +81,8 @@ class MeterSampler:
         self._opened_s = 0.0  # monotonic time at which the run was opened
         self._one_at_a_time = asyncio.Lock()
         self._began = asyncio.Event()
-        self.calls = calls or DriverCalls(ANSWERS_WITHIN_S)
-        self._open_it, self._clock = open_it or partial(open_device, device), clock
+        self.calls = claimed.calls or DriverCalls(ANSWERS_WITHIN_S)
+        self._open_it = claimed.open or partial(open_device, claimed.device)
         self._failed = ""  # reason why the device has failed, in words
 
     async def keep(self, now_s: Callable[[], float]) -> None:
@@ -119,7 +107,7 @@ class MeterSampler:
         self._meter = await self.calls.apart(self._open)
         if self._meter is None:
             return False
-        self._opened_s = max(self._clock.monotonic_s() - now_s() for _ in range(3))  # the least delayed value
+        self._opened_s = max(loop_s() - now_s() for _ in range(3))  # the least delayed value
         info, self._period_s = self._meter.info, self._meter.info.period_s
         self.idle_w = self._idle_w(info)
         cores = self._device.cores if self._device.on_processors else 0
@@ -227,7 +215,7 @@ class MeterSampler:
     def _modelled(self, why: str) -> Meter | None:
         if self._model is None:
             return None
-        return ModelMeter(self._model, self._device.scope, self._all_busy_s, why, self._clock.monotonic_s)
+        return ModelMeter(self._model, self._device.scope, self._all_busy_s, why)
 
     def _all_busy_s(self) -> float:
         """Busy time (s) of all attempts so far."""

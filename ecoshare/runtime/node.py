@@ -99,7 +99,6 @@ class Node:
             tell=run.tell,
             begin=run.begin,
             most_s=parts.most_s,
-            clock=parts.host.clock,
             missed_share=self.targets.missed_share,
         )
         self.sessions = {each.device.name: DeviceSession(each, live) for each in parts.devices}

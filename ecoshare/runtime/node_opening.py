@@ -19,7 +19,7 @@ from ecoshare.policy_names import places_of
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.runtime import shared_folder
 from ecoshare.runtime.class_knowledge import contexts
-from ecoshare.runtime.device_session import ClaimedDevice
+from ecoshare.runtime.device_claim import ClaimedDevice
 from ecoshare.runtime.guard_client import Guard
 from ecoshare.runtime.node import Node
 from ecoshare.runtime.node_claims import NodeClaims, claim_devices

@@ -9,7 +9,7 @@ from pathlib import Path
 from ecoshare.core.commands import MeasureSetting
 from ecoshare.devices.context_sharing import ContextSharing
 from ecoshare.record.run_folder import RunFolder
-from ecoshare.runtime.device_session import ClaimedDevice
+from ecoshare.runtime.device_claim import ClaimedDevice
 from ecoshare.runtime.guard_client import Guard
 from ecoshare.runtime.node_job import NodeJob
 from ecoshare.runtime.profiler import Profiler

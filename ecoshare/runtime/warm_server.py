@@ -81,16 +81,16 @@ class LaneServer:
 
     @property
     def pid(self) -> int:
-        """Process ID of the server."""
+        """See `WarmServer`."""
         return self._process.pid
 
     def send(self, message: Message) -> None:
-        """Send a message. It is lost if the server is dead; then `messages` ends."""
+        """See `WarmServer`."""
         if not self._writer.is_closing():
             self._writer.write(messages.encode(message))
 
     async def messages(self) -> AsyncIterator[Message]:
-        """Messages of the server, until it is dead."""
+        """See `WarmServer`."""
         while True:
             try:
                 line = await self._reader.readline()
@@ -110,7 +110,7 @@ class LaneServer:
         self._process.kill()
 
     async def close(self) -> int:
-        """End the server, and with it every job that still runs. Return its exit code, negative for a signal."""
+        """See `WarmServer`."""
         self._writer.close()
         try:
             return await asyncio.wait_for(self._process.wait(), timeout=5.0)

@@ -29,11 +29,11 @@ def test_jobs_of_a_node_that_hangs_go_on_elsewhere_after_its_lease(tmp_path: Pat
     finished = run(world, [{"name": name} for name in "ab"], policy="fair")
     check(finished)
     check_spans(world)
-    moved = [span for span in world.spans if span[1] > 1010.0]
+    moved = [span for span in world.spans if span.from_s > 1010.0]
     assert len(moved) == 1, "the job of the lost node begins once more"
-    assert moved[0][1] > 1010.0 + TIMEOUT_S
-    (before,) = [span for span in world.spans if span[0] == moved[0][0] and span is not moved[0]]
-    assert before[2] == pytest.approx(1010.0 + LEASE_S, abs=2.0), "the agent has ended it"
+    assert moved[0].from_s > 1010.0 + TIMEOUT_S
+    (before,) = [span for span in world.spans if span.job == moved[0].job and span is not moved[0]]
+    assert before.to_s == pytest.approx(1010.0 + LEASE_S, abs=2.0), "the agent has ended it"
 
 
 def test_a_short_cut_costs_no_node(tmp_path: Path) -> None:

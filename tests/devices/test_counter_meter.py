@@ -16,6 +16,7 @@ from ecoshare.devices.counter_meter import CounterMeter
 from ecoshare.devices.meter import MeterFault, Reading, between
 from ecoshare.record.sample_file import SampleFile
 from ecoshare.record.samples import Sample, Session, read
+from ecoshare.runtime.device_claim import ClaimedDevice
 from ecoshare.runtime.meter_sampler import MeterSampler
 from tests.driver import COMPILER, FakeDriver, Fault, presets
 
@@ -99,7 +100,7 @@ def test_a_sampler_writes_what_the_gpu_tells(driver: FakeDriver, tmp_path: Path)
     gpu.load(1, compute=0.5, memory=0.5, used_bytes=1 << 30)
     device = dataclasses.replace(registry.processors(), name="cuda:0", kind="cuda", vendor="nvidia", uuid=gpu.uuid)
     file = SampleFile(tmp_path / "samples.jsonl")
-    sampler = MeterSampler(file, device, None, lambda _on_device: {})
+    sampler = MeterSampler(file, ClaimedDevice(device, None), lambda _on_device: {})
     assert asyncio.run(sampler.begin(lambda: 0.0))
     file.close()
     session, sample = read(tmp_path / "samples.jsonl")

@@ -17,6 +17,7 @@ from ecoshare.devices.vendors.processors import OpenProcessors
 from ecoshare.record.sample_file import SampleFile
 from ecoshare.record.samples import Sample, read
 from ecoshare.runtime import meter_sampler
+from ecoshare.runtime.device_claim import ClaimedDevice
 from ecoshare.runtime.driver_calls import DriverCalls
 from ecoshare.runtime.meter_sampler import MeterSampler
 
@@ -59,7 +60,7 @@ def test_a_process_ends_although_a_call_never_returns() -> None:
 def test_the_last_sample_does_not_wait_for_a_meter_that_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(meter_sampler, "ANSWERS_WITHIN_S", 0.2)
     file = SampleFile(tmp_path / "samples.jsonl")
-    sampler = MeterSampler(file, registry.processors(), processors(1), lambda _on_device: {})
+    sampler = MeterSampler(file, ClaimedDevice(registry.processors(), processors(1)), lambda _on_device: {})
 
     async def sample() -> None:
         await sampler.begin(time.monotonic)
@@ -79,7 +80,7 @@ def test_a_power_limit_that_the_driver_does_not_tell_is_unknown(
     monkeypatch.setattr(meter_sampler, "ANSWERS_WITHIN_S", 0.1)
     monkeypatch.setattr(OpenProcessors, "power_limit_w", lambda _: time.sleep(3600))
     file = SampleFile(tmp_path / "samples.jsonl")
-    sampler = MeterSampler(file, registry.processors(), processors(1), lambda _on_device: {})
+    sampler = MeterSampler(file, ClaimedDevice(registry.processors(), processors(1)), lambda _on_device: {})
 
     async def limit_w() -> float | None:
         await sampler.begin(time.monotonic)

@@ -14,6 +14,7 @@ import pytest
 from ecoshare.devices import power_model, registry
 from ecoshare.record.sample_file import SampleFile
 from ecoshare.record.samples import AttemptProgress, Sample, Session, read
+from ecoshare.runtime.device_claim import ClaimedDevice
 from ecoshare.runtime.meter_sampler import MeterSampler
 from tests.runtime.running import run, slow_steps
 
@@ -47,7 +48,7 @@ def test_a_line_that_a_killed_session_cut_off_does_not_spoil_the_next(tmp_path: 
     session["session"] |= {"about": "", "period_s": 0.0, "idle_w": None}
     path.write_text(json.dumps(session) + '\n{"at_s": 1.0, "ener')
     file = SampleFile(path)
-    sampler = MeterSampler(file, registry.processors(), power_model.processors(1), lambda _on_device: {})
+    sampler = MeterSampler(file, ClaimedDevice(registry.processors(), power_model.processors(1)), lambda _on_device: {})
     assert asyncio.run(sampler.begin(lambda: 2.0))
     file.close()
     first, second, sample = read(path)
@@ -71,7 +72,7 @@ def test_a_sample_is_of_the_moment_at_which_the_meter_was_read(tmp_path: Path) -
         return at_s
 
     file = SampleFile(tmp_path / "samples.jsonl")
-    sampler = MeterSampler(file, registry.processors(), power_model.processors(1), lambda _on_device: {})
+    sampler = MeterSampler(file, ClaimedDevice(registry.processors(), power_model.processors(1)), lambda _on_device: {})
 
     async def sample() -> None:
         await sampler.begin(late)

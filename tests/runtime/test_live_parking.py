@@ -24,6 +24,7 @@ from ecoshare.lane.messages import Ended, MoveAttempt
 from ecoshare.lane.turn import LaneTurn
 from ecoshare.record.sample_file import SampleFile
 from ecoshare.runtime.attempts import Attempts
+from ecoshare.runtime.device_claim import ClaimedDevice
 from ecoshare.runtime.live_parking import LiveParking
 from ecoshare.runtime.meter_sampler import MeterSampler
 from tests.lane.forked import ForkedJobs
@@ -67,7 +68,7 @@ class Live:
     async def parking(self) -> AsyncIterator[tuple[LiveParking, asyncio.TaskGroup]]:
         """Parking of the attempt, and the group of its tasks."""
         file = SampleFile(Path(os.devnull))
-        sampler = MeterSampler(file, registry.processors(), None, lambda _on_device: {})
+        sampler = MeterSampler(file, ClaimedDevice(registry.processors(), None), lambda _on_device: {})
         async with asyncio.TaskGroup() as tasks:
             yield (
                 LiveParking(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass, field
@@ -28,7 +29,6 @@ from ecoshare.lane.trace import Kind, Tracer, trace_path
 
 _LOOK_S = 0.02
 """Time (s) after which a lane without a turn is looked at again: the controller may have changed its table."""
-
 
 _GAP_S = 1e-6
 """Time (s) between two messages on their way."""
@@ -56,6 +56,25 @@ class Fate:
 
 
 @dataclass(slots=True, eq=False)
+class Span:
+    """Time of one attempt that was launched.
+
+    Attributes:
+        job: Name of the job.
+        attempt: Number of the attempt.
+        from_s: Begin (s).
+        to_s: End (s); infinite while it goes on.
+        is_completed: Whether it did all its work.
+    """
+
+    job: str
+    attempt: int
+    from_s: float
+    to_s: float = math.inf
+    is_completed: bool = False
+
+
+@dataclass(slots=True, eq=False)
 class _Attempt:
     """An attempt in progress, in one lane."""
 
@@ -64,11 +83,11 @@ class _Attempt:
     table: LaneTable
     index: int
     tracer: Tracer
+    span: Span
     killed: asyncio.Event = field(default_factory=asyncio.Event)
     stop: StopAttempt | None = None
     done: int = 0
     is_over: bool = False
-    span: list[Any] = field(default_factory=list)
 
 
 class VirtualLanes:
@@ -76,30 +95,24 @@ class VirtualLanes:
 
     Attributes:
         pid: Process that it stands for.
-        started: Attempts that were launched so far, as (job, attempt), in order.
-        completed: Attempts that did all their work, in order.
     """
 
     def __init__(
         self,
         clock: Clock,
         fates: Callable[[str, int], Fate],
-        started: list[tuple[str, int]],
-        completed: list[tuple[str, int]],
-        spans: list[list[Any]],
+        spans: list[Span],
         latency_s: Callable[[Message], float | None] = lambda message: 0.001,
     ) -> None:
         """Start a server, which is ready after three seconds.
 
         Args:
             fates: Returns what becomes of an attempt, by job and number.
-            started: See the attribute; servers of a run share it.
-            completed: See the attribute.
-            spans: Gets the name of the job, the begin (s) and the end (s) of each attempt.
+            spans: Gets the time of each attempt.
             latency_s: Time (s) that a message takes on its way, in either direction; None if it is lost.
         """
         self.pid = os.getpid()
-        self.started, self.completed, self.spans = started, completed, spans
+        self._spans = spans
         self._clock, self._fates, self._latency_s = clock, fates, latency_s
         self._answers: asyncio.Queue[Message | None] = asyncio.Queue()
         self._tables: dict[str, LaneTable] = {}
@@ -131,7 +144,7 @@ class VirtualLanes:
         if not self._is_dead:
             self._is_dead = True
             for each in self._attempts:
-                each.span[2] = self._clock.monotonic_s()
+                each.span.to_s = self._clock.monotonic_s()
             for task in self._tasks:
                 task.cancel()
             self._answers.put_nowait(None)
@@ -190,16 +203,15 @@ class VirtualLanes:
         if not fate.launched:
             self._answer(NotLaunched(launch.command, "no process can be made"))
             return
-        self.started.append((launch.job, launch.attempt))
         (path, index), *more = launch.tables
         assert not more, "gangs need real ranks"
         folder = Path(launch.folder)
         folder.mkdir(parents=True, exist_ok=True)
         tracer = Tracer(trace_path(folder, launch.attempt), launch.opened_s)
-        attempt = _Attempt(launch, fate, self._table(path), index, tracer)
+        span = Span(launch.job, launch.attempt, self._clock.monotonic_s())
+        self._spans.append(span)
+        attempt = _Attempt(launch, fate, self._table(path), index, tracer, span)
         self._attempts.append(attempt)
-        self.spans.append([launch.job, self._clock.monotonic_s(), float("inf")])
-        attempt.span = self.spans[-1]
         self._answer(Launched(launch.command, 0, True, ""))
         self._begin(self._live(attempt))
 
@@ -358,7 +370,7 @@ class VirtualLanes:
         """Write the record of an attempt that is over, and tell of its end."""
         if attempt.is_over:
             return
-        attempt.is_over, attempt.span[2] = True, self._clock.monotonic_s()
+        attempt.is_over, attempt.span.to_s = True, self._clock.monotonic_s()
         self._attempts.remove(attempt)
         attempt.tracer.close()
         slot, stop, fate, launch = attempt.table.slots[attempt.index], attempt.stop, attempt.fate, attempt.launch
@@ -366,9 +378,8 @@ class VirtualLanes:
             outcome, code, reason = "pruned" if stop.pruned else "stopped", 143, stop.reason
         else:
             outcome, reason = fate.outcome, "" if fate.outcome == "completed" else "as it was told"
-            code = 0 if outcome == "completed" else 1
-            if outcome == "completed":
-                self.completed.append((launch.job, launch.attempt))
+            attempt.span.is_completed = outcome == "completed"
+            code = 0 if attempt.span.is_completed else 1
         ended = Ended(launch.job, launch.attempt, outcome, code, reason, usage(slot, self._clock.monotonic_s))
         exit_records.write(Path(launch.folder), ended)
         attempt.table.free(attempt.index, slot.owner)

@@ -20,7 +20,7 @@ from ecoshare.runtime import run_opening
 from ecoshare.runtime.held_machines import PlannedMachines
 from ecoshare.runtime.plan import Plan
 from ecoshare.runtime.run_lifecycle import FinishedRun
-from tests.virtual.run import World, run_in
+from tests.virtual.run import World, jobs_of, run_in
 
 Client = Callable[[LiveQueue], Coroutine[Any, Any, None]]
 """Actions of a client once the queue is up."""
@@ -30,9 +30,7 @@ NAME = "virtual"
 
 def submission(number: int, *jobs: Mapping[str, Any], folder: Path, held: bool = False) -> Submission:
     """Submission of jobs, given by their keys in a job file. Their script is never run."""
-    (folder / "train.py").touch()
-    lines = [f"  - { ({'script': 'train.py', **job})!r}\n".replace("'", '"') for job in jobs]
-    text = "version: 1\njobs:\n" + "".join(lines)
+    text = jobs_of(folder, jobs).read_text()
     return Submission(id=f"{number:032x}", text=text, file="jobs.yaml", folder=str(folder), held=held)
 
 

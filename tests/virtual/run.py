@@ -20,7 +20,7 @@ from ecoshare.devices.context_sharing import ContextSharing
 from ecoshare.devices.meter import MeterInfo, Reading
 from ecoshare.devices.power_model import PowerModel
 from ecoshare.devices.vendor import DeviceHealth, DeviceState
-from ecoshare.jobs.load import LoadedJobs, load
+from ecoshare.jobs.load import load
 from ecoshare.lane.messages import Message
 from ecoshare.record import event_log
 from ecoshare.record.log_entry import LogEntry
@@ -28,7 +28,7 @@ from ecoshare.reporting.progress import Silent
 from ecoshare.runtime import plan as planning
 from ecoshare.runtime import run_opening
 from ecoshare.runtime.class_knowledge import contexts
-from ecoshare.runtime.device_session import ClaimedDevice
+from ecoshare.runtime.device_claim import ClaimedDevice
 from ecoshare.runtime.driver_calls import DriverCalls
 from ecoshare.runtime.held_machines import FindDevices, HeldMachines
 from ecoshare.runtime.node import Node
@@ -42,8 +42,9 @@ from ecoshare.runtime.run_lifecycle import FinishedRun
 from ecoshare.runtime.run_searches import RunSearches
 from ecoshare.runtime.signals import StopSignals
 from ecoshare.values.device import DeviceInfo
+from tests.runtime.running import job_file
 from tests.virtual.clock import VirtualClock
-from tests.virtual.lanes import Fate, VirtualLanes
+from tests.virtual.lanes import Fate, Span, VirtualLanes
 
 IDLE_W, WORK_W = 50.0, 250.0
 
@@ -120,10 +121,6 @@ class Guard:
     beat = keep
 
 
-class Killed(BaseException):
-    """The controller dies: nothing of its clean-up runs."""
-
-
 @dataclass(slots=True)
 class World:
     """Surroundings of a run: time, the fates of its jobs, and the faults of its servers and devices.
@@ -136,8 +133,7 @@ class World:
         fails_s: Time (s) at which a device fails, by its name.
         latency_s: Time (s) that a message takes on its way; None if it is lost.
         devices: Number of devices.
-        started: Attempts that were launched, in order; `completed` likewise those that did all their work.
-        spans: Name of the job, begin (s) and end (s) of each attempt.
+        spans: Time of each attempt, in the order of their begins.
         image_s: Time (s) at which the disk is copied, as it is after a kill -9; None for never.
         image: The copy of the folder of runs; None before.
         at_begin: Called in the loop of the run, at its begin.
@@ -151,13 +147,21 @@ class World:
     latency_s: Callable[[Message], float | None] = lambda message: 0.001
     devices: int = 1
     clock: Clock = field(default_factory=VirtualClock)
-    started: list[tuple[str, int]] = field(default_factory=list)
-    completed: list[tuple[str, int]] = field(default_factory=list)
-    spans: list[list[Any]] = field(default_factory=list)
+    spans: list[Span] = field(default_factory=list)
     image_s: float | None = None
     image: Path | None = None
     at_begin: list[Callable[[], None]] = field(default_factory=list)
     _servers: list[VirtualLanes] = field(default_factory=list)
+
+    @property
+    def started(self) -> list[tuple[str, int]]:
+        """Job and number of each attempt that was launched, in order."""
+        return [(each.job, each.attempt) for each in self.spans]
+
+    @property
+    def completed(self) -> list[tuple[str, int]]:
+        """Job and number of each attempt that did all its work."""
+        return [(each.job, each.attempt) for each in self.spans if each.is_completed]
 
     # The host of the run
 
@@ -178,8 +182,6 @@ class World:
         own = VirtualLanes(
             self.clock,
             lambda job, attempt: self.fates.get((job, attempt), Fate()),
-            self.started,
-            self.completed,
             self.spans,
             self.latency_s,
         )
@@ -279,18 +281,16 @@ def virtual_device(world: World, device: DeviceInfo) -> ClaimedDevice:
     return ClaimedDevice(device, open=partial(_OpenGpu, world, device), calls=_InLoop(5.0))
 
 
-def job_file(folder: Path, jobs: Sequence[Mapping[str, Any]]) -> LoadedJobs:
-    """Job file with these jobs, read. Their script is never run."""
+def jobs_of(folder: Path, jobs: Sequence[Mapping[str, Any]]) -> Path:
+    """Job file of these jobs. Their script is never run."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "train.py").write_text("raise AssertionError('no real process here')\n")
-    lines = [f"  - { ({'script': 'train.py', **job})!r}\n".replace("'", '"') for job in jobs]
-    (folder / "jobs.yaml").write_text("version: 1\njobs:\n" + "".join(lines))
-    return load(folder / "jobs.yaml")
+    return job_file(folder, *({"script": "train.py", **job} for job in jobs))
 
 
 def run(world: World, jobs: Sequence[Mapping[str, Any]], policy: str = "fifo", **options: Any) -> FinishedRun:
     """Run jobs, given by their keys in a job file."""
-    loaded = job_file(world.folder, jobs)
+    loaded = load(jobs_of(world.folder, jobs))
     plan = planning.make(loaded, world.found, policy=policy, **options)
     return run_opening.start(plan, loaded.text, world.disk, Silent(), machines=world.machines, host=world)
 
@@ -308,9 +308,8 @@ def run_in(runs: Path) -> Path:
 
 def check_spans(world: World) -> None:
     """Check that no job was in two places at once."""
-    spans = sorted(world.spans)
-    for (job, _, to_s), (other, from_s, _) in pairwise(spans):
-        assert job != other or to_s <= from_s, f"{job} ran twice at {from_s} s"
+    for one, other in pairwise(sorted(world.spans, key=lambda each: (each.job, each.from_s))):
+        assert one.job != other.job or one.to_s <= other.from_s, f"{one.job} ran twice at {other.from_s} s"
 
 
 def states(finished: FinishedRun) -> dict[str, str]:

@@ -107,6 +107,22 @@ def test_of_jobs_that_outgrow_the_memory_one_begins_again(policy: str) -> None:
     assert state(core, "b") is JobState.RUNNING and granted_gib(core, "b") == 8.0, "it begins again once"
 
 
+@pytest.mark.parametrize("grower", ["known", "other"])
+def test_on_a_gpu_the_job_that_has_outgrown_its_promise_gives_way(grower: str) -> None:
+    """Fails if its neighbour, which takes what it was promised, begins again."""
+    core = Core("fair", lanes=1, enforces=True)
+    core.arrive("known", gib=3.0)
+    core.arrive("other", gib=2.0)
+    assert [state(core, name) for name in ("known", "other")] == [JobState.RUNNING] * 2
+    grow(core, "known", 3.0, held_s=1.0)
+    grow(core, "other", 2.0, held_s=100.0)
+    most = 5.0 if grower == "known" else 4.0
+    grow(core, grower, most, held_s=101.0)
+    assert not core.stopped, "there is memory for both"
+    grow(core, grower, most + 0.8, held_s=102.0)
+    assert core.stopped == [grower]
+
+
 def test_a_job_alone_may_have_all_memory() -> None:
     core = Core("fair", lanes=1, threads=4)
     core.arrive("known", gib=1.0)
