@@ -21,6 +21,9 @@ ROOT = Path(__file__).parents[2]
 
 _LIMIT_S = 600.0
 
+_OPTIONS = ("-x", "-q", "-m", "not slow", "--hypothesis-profile", "ci", "-p", "no:cacheprovider")
+"""Options of the tests: those of the quick ones, with as many examples of a property as CI tries."""
+
 
 def copied(folder: Path) -> None:
     """Copy the files that git tracks, as they are now."""
@@ -39,7 +42,7 @@ def found_by(fault: Fault, folder: Path) -> str:
     path.write_text(before.replace(fault.old, fault.new))
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "pytest", "-x", "-q", "-m", "not slow", "-p", "no:cacheprovider", *fault.tests],
+            [sys.executable, "-m", "pytest", *_OPTIONS, *fault.tests],
             cwd=folder,
             env={**os.environ, "PYTHONPATH": str(folder)},
             capture_output=True,

@@ -30,10 +30,10 @@ _NODES = ("tests/cluster/test_virtual_nodes.py", "tests/cluster/test_remote_node
 
 DRIVER_AND_NODE = (
     Fault(
-        "an exit of an earlier attempt ends the present one",
-        "ecoshare/runtime/attempts.py",
-        "if own is None or own.attempt != ended.attempt:",
-        "if own is None:",
+        "an attempt that could not be launched keeps its slot",
+        "ecoshare/runtime/attempt_answers.py",
+        "                self.attempts.give_up(message.command)\n",
+        "",
         _RUNS,
     ),
     Fault(

@@ -31,7 +31,7 @@ def test_jobs_of_a_node_that_hangs_go_on_elsewhere_after_its_lease(tmp_path: Pat
     check_spans(world)
     moved = [span for span in world.spans if span.from_s > 1010.0]
     assert len(moved) == 1, "the job of the lost node begins once more"
-    assert moved[0].from_s > 1010.0 + TIMEOUT_S
+    assert moved[0].from_s > 1010.0 + TIMEOUT_S + LEASE_S, "its agent may have heard of the run until the loss"
     (before,) = [span for span in world.spans if span.job == moved[0].job and span is not moved[0]]
     assert before.to_s == pytest.approx(1010.0 + LEASE_S, abs=2.0), "the agent has ended it"
 

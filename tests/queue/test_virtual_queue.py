@@ -54,6 +54,37 @@ def test_a_queue_that_goes_down_keeps_what_it_was_given(tmp_path: Path) -> None:
     assert sorted(job for job, _ in world.completed) == list("abcdef")
 
 
+def test_a_submission_that_is_sent_twice_is_taken_once(tmp_path: Path) -> None:
+    """A client that got no answer sends it again."""
+
+    async def client(queue: LiveQueue) -> None:
+        given = submission(1, {"name": "a"}, folder=tmp_path)
+        assert (await queue.submit(given)).jobs == (await queue.submit(given)).jobs == ["a"]
+        queue.end("drain")
+
+    world = World(tmp_path)
+    check(serve(world, client))
+    assert world.started in ([], [("a", 1)])
+
+
+def test_held_jobs_stay_held_when_the_queue_is_opened_again(tmp_path: Path) -> None:
+    async def first(queue: LiveQueue) -> None:
+        await queue.submit(submission(1, {"name": "held"}, folder=tmp_path, held=True))
+        queue.end("drain")
+
+    async def second(queue: LiveQueue) -> None:
+        await asyncio.sleep(30.0)
+        assert not world.started, "it has no release yet"
+        await queue.release("held")
+        await queue.wait("held", 600.0)
+        queue.end("drain")
+
+    world = World(tmp_path)
+    check(serve(world, first))
+    check(serve(world, second))
+    assert world.completed == [("held", 1)]
+
+
 actions = st.lists(
     st.tuples(
         st.floats(0.0, 12.0),

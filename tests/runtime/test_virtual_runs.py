@@ -73,6 +73,18 @@ def test_a_device_that_fails_takes_no_job_with_it(tmp_path: Path) -> None:
     assert Counter(job for job, _ in world.completed) == Counter("abcd")
 
 
+def test_another_controller_goes_on_where_one_died(tmp_path: Path) -> None:
+    """A job that had completed is not run again, and an attempt after the death has a number of its own."""
+    world = World(tmp_path, {("b", 1): Fate(iterations=200)}, image_s=1010.0)
+    run(world, [{"name": "a"}, {"name": "b"}])
+    assert world.image is not None
+    again = World(tmp_path)
+    finished = resume(again, world.image)
+    check(finished)
+    assert states(finished) == {"a": "completed", "b": "completed"}
+    assert again.started == [("b", 2)]
+
+
 fates = st.builds(
     Fate,
     load_s=st.floats(0.0, 5.0),
