@@ -5,21 +5,79 @@ from __future__ import annotations
 import functools
 import gc
 import os
+import re
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 from xdist.scheduler import LoadScopeScheduling
 
 from ecoshare.devices.processor_load import QUIET
 from tests.warm import ROOT, ending_what_runs, share_zygotes
 
-for name, examples in (("quick", 5), ("ci", 50), ("nightly", 1000)):
+for name, examples in (("quick", 25), ("nightly", 1000)):
     settings.register_profile(name, max_examples=examples, deadline=None, print_blob=True)
+settings.register_profile("faults", settings.get_profile("quick"), phases=(Phase.explicit, Phase.generate))
 settings.load_profile("quick")  # `--hypothesis-profile` loads another one
+
+PARTS = {"nightly": "scripts/nightly", "slow": "scripts/test -m slow"}
+"""Markers of tests that are not quick, and the command that runs these tests. The first of a test's counts."""
+
+OF_THE_MACHINE = re.compile(
+    "no CUDA device|needs an accelerator|ECOSHARE_DATA names no|root|this kernel|a machine of [0-9]+ cores|no namespace"
+)
+"""Reasons to skip that no installation removes. Any other one fails the tests with `--no-skips`."""
+
+_left_out: Counter[str] = Counter()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add an option for CI, which installs all that its tests need."""
+    parser.addoption("--no-skips", action="store_true", help="fail if a test skips that could run on this machine")
+
+
+def pytest_deselected(items: Sequence[pytest.Item]) -> None:
+    """Count what is left out."""
+    for item in items:
+        _left_out.update([next((each for each in PARTS if item.get_closest_marker(each)), "quick")])
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Tell what was left out, from worker to controller; with `--no-skips`, fail for a skip that need not be."""
+    config = session.config
+    if hasattr(config, "workeroutput"):
+        config.workeroutput["left out"] = dict(_left_out)
+    elif session.exitstatus == 0 and _needless_skips(config):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Hear from a worker what was left out: the same from each."""
+    _left_out.update(Counter(getattr(node, "workeroutput", {}).get("left out", {})) - _left_out)
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Say what was left out, and which skips fail the tests."""
+    told = [f"{_left_out[each]} {each} ({command})" for each, command in PARTS.items() if _left_out[each]]
+    if told:
+        terminalreporter.write_line(f"left out: {', '.join(told)}")
+    for reason in _needless_skips(config):
+        terminalreporter.write_line(f"SKIPPED WITHOUT NEED: {reason}", red=True)
+
+
+def _needless_skips(config: pytest.Config) -> list[str]:
+    if not config.getoption("no_skips"):
+        return []
+    reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
+    skipped = reporter.stats.get("skipped", [])
+    reasons = [f"{each.nodeid}: {each.longrepr[2].removeprefix('Skipped: ')}" for each in skipped]
+    return [each for each in reasons if not OF_THE_MACHINE.search(each.partition(": ")[2])]
 
 
 def pytest_configure(config: pytest.Config) -> None:

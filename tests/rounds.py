@@ -1,13 +1,12 @@
-"""Number of rounds of repeating tests, and the mark for tests that run at night only."""
+"""Number of rounds of tests that repeat something."""
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import settings
 
 
 def is_nightly() -> bool:
-    """Whether the Hypothesis profile of that name is used."""
+    """Whether the Hypothesis profile of that name is used, as `scripts/nightly` does."""
     return settings.get_current_profile_name() == "nightly"
 
 
@@ -17,9 +16,3 @@ def rounds(usual: int, nightly: int) -> int:
     Call this at collection of the test, not at import of its module by another one.
     """
     return nightly if is_nightly() else usual
-
-
-def nightly() -> pytest.MarkDecorator:
-    """Mark of a long test that runs with `--hypothesis-profile nightly` only. Call this as `rounds`."""
-    reason = "long: runs with --hypothesis-profile nightly"
-    return pytest.mark.skipif(not is_nightly(), reason=reason)

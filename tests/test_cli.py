@@ -51,6 +51,7 @@ def helped(*words: str) -> str:
     return CliRunner(env={"COLUMNS": "80", "TERMINAL_WIDTH": "80"}).invoke(app, [*words, "--help"]).output
 
 
+@pytest.mark.slow
 def test_no_help_shows_a_type_of_python() -> None:
     """A user reads `<list[Path]>` as something to type."""
     found = {words: helped(*words) for words, _ in every_command(get_command(app))}
@@ -161,6 +162,7 @@ def test_a_dry_run_prints_the_plan_and_starts_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "ecoshare-runs").exists()
 
 
+@pytest.mark.slow
 def test_a_run_then_its_exports(tmp_path: Path) -> None:
     (tmp_path / "jobs.yaml").write_text(GOOD)
     done = ecoshare("run", "jobs.yaml", "--device", "cpu", cwd=tmp_path)
@@ -177,6 +179,7 @@ def test_a_run_then_its_exports(tmp_path: Path) -> None:
     assert again.returncode == 0 and json.loads(again.stdout)["jobs"][0]["attempts"] == 1
 
 
+@pytest.mark.nightly
 def test_a_run_has_the_name_that_it_is_given_and_says_as_much_as_is_asked_for(tmp_path: Path) -> None:
     (tmp_path / "jobs.yaml").write_text(GOOD)
     line = ("run", "jobs.yaml", "--device", "cpu", "--no-report", "--name", "my first")
@@ -188,6 +191,7 @@ def test_a_run_has_the_name_that_it_is_given_and_says_as_much_as_is_asked_for(tm
     assert ecoshare(*line, "-v", "-q", cwd=tmp_path).stderr == "error: -v and -q: give one of them\n"
 
 
+@pytest.mark.slow
 def test_a_run_in_the_background_opens_the_queue_if_there_is_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -217,6 +221,7 @@ def test_a_run_in_the_background_opens_the_queue_if_there_is_none(
     assert refused.returncode == 2 and "--dry-run does not go with -d" in refused.stderr
 
 
+@pytest.mark.nightly
 def test_a_run_goes_on_without_a_reader_of_its_progress(tmp_path: Path) -> None:
     (tmp_path / "jobs.yaml").write_text(GOOD)
     line = ["run", "jobs.yaml", "--device", "cpu", "--no-report", "--json"]
@@ -269,6 +274,7 @@ def test_doctor_says_what_it_found_and_what_would_help(tmp_path: Path) -> None:
         assert finding["evidence"] and (finding["verdict"] == "ok" or finding["remedy"])
 
 
+@pytest.mark.nightly
 def test_a_changed_job_file_is_another_run(tmp_path: Path) -> None:
     (tmp_path / "jobs.yaml").write_text(GOOD)
     assert ecoshare("run", "jobs.yaml", "--device", "cpu", "--no-report", cwd=tmp_path).returncode == 0
@@ -309,6 +315,7 @@ def test_a_profile_of_the_command_has_the_figures(tmp_path: Path) -> None:
     assert figures.stat().st_size
 
 
+@pytest.mark.nightly
 def test_what_a_user_has_named_latest_stays_and_the_run_goes_on(tmp_path: Path) -> None:
     (tmp_path / "jobs.yaml").write_text(GOOD)
     (tmp_path / "ecoshare-runs" / "latest").mkdir(parents=True)

@@ -198,8 +198,8 @@ def command_line(pid: int) -> str:
         return ""
 
 
+@pytest.mark.nightly
 @pytest.mark.cold
-@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_queue_goes_on_in_another_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each container has process numbers and a host name of its own, and only the state folder stays."""
@@ -269,6 +269,7 @@ def test_the_dockerfile_has_the_version_and_the_extras_of_the_project() -> None:
     assert "\ntorch==" in pinned and text.count("--constraint /opt/build/constraints.txt") == 2
 
 
+@pytest.mark.nightly
 def test_the_dockerfile_and_its_page_name_commands_that_exist() -> None:
     """Options are parsed before `--help` is printed, so a wrong one is an error."""
     given = dict(instructions())

@@ -37,6 +37,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("form", ["*.whl", "*.tar.gz"])
 def test_it_installs_into_an_empty_environment_and_runs(built: Path, tmp_path: Path, form: str) -> None:
     """If it failed, an install would lack a module, a template or the mark that it is typed."""

@@ -26,7 +26,7 @@ def python(program: str, folder: Path) -> str:
     return done.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_example_of_the_library_finds_a_setting_that_saves(tmp_path: Path) -> None:
     program = blocks("python")[0]
     found = python(program + "\nprint(measure(best.setting)['time_s'] / measure(default)['time_s'])\n", tmp_path)
@@ -36,7 +36,7 @@ def test_the_example_of_the_library_finds_a_setting_that_saves(tmp_path: Path) -
     assert float(slower) <= 1.1, "the example breaks its own limit"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_example_of_other_acquisition_functions_gives_settings(tmp_path: Path) -> None:
     one, other = blocks("python")[:2]
     assert "botorch" in other

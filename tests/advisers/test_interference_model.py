@@ -236,7 +236,7 @@ def test_it_loads_no_torch_and_no_scipy() -> None:
     assert done.stdout.strip() == "set()"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_data
 def test_on_measured_pairs_of_unseen_types_it_decides_as_well_as_it_did() -> None:
     """The bound is the benchmark's accuracy on all rounds, less what another draw of rounds may cost."""

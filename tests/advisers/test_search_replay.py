@@ -60,7 +60,7 @@ def test_without_noise_a_trial_shows_the_row(table: Table) -> None:
         assert trial.interference == {"epoch_s": pytest.approx(slow)} and trial.feasible == (slow <= 1.1)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_noise_is_on_the_trials_alone_and_equal_seeds_are_equal(table: Table) -> None:
     one, again, other = (SearchReplay(table, DEFAULT, seed=seed, noise=0.05) for seed in (1, 1, 2))
     assert list(one.measurements()) == list(again.measurements()) != list(other.measurements())

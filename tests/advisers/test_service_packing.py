@@ -103,6 +103,7 @@ def test_the_limit_of_the_training_is_kept_too() -> None:
     assert most_s == {}, "the search is over"
 
 
+@pytest.mark.nightly
 def test_other_jobs_of_the_same_classes_go_on_with_a_search() -> None:
     one, two = (searched(adviser(0.05), suffixes=each) for each in (("1",), ("1", "2", "3")))
     assert one == two

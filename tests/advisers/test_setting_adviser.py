@@ -89,7 +89,7 @@ def test_it_finds_a_setting_that_saves_and_keeps_the_limit() -> None:
     assert (after.power_w or 0.0) / work < 0.93 * (before.power_w or 0.0)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_job_s_own_limit_binds_the_packing_and_the_answer_says_how_slow_it_gets() -> None:
     device = Device()
     before = device.run(())
@@ -111,7 +111,7 @@ def test_a_job_s_own_limit_binds_the_packing_and_the_answer_says_how_slow_it_get
     assert slower(a=0.9).slower == 1.0, "a limit that is broken already at the default leaves nothing to give"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_equal_questions_get_equal_answers() -> None:
     device = Device()
     assert carry_out(adviser(device), device) == carry_out(adviser(device), device)

@@ -58,6 +58,7 @@ class TestTune:
 
     pytestmark = MARKS
 
+    @pytest.mark.nightly
     def test_a_program_tunes_a_packing(self, machine: Machine) -> None:
         machine.jobs(COMPUTES, WAITS)
         (program := machine.folder / "tunes.py").write_text(TUNES)

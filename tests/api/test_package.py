@@ -86,7 +86,7 @@ def test_every_public_name_has_a_place_in_the_api_page() -> None:
     assert sorted(documented) == sorted([*modules, *RESULTS, "ecoshare.iteration", "ecoshare.report"])
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_study_may_report() -> None:
     """The integration imports what draws reports."""
     program("import ecoshare.integrations.optuna, ecoshare; ecoshare.report(a=1); ecoshare.iteration()")

@@ -81,7 +81,7 @@ def test_values_are_completed(line: str, names: list[str], folder: Path) -> None
     assert completed("bash", line, folder) == names
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.cold
 def test_bash_completes_a_command(folder: Path, tmp_path: Path) -> None:
     """The printed script works in a real bash with the real command."""

@@ -91,8 +91,8 @@ def test_known_speeds_are_shown_and_written_for_the_simulator(tmp_path: Path) ->
     assert (done.returncode, done.stderr) == (2, "error: cannot write no/x.csv: No such file or directory\n")
 
 
+@pytest.mark.nightly
 @needs_two
-@pytest.mark.slow
 def test_two_partitions_are_measured_and_compared(tmp_path: Path) -> None:
     own = environment(tmp_path)
     done = ecoshare(*CALIBRATE, "--json", cwd=tmp_path, environment=own)

@@ -25,6 +25,7 @@ def test_an_empty_folder_gets_no_file_and_a_hint(tmp_path: Path) -> None:
     assert "ecoshare init --example" in done.stderr and not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_the_example_can_be_run(tmp_path: Path) -> None:
     """If it failed, the first command that a new user is told to type would fail."""
     assert ecoshare("init", "--example", cwd=tmp_path).returncode == 0

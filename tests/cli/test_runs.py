@@ -245,6 +245,7 @@ def test_a_wrong_name_of_a_run_or_job_is_told_with_what_there_is(
     assert done.returncode in (2, 4) and done.stderr.startswith(said), done.stderr
 
 
+@pytest.mark.slow
 def test_a_run_in_progress_is_listed_as_running_and_never_removed(tmp_path: Path) -> None:
     short = {"name": "short", "script": str(SCRIPTS / "no_torch.py")}
     process = start(job_file(tmp_path, slow_steps("a", 5_000), short))

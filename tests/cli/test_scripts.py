@@ -76,6 +76,7 @@ def test_options_of_a_script_stand_after_the_dashes(folder: Path, words: tuple[s
     assert done.returncode == 2 and said in done.stderr, done.stderr
 
 
+@pytest.mark.nightly
 def test_a_run_of_scripts_goes_on_after_it_was_stopped(folder: Path) -> None:
     """If it failed, `--resume` would read a script as if it were a job file."""
     long = ("--steps", "400", "--ms", "20")

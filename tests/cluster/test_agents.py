@@ -97,6 +97,7 @@ def entries(done: FinishedRun) -> list[LogEntry]:
     return list(event_log.read(done.folder.events))
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(COMPILER is None, reason="the fake driver is compiled, and there is no C compiler")
 def test_a_run_without_a_gpu_uses_the_gpu_of_a_node(tmp_path: Path) -> None:
     driver = two_gpus(tmp_path)
@@ -142,6 +143,7 @@ def test_jobs_of_a_killed_agent_run_again_on_the_other_node(tmp_path: Path) -> N
     wait_for(lambda: not members(done.folder.path))
 
 
+@pytest.mark.nightly
 def test_the_jobs_of_an_agent_that_hangs_end_before_they_begin_elsewhere(tmp_path: Path) -> None:
     """If it failed, two machines would train the same job."""
     log = tmp_path / "runs" / "latest" / "events.jsonl"
@@ -164,6 +166,7 @@ def test_the_jobs_of_an_agent_that_hangs_end_before_they_begin_elsewhere(tmp_pat
     wait_for(lambda: not members(done.folder.path))
 
 
+@pytest.mark.nightly
 def test_a_job_that_ends_while_its_agent_hangs_does_not_run_again(tmp_path: Path) -> None:
     """If it failed, a job with a recorded end that was not heard would run to its end twice."""
 
@@ -192,6 +195,7 @@ def test_all_ends_at_once_when_the_run_is_killed(tmp_path: Path) -> None:
         assert time.monotonic() - killed_s < 5.0, "it is the end of its stdin that ends the agent"
 
 
+@pytest.mark.nightly
 def test_jobs_end_when_their_agents_hear_nothing_of_the_run_and_do_not_run_twice(tmp_path: Path) -> None:
     """If it failed, the jobs of a run that hangs would go on, and could be given to other machines meanwhile."""
     (tmp_path / "sleeps.py").write_text(SLEEPS)
@@ -216,6 +220,7 @@ def test_jobs_end_when_their_agents_hear_nothing_of_the_run_and_do_not_run_twice
     assert not members(folder.path)
 
 
+@pytest.mark.nightly
 def test_a_machine_that_is_cut_off_ends_its_job_before_another_one_begins_it_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -250,6 +255,7 @@ def test_a_machine_that_is_cut_off_ends_its_job_before_another_one_begins_it_aga
     wait_for(lambda: not members(done.folder.path))
 
 
+@pytest.mark.nightly
 def test_a_node_without_the_run_folder_is_told_in_one_line(tmp_path: Path) -> None:
     link = agent(tmp_path, "n0", {})
     line = AgentLine("n0", link)

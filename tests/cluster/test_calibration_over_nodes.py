@@ -113,6 +113,7 @@ def known_speeds(done: FinishedRun) -> dict[str, dict[str, float]]:
     return {device.name: dict(device.speeds) for device in opened.devices}
 
 
+@pytest.mark.nightly
 def test_the_next_run_knows_which_node_is_fast(machines: Machines) -> None:
     """The first node is slow. A job takes its device unless a run has learned that."""
     machines.gpus["n0"].ceiling(990)
@@ -137,6 +138,7 @@ def test_the_next_run_knows_which_node_is_fast(machines: Machines) -> None:
         assert notes[0].endswith(" % slower than n1/cuda:0: jobs go to the fastest free device")
 
 
+@pytest.mark.nightly
 def test_the_class_that_suffers_more_gets_the_fast_node_under_pal(machines: Machines) -> None:
     """The first node is fast, so that the first job would take it without the speeds."""
     jobs = [WAITS.job(STEPS), COMPUTES.job(STEPS)]

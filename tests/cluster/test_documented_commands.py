@@ -346,7 +346,7 @@ def name(block: Block) -> str:
     return f"{block.page.name}:{block.line}"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("block", [each for each in BLOCKS if set(commands(each)) - set(NOT_RUN)], ids=name)
 def test_the_commands_of_a_block_run(block: Block, shell: Shell, request: pytest.FixtureRequest) -> None:

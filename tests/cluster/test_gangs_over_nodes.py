@@ -50,6 +50,7 @@ def apart(folder: Path, steps: int) -> list[Any]:
     return lines
 
 
+@pytest.mark.nightly
 def test_a_gang_trains_over_two_nodes_and_computes_what_its_ranks_do_apart(tmp_path: Path) -> None:
     env = {"OMP_NUM_THREADS": "1"}
     jobs = [
@@ -86,6 +87,7 @@ def test_a_gang_trains_over_two_nodes_and_computes_what_its_ranks_do_apart(tmp_p
     wait_for(lambda: not members(done.folder.path))
 
 
+@pytest.mark.nightly
 def test_a_gang_ends_with_a_node_that_is_lost(tmp_path: Path) -> None:
 
     def kill(link: ProcessLink) -> None:
@@ -101,6 +103,7 @@ def test_a_gang_ends_with_a_node_that_is_lost(tmp_path: Path) -> None:
     wait_for(lambda: not members(done.folder.path))
 
 
+@pytest.mark.nightly
 def test_a_gang_of_a_node_that_is_lost_begins_again_on_the_nodes_that_are_left(tmp_path: Path) -> None:
     """The node of rank 0 is lost, so that the ranks meet at another port of another node."""
     log, killed = tmp_path / "runs" / "latest" / "events.jsonl", list[int]()
@@ -142,6 +145,7 @@ def has_trained(log: Path) -> bool:
     return any(isinstance(each, IterationsDone) and each.usage.iterations for each in event_log.read(log))
 
 
+@pytest.mark.nightly
 def test_ctrl_c_ends_all_ranks(tmp_path: Path) -> None:
 
     def stop(_link: ProcessLink) -> None:
@@ -157,6 +161,7 @@ def test_ctrl_c_ends_all_ranks(tmp_path: Path) -> None:
     wait_for(lambda: not members(done.folder.path))
 
 
+@pytest.mark.nightly
 def test_a_job_gets_the_device_of_another_node_and_gives_it_back(tmp_path: Path) -> None:
     """The first rank ends before the others, and saves the state at the end of an iteration."""
     jobs = [
@@ -193,6 +198,7 @@ for step in range(100):
 """
 
 
+@pytest.mark.nightly
 def test_a_gang_that_is_slow_between_machines_keeps_to_one_the_next_time(tmp_path: Path) -> None:
     """Two machines of two devices. The first gang finds one free device on each, and the second two on one."""
     (tmp_path / "ranks.py").write_text(SLOW_LINK)

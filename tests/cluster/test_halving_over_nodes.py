@@ -94,6 +94,7 @@ def lines_of_epochs(*texts: str) -> list[str]:
     return [line for text in texts for line in text.splitlines() if line.startswith("epoch")]
 
 
+@pytest.mark.nightly
 def test_trials_of_two_nodes_wait_for_each_other_and_the_best_go_on(tmp_path: Path) -> None:
     done = run_on(tmp_path, [sweep(tmp_path)], lanes=1, places=1)
     names, best = {f"s.{number:04d}" for number in range(len(RATES))}, "s.0001"

@@ -26,6 +26,7 @@ def test_devices_that_are_not_there_have_no_joules() -> None:
     assert IdleEnergy(1, "cuda:99", None).end() is None
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(COMPILER is None, reason="the fake driver is written in C, and there is no compiler")
 def test_the_counters_of_gpus_are_read(tmp_path: Path) -> None:
     with FakeDriver(tmp_path, [presets.H200, presets.H200]):

@@ -24,7 +24,7 @@ from tests.cluster.agents import check_alike, members, run_on, states
 from tests.runtime.running import job_file, slow_steps
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(300)
 def test_a_machine_without_a_job_is_given_back_and_the_other_job_goes_on(tmp_path: Path) -> None:
     log, left = tmp_path / "runs" / "latest" / "events.jsonl", list[tuple[str, list[int]]]()
@@ -52,7 +52,7 @@ def test_a_machine_without_a_job_is_given_back_and_the_other_job_goes_on(tmp_pat
     assert not members(done.folder.path)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(300)
 def test_an_engine_that_takes_nothing_back_is_named(tmp_path: Path) -> None:
     def refuses(name: str) -> None:

@@ -31,6 +31,7 @@ def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node_joining, "LOOK_S", 0.2)
 
 
+@pytest.mark.nightly
 def test_a_machine_that_comes_takes_jobs(tmp_path: Path) -> None:
     jobs = [slow_steps(f"j{number}", 300, 5) for number in range(4)]
     done = run_on(tmp_path, jobs, ["n0"], coming=lambda: ["n0", "n1"], lanes=1, places=1)
@@ -49,6 +50,7 @@ def test_a_machine_that_comes_takes_jobs(tmp_path: Path) -> None:
     assert {each.name for each in done.data.summary.devices} == {"n0/cpu", "n1/cpu"}
 
 
+@pytest.mark.nightly
 def test_a_machine_takes_the_place_of_a_lost_one(tmp_path: Path) -> None:
     """The jobs of the lost one wait until its lease is over, and then run there."""
     lost: list[bool] = []
@@ -78,6 +80,7 @@ def test_a_machine_takes_the_place_of_a_lost_one(tmp_path: Path) -> None:
     assert not members(done.folder.path)
 
 
+@pytest.mark.nightly
 def test_a_run_ends_while_a_machine_is_about_to_join(tmp_path: Path) -> None:
     started: dict[str, ProcessLink] = {}
     done = run_on(
@@ -113,6 +116,7 @@ def test_a_timer_that_follows_from_the_opening_is_of_the_new_segment(tmp_path: P
     assert turnover.count == before + 1
 
 
+@pytest.mark.nightly
 def test_a_machine_that_cannot_join_is_named_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node_joining, "_AGAIN_S", 0.2)
     looks: list[bool] = []

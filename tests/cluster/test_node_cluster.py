@@ -29,6 +29,7 @@ def start(name: str, model: str = "NVIDIA H100", version: str = "") -> NodeStart
     return NodeStart(name, "127.0.0.1", lambda: ProcessLink([sys.executable, "-c", _FINDS, model, version]))
 
 
+@pytest.mark.nightly
 def test_devices_of_different_models_are_refused() -> None:
     """If it failed, settings and times of one model would be used on another one."""
     said = "b/cpu is AMD EPYC, and a/cpu is NVIDIA H100: all devices of a run are of one model"

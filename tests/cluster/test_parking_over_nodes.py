@@ -28,6 +28,7 @@ JOBS = [
 """Two jobs that fill two machines, and one that goes first."""
 
 
+@pytest.mark.nightly
 def test_a_job_is_parked_on_its_machine_and_prints_the_same_bits(tmp_path: Path) -> None:
     done = run_on(tmp_path, JOBS, policy="priority", places=1, host_bytes=1 << 30)
     assert states(done) == {"one": ("completed", LONG), "two": ("completed", LONG), "urgent": ("completed", SHORT)}
@@ -47,6 +48,7 @@ def test_a_job_is_parked_on_its_machine_and_prints_the_same_bits(tmp_path: Path)
     wait_for(lambda: not members(done.folder.path))
 
 
+@pytest.mark.nightly
 def test_a_parked_job_begins_again_elsewhere_if_its_machine_is_lost(tmp_path: Path) -> None:
 
     def begun(started: dict[str, ProcessLink]) -> None:

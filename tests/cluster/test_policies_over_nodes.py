@@ -1,8 +1,7 @@
-"""Policies over two agents: a job that has to give its machine up saves its state, and goes on on the other one."""
+"""A policy over two agents: a job that has to give its machine up saves its state, and goes on on the other one."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from tests.runtime.running import SCRIPTS, alone
 from tests.runtime.test_device_moves import losses
 from tests.warm import wait_for
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 STEPS = 300
 TRAINS_UNTIL = """
@@ -68,49 +67,15 @@ def jobs(folder: Path, **keys: Any) -> list[dict[str, Any]]:
     ]
 
 
-def tried_last(folder: Path) -> list[dict[str, Any]]:
-    """The same jobs for a policy that co-locates jobs on trial: the first one begins beside the third one.
-
-    It begins when the third one runs, since the job that began later gives way. Until then a short job of another class
-    is beside the second one.
-    """
-    moves, _, comes = jobs(folder, **{"class": "one"})
-    stays = trains_until(folder, "stays", "moves", "stopped after", **{"class": "one"})
-    return [stays, comes, trains_until(folder, "first", "comes", "has begun"), {**moves, "after": ["first"]}]
-
-
-@dataclass(frozen=True)
-class Case:
-    """How a policy is made to preempt a job within seconds.
-
-    Attributes:
-        options: Options of the policy.
-        reason: Reason of the stop.
-        lanes: Lanes of each machine.
-    """
-
-    options: dict[str, float]
-    reason: str = "gives way to comes"
-    lanes: int = 1
-
-
-CASES = {
-    "tiresias": Case({"limit_1": 1.0}),
-    "gittins": Case({"limit_1": 1.0, "quantum": 1.0}),
-    "max-min": Case({"round": 2.0}),
-    "gandiva": Case({"margin": 5.0, "trial": 20.0}, "the two were slower beside each other than in turn", lanes=2),
-}
-"""No two jobs have relative speeds with a sum of 6, so each trial of `gandiva` fails."""
-
-
-@pytest.mark.parametrize("policy", CASES)
-def test_a_job_that_is_preempted_goes_on_from_its_checkpoint_on_the_other_machine(tmp_path: Path, policy: str) -> None:
-    case = CASES[policy]
-    given = tried_last(tmp_path) if case.lanes > 1 else jobs(tmp_path)
-    done = run_on(tmp_path, given, policy=policy, places=1, lanes=case.lanes, options=case.options)
+@pytest.mark.nightly
+def test_a_job_that_is_preempted_goes_on_from_its_checkpoint_on_the_other_machine(tmp_path: Path) -> None:
+    given = jobs(tmp_path)
+    done = run_on(tmp_path, given, policy="tiresias", places=1, lanes=1, options={"limit_1": 1.0})
     assert {name: state for name, (state, _) in states(done).items()} == {job["name"]: "completed" for job in given}
     entries = list(event_log.read(done.folder.events))
-    assert [(each.job, each.reason) for each in entries if isinstance(each, KillJob)] == [("moves", case.reason)]
+    assert [(each.job, each.reason) for each in entries if isinstance(each, KillJob)] == [
+        ("moves", "gives way to comes")
+    ]
 
     devices = {each.lane: each.device for each in entries if isinstance(each, OpenLane)}
     starts = [(each.job, devices[each.lanes[0]]) for each in entries if isinstance(each, StartJob)]

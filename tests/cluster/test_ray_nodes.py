@@ -147,6 +147,7 @@ def ecoshare(folder: Path, *words: str, path: str = "") -> subprocess.CompletedP
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
 
 
+@pytest.mark.nightly
 def test_mistakes_are_told_in_one_line(tmp_path: Path) -> None:
     job_file(tmp_path, slow_steps("j", 1, 1))
     (hidden := tmp_path / "hidden").mkdir()

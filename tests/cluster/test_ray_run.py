@@ -68,6 +68,7 @@ def test_jobs_run_on_both_nodes(cluster: RayCluster, tmp_path: Path) -> None:
     check_alike(tmp_path / "ecoshare-runs" / "latest", ["j0", "j1"], 60, 4)
 
 
+@pytest.mark.nightly
 def test_ctrl_c_ends_the_jobs_of_all_nodes(cluster: RayCluster, tmp_path: Path) -> None:
     job_file(tmp_path, *(slow_steps(f"j{number}", 100_000, 4) for number in range(2)))
     run, log = command(tmp_path, cluster.address), tmp_path / "ecoshare-runs" / "latest" / "events.jsonl"
@@ -79,6 +80,7 @@ def test_ctrl_c_ends_the_jobs_of_all_nodes(cluster: RayCluster, tmp_path: Path) 
     assert not members(log.parent)
 
 
+@pytest.mark.nightly
 def test_a_killed_run_is_gone_on_with_on_the_cluster(cluster: RayCluster, tmp_path: Path) -> None:
     job_file(tmp_path, *(slow_steps(f"j{number}", 300, 4) for number in range(2)))
     run, log = command(tmp_path, cluster.address), tmp_path / "ecoshare-runs" / "latest" / "events.jsonl"
@@ -98,6 +100,7 @@ def test_a_killed_run_is_gone_on_with_on_the_cluster(cluster: RayCluster, tmp_pa
     assert not members(log.parent)
 
 
+@pytest.mark.nightly
 def test_scripts_are_shipped_and_a_resumed_run_finds_what_they_wrote(cluster: RayCluster, tmp_path: Path) -> None:
     (shipped := tmp_path / "project").mkdir()
     (shipped / "values.txt").write_text("1 2 3")
@@ -145,6 +148,7 @@ def devices(folder: Path) -> list[str]:
     return [each["name"] for each in json.loads(shown)["devices"]]
 
 
+@pytest.mark.nightly
 def test_a_queue_takes_jobs_for_both_nodes(cluster: RayCluster, tmp_path: Path) -> None:
     (tmp_path / "two.yaml").write_text(job_file(tmp_path, *(slow_steps(f"j{n}", 60, 4) for n in range(2))).read_text())
     options = ("--device", "cpu", "--policy", "fair", "--no-profiles", "--name", "wide", *on(cluster.address))
@@ -164,6 +168,7 @@ def test_a_queue_takes_jobs_for_both_nodes(cluster: RayCluster, tmp_path: Path) 
             up.communicate()
 
 
+@pytest.mark.nightly
 def test_a_queue_gives_a_node_back_and_takes_it_again(cluster: RayCluster, tmp_path: Path) -> None:
     (tmp_path / "waits.py").write_text("import time\nfrom torch import nn\ntime.sleep(12)\n")
     job_file(tmp_path, *({"name": f"j{number}", "script": "waits.py"} for number in range(3)))
@@ -189,6 +194,7 @@ def test_a_queue_gives_a_node_back_and_takes_it_again(cluster: RayCluster, tmp_p
             up.communicate()
 
 
+@pytest.mark.nightly
 def test_jobs_of_a_node_that_dies_run_again_on_the_other(cluster: RayCluster, tmp_path: Path) -> None:
     """The cluster has one node afterwards."""
     job_file(tmp_path, *(slow_steps(f"j{number}", 1000, 4) for number in range(2)))
@@ -206,6 +212,7 @@ def test_jobs_of_a_node_that_dies_run_again_on_the_other(cluster: RayCluster, tm
     assert not members(log.parent)
 
 
+@pytest.mark.nightly
 def test_a_queue_uses_a_node_that_comes_back(cluster: RayCluster, tmp_path: Path) -> None:
     """The last test of the cluster, of which a node has died."""
     job_file(tmp_path, *(slow_steps(f"j{number}", 60, 4) for number in range(2)))

@@ -109,6 +109,7 @@ def machines(tmp_path: Path) -> Machines:
     return Machines(tmp_path)
 
 
+@pytest.mark.nightly
 def test_settings_are_searched_on_both_nodes_and_put_back_even_if_an_agent_is_killed(machines: Machines) -> None:
     machines.of["n1"].driver.gpu(0).fault(Fault.NO_PERMISSION, functions="nvmlDeviceSetGpuLockedClocks")
 
@@ -138,6 +139,7 @@ def test_settings_are_searched_on_both_nodes_and_put_back_even_if_an_agent_is_ki
         assert logged == now
 
 
+@pytest.mark.nightly
 def test_settings_are_searched_on_a_machine_that_comes(machines: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node_joining, "LOOK_S", 0.2)
 
@@ -150,6 +152,7 @@ def test_settings_are_searched_on_a_machine_that_comes(machines: Machines, monke
     assert machines.settings() == [BEFORE, BEFORE] and not done.unrestored
 
 
+@pytest.mark.nightly
 def test_nothing_is_set_anywhere_if_one_node_may_set_nothing(machines: Machines) -> None:
     environment = machines.variables
 
@@ -168,6 +171,7 @@ def test_nothing_is_set_anywhere_if_one_node_may_set_nothing(machines: Machines)
         machines.run(1, lambda _started: None, budget_w=900.0, goal=None)
 
 
+@pytest.mark.nightly
 def test_a_power_budget_is_kept_over_nodes(machines: Machines) -> None:
     limits: list[float] = []
 

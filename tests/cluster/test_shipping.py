@@ -60,7 +60,7 @@ def places(folder: Path, node: str) -> list[Path]:
     return sorted((folder / f"state-{node}" / "shipped").glob("*/*/*"))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(300)
 def test_a_job_runs_in_a_copy_and_its_files_come_back(tmp_path: Path) -> None:
     shipped = project(tmp_path)
@@ -85,7 +85,7 @@ def test_a_job_runs_in_a_copy_and_its_files_come_back(tmp_path: Path) -> None:
     assert store.find(profile.job_class) == profile == ProfileStore(done.folder.profiles).find(profile.job_class)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(300)
 def test_outputs_of_each_attempt_come_back_when_a_node_dies(tmp_path: Path) -> None:
     def kill(link: ProcessLink) -> None:
@@ -104,7 +104,7 @@ def test_outputs_of_each_attempt_come_back_when_a_node_dies(tmp_path: Path) -> N
     assert (folder / "stdout.log").read_text().count("begun") == 1
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(300)
 def test_a_sweep_reads_what_its_trials_report_elsewhere(tmp_path: Path) -> None:
     shipped = project(tmp_path)

@@ -77,6 +77,7 @@ def check_iterations(folder: Path, sessions: int) -> None:
     assert found.repeated <= 60 * (sessions - 1), found
 
 
+@pytest.mark.nightly
 def test_a_run_goes_through_several_allocations(cluster: dict[str, str], tmp_path: Path) -> None:
     saving_job(tmp_path, 20, sessions=3)
     done = ecoshare(tmp_path, cluster, "slurm", "chain", "jobs.yaml", *SHORT, "--json", *RUN)
@@ -97,6 +98,7 @@ def test_a_run_goes_through_several_allocations(cluster: dict[str, str], tmp_pat
     assert '<section class="table" id="chain">' in shown and "modelled" in shown
 
 
+@pytest.mark.nightly
 def test_the_command_may_be_killed_and_started_again(cluster: dict[str, str], tmp_path: Path) -> None:
     """An allocation keeps the chain going alone. Neither it nor a second command submits anything twice."""
     saving_job(tmp_path, 100, sessions=2)
@@ -122,6 +124,7 @@ def test_the_command_may_be_killed_and_started_again(cluster: dict[str, str], tm
     assert len(set(found)) == len(found)
 
 
+@pytest.mark.nightly
 def test_an_allocation_that_is_killed_is_followed_by_another_one(cluster: dict[str, str], tmp_path: Path) -> None:
     """The record lacks its end. The command sees that it is gone, and the last checkpoint counts."""
     saving_job(tmp_path, 20, sessions=2)
@@ -135,6 +138,7 @@ def test_an_allocation_that_is_killed_is_followed_by_another_one(cluster: dict[s
     check_iterations(tmp_path, 2)
 
 
+@pytest.mark.nightly
 def test_scancel_ends_a_chain(cluster: dict[str, str], tmp_path: Path) -> None:
     saving_job(tmp_path, 20, sessions=100)
     words = [sys.executable, "-m", "ecoshare", "slurm", "chain", "jobs.yaml", "--time", "5min", "--margin", "5min"]
@@ -150,6 +154,7 @@ def test_scancel_ends_a_chain(cluster: dict[str, str], tmp_path: Path) -> None:
     assert len(record(tmp_path)["allocations"]) == 2
 
 
+@pytest.mark.nightly
 def test_a_dry_run_shows_the_script_and_the_decision(cluster: dict[str, str], tmp_path: Path) -> None:
     saving_job(tmp_path, 1, sessions=1)
     done = ecoshare(tmp_path, cluster, "slurm", "chain", "jobs.yaml", "--time", "1h", "--dry-run", *RUN)
@@ -160,6 +165,7 @@ def test_a_dry_run_shows_the_script_and_the_decision(cluster: dict[str, str], tm
     assert not (tmp_path / "ecoshare-runs").exists() and not queued(cluster)
 
 
+@pytest.mark.nightly
 def test_mistakes_leave_nothing_queued(cluster: dict[str, str], tmp_path: Path) -> None:
     saving_job(tmp_path, 1, sessions=1)
     chain = ("slurm", "chain", "jobs.yaml")
@@ -186,6 +192,7 @@ def test_mistakes_leave_nothing_queued(cluster: dict[str, str], tmp_path: Path) 
     assert done.returncode == 4 and "Slurm is not installed" in done.stderr
 
 
+@pytest.mark.nightly
 def test_a_chain_keeps_its_options(cluster: dict[str, str], tmp_path: Path) -> None:
     saving_job(tmp_path, 1, sessions=1)
     begun = ("slurm", "chain", "jobs.yaml", "--detach", "--time")

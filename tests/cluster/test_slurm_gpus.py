@@ -71,6 +71,7 @@ def allocation(tmp_path: Path) -> Iterator[Allocation]:
         asked(made.environment, "scancel", f"--user={getpass.getuser()}", "--signal=KILL")
 
 
+@pytest.mark.nightly
 def test_a_gpu_is_set_and_the_printed_epilog_puts_it_back(allocation: Allocation) -> None:
     """SIGKILL reaches the guard, too."""
     job, notes = allocation.submit()
@@ -90,6 +91,7 @@ def test_a_gpu_is_set_and_the_printed_epilog_puts_it_back(allocation: Allocation
     assert allocation.machine.driver.gpu(0).settings() == BEFORE
 
 
+@pytest.mark.nightly
 def test_nothing_is_set_where_slurm_sets_the_clocks(allocation: Allocation) -> None:
     job, _ = allocation.submit("--sbatch=--gpu-freq=low")
     wait_for(lambda: any(isinstance(each, IterationsDone) for each in allocation.entries(job)))

@@ -89,6 +89,7 @@ def test_a_job_file_runs_on_the_nodes_of_its_allocation(cluster: dict[str, str],
     check_alike(log.parent, ["j0", "j1"], 60, 4)
 
 
+@pytest.mark.nightly
 def test_a_requeued_job_goes_on_with_its_run(cluster: dict[str, str], tmp_path: Path) -> None:
     """Slurm sends SIGTERM to every process of the job then."""
     job_file(tmp_path, slow_steps("short", 30, 4), *(slow_steps(f"j{number}", 1000, 4) for number in range(2)))
@@ -104,6 +105,7 @@ def test_a_requeued_job_goes_on_with_its_run(cluster: dict[str, str], tmp_path: 
     assert len(list(log.parent.parent.glob("*/plan.json"))) == 2, "one run, and the link to it"
 
 
+@pytest.mark.nightly
 def test_a_preempted_job_goes_on_with_its_run(cluster: dict[str, str], tmp_path: Path) -> None:
     """A name and a comment have blanks and a `#`."""
     job_file(tmp_path, *(slow_steps(f"j{number}", 1000, 4) for number in range(2)))
@@ -119,6 +121,7 @@ def test_a_preempted_job_goes_on_with_its_run(cluster: dict[str, str], tmp_path:
     assert completed == [("j0", 2), ("j1", 2)] and not members(log.parent)
 
 
+@pytest.mark.nightly
 def test_jobs_are_stopped_before_the_limit(cluster: dict[str, str], tmp_path: Path) -> None:
     """Slurm looks once a minute, so this takes one or two."""
     job_file(tmp_path, *(slow_steps(f"j{number}", 100_000, 4) for number in range(2)))
@@ -129,6 +132,7 @@ def test_jobs_are_stopped_before_the_limit(cluster: dict[str, str], tmp_path: Pa
     assert (log.parent / "summary.json").exists() and "Traceback" not in output(tmp_path, job)
 
 
+@pytest.mark.nightly
 def test_a_node_without_a_job_is_given_back(cluster: dict[str, str], tmp_path: Path) -> None:
     def held() -> str:
         words = ("squeue", "--noheader", "--jobs", str(job), "--Format=NodeList")
@@ -145,6 +149,7 @@ def test_a_node_without_a_job_is_given_back(cluster: dict[str, str], tmp_path: P
     assert not list(tmp_path.glob("slurm_job_*")), "scontrol has left no script"
 
 
+@pytest.mark.nightly
 def test_a_cancelled_job_leaves_nothing(cluster: dict[str, str], tmp_path: Path) -> None:
     job_file(tmp_path, *(slow_steps(f"j{number}", 100_000, 4) for number in range(2)))
     job, log = submitted(tmp_path, cluster)
@@ -155,6 +160,7 @@ def test_a_cancelled_job_leaves_nothing(cluster: dict[str, str], tmp_path: Path)
     assert (log.parent / "summary.json").exists(), "the run has come to its end"
 
 
+@pytest.mark.nightly
 def test_mistakes_are_told_in_one_line(cluster: dict[str, str], tmp_path: Path) -> None:
     job_file(tmp_path, slow_steps("j", 1, 1))
     for words, code, said in (
@@ -174,6 +180,7 @@ def test_mistakes_are_told_in_one_line(cluster: dict[str, str], tmp_path: Path) 
     assert done.returncode == 4 and "Slurm is not installed" in done.stderr
 
 
+@pytest.mark.nightly
 def test_jobs_of_a_machine_that_dies_go_on_with_the_others(cluster: dict[str, str], tmp_path: Path) -> None:
     """The last test of the cluster, of which one machine dies: its daemon, and all that it has started, are killed."""
     job_file(tmp_path, *(slow_steps(f"j{number}", 1000, 4) for number in range(2)))

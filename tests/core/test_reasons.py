@@ -6,7 +6,7 @@ from dataclasses import replace
 from enum import Enum
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sortedcontainers import SortedList
 
@@ -22,6 +22,7 @@ from ecoshare.values.attempt import Usage
 from ecoshare.values.device import Device
 from ecoshare.values.job_spec import JobSpec
 from tests.core.stepping import ALONE_W, ERROR, GIB, IDLE_W, Core
+from tests.rounds import rounds
 from tests.simulation.test_packs import JOBS, PACKS, SIZES, SPEEDS, job, simulated, world
 
 
@@ -179,6 +180,7 @@ POLICIES = (*PACKS, "fair", "fifo", "gandiva", "priority", "srtf")
 
 
 @pytest.mark.slow
+@settings(max_examples=rounds(5, nightly=100))
 @given(JOBS, SIZES, SPEEDS, st.sampled_from(POLICIES), st.integers(1, 3), st.integers(1, 4), st.booleans())
 def test_asking_at_every_moment_changes_no_decision_and_every_job_has_a_reason(
     jobs: list[TraceJob],

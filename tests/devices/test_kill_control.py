@@ -94,7 +94,7 @@ def test_the_gpu_is_as_before_after_any_kill(tmp_path: Path) -> None:
     kill_often(tmp_path, range(QUICK))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(900)
 def test_the_gpu_is_as_before_after_many_kills(tmp_path: Path) -> None:
     kill_often(tmp_path, range(1000, 1000 + ALL))

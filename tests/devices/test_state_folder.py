@@ -111,6 +111,7 @@ def test_a_file_of_another_user_is_no_lock_and_blocks_no_run(tmp_path: Path, kin
     assert not (tmp_path / "elsewhere").exists()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["ecoshare-cpu.lock", "ecoshare-cpu.queue", "ecoshare-cpu.0123.run"])
 def test_a_run_says_what_is_in_its_way_or_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     state = tmp_path / "state"

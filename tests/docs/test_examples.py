@@ -31,6 +31,7 @@ def _marks(block: Block) -> list[pytest.MarkDecorator]:
     return [pytest.mark.slow] if any(step.command.startswith(long) for step in steps(block)) else []
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("block", [pytest.param(each, id=name(each), marks=_marks(each)) for each in RUN])
 def test_a_console_example_prints_what_its_page_shows(block: Block, tmp_path: Path) -> None:
     cores = block.mark("cores")

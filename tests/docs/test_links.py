@@ -83,7 +83,7 @@ def test_the_readme_is_short_and_its_picture_small() -> None:
     assert picture.startswith(b"\x89PNG") and len(picture) < 200_000
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_site_builds_and_needs_no_other_host(tmp_path: Path) -> None:
     for module in _DOCS_TOOLS:
         try:

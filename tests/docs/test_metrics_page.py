@@ -76,6 +76,7 @@ def test_a_panel_asks_for_metrics_and_labels_that_exist(title: str, target: dict
     assert set(re.findall(r"{{(\w+)}}", legend)) <= kept, f"{title}: {legend}"
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool, of Prometheus, is not installed")
 def test_prometheus_understands_each_expression(tmp_path: Path) -> None:
     """Each one passes as a rule, of the dashboard and of the page."""

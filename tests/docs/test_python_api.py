@@ -14,7 +14,7 @@ from tests.warm import ROOT, Started
 PAGE = ROOT / "docs" / "python-api.md"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_programs_of_the_page_print_what_it_shows(tmp_path: Path) -> None:
     """A failure means that a reader of the page would get an error or another result."""
     programs, shown = [], []

@@ -68,7 +68,7 @@ def run(block: Block, folder: Path, environment: dict[str, str]) -> Iterator[tup
         yield step, done.stdout.replace(environment["ECOSHARE_STATE"], STATE)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.cold
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(shutil.which("curl") is None, reason="the page asks the queue with curl")

@@ -15,6 +15,7 @@ from tests.rounds import rounds
 SLOW = pytest.mark.slow
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("driver", "prepare", "count"),
     [

@@ -109,7 +109,7 @@ def test_the_same_seeds_give_the_same_trials_to_the_bit(tmp_path: Path) -> None:
     check(done.run)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("lanes", [1, 2])
 def test_a_study_on_the_disk_goes_on(tmp_path: Path, lanes: int) -> None:
     storage = f"sqlite:///{tmp_path}/study.db"
@@ -394,7 +394,7 @@ def test_a_study_in_a_trial_is_refused(tmp_path: Path) -> None:
     assert states(study) == ["COMPLETE"]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_example_of_the_docs(tmp_path: Path) -> None:
     text = (ROOT / "docs" / "sweeps.md").read_text()
     script = tmp_path / "example.py"
@@ -445,7 +445,7 @@ def started(tmp_path: Path, *args: str) -> Started:
     return program
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_trial_that_has_to_make_room_begins_again_as_the_same_trial(tmp_path: Path) -> None:
     """Two trials take more than there is. One begins again, with the values that it had."""
 
@@ -536,7 +536,7 @@ def test_ctrl_c_ends_the_trials_and_is_passed_on(tmp_path: Path, args: tuple[str
     assert {trial.user_attrs[ERROR] for trial in study.trials} == {"the study was stopped"}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_ctrl_c_twice_kills_what_does_not_end(tmp_path: Path) -> None:
     program = started(tmp_path, "0", "sleeps")
     for _ in range(2):

@@ -37,7 +37,7 @@ def members(state: Path) -> Any:
     return book(state)["devices"]["cpu"]["members"]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_losses_are_those_without_sharing_and_turns_are_told(ledger: Path, tmp_path: Path) -> None:
     space = [{"seed": seed} for seed in range(2)]
     alone = run(of(trials.reports), space, tmp_path / "alone")
@@ -82,7 +82,7 @@ class Slow(tune.Callback):  # type: ignore[misc]
         time.sleep(0.5)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_no_trial_has_the_turn_while_tune_processes_its_result(ledger: Path, tmp_path: Path) -> None:
     space = [{"seed": seed, "logs": str(tmp_path), "each_s": 0.004} for seed in range(2)]
     run(share(of(trials.reports), memory=SMALL), space, tmp_path, callbacks=[Slow()])
@@ -94,7 +94,7 @@ def test_no_trial_has_the_turn_while_tune_processes_its_result(ledger: Path, tmp
     assert inside, "no trial has trained during a report of the other"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_failed_trials_keep_no_other_from_the_turn(ledger: Path, tmp_path: Path) -> None:
     """Both trials end inside an iteration, with the turn: one by an exception, one by SIGKILL."""
     ends = ("", "raises", "killed")
@@ -106,7 +106,7 @@ def test_failed_trials_keep_no_other_from_the_turn(ledger: Path, tmp_path: Path)
     assert results[0].metrics["training_iteration"] == 3
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_trials_for_which_there_is_no_memory_wait(ledger: Path, tmp_path: Path) -> None:
     """The ledger, not Ray, bounds the number of trials: here one at a time, though Ray starts all."""
     space = [{"seed": seed, "logs": str(tmp_path), "each_s": 0.03} for seed in range(2)]
@@ -118,7 +118,7 @@ def test_trials_for_which_there_is_no_memory_wait(ledger: Path, tmp_path: Path) 
     assert queued_s[then] > queued_s[first], "the other one has waited for its memory"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_trial_that_needs_more_than_there_is_fails_with_the_reason(ledger: Path, tmp_path: Path) -> None:
     (result,) = run(share(of(trials.reports), memory="900 TiB"), [{"seed": 0}], tmp_path).values()
     assert "a trial needs 900 TiB of memory" in str(result.error)
@@ -129,13 +129,13 @@ def generates(config: dict[str, Any]) -> Iterator[Any]:
     yield from trials.yields(config["each"])
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_sharing_twice_is_a_mistake_and_no_wait_for_itself(ledger: Path, tmp_path: Path) -> None:
     (result,) = run(share(share(of(trials.returns), memory=SMALL), memory=SMALL), [{"seed": 0}], tmp_path).values()
     assert "share() was applied to it twice" in str(result.error)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(("trainable", "iterations", "reuse"), [(of(trials.returns), 20, False), (generates, 40, True)])
 def test_functions_may_return_or_yield_their_results(
     ledger: Path, tmp_path: Path, trainable: Any, iterations: int, reuse: bool
@@ -146,7 +146,7 @@ def test_functions_may_return_or_yield_their_results(
     assert [result.metrics["ecoshare/iterations"] for result in results.values()] == [iterations] * 2
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_class_has_the_turn_in_its_steps(ledger: Path, tmp_path: Path) -> None:
     """The same holds if Ray runs several trials in one process."""
     found = {}
@@ -165,7 +165,7 @@ def test_a_class_has_the_turn_in_its_steps(ledger: Path, tmp_path: Path) -> None
     assert members(ledger) == {}, "the places were given back"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_devices_go_to_the_trials_that_still_need_them(ledger: Path, tmp_path: Path) -> None:
     """A long trial beside two short ones gets all four processors once it is alone.
 

@@ -15,13 +15,12 @@ from ecoshare.integrations.ray import share
 from tests.driver import COMPILER, FakeDriver, presets
 from tests.driver.training import CONTEXT_BYTES, MIB
 from tests.integrations.cluster import WARNINGS, book, cluster, run
-from tests.rounds import nightly
 
 pytestmark = [
     *WARNINGS,
     pytest.mark.timeout(300),
     pytest.mark.slow,
-    nightly(),
+    pytest.mark.nightly,
     pytest.mark.skipif(COMPILER is None, reason="the fake driver is compiled, and there is no C compiler"),
 ]
 

@@ -104,6 +104,7 @@ def logs_of(output: bytes) -> list[dict[str, float]]:
     return logs
 
 
+@pytest.mark.nightly
 def test_joules_are_in_the_trainers_log_and_evaluations_in_the_sweep(script: Path, tmp_path: Path) -> None:
     zone = tmp_path / "sys" / "class" / "powercap" / "intel-rapl:0"
     zone.mkdir(parents=True)
@@ -123,6 +124,7 @@ def test_joules_are_in_the_trainers_log_and_evaluations_in_the_sweep(script: Pat
     assert len(reported) == 2 and all("eval_loss" in each for each in reported)
 
 
+@pytest.mark.nightly
 def test_without_a_counter_no_energy_is_logged_and_that_is_said_once(script: Path, tmp_path: Path) -> None:
     (tmp_path / "sys").mkdir()
     job = {"name": "a", "script": str(script), "args": [str(tmp_path / "no-counter")], "cwd": str(tmp_path)}

@@ -74,7 +74,7 @@ default ['it starts processes with multiprocessing (spawn)']
 """
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_child_that_will_use_the_device_is_announced_before_it_starts(tmp_path: Path) -> None:
     script, launcher = tmp_path / "script.py", tmp_path / "torchrun"
     script.write_text(SCRIPT)

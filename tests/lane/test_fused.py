@@ -20,7 +20,6 @@ from ecoshare.lane.fused.seeds import Seeds
 from ecoshare.lane.messages import Ended
 from ecoshare.lane.table_layout import SlotState
 from tests.lane.serving import ServedLane
-from tests.rounds import nightly
 from tests.runtime.running import EXAMPLES, alone, copy_of_scripts, settled
 from tests.runtime.test_examples import ARGS
 from tests.scripts.cases import CASES, QUICK, Case
@@ -105,7 +104,7 @@ def test_so_are_the_others(case: Case, lane: ServedLane, tmp_path: Path) -> None
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in ("cnn", "transformer") else nightly()) for name in sorted(ARGS)]
+    "name", [pytest.param(each, marks=() if each == "cnn" else pytest.mark.nightly) for each in sorted(ARGS)]
 )
 def test_so_is_every_example(name: str, lane: ServedLane, tmp_path: Path) -> None:
     jobs = [f"example-{name}-{number}" for number in range(2)]
@@ -603,7 +602,7 @@ def test_files_that_are_left_open_end_a_process_too(lane: ServedLane, tmp_path: 
     assert len(set(pids)) == 2
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_long_waiting_job_is_stopped_without_harm_to_the_others(lane: ServedLane, tmp_path: Path) -> None:
     script = written(
         tmp_path,
@@ -643,7 +642,7 @@ for step in range(300):
     assert [lane.printed(name) for name in names] == 3 * [expected]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_only_the_job_that_outgrew_its_promise_ends_where_memory_ends(lane: ServedLane, tmp_path: Path) -> None:
     """A job keeps what it takes while there is memory for all. If it failed, neighbours would pay for its growth."""
     script = written(tmp_path, KEEPS)

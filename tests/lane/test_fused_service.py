@@ -113,6 +113,7 @@ def test_they_answer_as_alone_beside_training_in_their_process(lane: ServedLane,
     assert ends[2].usage["iterations"] == 50, "calls of the services counted for it"
 
 
+@pytest.mark.nightly
 def test_idle_ones_never_wake_up_and_end_as_they_are_asked_to(lane: ServedLane, tmp_path: Path) -> None:
     script = written(tmp_path, PROGRAM)
     (tmp_path / "arrivals").write_text("0.0\n3600.0\n")

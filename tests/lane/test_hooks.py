@@ -349,7 +349,7 @@ def test_gradients_that_are_only_traced_mark_nothing(counted: Counted) -> None:
     assert counted(script) == (3, 0)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("whole", [False, True], ids=["model", "step"])
 def test_dynamo_compiles_the_frames_of_the_script_alone(counted: Counted, whole: bool) -> None:
     """If it failed, the hooks would be traced into the script's graphs, or compiled beside them."""

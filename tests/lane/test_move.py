@@ -26,7 +26,7 @@ from ecoshare.lane.messages import LaunchAttempt, MoveAttempt, StopAttempt
 from ecoshare.lane.table_layout import ANY_SLOT, NO_RANK, NO_SLOT, SlotState
 from ecoshare.lane.turn import LaneTurn
 from ecoshare.runtime.lane_moves import Moving
-from tests.rounds import nightly, rounds
+from tests.rounds import rounds
 from tests.warm import wait_for
 
 Body = Callable[[LaneTurn], None]
@@ -204,6 +204,7 @@ def mark(number: int, iterations: int, folder: Path, dice: random.Random) -> Bod
     return body
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 6))])
 def test_random_moves_lose_and_repeat_nothing(lanes: Lanes, tmp_path: Path, seed: int) -> None:
     """Each iteration runs once, one job at a time in each lane, counters only grow, and every job ends."""
@@ -648,9 +649,9 @@ def test_death_at_a_line_of_a_move_leaves_both_lanes_going(lanes: Lanes, waits: 
     assert cut_moves(lanes, "line", count(1, 17), waits) > 5
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("what", ["line", pytest.param("opcode", marks=nightly())])
+@pytest.mark.parametrize("what", ["line", pytest.param("opcode", marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("waits", [False, True])
 def test_death_at_any_instruction_of_a_move_leaves_both_lanes_going(lanes: Lanes, what: str, waits: bool) -> None:
     stride = rounds(2, nightly=1)
@@ -689,7 +690,7 @@ def test_death_at_any_moment_leaves_both_lanes_going(lanes: Lanes) -> None:
     assert lanes.is_empty
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("stride", [29, rounds(4, nightly=1)])
 def test_a_move_that_a_signal_handler_breaks_off_is_gone_on_with(lanes: Lanes, stride: int) -> None:
     """The handler raises at every line at which one may run; none runs between two lines without a call."""

@@ -103,6 +103,7 @@ def test_a_trace_goes_on_where_it_was_deleted(tmp_path: Path) -> None:
     assert [mark.at_s for mark in trace.read(path)] == [1.0, 2.0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [256, pytest.param(65_536, marks=pytest.mark.slow)])
 def test_a_script_that_closes_everything_has_its_files_for_itself(tmp_path: Path, limit: int) -> None:
     """Before, 29 bytes of a user's file became 17,489, and the run failed with `Bad file descriptor`."""
@@ -124,6 +125,7 @@ def test_a_script_that_closes_everything_has_its_files_for_itself(tmp_path: Path
         assert {file.stat().st_size for file in files} <= {0, len(expected)}
 
 
+@pytest.mark.slow
 def test_a_script_finds_no_descriptor_of_ours_where_it_would_get_its_own(tmp_path: Path) -> None:
     """Else the bytes that the job writes to the numbers that it expects would be in its lane's table."""
     script = written(

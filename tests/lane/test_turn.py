@@ -47,11 +47,21 @@ Fork = Callable[..., int]
 """Function that starts a body in a process of its own, at a slot; it returns the process number."""
 
 
-def iterate(count: int, marks: Path | None = None, each_s: float = 0.0) -> Callable[[LaneTurn, LaneTable], None]:
-    """Body of `count` iterations; with `marks` it writes its slot before and after each, so that overlaps show."""
+def iterate(
+    count: int, marks: Path | None = None, each_s: float = 0.0, beside: bool = False
+) -> Callable[[LaneTurn, LaneTable], None]:
+    """Body of `count` iterations.
+
+    Args:
+        marks: File that gets the slot before and after each iteration, so that overlaps show.
+        each_s: Time (s) of each.
+        beside: Whether the first one begins only when another process waits for the turn.
+    """
 
     def body(turn: LaneTurn, table: LaneTable) -> None:
         turn.take()
+        if beside:
+            wait_for(lambda: table.header.waiting_rank != NO_RANK)
         for _ in range(count):
             if marks is not None:
                 with marks.open("ab", buffering=0) as file:
@@ -78,7 +88,7 @@ def test_one_job_at_a_time_has_the_turn(table: LaneTable, fork: Fork, tmp_path: 
 
 
 def test_turns_alternate_while_others_wait(table: LaneTable, fork: Fork) -> None:
-    succeed(fork(0, iterate(1000)), fork(1, iterate(1000)))
+    succeed(fork(0, iterate(1000, beside=True)), fork(1, iterate(1000, beside=True)))
     assert table.header.handovers > 100
 
 
@@ -89,7 +99,8 @@ def test_without_competition_nothing_is_handed_over(table: LaneTable, fork: Fork
 
 def test_each_turn_has_its_wait_in_a_bucket_and_the_ends_of_jobs_take_none_away(table: LaneTable, fork: Fork) -> None:
     """If it failed, the histogram of waits would lose what an ended job had waited."""
-    succeed(fork(0, iterate(30, each_s=0.003)), fork(1, iterate(30, each_s=0.003)))
+    body = iterate(30, each_s=0.003, beside=True)
+    succeed(fork(0, body), fork(1, body))
     counted, waited_s = sum(table.slots[slot].handovers for slot in (0, 1)), table.header.waited_s
     assert sum(table.header.waits) == counted > 20
     assert waited_s == pytest.approx(sum(table.slots[slot].waited_s for slot in (0, 1)))

@@ -235,6 +235,7 @@ def test_threads_of_one_process_write_without_harm(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == [f"{NAME}.json"]
 
 
+@pytest.mark.nightly
 def test_a_killed_writer_leaves_the_last_whole_profile(tmp_path: Path, writer: Writer) -> None:
     """Else kill -9 of a run could lose the profiles of all runs before; its leftovers are removed an hour later."""
     store = ProfileStore(tmp_path)

@@ -48,6 +48,7 @@ class Events:
         raise AssertionError("the stream has ended")
 
 
+@pytest.mark.slow
 def test_events_tell_each_change_and_a_client_that_comes_back_misses_none(
     up: Served, http: httpx.Client, bearer: dict[str, str]
 ) -> None:
@@ -75,7 +76,7 @@ def test_events_tell_each_change_and_a_client_that_comes_back_misses_none(
     up.ask("cancel", "later", "--now")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_slow_streams_cost_neither_memory_nor_others(up: Served, http: httpx.Client, bearer: dict[str, str]) -> None:
     host, port = http.base_url.host, http.base_url.port
     assert port is not None
@@ -132,6 +133,7 @@ def test_events_are_described(http: httpx.Client, bearer: dict[str, str]) -> Non
     assert "/" not in described["paths"]
 
 
+@pytest.mark.nightly
 def test_a_stream_ends_with_the_queue_and_its_token_goes(
     up: Served, http: httpx.Client, bearer: dict[str, str]
 ) -> None:

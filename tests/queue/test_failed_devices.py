@@ -19,6 +19,7 @@ pytestmark = [
 WAITS_LONG = "import time\nprint('begun', flush=True)\ntime.sleep(600)\n"
 
 
+@pytest.mark.nightly
 def test_a_queue_without_a_device_ends_with_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """If it failed, a supervisor of the queue would take the end for a wanted one, and not open it again."""
     monkeypatch.setenv("ECOSHARE_STATE", str(tmp_path / "state"))

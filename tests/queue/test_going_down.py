@@ -73,7 +73,8 @@ def check_put_off(client: Started, *names: str) -> None:
     assert told.endswith(f"down: {', '.join(names)} {waits} for `ecoshare up --resume --queue test`"), told
 
 
-@pytest.mark.parametrize("how", ["drain", "now", "kill"])
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["drain", *(pytest.param(each, marks=pytest.mark.nightly) for each in ("now", "kill"))])
 def test_each_client_learns_the_end_of_its_job_or_that_the_job_waits(folder: Path, how: str) -> None:
     """If it failed, a client would get an error of the server, or wait for ever, and mails would tell false ends."""
     with served(folder, "--lanes", "1", "--jobs-per-lane", "1") as up:
@@ -142,6 +143,7 @@ def test_each_client_learns_the_end_of_its_job_or_that_the_job_waits(folder: Pat
         )
 
 
+@pytest.mark.nightly
 def test_a_queue_is_emptied(folder: Path) -> None:
     with pytest.raises(UnfitEnvironment, match="there is no queue 'test'"):
         Queue("test").clear()

@@ -28,6 +28,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine
     assert machine.driver.gpu(0).settings() == BEFORE
 
 
+@pytest.mark.nightly
 def test_settings_in_force_and_searches_are_told_in_base_units(machine: Machine) -> None:
     process = machine.start("up", "--name", "test", "--objective", "energy", "--lanes", "1")
     try:

@@ -48,6 +48,7 @@ def begun(up: Served) -> int:
     return len(event_log.segments(up.run / "events.jsonl"))
 
 
+@pytest.mark.slow
 def test_jobs_go_on_and_ended_ones_are_found(folder: Path) -> None:
     with served(folder, *LANES, segment_bytes=SHORT) as up:
         go = up.waits("long")
@@ -90,6 +91,7 @@ def test_jobs_go_on_and_ended_ones_are_found(folder: Path) -> None:
     assert exported.returncode == 0 and "late" in exported.stdout, exported.stderr
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("when", ["before", "between", "after"])
 def test_a_kill_while_a_segment_begins_loses_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch, when: str) -> None:
     monkeypatch.setenv("KILLED_AT", "2")
@@ -120,7 +122,7 @@ def test_a_kill_while_a_segment_begins_loses_nothing(folder: Path, monkeypatch: 
     assert not list(again.run.glob("*.next")) and begun(again) >= 2
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_failures_of_earlier_segments_count_after_a_kill(folder: Path) -> None:
     """A job with a retry that failed in an earlier segment has failed for good at its next failure."""
     fails = "import os, sys, time\nfrom pathlib import Path\nPath(sys.argv[1]).touch()\n"
@@ -147,7 +149,7 @@ def test_failures_of_earlier_segments_count_after_a_kill(folder: Path) -> None:
     assert (folder / "seen").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_data_of_jobs_that_ended_long_ago_are_removed(folder: Path) -> None:
     with served(folder, *LANES, segment_bytes=SHORT) as up:
         go = up.waits("needed")

@@ -13,6 +13,8 @@ from tests.queue.queues import TRAINS, Served, served_alone
 from tests.queue.scraping import OPEN_METRICS, Scrape, scrape
 from tests.warm import wait_for
 
+pytestmark = pytest.mark.slow
+
 FLAKY = """
 import os, sys, time, torch
 model = torch.nn.Linear(4, 1)

@@ -53,6 +53,7 @@ def opened(page: Tab, name: str) -> None:
     page.shows("#job-name", name)
 
 
+@pytest.mark.nightly
 def test_the_token_leaves_the_address_and_nothing_comes_from_elsewhere(up: Served, page: Tab) -> None:
     address = (up.home / "address").read_text()
     assert page.run("location.href") == f"{address}/"
@@ -101,6 +102,7 @@ def test_what_jobs_write_is_text(up: Served, page: Tab) -> None:
     page.problems.clear()  # the policy has told of the attempt
 
 
+@pytest.mark.nightly
 def test_a_job_is_held_released_and_given_a_priority(up: Served, page: Tab) -> None:
     go = up.waits("first")
     up.waits("second", "--after", "first")
@@ -123,6 +125,7 @@ def test_a_job_is_held_released_and_given_a_priority(up: Served, page: Tab) -> N
     up.ask("wait", "second")
 
 
+@pytest.mark.nightly
 def test_output_is_followed_and_a_job_is_cancelled_after_a_question(up: Served, page: Tab) -> None:
     up.waits("spoken")
     up.begun("spoken")
@@ -170,6 +173,7 @@ def test_it_fits_a_phone(up: Served, page: Tab, dark: bool) -> None:
     page.size(1400, 900, dark)
 
 
+@pytest.mark.nightly
 def test_it_says_when_the_queue_is_down_and_comes_back_with_it(up: Served, page: Tab, tmp_path: Path) -> None:
     """The last test of the module."""
     assert not page.problems, page.problems

@@ -21,6 +21,8 @@ from ecoshare.record.run_folder import RunFolder
 from tests.queue.queues import TRAINS, WAITS, Served, check_replay, served_alone
 from tests.warm import Started, ecoshare, wait_for
 
+pytestmark = pytest.mark.slow
+
 EXITS = """
 import os, sys
 print(os.environ.get("COLOUR"), os.getcwd())
@@ -377,7 +379,7 @@ def test_a_job_arrives_after_one_that_ends_while_it_is_submitted(up: Served) -> 
     assert {job.state for job in up.queue.wait(*behind)} == {"completed"}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_store_that_another_process_locks_ends_no_queue(up: Served) -> None:
     go = up.waits("copied")
     up.begun("copied")

@@ -37,6 +37,7 @@ def noted_start(up: Served, name: str) -> float | None:
     return row.started_unix_s if row is not None else None
 
 
+@pytest.mark.slow
 def test_a_killed_queue_goes_on(folder: Path) -> None:
     with served(folder) as up:
         once(up, "before")
@@ -86,6 +87,7 @@ while not os.path.exists(sys.argv[1]):
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("segment_bytes", [None, 1], ids=["in one segment", "in another segment"])
 def test_jobs_that_are_to_run_again_survive_a_kill(folder: Path, segment_bytes: int | None) -> None:
     """The log says that the first has failed, and that the second was cancelled for it."""

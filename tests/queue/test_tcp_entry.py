@@ -156,7 +156,7 @@ def test_other_users_get_neither_token_nor_answer(up: Served) -> None:
     assert (up.home / "token").read_bytes() not in Path(f"/proc/{up.process.pid}/cmdline").read_bytes()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_clients_that_hang_take_no_place_from_others(up: Served, http: httpx.Client, bearer: dict[str, str]) -> None:
     """If it failed, any user of the machine could lock out the owner with some hundred connections."""
     host, port = http.base_url.host, http.base_url.port
@@ -228,6 +228,7 @@ def _descriptors(up: Served) -> int:
     return len(list(Path(f"/proc/{up.process.pid}/fd").iterdir()))
 
 
+@pytest.mark.slow
 def test_a_port_in_use_is_told_in_one_line_before_anything_begins(up: Served) -> None:
     address = (up.home / "address").read_text().removeprefix("http://")
     for options in ((), ("--detach",)):
@@ -253,6 +254,7 @@ def test_a_queue_in_the_background_tells_its_page(up: Served) -> None:
         assert ecoshare("down", "--queue", name, "--now", cwd=up.folder).returncode == 0
 
 
+@pytest.mark.nightly
 def test_a_unit_listens_too(up: Served) -> None:
     done = ecoshare("up", "--listen", "127.0.0.1:8265", "--print-unit", cwd=up.folder)
     assert "up --resume --listen 127.0.0.1:8265" in done.stdout.replace("--queue default ", "")

@@ -13,7 +13,7 @@ from ecoshare.errors import EcoshareError
 from ecoshare.queue.job_store import JobStore
 from ecoshare.queue.live_queue import LiveQueue
 from tests.virtual.lanes import Fate
-from tests.virtual.queue import serve, submission
+from tests.virtual.queue import BusyStore, serve, submission
 from tests.virtual.run import World, check
 
 
@@ -52,6 +52,42 @@ def test_a_queue_that_goes_down_keeps_what_it_was_given(tmp_path: Path) -> None:
     assert 0 < len(done) < 6
     check(serve(world, second))
     assert sorted(job for job, _ in world.completed) == list("abcdef")
+
+
+def test_a_client_is_woken_by_the_end_of_its_job(tmp_path: Path) -> None:
+    """A job takes ten seconds, and its client waits for up to ten minutes."""
+    waited_s = []
+
+    async def client(queue: LiveQueue) -> None:
+        await queue.submit(submission(1, {"name": "a"}, folder=tmp_path))
+        from_s = asyncio.get_running_loop().time()
+        await queue.wait("a", 600.0)
+        waited_s.append(asyncio.get_running_loop().time() - from_s)
+        queue.end("drain")
+
+    serve(World(tmp_path), client)
+    assert waited_s[0] < 20.0
+
+
+def test_ends_are_kept_while_the_store_is_locked(tmp_path: Path) -> None:
+    async def client(queue: LiveQueue) -> None:
+        await queue.submit(submission(1, {"name": "a"}, {"name": "b"}, folder=tmp_path))
+        store = queue.store
+        assert isinstance(store, BusyStore)
+        while not world.completed:
+            store.busy = 1
+            await asyncio.sleep(0.1)
+        store.busy = 20
+        await asyncio.sleep(3.0)
+        assert (await queue.row("a")).state is None, "the store has an end that it was never given"
+        for name in "ab":
+            await queue.wait(name, 600.0)
+            assert (await queue.row(name)).state == "completed"
+        queue.end("drain")
+
+    world = World(tmp_path)
+    check(serve(world, client))
+    assert sorted(world.completed) == [("a", 1), ("b", 1)]
 
 
 def test_a_submission_that_is_sent_twice_is_taken_once(tmp_path: Path) -> None:

@@ -75,6 +75,7 @@ def test_the_time_in_which_an_old_run_was_cut_off_is_not_covered(tmp_path: Path)
     assert energy.faults == ("the run was interrupted, and resumed later",)
 
 
+@pytest.mark.slow
 def test_an_old_run_is_explained_and_drawn(old: RunFolder) -> None:
     explained = explain(read(old).history)
     assert explained.differs_s is None

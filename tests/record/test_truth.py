@@ -14,9 +14,8 @@ from tests.driver import COMPILER
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(COMPILER is None, reason="the fake driver is compiled, and there is no C compiler")
-@pytest.mark.slow
-@pytest.mark.serial
 def test_the_split_is_near_the_shapley_value_and_nearer_than_what_is_simpler() -> None:
     script = ROOT / "scripts" / "bench_measure.py"
     done = subprocess.run(

@@ -161,7 +161,7 @@ def test_an_unknown_job_is_told_with_what_there_is(folder: Path, name: str, reme
     assert found.value.hint == remedy and found.value.exit_code == 2
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_log_that_is_cut_anywhere_is_explained_as_far_as_it_goes(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -220,7 +220,7 @@ def test_every_policy_is_explained(policy: str, tmp_path: Path, capsys: pytest.C
         assert "waited: all places were taken" in words
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_real_run_is_explained_by_the_command(tmp_path: Path) -> None:
     script = tmp_path / "sleeps.py"
     script.write_text(SLEEPS)

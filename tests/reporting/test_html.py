@@ -127,7 +127,7 @@ def test_the_packings_are_told_as_expected_as_measured_and_what_became_of_them(p
     assert "class1 beside class0: expected 0.88, measured 0.64" in (chart["aria-label"] or "")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_classes_of_one_script_are_told_apart_by_their_jobs(data: RunData) -> None:
     names = {f"class{index}": f"train-{index:012x}" for index in range(3)}
     jobs = tuple(replace(job, job_class=names[job.job_class]) for job in data.summary.jobs)
@@ -159,7 +159,7 @@ def test_a_comparison_that_is_missing_leaves_no_gap(data: RunData) -> None:
     assert sum(attributes.get("class") == "sharing" for attributes in page.named("p")) <= 1
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_what_stands_between_backticks_is_code(data: RunData) -> None:
     page = Page(html(changed(data, notes=("`a<b` is not `c`",))))
     assert page.text[page.text.index("Notes") + 1 :][:3] == ["a<b", "is not", "c"]
@@ -303,6 +303,7 @@ def test_secrets_of_the_run_stay_out(data: RunData, content: str) -> None:
     assert data.environment["token"] not in content
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "jobs", [1, pytest.param(40, marks=pytest.mark.slow), pytest.param(60, marks=pytest.mark.slow)]
 )
@@ -356,7 +357,7 @@ def test_a_spike_of_joules_told_late_is_not_drawn() -> None:
     assert drawn_j == pytest.approx(sum(each.energy_j or 0.0 for each in book.intervals))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_turns_of_a_huge_trace_are_merged(data: RunData) -> None:
     marks = []
     for turn in range(20_000):

@@ -145,7 +145,7 @@ def test_a_replay_ends_with_the_numbers_of_the_table(replay: SearchReplay) -> No
     assert f"{verdict.violations} broke the limit" in text
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("noise", [0.0, 0.02, 0.05])
 def test_the_text_the_chart_and_the_page_of_a_replay_name_one_saving(tmp_path: Path, noise: float) -> None:
     """The end shows the table's own numbers, and beside them the noisy number of the measurements if it differs."""

@@ -95,6 +95,7 @@ def test_a_minute_in_which_the_target_was_missed_is_marked() -> None:
         assert (words in {text.get_text() for text in chart.figure.legends[0].get_texts()}) == is_told
 
 
+@pytest.mark.slow
 def test_the_report_has_a_row_and_a_picture_for_each_service() -> None:
     page = Page(html(with_service(run(jobs=2), FOUND)))
     assert {"services", "service-job0"} <= {each.get("id") for each in page.named("section")}

@@ -159,8 +159,8 @@ for step in range(180):
 """Script that stands for devices which differ: an iteration takes twice as long on the first partition."""
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two partitions take two processors")
-@pytest.mark.slow
 def test_the_next_run_knows_which_device_is_fast(tmp_path: Path) -> None:
     (tmp_path / "uneven.py").write_text(UNEVEN.replace("FIRST", str(min(os.sched_getaffinity(0)))))
     jobs = [{"name": name, "script": "uneven.py"} for name in "ab"]

@@ -21,6 +21,7 @@ def ends(name: str, code: int = 0, after_s: float | str = 0.05, **keys: Any) -> 
     return {"name": name, "script": "exits.py", "args": [str(code), str(after_s)], **keys}
 
 
+@pytest.mark.nightly
 def test_jobs_arrive_after_what_they_wait_for_or_never(tmp_path: Path) -> None:
     (tmp_path / "exits.py").write_text(EXITS)
     told = ["sh", "-c", "echo {job} {state} >> told"]
@@ -52,7 +53,7 @@ def test_jobs_arrive_after_what_they_wait_for_or_never(tmp_path: Path) -> None:
     assert order[0] == "prepare" and order.index("best") > max(order.index(name) for name in order if "sweep." in name)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_resumed_run_knows_what_ended_before_and_cancels_nothing_that_was_stopped(tmp_path: Path) -> None:
     (tmp_path / "exits.py").write_text(EXITS)
     wait = f"import os, time\nwhile not os.path.exists({str(tmp_path / 'go')!r}):\n    time.sleep(0.05)\n"

@@ -158,6 +158,7 @@ def test_it_is_told(lost: Lost) -> None:
         assert b"GPU is lost" in (lost.done.folder / form).read_bytes()
 
 
+@pytest.mark.nightly
 def test_without_a_gpu_the_run_fails_and_is_resumed_when_the_gpu_is_back(tmp_path: Path) -> None:
     done = run_with_failure(
         tmp_path, training("a"), training("b"), fails=lambda driver: driver.gpu(0).ecc_errors(2), devices=1
@@ -172,6 +173,7 @@ def test_without_a_gpu_the_run_fails_and_is_resumed_when_the_gpu_is_back(tmp_pat
     assert {job["state"] for job in json.loads(again.stdout)["jobs"]} == {"completed"}
 
 
+@pytest.mark.nightly
 def test_a_run_without_its_lost_gpu_is_resumed_on_the_other(tmp_path: Path) -> None:
     """The first GPU is lost, so the driver counts the other one anew: it is known by its UUID."""
     jobs = [training(name) for name in "abcd"]

@@ -35,8 +35,8 @@ def losses(*outputs: bytes) -> dict[int, str]:
     return {int(line[0]): line[1] for line in lines if line and line[0].isdecimal()}
 
 
+@pytest.mark.nightly
 @needs_two
-@pytest.mark.slow
 def test_one_of_two_long_jobs_moves_when_the_short_one_has_ended(tmp_path: Path) -> None:
     jobs = [saves(tmp_path, name, steps) for name, steps in (("a", LONG), ("short", SHORT), ("c", LONG))]
     done = run(tmp_path, *jobs, options=("--device", "cpu/2"))

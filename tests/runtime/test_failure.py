@@ -55,7 +55,7 @@ def test_the_neighbour_of_jobs_that_fail_computes_what_it_does_alone(failing: Fi
     assert failing.log("neighbour") == alone(SCRIPTS / "validation.py", (), SCRIPTS)[1]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_job_that_exceeds_its_memory_fails_alone(tmp_path: Path) -> None:
     bad = {"name": "eats", "script": str(SCRIPTS / "eats_memory.py")}
     done = run(tmp_path, bad, NEIGHBOUR, options=("--memory", "3 GiB"))
@@ -81,7 +81,7 @@ def test_a_job_that_kills_its_parent_fails_and_its_neighbours_do_not(tmp_path: P
     assert "supervisor" in done.job("bad0")["error"]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_new_job_may_have_all_unused_memory(tmp_path: Path) -> None:
     """A new job may have 1 GiB of 2: memory on processors is watched, so none is reserved for jobs that never come."""
     (tmp_path / "needs.py").write_text("import torch\nkept = torch.ones(1 << 28)\nprint('done')\n")
@@ -90,7 +90,7 @@ def test_a_new_job_may_have_all_unused_memory(tmp_path: Path) -> None:
     assert (done.job("a")["attempts"], done.log("a")) == (1, b"done\n")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_two_new_jobs_that_outgrow_the_memory_run_one_after_the_other(tmp_path: Path) -> None:
     """Both jobs complete; the one that has outgrown its promise by more begins again after the other has left.
 
@@ -137,7 +137,7 @@ with Path("done.txt").open("a") as file:
 """Script that keeps 640 MiB more after it was measured."""
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_job_that_outgrows_its_profile_goes_on_and_is_granted_more_in_the_next_run(tmp_path: Path) -> None:
     """A profile that was made early says a third of what the job takes.
 

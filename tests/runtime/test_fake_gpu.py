@@ -214,6 +214,7 @@ def test_memory_that_the_driver_hides_is_left_out_and_said_to_be(hidden: tuple[F
     assert "P is without context" in made.memory.note
 
 
+@pytest.mark.nightly
 def test_no_fault_of_the_meter_ends_a_run(faulty: OnGpu) -> None:
     job = faulty.done.job(COMPUTES.name)
     assert (job["state"], job["exit_code"]) == ("completed", 0)

@@ -50,6 +50,7 @@ def test_once_a_class_is_known_its_trials_share_a_process(tmp_path: Path) -> Non
         assert each["energy"]["value_j"] > 0
 
 
+@pytest.mark.nightly
 def test_trials_that_must_have_a_process_of_their_own_get_one(tmp_path: Path) -> None:
     """Each trial has loader workers: one is moved out, and after that the others are not let in."""
     job = sweep("--epochs=1", "--seed", "{seed}", script=str(SCRIPTS / "signals.py"), grid={"seed": [1, 2, 3, 4, 5]})

@@ -118,7 +118,7 @@ def _iterations_in_turns(folder: Path) -> list[int]:
     return turns
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_gang_computes_what_torchrun_computes(done: Finished, tmp_path: Path) -> None:
     (tmp_path / "ddp.py").write_text(DDP)
     line = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "ddp.py", "400"]

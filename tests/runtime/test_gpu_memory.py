@@ -46,6 +46,7 @@ def has_taken_turns(folder: Path, count: int) -> bool:
     return len({each.job for each in told if each.usage.handovers > 3}) == count
 
 
+@pytest.mark.nightly
 def test_three_caches_that_do_not_fit_share_one_ephemeral_region(tmp_path: Path) -> None:
     """Three jobs need 3 x 1 + 5 GiB. With their caches kept they would have 18 of 11 GiB, and one would fail."""
     driver, memory = gpu_of(tmp_path, 11 * GIB)
@@ -70,6 +71,7 @@ def test_three_caches_that_do_not_fit_share_one_ephemeral_region(tmp_path: Path)
     assert all(each["state"] == "completed" for each in ran.done.summary["jobs"])
 
 
+@pytest.mark.nightly
 def test_a_measured_job_is_limited_before_another_one_gets_the_rest(tmp_path: Path) -> None:
     """A job of an unseen class may take the whole GPU; another one starts only once its allocator is limited."""
     driver, memory = gpu_of(tmp_path, 12 * GIB)

@@ -80,6 +80,7 @@ def test_an_urgent_job_gets_the_memory_of_the_parked_one(tmp_path: Path) -> None
     assert len(entries(ran, Parked)) == len(entries(ran, ResumeJob)) == 1
 
 
+@pytest.mark.nightly
 def test_memory_that_does_not_come_back_costs_its_own_job_an_attempt_only(tmp_path: Path) -> None:
     driver, _ = gpu_of(tmp_path)
     Checkpoints(driver).fail("Restore", OUT_OF_MEMORY, times=1)
@@ -89,6 +90,7 @@ def test_memory_that_does_not_come_back_costs_its_own_job_an_attempt_only(tmp_pa
     assert "its memory could not come back" in ran.done.stderr and "OUT_OF_MEMORY" in ran.done.stderr
 
 
+@pytest.mark.nightly
 def test_a_job_that_cannot_be_parked_runs_on(tmp_path: Path) -> None:
     """The urgent job then waits for its end."""
     driver, memory = gpu_of(tmp_path)

@@ -102,7 +102,7 @@ def test_the_best_trials_go_on_from_rung_to_rung(tmp_path: Path) -> None:
     assert set(dropped[:2]) < {"s.0002", "s.0003", "s.0004"}, "two of five go on from the first rung"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_a_run_that_ended_between_two_rungs_goes_on(tmp_path: Path, how: signal.Signals) -> None:
     """The first rung is not decided again, and no epoch is done twice unless it was cut off."""
@@ -134,7 +134,7 @@ def _is_locked(folder: Path) -> bool:
     return False
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two partitions take two processors")
 def test_water_filling_makes_the_trials_that_are_left_wider(tmp_path: Path) -> None:
     """Two partitions: two trials have one each at first, and the best of three goes on with two ranks."""

@@ -230,7 +230,7 @@ def test_any_name_that_a_job_file_may_give_can_be_kept(project: Path, tmp_path: 
     assert store.find(found.name) == profile(found.name)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_ten_thousand_jobs_of_one_script_are_planned_at_once(project: Path) -> None:
     """Else a sweep would wait for its plan: one reading of the script serves all trials."""
     for number in range(100):

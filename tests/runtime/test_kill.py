@@ -132,7 +132,7 @@ def test_a_killed_controller_or_guard(tmp_path: Path, number: int) -> None:
     kill_and_resume(tmp_path, ["controller", "guard"][number % 2], dice.uniform(0, 1.8))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.cold
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("number", range(COLD))
@@ -141,7 +141,7 @@ def test_a_killed_controller_or_guard_while_the_server_loads(tmp_path: Path, num
     kill_and_resume(tmp_path, ["controller", "guard"][number % 2], dice.uniform(0, 4.5), cold=True)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.cold
 @pytest.mark.timeout(300)
 def test_a_supervisor_that_is_killed_while_it_loads_is_replaced(tmp_path: Path) -> None:
@@ -232,6 +232,7 @@ def _is_gone(path: Path) -> bool:
     return not path.exists()
 
 
+@pytest.mark.nightly
 def test_ctrl_c_before_the_run_is_opened_ends_it_and_it_can_be_resumed(tmp_path: Path) -> None:
     """Before, a run that was asked to stop before its first event ended with a traceback."""
     (script := tmp_path / "at_once.py").write_text(

@@ -173,6 +173,7 @@ def told(done: Finished, job: str) -> str:
     return next(each.usage.keeps_lane for each in entries if isinstance(each, JobExited) and each.job == job)
 
 
+@pytest.mark.nightly
 @on_fake_gpu
 @pytest.mark.parametrize(
     ("job", "why"),
@@ -191,6 +192,7 @@ def test_no_other_job_works_while_children_do(tmp_path: Path, job: dict[str, Any
     assert done.job("trains")["keeps_lane"] is None
 
 
+@pytest.mark.nightly
 @on_fake_gpu
 def test_the_memory_of_children_is_that_of_their_job(tmp_path: Path) -> None:
     """The launcher itself has nothing on the GPU."""
@@ -243,7 +245,7 @@ with open("trains.0.marks", "w") as marks:
 """
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_on_processors_a_launcher_keeps_its_lane_and_is_told(tmp_path: Path) -> None:
     (tmp_path / "rank.py").write_text(ON_PROCESSORS)
     (tmp_path / "trains.py").write_text(PLAIN)

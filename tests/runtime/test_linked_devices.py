@@ -62,6 +62,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OnFour]:
     yield OnFour(driver, environment, folder / "ecoshare-runs" / "latest", json.loads(ended.stdout))
 
 
+@pytest.mark.slow
 def test_gangs_are_placed_on_linked_gpus(done: OnFour) -> None:
     """The first two free GPUs are not linked."""
     assert sorted(done.devices().values()) in ([["cuda:0", "cuda:2"]] * 2, [["cuda:0", "cuda:2"], ["cuda:1", "cuda:3"]])

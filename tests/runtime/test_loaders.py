@@ -68,8 +68,7 @@ while not Path(sys.argv[2]).exists():
 """
 
 
-@pytest.mark.slow
-@pytest.mark.serial
+@pytest.mark.nightly
 def test_a_job_with_loader_workers_is_not_starved_by_one_without(tmp_path: Path) -> None:
     """Before, the other job got a whole quantum at each fetch, and did 20 iterations for each of the loader's."""
     steps, done = 120, str(tmp_path / "done")
@@ -104,6 +103,7 @@ class Waits(Dataset[torch.Tensor]):
         return torch.ones(1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pin", [False, True])
 def test_whether_a_batch_is_there_is_seen_without_fetching_it(pin: bool) -> None:
     if pin and not torch.accelerator.is_available():

@@ -12,6 +12,8 @@ import signal
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
+
 from ecoshare.core.commands import ApplySetting, AskSetting, StartJob
 from ecoshare.core.events import Done, JobExited, Profiled, RunOpened, SettingAdvised, SettingMeasured
 from ecoshare.profiling.tuning_store import TuningResult, TuningStore
@@ -105,6 +107,7 @@ def test_kill_9_in_a_search_puts_everything_back_and_resume_goes_on(machine: Mac
     assert [each.outcome for each in some(entries, JobExited)] == [Outcome.COMPLETED, Outcome.COMPLETED]
 
 
+@pytest.mark.nightly
 def test_without_permission_it_is_said_once_and_jobs_share_all_the_same(machine: Machine) -> None:
     machine.jobs(COMPUTES, WAITS, steps=450)
     machine.driver.fault(Fault.NO_PERMISSION, functions="nvmlDeviceSet*")
@@ -115,6 +118,7 @@ def test_without_permission_it_is_said_once_and_jobs_share_all_the_same(machine:
     assert not any(each.setting for each in some(machine.entries(), ApplySetting)) or not applied(machine.entries())
 
 
+@pytest.mark.nightly
 def test_known_settings_are_used_and_none_is_searched(machine: Machine) -> None:
     machine.jobs(COMPUTES, steps=500)
     done = machine.run(*ENERGY, "--control", "known")

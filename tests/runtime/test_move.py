@@ -180,7 +180,7 @@ def test_jobs_that_move_do_what_they_do_alone(run: Callable[..., Moved]) -> None
     assert not core.refused
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_job_in_an_interpreter_of_its_own_moves_too(run: Callable[..., Moved]) -> None:
     core = Moves()
     fresh = slow_steps("fresh", 100, 5, isolation="fresh")
@@ -280,7 +280,7 @@ def pinned_places(monkeypatch: pytest.MonkeyPatch) -> list[tuple[dict[str, Any],
     return seen
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_no_job_moves_during_a_window(
     run: Callable[..., Moved], pinned_places: list[tuple[dict[str, Any], dict[str, Any]]], tmp_path: Path
 ) -> None:

@@ -32,13 +32,17 @@ def run_gated(folder: Path, script: str, shown: str, **keys: object) -> str:
     return log.read_text()
 
 
-@pytest.mark.parametrize("isolation", ["process", "fresh", "lane"])
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "isolation", ["lane", *(pytest.param(each, marks=pytest.mark.nightly) for each in ("process", "fresh"))]
+)
 def test_a_line_is_in_the_log_as_soon_as_it_is_printed(tmp_path: Path, isolation: str) -> None:
     """Else the log of a long job would be empty until its buffer of 8 KiB is full."""
     printed = run_gated(tmp_path, PRINTS, "first line\n", isolation=isolation)
     assert printed == "first line\nlast line"
 
 
+@pytest.mark.nightly
 def test_a_job_may_ask_for_no_buffer_at_all(tmp_path: Path) -> None:
     """Setting `PYTHONUNBUFFERED` has the same effect on a forked job as on an interpreter."""
     script = PRINTS.replace('print("first line")', 'print("half", end="")')

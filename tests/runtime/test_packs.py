@@ -16,8 +16,7 @@ from ecoshare.values.measurement import MeasurementStatus
 from tests.runtime.running import SLEEPS, run
 
 
-@pytest.mark.slow
-@pytest.mark.serial
+@pytest.mark.nightly
 def test_jobs_that_leave_the_processors_idle_are_moved_beside_each_other(tmp_path: Path) -> None:
     script = tmp_path / "sleeps.py"
     script.write_text(SLEEPS)

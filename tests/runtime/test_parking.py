@@ -64,7 +64,7 @@ def test_an_urgent_job_runs_at_once_and_the_parked_one_prints_the_same_bits(tmp_
     assert pictures.returncode == 0, pictures.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_jobs_of_equal_rank_take_turns_in_the_place(tmp_path: Path) -> None:
     three = [slow_steps(name, 250) for name in "abc"]
     done = run(tmp_path, *three, options=("--policy", "fair", "--jobs-per-lane", "2", "--host-memory", "2 GiB"))
@@ -74,7 +74,7 @@ def test_jobs_of_equal_rank_take_turns_in_the_place(tmp_path: Path) -> None:
     assert outputs == {alone(SCRIPTS / "slow_steps.py", ("--steps", "250", "--ms", "20"), tmp_path)[1]}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_killed_controller_leaves_no_parked_process(tmp_path: Path) -> None:
     process = start(job_file(tmp_path, *jobs()), *PARKS, new_session=True)
     wait_for(lambda: is_parked(tmp_path))
@@ -86,7 +86,7 @@ def test_a_killed_controller_leaves_no_parked_process(tmp_path: Path) -> None:
     assert {job["state"] for job in resumed.summary["jobs"]} == {"completed"}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_killed_server_takes_the_parked_job_with_it_and_all_run_again(tmp_path: Path) -> None:
     process = start(job_file(tmp_path, *jobs()), *PARKS, new_session=True)
     wait_for(lambda: is_parked(tmp_path))
@@ -110,7 +110,7 @@ def test_ctrl_c_ends_parked_jobs_too(tmp_path: Path) -> None:
     assert gone(tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_preemptible_job_saves_its_state_and_goes_on_later(tmp_path: Path) -> None:
     """No host memory is given: the script's own checkpoint serves."""
     saves = {

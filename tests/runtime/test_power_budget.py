@@ -109,6 +109,7 @@ def within(sums: list[tuple[float, int]], controller: int) -> Iterator[float]:
 class TestOnGpus:
     pytestmark = MARKS
 
+    @pytest.mark.nightly
     def test_the_limits_stay_within_the_budget_and_are_put_back(self, four: Four) -> None:
         options = "--objective", "makespan", "--profiles", str(four.folder / "profiles")
         process = Started(*four.line(*options), cwd=four.folder, environment=four.environment)
@@ -135,6 +136,7 @@ class TestOnGpus:
         first = [each for each in event_log.read(four.log()) if isinstance(each, AskPower)][:2]
         assert [bool(each.measurements) for each in first] == [True, True], "the first run has kept them"
 
+    @pytest.mark.nightly
     def test_a_gpu_that_is_found_at_its_least_limit_keeps_it(self, four: Four) -> None:
         with four.driver:
             limited(four.driver, LEAST_W, 2)
@@ -176,6 +178,7 @@ class TestOnGpus:
         under_way = list(within(four.sums_w(), four.sums_w()[0][1]))
         assert under_way and max(under_way) <= BUDGET_W
 
+    @pytest.mark.nightly
     def test_a_run_after_one_that_died_with_its_guard_begins_at_the_limits_before_both(self, four: Four) -> None:
         """Idle devices were left at their least limit, where nothing seems to be left to choose."""
         line = [
@@ -253,7 +256,7 @@ def test_what_processors_cannot_keep_is_refused(
     assert not (tmp_path / "ecoshare-runs").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_budget_by_placement_lets_a_partition_rest_where_both_would_draw_more(tmp_path: Path) -> None:
     """The budget is enough for one of two partitions at a time."""
     path = job_file(tmp_path, slow_steps("a", 20), slow_steps("b", 20))

@@ -75,7 +75,7 @@ def test_a_script_is_measured_as_it_stands_and_stopped(tmp_path: Path) -> None:
     assert made.origin.args == ("--steps", "100000", "--done", "done")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_saved_profile_is_shown_and_compared(tmp_path: Path) -> None:
     args = [str(SLOW), "--iterations", "20", "--"]
     first = profile(tmp_path, *args, "--steps", "100000")
@@ -116,7 +116,7 @@ def test_what_cannot_be_measured_is_said_in_a_line(tmp_path: Path, args: tuple[s
     assert what in done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_script_that_ends_before_its_times_have_settled_is_measured_by_what_was_seen(tmp_path: Path) -> None:
     (tmp_path / "slower.py").write_text(
         "import time\nimport ecoshare\nimport torch\n"
@@ -154,7 +154,7 @@ def entries(done: Finished, kind: type[Any]) -> list[Any]:
     return [entry for entry in event_log.read(done.folder / "events.jsonl") if isinstance(entry, kind)]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_first_job_of_a_class_is_measured_in_its_run_while_the_others_wait(shared: Finished) -> None:
     assert shared.code == 0, shared.stderr
     (asked,) = entries(shared, ProfileJob)
@@ -178,14 +178,14 @@ def test_the_first_job_of_a_class_is_measured_in_its_run_while_the_others_wait(s
     assert all(len(each) == STEPS for each in marks.values())
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_measuring_changes_no_bit(shared: Finished) -> None:
     _, expected = alone(SLOW, ("--steps", str(STEPS), "--ms", "20"), SCRIPTS)
     for name in ("first", "second"):
         assert shared.log(name) == expected
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_next_run_knows_the_class_and_a_changed_script_is_another(shared: Finished, tmp_path: Path) -> None:
     known = shared.folder.parents[1] / "profiles"
     (made,) = saved(shared.folder.parents[1]).values()
@@ -203,7 +203,7 @@ def test_the_next_run_knows_the_class_and_a_changed_script_is_another(shared: Fi
     assert "slow_steps.py has changed since the profile of 20" in done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_profile_that_jobs_are_faster_than_is_not_relied_on_and_measured_again(tmp_path: Path) -> None:
     """Before, a profile from a machine that was busy with other programs led to a claim of 45 % savings."""
     job = slow_steps("a", 200, 20)  # four seconds: such a job got no window in any later run
@@ -232,7 +232,7 @@ def test_a_profile_that_jobs_are_faster_than_is_not_relied_on_and_measured_again
     assert planned(job_file(tmp_path, job), store).jobs[0].spec.profiled
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_profile_that_was_made_on_a_busy_machine_says_so(tmp_path: Path) -> None:
     """The script sleeps most of the time, so that other tests beside this one change its speed little."""
     (tmp_path / "sleeps.py").write_text(SLEEPS.replace("0.02", "0.05"))
@@ -270,7 +270,7 @@ while True:
 """
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_job_that_is_killed_in_its_window_delays_no_other(tmp_path: Path) -> None:
     (tmp_path / "victim.py").write_text(VICTIM)
     path = job_file(tmp_path, {"name": "victim", "script": "victim.py"}, slow_steps("other", 60, arrival="2 s"))

@@ -39,6 +39,7 @@ def cleaned(tmp_path: Path, way: str) -> Finished:
     return run(tmp_path, *jobs, options=("--lanes", "2", "--jobs-per-lane", "1"))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("way", ["removes all", pytest.param("renames the run", marks=pytest.mark.slow)])
 def test_a_run_goes_on_where_its_folder_was(tmp_path: Path, way: str) -> None:
     done = cleaned(tmp_path, way)
@@ -53,6 +54,7 @@ def test_a_run_goes_on_where_its_folder_was(tmp_path: Path, way: str) -> None:
         assert (tmp_path / "ecoshare-runs/old/jobs/first/stdout.log").read_text() == "said\n"
 
 
+@pytest.mark.nightly
 def test_an_end_that_cannot_be_recorded_is_in_the_log(tmp_path: Path) -> None:
     done = cleaned(tmp_path, "puts a file in the place of the jobs")
     ends = [each for each in event_log.read(done.folder / "events.jsonl") if isinstance(each, JobExited)]

@@ -66,7 +66,7 @@ def trains(folder: Path, name: str, steps: int, **keys: Any) -> dict[str, Any]:
     return {"name": name, "script": "trains.py", "args": [name, steps], "iterations": steps, **keys}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two partitions take two processors")
 def test_a_job_gives_a_device_away_and_takes_it_back(tmp_path: Path) -> None:
     """It loses no iteration and does none twice, and ends where it ends alone, up to rounding."""

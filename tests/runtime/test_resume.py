@@ -70,6 +70,7 @@ def test_optuna_hears_of_trials_that_ended_unheard(tmp_path: Path) -> None:
     assert [trial.value for trial in trials] == [again.job(f"s.000{number}")["value"] for number in range(4)]
 
 
+@pytest.mark.nightly
 def test_a_record_that_a_power_cut_has_emptied_is_made_up_for_by_the_log(tmp_path: Path) -> None:
     """Records are not synced, but the log is: an end in the log is not repeated."""
     done = run(tmp_path, slow_steps("a", 2, 1), slow_steps("b", 2, 1))
@@ -115,6 +116,7 @@ def _attempts(count: int, outcome: Outcome) -> Iterator[dict[str, Any]]:
             yield {"event": "JobExited", "at_s": 100.0 + number, **own, **end}
 
 
+@pytest.mark.nightly
 def test_time_goes_on_where_the_clock_was_set_back(tmp_path: Path) -> None:
     """Before, the run waited silently until the clock had reached the old time."""
     done = run(tmp_path, slow_steps("a", 2, 1), slow_steps("b", 2, 1, arrival="0.5 s"))
@@ -132,6 +134,7 @@ def test_time_goes_on_where_the_clock_was_set_back(tmp_path: Path) -> None:
     assert before_s < times_s[-1] < before_s + 60.0
 
 
+@pytest.mark.nightly
 def test_a_run_goes_on_from_any_folder(tmp_path: Path) -> None:
     """Before, paths relative to the folder in which the run began were looked for in the present folder."""
     path = job_file(tmp_path, slow_steps("a", 2, 1), slow_steps("b", 2, 1))

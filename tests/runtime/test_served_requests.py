@@ -147,7 +147,7 @@ for _ in range(int(sys.argv[2])):
 """
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(240)
 def test_a_target_missed_for_a_minute_parts_the_jobs(tmp_path: Path) -> None:
     """The neighbour with iterations that are too long moves to the other lane, beside the one with short iterations."""

@@ -28,7 +28,7 @@ def ask(*urls: str, seconds: str = "1") -> subprocess.CompletedProcess[str]:
     return subprocess.run(line, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(300)
 def test_both_servers_answer_beside_training_which_loses_the_same(tmp_path: Path) -> None:
     pytest.importorskip("uvicorn")
@@ -57,7 +57,7 @@ def test_both_servers_answer_beside_training_which_loses_the_same(tmp_path: Path
     assert told[6].startswith("  finetune: 600 iterations, held the turn for ")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_port_in_use_is_one_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as own:
         port = own.getsockname()[1]

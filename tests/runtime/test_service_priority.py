@@ -18,6 +18,7 @@ print(os.environ.get("CUDA_MPS_CLIENT_PRIORITY"), os.environ["CUDA_MPS_PIPE_DIRE
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(COMPILER is None, reason="the fake driver is compiled, and there is no C compiler")
 @pytest.mark.parametrize("serves", [True, False])
 def test_other_jobs_have_the_lower_priority_of_mps(tmp_path: Path, serves: bool) -> None:

@@ -66,7 +66,7 @@ def test_a_service_is_measured_by_batch_size_and_a_run_knows_it(tmp_path: Path) 
     assert planned.spec.solo.longest_s == sixteen.p99_s
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("script", "what"),
     [
@@ -87,7 +87,7 @@ def test_a_service_that_cannot_be_measured_is_said_in_a_line(tmp_path: Path, scr
     assert not saved(tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.skipif(COMPILER is None, reason="the fake driver is written in C, and there is no compiler")
 def test_joules_of_a_request_are_measured_on_a_gpu(tmp_path: Path) -> None:
     """The fake GPU draws the same power all the time, so joules are in proportion to the time of a request."""

@@ -50,6 +50,7 @@ ecoshare.serve(handler).run()
 """
 
 
+@pytest.mark.nightly
 def test_the_setting_and_the_batch_of_a_service_are_searched_by_its_requests(tmp_path: Path) -> None:
     machine = Machine(tmp_path, FEW_SETTINGS)
     (tmp_path / "serves.py").write_text(SERVES)

@@ -46,6 +46,7 @@ def service(folder: Path, **options: Any) -> dict[str, Any]:
     return {"name": "serves", "script": "serves.py", "service": {"p99": "50 ms", **options}}
 
 
+@pytest.mark.slow
 def test_a_service_ends_with_the_other_jobs_and_counts_as_completed(tmp_path: Path) -> None:
     """If it failed, the run would go on for ever, or be told as interrupted."""
     (tmp_path / "short.py").write_text("import time\ntime.sleep(0.3)\n")
@@ -63,6 +64,7 @@ def test_a_service_ends_with_the_other_jobs_and_counts_as_completed(tmp_path: Pa
     assert not any(isinstance(each, WorkOver) for each in event_log.read(done.folder / "events.jsonl"))
 
 
+@pytest.mark.nightly
 def test_ctrl_c_ends_services_alone(tmp_path: Path) -> None:
     started = start(job_file(tmp_path, service(tmp_path)))
     latest = tmp_path / "ecoshare-runs" / "latest"

@@ -59,6 +59,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     return run(folder, *jobs, trains(folder, "wide", 9, gpus=2), options=PARTS)
 
 
+@pytest.mark.slow
 @needs_two
 def test_jobs_are_placed_on_both_devices(both: Finished) -> None:
     assert both.code == 0, both.stderr
@@ -120,8 +121,8 @@ def test_every_view_names_the_devices(both: Finished, tmp_path: Path) -> None:
     assert [device["name"] for device in json.loads(dry)["devices"]] == ["cpu:0", "cpu:1"]
 
 
+@pytest.mark.nightly
 @needs_two
-@pytest.mark.slow
 def test_a_window_on_one_device_pauses_no_job_of_the_other(tmp_path: Path) -> None:
     """Two new classes on each device: while one is measured, its neighbour in the lane waits."""
     jobs = [slow_steps(name, 500, 10 + number) for number, name in enumerate("abcd")]

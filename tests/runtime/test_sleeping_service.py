@@ -85,7 +85,7 @@ def finished(started: Started, folder: Path) -> Finished:
     return Finished(started.returncode or 0, started.stdout, started.stderr, folder / "ecoshare-runs" / "latest")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(300)
 def test_a_server_sleeps_whenever_training_has_the_turn(tmp_path: Path) -> None:
     ports, job = free_ports(), trains(tmp_path, 200)
@@ -117,6 +117,7 @@ def test_a_server_sleeps_whenever_training_has_the_turn(tmp_path: Path) -> None:
     assert told["p50_s"] > 0.09 and told["batches"] == {"1": told["arrived"]}
 
 
+@pytest.mark.slow
 def test_a_server_that_nobody_asks_sleeps_until_the_run_ends(tmp_path: Path) -> None:
     """If it failed, its memory would be missing for the jobs beside it."""
     done = run(tmp_path, server(tmp_path, free_ports()), trains(tmp_path, 60), options=("--lanes", "1"))
@@ -126,6 +127,7 @@ def test_a_server_that_nobody_asks_sleeps_until_the_run_ends(tmp_path: Path) -> 
     assert plan["jobs"][0]["service"]["sleep"].endswith("/sleep"), "the job file of a run keeps the server"
 
 
+@pytest.mark.nightly
 def test_a_server_alone_never_sleeps(tmp_path: Path) -> None:
     ports = free_ports()
     started = start(job_file(tmp_path, server(tmp_path, ports)), "--lanes", "1")
@@ -135,6 +137,7 @@ def test_a_server_alone_never_sleeps(tmp_path: Path) -> None:
     assert (done.code, done.job("llm")["service"]["answered"], done.log("llm")) == (130, 1, b"")
 
 
+@pytest.mark.nightly
 def test_a_port_in_use_is_one_line(tmp_path: Path) -> None:
     ports = free_ports()
     with socket.create_server(("127.0.0.1", ports[1])):
@@ -144,7 +147,7 @@ def test_a_port_in_use_is_one_line(tmp_path: Path) -> None:
     assert done.log("llm", "stderr") == f"port {ports[1]}: Address already in use\n".encode()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_server_that_cannot_sleep_ends(tmp_path: Path) -> None:
     """If it failed, training would wait for ever, or run beside a server that has its memory."""
     llm = server(tmp_path, free_ports(), retries=0)

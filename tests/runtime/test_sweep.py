@@ -35,6 +35,7 @@ def losses(done: Finished, name: str) -> list[bytes]:
     return re.findall(rb"val_loss=(\S+)", done.log(name))
 
 
+@pytest.mark.slow
 def test_a_grid_runs_every_trial_and_names_the_best(tmp_path: Path) -> None:
     grid = {"lr": [0.001, 0.1], "width": [16], "seed": [7, 8]}
     args = ("--lr", "{lr}", "--epochs=3")  # the width stands nowhere among them
@@ -73,7 +74,7 @@ def test_a_grid_runs_every_trial_and_names_the_best(tmp_path: Path) -> None:
     assert found["energy"]["source"] == "modelled" and found["energy"]["value_j"] > 0
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_trials_that_do_badly_end_early(tmp_path: Path) -> None:
     """Under ASHA, trials end at a rung from the fifth on that reaches it."""
     job = sweep(
@@ -94,6 +95,7 @@ def test_trials_that_do_badly_end_early(tmp_path: Path) -> None:
         assert state == "completed" or "(asha)" in done.job(name)["error"]
 
 
+@pytest.mark.nightly
 def test_scripts_may_report_instead_of_print(tmp_path: Path) -> None:
     done = run(tmp_path, sweep(args=("--report",), random={"lr": {"log": [1e-3, 0.1]}}, trials=3, metric="val_loss"))
     assert done.code == 0, done.stderr
@@ -116,6 +118,7 @@ def test_unseeded_trials_differ(tmp_path: Path) -> None:
     assert len({done.job(f"s.000{number}")["value"] for number in range(3)}) == 3
 
 
+@pytest.mark.nightly
 def test_a_trial_that_fails_is_one_failed_trial(tmp_path: Path) -> None:
     job = sweep(args=("--fails", "2"), env={"SEED": "{seed}"}, grid={"seed": [1, 2, 3]}, metric=PRINTED)
     job["args"].append("--width=8")
@@ -213,6 +216,7 @@ def test_exports_give_every_trial(tmp_path: Path) -> None:
     assert all(float(row["jct_s"]) > 0 and float(row["energy_j"]) > 0 and float(row["value"]) > 0 for row in rows)
 
 
+@pytest.mark.nightly
 def test_the_table_and_the_plan_show_the_sweep(tmp_path: Path) -> None:
     path = job_file(tmp_path, sweep(grid={"lr": [0.1, 0.01]}, metric=PRINTED, target=1e-9))
     line = [each for each in words(path) if each != "--json"]

@@ -18,7 +18,7 @@ def said(folder: Path) -> str:
     return next(line.split("'")[1] for line in lines if "GOMP_SPINCOUNT" in line)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_spinning_is_bounded_before_torch_is_loaded_and_no_job_sees_how(tmp_path: Path) -> None:
     (tmp_path / "sees.py").write_text(SEES)
     jobs = [{"name": name, "script": "sees.py", "isolation": name} for name in ("process", "fresh")]

@@ -48,7 +48,7 @@ def test_where_nothing_can_be_remembered_a_note_is_told_each_time(state: Path) -
     assert is_news("search on cpu", "no RAPL") and is_news("search on cpu", "no RAPL")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_runs_tell_once_why_nothing_is_searched_and_doctor_always(tmp_path: Path) -> None:
     """The test needs a machine without a meter for its processors."""
     # A process of its own: other tests may have loaded their stand-in for NVIDIA's library into this one.

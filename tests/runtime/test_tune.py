@@ -22,6 +22,7 @@ from tests.warm import wait_for
 pytestmark = MARKS
 
 
+@pytest.mark.nightly
 def test_a_packing_is_tuned_and_the_next_run_uses_it(machine: Machine) -> None:
     machine.jobs(COMPUTES, WAITS)
     done = machine.run("tune", "jobs.yaml", "--budget", "5", "--json")
@@ -85,6 +86,7 @@ def test_the_second_is_refused_with_the_name_of_the_first(machine: Machine) -> N
     process.communicate(timeout=60)
 
 
+@pytest.mark.nightly
 def test_without_permission_it_is_said_once_with_the_remedy(machine: Machine) -> None:
     machine.driver.fault(Fault.NO_PERMISSION)
     done = machine.run("tune", "trains.py", "--", *WAITS.args(100_000), "--responds")
@@ -94,6 +96,7 @@ def test_without_permission_it_is_said_once_with_the_remedy(machine: Machine) ->
     assert "nothing can be set" in done.stderr
 
 
+@pytest.mark.nightly
 def test_a_knob_that_fails_on_the_way_leaves_the_others(machine: Machine) -> None:
     machine.driver.fault(Fault.NO_LOCKED_CLOCKS, functions="nvmlDeviceSetGpuLockedClocks", first=2)
     done = machine.run("tune", "trains.py", "--budget", "4", "--json", "--", *STREAMS.args(100_000), "--responds")
@@ -105,6 +108,7 @@ def test_a_knob_that_fails_on_the_way_leaves_the_others(machine: Machine) -> Non
     )
 
 
+@pytest.mark.nightly
 def test_a_job_that_ends_in_the_search_ends_it(machine: Machine) -> None:
     done = machine.run("tune", "trains.py", "--", *WAITS.args(520), "--responds")
     assert done.returncode == 1 and "ended before" in done.stderr and "Traceback" not in done.stderr
@@ -126,6 +130,7 @@ os.kill(os.getpid(), signal.SIGKILL)
     assert done.returncode == -signal.SIGKILL, done.stderr
 
 
+@pytest.mark.nightly
 def test_any_run_puts_back_what_a_dead_one_has_left_and_off_says_so(machine: Machine) -> None:
     """A measurement at another program's settings must not count as the class alone at the default."""
     leave_settings(machine)

@@ -35,6 +35,7 @@ def result_of(text: str) -> TuningResult:
     return TuningResult.model_validate({name: value for name, value in tuned.items() if name not in ("run", "ending")})
 
 
+@pytest.mark.nightly
 def test_the_joules_of_both_decide_and_are_kept_apart(fake: FakeProcessors, machine: Machine) -> None:
     machine.jobs(WAITS)
     done = machine.run("tune", "jobs.yaml", "--knobs", "cpu_frequency", "--budget", "5", "--json")
@@ -75,6 +76,7 @@ def test_the_joules_of_both_decide_and_are_kept_apart(fake: FakeProcessors, mach
     assert any("cpu_frequency" in setting for setting in applied)
 
 
+@pytest.mark.nightly
 def test_watts_alone_are_on_the_same_basis(fake: FakeProcessors, machine: Machine) -> None:
     """The profiles have the watts of the GPU alone, which would make every packing look dear."""
     machine.jobs(COMPUTES, WAITS)
@@ -93,6 +95,7 @@ def test_watts_alone_are_on_the_same_basis(fake: FakeProcessors, machine: Machin
     assert default.energy == pytest.approx(relative_energy(total_w, work), rel=1e-6)
 
 
+@pytest.mark.nightly
 def test_without_the_knob_the_processors_are_no_part_of_it(fake: FakeProcessors, machine: Machine) -> None:
     machine.jobs(WAITS)
     done = machine.run("tune", "jobs.yaml", "--knobs", "power_limit", "--budget", "2", "--json")
@@ -102,6 +105,7 @@ def test_without_the_knob_the_processors_are_no_part_of_it(fake: FakeProcessors,
     assert "cpu_frequency" not in done.stderr
 
 
+@pytest.mark.nightly
 def test_tune_says_why_the_processors_are_left_out(machine: Machine) -> None:
     machine.jobs(WAITS)
     done = machine.run("tune", "jobs.yaml", "--budget", "1")
@@ -113,6 +117,7 @@ def test_tune_says_why_the_processors_are_left_out(machine: Machine) -> None:
     assert "cpu_frequency" in shown.stdout and "the kernel offers no frequencies here" in shown.stdout
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_ctrl_c_and_kill_9_in_a_trial_put_everything_back(
     fake: FakeProcessors, machine: Machine, number: signal.Signals
@@ -129,6 +134,7 @@ def test_ctrl_c_and_kill_9_in_a_trial_put_everything_back(
     wait_for(lambda: not list((machine.folder / "state").glob("*.json")))
 
 
+@pytest.mark.nightly
 def test_a_counter_that_stands_still_spoils_the_measurement(tmp_path: Path, machine: Machine) -> None:
     FakeProcessors(tmp_path)  # not entered: its joules do not advance
     machine.jobs(WAITS)
@@ -136,6 +142,7 @@ def test_a_counter_that_stands_still_spoils_the_measurement(tmp_path: Path, mach
     assert done.returncode == 4 and "the energy counter of the processors stood still" in done.stderr
 
 
+@pytest.mark.nightly
 def test_of_two_runs_on_two_gpus_one_sets_the_processors(tmp_path: Path, fake: FakeProcessors) -> None:
     machine = Machine(tmp_path)
     machine.driver = FakeDriver(tmp_path, [presets.H200, presets.H200])

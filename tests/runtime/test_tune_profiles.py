@@ -33,6 +33,7 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
     assert not list((tmp_path / "state").glob("*.json"))
 
 
+@pytest.mark.nightly
 def test_profiles_are_searched_alone_and_with_the_other_knobs(machine: Machine) -> None:
     machine.jobs(COMPUTES)
     default = "compute+profile_40"
@@ -54,6 +55,7 @@ def test_profiles_are_searched_alone_and_with_the_other_knobs(machine: Machine) 
     assert "power_profile" in every.stdout and "gpu_clock" in every.stdout and default in every.stdout
 
 
+@pytest.mark.nightly
 def test_profiles_that_another_program_requests_meanwhile_are_told_and_stay(machine: Machine) -> None:
     gpu = machine.driver.gpu(0)
     process = machine.start("tune", "trains.py", "--knobs", "power_profile", "--", *STREAMS.args(100_000), "--responds")
@@ -68,6 +70,7 @@ def test_profiles_that_another_program_requests_meanwhile_are_told_and_stay(mach
     gpu.request_profiles(*THEIRS)
 
 
+@pytest.mark.nightly
 def test_kill_9_in_a_trial_puts_all_profiles_back(machine: Machine) -> None:
     process = machine.kill_in_a_trial()
     wait_for(lambda: machine.driver.gpu(0).settings() == BEFORE)

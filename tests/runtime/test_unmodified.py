@@ -95,7 +95,7 @@ def test_every_script_does_what_python_does(case: Case, every: Compared) -> None
     every.check(case)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler here")
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("case", COMPILED, ids=lambda case: case.name)
@@ -228,7 +228,7 @@ def test_environment_of_a_job_reaches_it_and_no_file(small: Finished) -> None:
     assert small.folder.resolve().stat().st_mode & 0o777 == 0o700
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_fresh_interpreter_gives_the_same(tmp_path: Path) -> None:
     scripts = copy_of_scripts(tmp_path)
     ways: dict[str, dict[str, Any]] = {

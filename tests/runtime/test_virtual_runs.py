@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ecoshare.core.commands import StartJob
 from ecoshare.core.events import JobExited
-from ecoshare.lane.messages import Message
+from ecoshare.lane.messages import Ended, LaunchAttempt, Message
 from ecoshare.values.attempt import Outcome
 from tests.virtual.lanes import Fate
 from tests.virtual.run import World, check, entries, resume, run, run_in, states
@@ -71,6 +72,44 @@ def test_a_device_that_fails_takes_no_job_with_it(tmp_path: Path) -> None:
     check(finished)
     assert set(states(finished).values()) == {"completed"}
     assert Counter(job for job, _ in world.completed) == Counter("abcd")
+
+
+def test_a_job_that_could_not_be_launched_leaves_its_place_to_the_next(tmp_path: Path) -> None:
+    world = World(tmp_path, {("a", 1): Fate(launched=False), ("b", 1): Fate(launched=False)})
+    finished = run(world, [{"name": name} for name in "abcd"], lanes=1, places=1)
+    check(finished)
+    assert states(finished) == {"a": "failed", "b": "failed", "c": "completed", "d": "completed"}
+
+
+def test_an_end_that_was_not_heard_is_read_from_its_record(tmp_path: Path) -> None:
+    """The job ends at 6 s, its server dies at 7 s, and the message would have come at 10 s."""
+    late = World(tmp_path, server_dies_s=(1007.0,), latency_s=lambda each: 4.0 if isinstance(each, Ended) else 0.001)
+    finished = run(late, [{"name": "a", "retries": 1}])
+    check(finished)
+    assert states(finished) == {"a": "completed"} and late.started == [("a", 1)]
+
+
+def test_the_log_has_each_start_before_the_server_does(tmp_path: Path) -> None:
+    """Else a controller that dies between the two would leave an attempt that its resume knows nothing of."""
+    logged: list[bool] = []
+
+    def sent(message: Message) -> float:
+        if isinstance(message, LaunchAttempt):
+            starts = [each for each in entries(run_in(world.disk)) if isinstance(each, StartJob)]
+            logged.append((message.job, message.attempt) in {(each.job, each.attempt) for each in starts})
+        return 0.001
+
+    world = World(tmp_path, latency_s=sent)
+    run(world, [{"name": name} for name in "abc"])
+    assert logged == [True] * 3
+
+
+def test_a_run_waits_for_a_job_that_arrives_when_all_others_have_ended(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    finished = run(world, [{"name": "a"}, {"name": "b", "arrival": "60 s"}])
+    check(finished)
+    assert states(finished) == {"a": "completed", "b": "completed"}
+    assert world.spans[1].from_s >= 1060.0
 
 
 def test_another_controller_goes_on_where_one_died(tmp_path: Path) -> None:

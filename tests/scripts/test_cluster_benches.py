@@ -1,4 +1,4 @@
-"""Benchmarks of runs on several nodes: the faults that they see, and small forms of them on a real Ray."""
+"""Benchmarks of runs on several nodes: the faults that they see, and how their jobs tell of them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,8 @@ from pathlib import Path
 import pytest
 
 from scripts.bench import cluster_kills
-from scripts.bench.benchmarking import JOBS, keep_to
-from scripts.bench.cluster_kills import ClusterKills, ClusterRound, Rounds, outputs_alone
-from scripts.bench.cluster_scale import scale
-from tests.cluster.ray_cluster import ray_cluster
+from scripts.bench.benchmarking import JOBS
+from scripts.bench.cluster_kills import ClusterRound, Rounds
 
 GOOD = ClusterRound(hits=["run", "raylet", "agent"], left_s=0.1)
 
@@ -49,6 +47,7 @@ def test_rounds_go_on_until_each_process_was_hit_often_enough() -> None:
     assert Rounds(2, 0, within_s=-1.0).next() is None
 
 
+@pytest.mark.nightly
 def test_a_job_tells_that_another_attempt_of_it_runs(tmp_path: Path) -> None:
     """If it failed, the kills would not see two owners of a job."""
     words = [sys.executable, str(JOBS / "lone_job.py"), str(told := tmp_path / "told"), "1", "0"]
@@ -58,36 +57,3 @@ def test_a_job_tells_that_another_attempt_of_it_runs(tmp_path: Path) -> None:
         fcntl.flock(other, fcntl.LOCK_EX)
         subprocess.run(words, check=True, capture_output=True)
     assert told.read_text() == "done\nbeside another\ndone\n"
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_kills_on_a_real_ray_lose_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("ray", reason="the extra `ray` is not installed")
-    kept(tmp_path, monkeypatch)
-    alone = outputs_alone(tmp_path)
-    assert len(set(alone.values())) == len(alone), "jobs print different losses"
-    with ray_cluster(cluster_kills.NODES, network=3) as cluster:
-        bench = ClusterKills(cluster, tmp_path, tmp_path / "state", alone)
-        one = bench.play(0, [("run",), ("raylet", "agent")])
-        assert one.is_good, one
-        assert one.hits[0] == "run" and one.again
-        cluster.start()
-        assert all(cluster.raylet(node) for node in cluster.nodes), "a node that was hit is there again"
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-def test_light_agents_run_all_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("ray", reason="the extra `ray` is not installed")
-    kept(tmp_path, monkeypatch)
-    found = {each.name: each.value for each in scale(tmp_path, 3, 4)}
-    assert found["run's process: processor time / wall time"]
-    assert found["decision to start to its answer, median"]
-
-
-def kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let ecoshare keep profiles and state in a folder, as the benchmarks do, until the test ends."""
-    for name in ("ECOSHARE_PROFILES", "ECOSHARE_STATE", "ECOSHARE_ASSUME_QUIET"):
-        monkeypatch.setenv(name, "")
-    keep_to(folder)

@@ -34,7 +34,7 @@ def test_jobs_alive_at_once() -> None:
     assert most_at_once([]) == 0
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(300)
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two partitions take two processors")
 def test_a_kill_finds_its_process_and_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,7 +57,7 @@ def test_a_job_of_the_mix_gives_the_same_losses_each_time(kind: str) -> None:
     assert len(set(runs[0])) > 1, "it learns something, else the same losses say nothing"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_jobs_print_the_same_beside_each_other_as_one_after_the_other(bench: Bench) -> None:
     jobs = [Job("mlp", 30), Job("loader", 3)]
     alone = one_after_the_other(bench, jobs, 100.0)
@@ -68,7 +68,7 @@ def test_jobs_print_the_same_beside_each_other_as_one_after_the_other(bench: Ben
     assert (found.value, found.met) == (2, True)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_way_in_which_a_job_fails_has_its_reason(bench: Bench) -> None:
     with pytest.raises(WayFailed, match=r"sorted: .*invalid choice"):
         at_once(bench, [Job("mlp", 10**9), Job("sorted", 1)], bench.environment, 60.0)

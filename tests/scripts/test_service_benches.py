@@ -72,13 +72,13 @@ def test_arrivals_are_drawn_again_alike_and_in_order() -> None:
     assert times_s[0] >= 5.0 and times_s[-1] < 15.0 and 800 < len(times_s) < 1200
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_job_that_fails_is_told_with_its_error(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match=r"\['a.ready'\] did not come: (.|\n)*no-such"):
         plain(tmp_path / "plain", [Service("a", "mlp", [0.0], batch=("no-such",))])  # type: ignore[arg-type]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(300)
 def test_services_and_training_do_the_same_as_plain_processes_and_in_a_run(tmp_path: Path) -> None:
     own = [Service(kind, kind, poisson(20.0, 2.0, seed)) for seed, kind in enumerate(("mlp", "cnn", "transformer"))]
@@ -96,7 +96,7 @@ def test_services_and_training_do_the_same_as_plain_processes_and_in_a_run(tmp_p
     assert {job["state"] for job in ways[1].summary["jobs"]} == {"completed"}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(300)
 def test_the_part_for_a_gpu_runs_on_the_processors(tmp_path: Path) -> None:
     found = {each.name.rpartition(": ")[2]: each for each in services.figures(tmp_path / "all", "cpu", 4, 2.0)}

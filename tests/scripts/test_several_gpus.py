@@ -30,7 +30,7 @@ def test_with_one_gpu_each_part_says_that_it_needs_two(tmp_path: Path, names: li
     assert not list(tmp_path.iterdir()), "nothing was run"
 
 
-@SLOW
+@pytest.mark.nightly
 @pytest.mark.timeout(300)
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two partitions take two processors")
 def test_all_parts_on_two_partitions(tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ def test_all_parts_on_two_partitions(tmp_path: Path) -> None:
     assert turns is not None and found[f"{several.GANGS}: turns that the ranks ended together"].value == turns >= 4
 
 
-@SLOW
+@pytest.mark.nightly
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two partitions take two processors")
 def test_other_losses_and_failed_jobs_miss_their_bounds(tmp_path: Path) -> None:
     (tmp_path / "fails.py").write_text("raise SystemExit('no data')\n")
@@ -64,7 +64,7 @@ def test_other_losses_and_failed_jobs_miss_their_bounds(tmp_path: Path) -> None:
     assert found[f"{several.ALL}: devices that had jobs"].met is False
 
 
-@SLOW
+@pytest.mark.nightly
 @pytest.mark.skipif(COMPILER is None, reason="the fake driver is compiled, and there is no C compiler")
 def test_joules_are_those_of_each_gpu_by_its_counter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything but CUDA is real: the registry finds two GPUs, and the run measures each."""

@@ -354,6 +354,7 @@ def test_a_program_that_ends_closes_its_server_and_ends() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "answered 1\n", "")
 
 
+@pytest.mark.nightly
 def test_an_idle_server_does_not_wake_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ecoshare, "_requests_path", str(tmp_path / "requests.jsonl"))
     with ecoshare.serve(lambda requests: [threading.get_native_id() for _ in requests]) as server:

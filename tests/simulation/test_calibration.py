@@ -157,7 +157,7 @@ def test_the_command_line_takes_a_calibration(tmp_path: Path) -> None:
     assert '"mean_jct_s": 100.0' in found and "no job of the trace is of class vgg16" in found
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_data
 def test_pal_has_lower_mean_jct_on_measured_gpus_than_the_same_without_knowing_them() -> None:
     """Gangs may span nodes here, as in the paper; the truth has no cost for that. 0.95 is out of reach there."""

@@ -36,7 +36,7 @@ def test_each_policy_is_simulated_on_each_trace_as_by_itself() -> None:
         assert both == [result.as_dict() for result in alone.results]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_command_prints_one_object() -> None:
     words = (
         "simulate",

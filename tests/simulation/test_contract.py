@@ -69,13 +69,21 @@ class OwnContract(PolicyContract):
         contract(self.policy).test_every_job_ends()
 
 
+@pytest.mark.slow
+class SlowContract(OwnContract):
+    """The same, which starts fresh processes at night only."""
+
+    @pytest.mark.nightly
+    def test_a_fresh_process_decides_alike(self) -> None:
+        super().test_a_fresh_process_decides_alike()
+
+
 for policy in own_names():
     small = {**SMALL, **JOULES} if policy == "least-energy" else SMALL
     options = tuple((name, small[name]) for name in named(policy).options if name in small)
     title = f"Test{policy.title().replace('-', '')}"  # a class each: the tests of one share its simulations
-    globals()[title] = type(title, (OwnContract,), {"policy": policy, "options": options})
-    if policy not in QUICK:
-        pytest.mark.slow(globals()[title])
+    kind = OwnContract if policy in QUICK else SlowContract
+    globals()[title] = type(title, (kind,), {"policy": policy, "options": options})
 
 
 class Aging(Fifo):
@@ -251,6 +259,7 @@ FRESH = "test_a_fresh_process_decides_alike"
 SAYS = "test_it_says_what_it_is"
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("policy", "check", "words"),
     [
@@ -283,6 +292,7 @@ def test_what_is_wrong_is_told(policy: object, check: str, words: str) -> None:
         getattr(contract(policy), check)()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("policy", "check"),
     [
@@ -381,7 +391,7 @@ def test_the_page_shows_the_package_that_is_tested() -> None:
     assert blocks("toml") == [(OWN / "pyproject.toml").read_text()]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_package_of_the_page_keeps_the_contract(installed: dict[str, str]) -> None:
     command = blocks("console")[-1]
     words = shlex.split(command.removeprefix("$ "))

@@ -84,6 +84,7 @@ def test_estimates_know_the_parts_that_are_true(world: MeasuredWorld, truth: Tru
     assert both.hoped(packing, expected, 1.5) == expected
 
 
+@pytest.mark.nightly
 def test_no_part_is_ecoshare_and_all_parts_come_near_the_bound(world: MeasuredWorld) -> None:
     """If it failed, the base would be no run of energy.py, or the truth would not reach the decisions."""
     jobs = mix(world, 5, 2)
@@ -94,6 +95,7 @@ def test_no_part_is_ecoshare_and_all_parts_come_near_the_bound(world: MeasuredWo
     assert least.joules * (1.0 - 2.0 * DRIFT) <= known.joules < base.joules
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("parts", [NO_PARTS, ALL_PARTS - {Part.ARRIVALS}], ids=["base", "known"])
 def test_the_joules_above_the_bound_are_accounted_for(world: MeasuredWorld, parts: frozenset[Part]) -> None:
     """If it failed, what the account names would not be what the decisions cost."""

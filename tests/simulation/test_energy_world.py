@@ -270,7 +270,7 @@ def test_mismatch_that_no_sum_of_delays_has(world: MeasuredWorld) -> None:
     assert max(extra) > 0.02
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_drift_is_slow_and_small(world: MeasuredWorld) -> None:
     """If it failed, the difference would hide in the noise, or bias every comparison."""
     job = world.classes[0]
@@ -337,7 +337,7 @@ def test_profiles_do_not_read_the_delays_that_judge(tmp_path: Path) -> None:
     assert {name for name in after if after[name] != before[name]} == {"A3C"}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_another_process_gets_the_same_world(tmp_path: Path) -> None:
     """If it failed, no result could be repeated. The other process asks in another order, with other hashes."""
     world = load(tables(tmp_path), 11)
@@ -466,7 +466,7 @@ def test_more_freedom_never_raises_the_bound(world: MeasuredWorld, draw: st.Data
     assert alone == pytest.approx(best_j, rel=1e-9)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_edges_of_the_bound(world: MeasuredWorld) -> None:
     """If it failed, an empty mix or a wrong setting would end in a solver's error, or in an answer."""
     assert bound(world, []).joules == 0.0 and bound(world, [(world.classes[0], 0.0)]).columns == ()

@@ -195,7 +195,7 @@ def test_the_catalogues_jobs_take_as_long_as_it_says() -> None:
         assert 0.0 <= job.startup_s < 75.0 and job.skew is not None
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_data
 def test_the_tables_quantiles_are_those_of_the_trace() -> None:
     cells = [line.split(",") for line in (public() / philly_mix.FILE).read_text().splitlines()[1:] if line]

@@ -72,7 +72,7 @@ def test_the_command_line_simulates_a_policy_that_is_one_new_file(copy: Path) ->
     assert newest["mean_jct_s"] != fifo["mean_jct_s"], "the new file does not decide"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_new_policy_can_be_completed_and_keeps_the_contract(copy: Path) -> None:
     """Fails if shell completion or the contract of policies knows the policies from elsewhere."""
     assert python(copy, "-c", COMPLETION).strip() == "['newest-first']"

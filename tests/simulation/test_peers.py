@@ -19,7 +19,6 @@ from ecoshare.simulation.cluster import Cluster
 from ecoshare.simulation.traces.any_trace import read
 from scripts.bench import simulate_peers as peers
 from scripts.bench.simulate_peers import Bench, Case, Outcome, differing, ours, with_gaps
-from tests.rounds import nightly
 
 ROOT = Path(__file__).parents[2]
 
@@ -103,7 +102,7 @@ def in_a_fresh_process(of: str, policy: str, hash_seed: str) -> str:
     return done.stdout.strip()
 
 
-@nightly()
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", ["tiresias"])
 def test_decisions_on_a_long_trace_do_not_depend_on_the_process(policy: str) -> None:

@@ -121,6 +121,7 @@ def test_a_log_that_is_damaged_is_told(tmp_path: Path) -> None:
         read(folder)
 
 
+@pytest.mark.nightly
 def test_a_real_run_is_read_back_as_long_as_it_was(tmp_path: Path) -> None:
     """A job that had a lane to itself has its own time as the time alone."""
     alone = running.run(tmp_path, running.slow_steps("a", 30), options=("--policy", "fifo", "--lanes", "1"))

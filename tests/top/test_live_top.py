@@ -99,6 +99,7 @@ def test_it_shows_devices_jobs_turns_joules_and_ends(
         up.queue.wait(trains, after)
 
 
+@pytest.mark.slow
 def test_the_keys_hold_release_prioritise_and_cancel(up: Served) -> None:
     go = up.waits("first")
     up.begun("first")
@@ -143,6 +144,7 @@ def test_the_keys_hold_release_prioritise_and_cancel(up: Served) -> None:
     assert not go.exists()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("size", SIZES)
 def test_the_output_is_followed_and_reaches_no_terminal_as_it_is(up: Served, size: tuple[int, int]) -> None:
     go = up.folder / f"go-hostile-{size[0]}"
@@ -187,6 +189,7 @@ def test_it_explains_a_job_of_a_queue_that_goes_on_and_lists_the_keys(up: Served
     up.queue.wait("told")
 
 
+@pytest.mark.nightly
 def test_a_sweep_shows_the_output_of_a_trial(up: Served) -> None:
     grid = {"grid": {"go": [str(up.folder / "go-sweep")]}}
     job = {"name": "sweep", "script": str(up.folder / "hostile.py"), "args": ["{go}"], "sweep": grid}
@@ -207,6 +210,7 @@ def test_a_sweep_shows_the_output_of_a_trial(up: Served) -> None:
     drive(app, SIZES[0], use)
 
 
+@pytest.mark.nightly
 def test_ctrl_c_and_q_quit_from_every_screen(up: Served) -> None:
     up.queue.wait(*up.queue.submit([up.folder / "fails.py"]).jobs)
 
@@ -220,7 +224,7 @@ def test_ctrl_c_and_q_quit_from_every_screen(up: Served) -> None:
         assert not app.is_running and app.return_code == 0, words
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_queue_that_stands_still_or_is_down_is_told_and_comes_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

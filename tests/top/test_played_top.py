@@ -22,6 +22,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     return RunFolder.open(done.folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", SIZES)
 def test_keys_stop_the_time_and_move_in_it(recorded: RunFolder, size: tuple[int, int]) -> None:
     played = RecordedRun(recorded)
@@ -60,7 +61,7 @@ def test_keys_stop_the_time_and_move_in_it(recorded: RunFolder, size: tuple[int,
     drive(app, size, use)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_run_in_progress_goes_on_at_the_end_of_its_record(tmp_path: Path) -> None:
     (tmp_path / "sleeps.py").write_text(SLEEPS)
     going = start(job_file(tmp_path, {"name": "a", "script": "sleeps.py", "args": [100000]}))

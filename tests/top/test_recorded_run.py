@@ -39,6 +39,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     return RunFolder.open(done.folder)
 
 
+@pytest.mark.slow
 def test_the_end_is_that_of_the_summary(recorded: RunFolder) -> None:
     data, played = read(recorded), RecordedRun(recorded)
     view = played.at(played.end_s)

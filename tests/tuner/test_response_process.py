@@ -26,7 +26,7 @@ def trial(
     return Evaluation({"core": core}, {"power_w": power_w, "time_s": time_s}, status)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_samples_have_the_moments_of_the_conditioned_process() -> None:
     prior, form = straight(), Hypothesis(True, 0.05, 0.02, 1.0)
     process = ResponseProcess(SPACE, prior, [form], seed=1, samples=20_000)

@@ -41,7 +41,7 @@ def assert_not_worse(ours: list[float], plain: list[float], what: str) -> None:
     assert p >= 0.05, f"{what} takes {fmean(ours):.2f} trials, plain {fmean(plain):.2f}, p = {p:.3g}"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(240)
 @pytest.mark.skipif("ECOSHARE_DATA" not in os.environ, reason="ECOSHARE_DATA names no folder with the measured tables")
 def test_ours_is_never_worse_than_plain_beyond_noise() -> None:

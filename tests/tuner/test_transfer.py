@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 
-from tests.rounds import nightly
 from tests.tuner import invented
 from tuner import ConstrainedTuner, Evaluation, Limit, Prior, energy
 from tuner.transfer import transferred
@@ -69,7 +68,7 @@ def tune(members: Sequence[invented.Workload], prior: Prior | None, trials: int 
 
 
 @pytest.mark.slow
-@nightly()
+@pytest.mark.nightly
 def test_a_job_is_tuned_in_fewer_trials_when_a_few_of_similar_ones_are_known() -> None:
     colds, warms = [], []
     for device in range(8):
@@ -80,7 +79,7 @@ def test_a_job_is_tuned_in_fewer_trials_when_a_few_of_similar_ones_are_known() -
     assert fmean(warms) <= fmean(colds) - 0.5
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_packing_of_jobs_known_alone_is_tuned_in_fewer_trials() -> None:
     colds, warms = [], []
     for device in range(8):

@@ -78,7 +78,7 @@ def test_equal_seeds_and_trials_give_equal_answers() -> None:
     assert asked[0] == asked[1]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_made_up_workloads_are_tuned_in_a_few_trials() -> None:
     """Workloads have the physics of the prior, so this shows that the search works, not that the physics is right."""
     found = [search(Device(seed), make(seed)) for seed in range(40)]

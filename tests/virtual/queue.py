@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ecoshare.errors import UnfitEnvironment
 from ecoshare.jobs.load import LoadedJobs
-from ecoshare.queue.job_store import JobStore
+from ecoshare.queue.job_store import JobEnd, JobStore
 from ecoshare.queue.leftover_jobs import leftover_jobs, no_jobs
 from ecoshare.queue.live_queue import LiveQueue
 from ecoshare.queue.queue_documents import Submission
@@ -26,6 +27,23 @@ Client = Callable[[LiveQueue], Coroutine[Any, Any, None]]
 """Actions of a client once the queue is up."""
 
 NAME = "virtual"
+
+
+class BusyStore(JobStore):
+    """Store that another program locks for a while, such as a backup.
+
+    Attributes:
+        busy: Number of ends that are refused before it is free.
+    """
+
+    busy = 0
+
+    def end(self, ends: Iterable[JobEnd], started: Mapping[str, float] | None = None) -> None:
+        """See `JobStore`."""
+        if self.busy:
+            self.busy -= 1
+            raise UnfitEnvironment("the store is locked")
+        super().end(ends, started)
 
 
 def submission(number: int, *jobs: Mapping[str, Any], folder: Path, held: bool = False) -> Submission:
@@ -53,7 +71,7 @@ def serve(world: World, client: Client, *clients: Client, policy: str = "fair") 
         return plan(loaded, machines, beside)
 
     world.disk.mkdir(parents=True, exist_ok=True)
-    with contextlib.closing(JobStore(world.disk / "queue.db")) as store:
+    with contextlib.closing(BusyStore(world.disk / "queue.db")) as store:
         queue = LiveQueue(NAME, store, planner, served, clock=world.clock)
         runs = world.disk / "runs"
         if runs.is_dir():
