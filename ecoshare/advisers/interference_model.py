@@ -420,6 +420,7 @@ def _predicted(
         covariance = kernel.covariance(values, sides, sides) + kernel.shared(sides, packings)
         covariance += np.diag(math.exp(values["noise"]) / counts + _JITTER)
         usual = _usual(sides, logs, packings, covariance)
+        usual = np.minimum(usual, np.maximum(logs, -expected[*sides.T]))  # none is expected to be faster than alone
         factor = np.linalg.cholesky(covariance)
         known = solve_triangular(factor, kernel.covariance(values, sides, grid), lower=True)  # (n_sides, n_pairs)
         mean += known.T @ solve_triangular(factor, usual, lower=True)

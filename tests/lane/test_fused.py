@@ -102,10 +102,8 @@ def test_so_are_the_others(case: Case, lane: ServedLane, tmp_path: Path) -> None
     check(case, lane, tmp_path, cold=False)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", [pytest.param(each, marks=() if each == "cnn" else pytest.mark.nightly) for each in sorted(ARGS)]
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", sorted(ARGS))
 def test_so_is_every_example(name: str, lane: ServedLane, tmp_path: Path) -> None:
     jobs = [f"example-{name}-{number}" for number in range(2)]
     script = EXAMPLES / f"{name}.py"

@@ -184,7 +184,7 @@ def test_a_signal_before_the_first_job_ends_the_server(tmp_path: Path, number: s
     assert not reaping.members(token_of(tmp_path)), "the server outlives its controller"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_ctrl_c_twice_ends_a_run_without_answers_of_server_and_guard(tmp_path: Path) -> None:
     """Before, no number of Ctrl-C ended a run in which both were stopped (SIGSTOP)."""
     process = start(tmp_path)

@@ -201,6 +201,7 @@ def test_the_memory_of_children_is_that_of_their_job(tmp_path: Path) -> None:
     assert done.job("ranks")["peak_memory_bytes"] == 2 * (CONTEXT_BYTES + ALLOCATED_BYTES)
 
 
+@pytest.mark.nightly
 @on_fake_gpu
 def test_a_program_that_a_job_runs_is_seen_on_the_device(tmp_path: Path) -> None:
     """The program has begun before it can be seen, so there is an overlap at first, and none from then on."""

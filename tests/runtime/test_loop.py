@@ -87,6 +87,7 @@ def test_jobs_never_seen_are_measured_packed_and_tuned_and_the_next_run_knows(ma
     assert dict(applied(later)[0]).items() <= pair.best.items(), "known from the first moment on"
 
 
+@pytest.mark.nightly
 def test_kill_9_in_a_search_puts_everything_back_and_resume_goes_on(machine: Machine) -> None:
     machine.jobs(COMPUTES, WAITS, until=(until := machine.folder / "until"))
     process = machine.start(*ENERGY)

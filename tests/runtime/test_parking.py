@@ -45,7 +45,7 @@ def gone(folder: Path) -> bool:
     return not reaping.members(token)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_an_urgent_job_runs_at_once_and_the_parked_one_prints_the_same_bits(tmp_path: Path) -> None:
     done = run(tmp_path, *jobs(), options=PARKS)
     assert done.code == 0, done.stderr

@@ -38,7 +38,7 @@ with ecoshare.serve(handler, batch=(1, 16), sample=sample) as server:
 """
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_service_is_measured_by_batch_size_and_a_run_knows_it(tmp_path: Path) -> None:
     (tmp_path / "serves.py").write_text(SERVES)
     done = profile(tmp_path, "serves.py", "--iterations", "40")
