@@ -6,7 +6,7 @@ import json
 import os
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,7 @@ from ecoshare.lane import gang_turn
 from ecoshare.lane.gang_table import GangTable, RankState
 from ecoshare.lane.gang_turn import UNEVEN, GangTurn
 from ecoshare.lane.lane_table import LaneTable
-from ecoshare.lane.table_layout import NO_SLOT
+from ecoshare.lane.table_layout import NO_RANK, NO_SLOT
 from ecoshare.lane.turn import LaneTurn
 from tests.lane.forked import ForkedJobs, succeed
 from tests.warm import wait_for
@@ -27,13 +27,23 @@ AHEAD = 12
 
 
 class Lanes:
-    """Lanes with jobs and gangs, each in processes of its own."""
+    """Lanes with jobs and gangs, each in processes of its own.
+
+    Attributes:
+        meet: Lanes in which nothing goes on before one waits for another.
+    """
 
     def __init__(self, folder: Path, count: int) -> None:
         self.folder = folder
         self.tables = [LaneTable.create(folder / f"lane{number}") for number in range(count)]
         self.jobs = ForkedJobs()
         self._used = [0] * count
+        self.meet: Collection[int] = ()
+
+    def _take(self, turn: LaneTurn, lane: int, table: LaneTable) -> None:
+        turn.take()
+        if lane in self.meet and table.header.handovers <= 1:  # it is the first one
+            wait_for(lambda: table.header.waiting_rank != NO_RANK)
 
     def _seat(self, lane: int) -> int:
         slot = self._used[lane]
@@ -49,7 +59,7 @@ class Lanes:
         def run() -> None:
             table = LaneTable(self.tables[lane].path)
             turn = LaneTurn(table, slot)
-            turn.take()
+            self._take(turn, lane, table)
             for _ in range(steps):
                 time.sleep(SHORT_S)
                 turn.count(evaluating=False)
@@ -83,7 +93,7 @@ class Lanes:
             gang = GangTurn(own, rank, places, said.append)
             turn = LaneTurn(lane, slot, gang=gang)
             draw, handed = random.Random(rank), list[int]()
-            turn.take()
+            self._take(turn, lanes[rank], lane)
             for step in range(1, steps(rank) + 1):
                 time.sleep(SHORT_S * draw.uniform(0.2, 2.0))
                 _keep_in_step(own, step, ahead)
@@ -124,6 +134,7 @@ def lanes(tmp_path: Path) -> Callable[[int], Lanes]:
 def test_all_ranks_hand_over_after_the_same_iteration(lanes: Callable[[int], Lanes], ranks: int, ahead: int) -> None:
     """A pause at each rank's own next boundary left one rank waiting for its turn and another in a collective."""
     machine = lanes(ranks)
+    machine.meet = range(ranks)
     table, pids = machine.gang("gang", list(range(ranks)), ahead=ahead)
     others = [machine.single(lane) for lane in range(ranks)]
     succeed(*pids, *others)
@@ -136,6 +147,7 @@ def test_all_ranks_hand_over_after_the_same_iteration(lanes: Callable[[int], Lan
 def test_gangs_that_share_lanes_never_wait_for_each_other(lanes: Callable[[int], Lanes]) -> None:
     """Three lanes, and gangs on each pair of them: if two held one lane each, no job would ever go on."""
     machine = lanes(3)
+    machine.meet = range(3)
     pids: list[int] = []
     for name, pair in (("a", [0, 1]), ("b", [1, 2]), ("c", [0, 2])):
         pids += machine.gang(name, pair)[1]
@@ -155,6 +167,7 @@ def test_without_other_jobs_a_gang_never_hands_over(lanes: Callable[[int], Lanes
 
 def test_a_rank_that_ends_early_is_not_waited_for(lanes: Callable[[int], Lanes]) -> None:
     machine = lanes(2)
+    machine.meet = {1}
     table, pids = machine.gang("gang", [0, 1], steps=lambda rank: (40, 200)[rank])
     succeed(*pids, machine.single(1, 300))
     first, second = machine.handed("gang", 2)
@@ -169,6 +182,7 @@ def test_ranks_that_do_not_get_there_together_keep_their_lanes(
     """The second rank does something else for very long. The first tries three times, and then goes on for good."""
     monkeypatch.setattr(gang_turn, "_TOGETHER_WITHIN_S", 0.05)
     machine = lanes(2)
+    machine.meet = {0}
 
     def after(rank: int, step: int, own: GangTable) -> None:
         if (rank, step) == (1, 3):
