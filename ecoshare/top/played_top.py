@@ -122,7 +122,7 @@ class PlayedTop(TopApp, inherit_bindings=False):
     def draw(self) -> None:
         """Draw the view and the progress."""
         super().draw()
-        if self.size.width:
+        if self.size.width and not self._is_closed and self._main.query("#progress"):
             self._static("progress").update(self._progress(self.size.width - 2))
 
     def _progress(self, width: int) -> Text:

@@ -109,8 +109,10 @@ class TopApp(App[None]):
 
     @property
     def _is_closed(self) -> bool:
-        """Whether the screens are gone. Messages that came before may be handled after it."""
-        return not self.screen_stack
+        """Whether screens or widgets of the main one are gone. Messages that came before may be handled after it."""
+        if not self.screen_stack or not self._main.query(JobsTable):
+            return True
+        return not {"head", "device-rows", "below", "message"} <= {each.id for each in self._main.query(Static)}
 
     @property
     def _jobs(self) -> JobsTable:
@@ -148,7 +150,7 @@ class TopApp(App[None]):
 
     def on_data_table_row_highlighted(self) -> None:
         """Say about the job that is selected now what is to be said."""
-        if self.view is not None:
+        if self.view is not None and not self._is_closed:
             self._static("below", self._below(self.view))
 
     def _static(self, name: str, words: str | None = None) -> Static:
@@ -168,7 +170,7 @@ class TopApp(App[None]):
         self._static("message", words).set_class(is_wrong, "wrong")
 
         def over() -> None:
-            if number == self._messages:
+            if number == self._messages and not self._is_closed:
                 self._static("message", "")
 
         self.set_timer(_TOLD_S, over)

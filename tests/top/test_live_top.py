@@ -264,6 +264,20 @@ def test_an_answer_that_comes_when_the_app_has_closed_is_dropped(up: Served) -> 
     app.on_changed(Changed("", UsageError("it was refused")))
 
 
+@pytest.mark.parametrize("gone", ["#head", "#message", "JobsTable"])
+def test_an_answer_that_comes_while_the_app_closes_is_dropped(up: Served, gone: str) -> None:
+    """The widgets of a screen that closes go one after the other."""
+    app = top(up)
+
+    async def use(pilot: Pilots) -> None:
+        await shows(pilot, "queue test")
+        await app.query_one(gone).remove()
+        app.on_heard(Heard(up.queue.status(ENDED)))
+        app.on_changed(Changed("", UsageError("it was refused")))
+
+    drive(app, SIZES[0], use)
+
+
 def test_a_refusal_is_one_line(up: Served) -> None:
     app = top(up)
 
