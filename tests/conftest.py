@@ -7,7 +7,6 @@ import gc
 import os
 import re
 import sys
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,7 +31,8 @@ OF_THE_MACHINE = re.compile(
 )
 """Reasons to skip that no installation removes. Any other one fails the tests with `--no-skips`."""
 
-_left_out: Counter[str] = Counter()
+_left_out: dict[str, int] = {}
+"""Number of tests with these markers that were left out."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -43,7 +43,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_deselected(items: Sequence[pytest.Item]) -> None:
     """Count what is left out."""
     for item in items:
-        _left_out.update([next((each for each in PARTS if item.get_closest_marker(each)), "quick")])
+        part = next((each for each in PARTS if item.get_closest_marker(each)), "quick")
+        _left_out[part] = _left_out.get(part, 0) + 1
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -51,7 +52,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     """Tell what was left out, from worker to controller; with `--no-skips`, fail for a skip that need not be."""
     config = session.config
     if hasattr(config, "workeroutput"):
-        config.workeroutput["left out"] = dict(_left_out)
+        config.workeroutput["left out"] = _left_out
     elif session.exitstatus == 0 and _needless_skips(config):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
@@ -59,12 +60,12 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
     """Hear from a worker what was left out: the same from each."""
-    _left_out.update(Counter(getattr(node, "workeroutput", {}).get("left out", {})) - _left_out)
+    _left_out.update(getattr(node, "workeroutput", {}).get("left out", {}))
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     """Say what was left out, and which skips fail the tests."""
-    told = [f"{_left_out[each]} {each} ({command})" for each, command in PARTS.items() if _left_out[each]]
+    told = [f"{_left_out[each]} {each} ({command})" for each, command in PARTS.items() if each in _left_out]
     if told:
         terminalreporter.write_line(f"left out: {', '.join(told)}")
     for reason in _needless_skips(config):

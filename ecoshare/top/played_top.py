@@ -56,6 +56,7 @@ class PlayedTop(TopApp, inherit_bindings=False):
         Binding("end", "go_to_end", "end", show=False, priority=True),
         *TopApp.BINDINGS,
     ]
+    DRAWN = (*TopApp.DRAWN, "#progress")
     KEYS = (
         ("space", "pause, and go on"),
         ("left, right", f"{STEP_S:.0f} s of the run back, or on"),
@@ -122,7 +123,7 @@ class PlayedTop(TopApp, inherit_bindings=False):
     def draw(self) -> None:
         """Draw the view and the progress."""
         super().draw()
-        if self.size.width and not self._is_closed and self._main.query("#progress"):
+        if self.size.width and not self._is_closed:
             self._static("progress").update(self._progress(self.size.width - 2))
 
     def _progress(self, width: int) -> Text:

@@ -63,6 +63,8 @@ class TopApp(App[None]):
         ("q, Ctrl-C", "quit"),
     )
     """Keys in words, for the help."""
+    DRAWN: ClassVar[tuple[str, ...]] = ("#head", "#device-rows", "JobsTable", "#below", "#message")
+    """Selectors of the widgets of the main screen that a view is drawn in."""
 
     def __init__(self, output_of: OutputOf) -> None:
         """App without a view.
@@ -110,9 +112,7 @@ class TopApp(App[None]):
     @property
     def _is_closed(self) -> bool:
         """Whether screens or widgets of the main one are gone. Messages that came before may be handled after it."""
-        if not self.screen_stack or not self._main.query(JobsTable):
-            return True
-        return not {"head", "device-rows", "below", "message"} <= {each.id for each in self._main.query(Static)}
+        return not self.screen_stack or not all(map(self._main.query, self.DRAWN))
 
     @property
     def _jobs(self) -> JobsTable:

@@ -12,21 +12,20 @@ from scripts.fuzz.commands import Called, judge
 from scripts.fuzz.rounds import Lost, Play, Prepare, Round, fuzz
 from tests.rounds import rounds
 
-SLOW = pytest.mark.slow
+NIGHTLY = pytest.mark.nightly
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("driver", "prepare", "count"),
     [
         ("job_files", job_files.prepare, rounds(60, nightly=2_000)),
         ("traces", traces.prepare, rounds(40, nightly=2_000)),
         ("stores", stores.prepare, rounds(30, nightly=1_000)),
-        pytest.param("run_folders", run_folders.prepare, rounds(40, nightly=500), marks=SLOW),
-        pytest.param("users", users.prepare, rounds(12, nightly=300), marks=SLOW),
-        pytest.param("environments", environments.prepare, rounds(8, nightly=200), marks=SLOW),
-        pytest.param("signals", signals.prepare, rounds(5, nightly=100), marks=SLOW),
-        pytest.param("faulty_jobs", faulty_jobs.prepare, rounds(5, nightly=100), marks=SLOW),
+        pytest.param("run_folders", run_folders.prepare, rounds(40, nightly=500), marks=NIGHTLY),
+        pytest.param("users", users.prepare, rounds(12, nightly=300), marks=NIGHTLY),
+        pytest.param("environments", environments.prepare, rounds(8, nightly=200), marks=NIGHTLY),
+        pytest.param("signals", signals.prepare, rounds(5, nightly=100), marks=NIGHTLY),
+        pytest.param("faulty_jobs", faulty_jobs.prepare, rounds(5, nightly=100), marks=NIGHTLY),
     ],
 )
 def test_nothing_is_lost(driver: str, prepare: Prepare, count: int, tmp_path: Path) -> None:

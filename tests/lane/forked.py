@@ -7,6 +7,10 @@ import os
 import signal
 from collections.abc import Callable
 
+from ecoshare.lane.lane_table import LaneTable
+from ecoshare.lane.table_layout import NO_RANK
+from tests.warm import wait_for
+
 
 class ForkedJobs:
     """Processes that were forked from the test."""
@@ -34,6 +38,12 @@ class ForkedJobs:
                 if os.waitpid(pid, os.WNOHANG) == (0, 0):
                     os.kill(pid, signal.SIGKILL)
                     os.waitpid(pid, 0)
+
+
+def meet(table: LaneTable) -> None:
+    """Let the first process with the turn of a lane wait until another one waits for it."""
+    if table.header.handovers <= 1:
+        wait_for(lambda: table.header.waiting_rank != NO_RANK)
 
 
 def succeed(*pids: int) -> None:

@@ -15,9 +15,9 @@ from ecoshare.lane import gang_turn
 from ecoshare.lane.gang_table import GangTable, RankState
 from ecoshare.lane.gang_turn import UNEVEN, GangTurn
 from ecoshare.lane.lane_table import LaneTable
-from ecoshare.lane.table_layout import NO_RANK, NO_SLOT
+from ecoshare.lane.table_layout import NO_SLOT
 from ecoshare.lane.turn import LaneTurn
-from tests.lane.forked import ForkedJobs, succeed
+from tests.lane.forked import ForkedJobs, meet, succeed
 from tests.warm import wait_for
 
 STEPS = 150
@@ -42,8 +42,8 @@ class Lanes:
 
     def _take(self, turn: LaneTurn, lane: int, table: LaneTable) -> None:
         turn.take()
-        if lane in self.meet and table.header.handovers <= 1:  # it is the first one
-            wait_for(lambda: table.header.waiting_rank != NO_RANK)
+        if lane in self.meet:
+            meet(table)
 
     def _seat(self, lane: int) -> int:
         slot = self._used[lane]

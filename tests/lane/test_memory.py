@@ -151,15 +151,14 @@ _SLOW = {
     "inference",
     "own_profiler",
 }
-"""Scripts that only the slow tests run."""
+"""Scripts that the quick tests leave out."""
 
 
-def _each(names: Iterable[str]) -> list[Any]:
-    return [pytest.param(name, marks=[pytest.mark.slow] if name in _SLOW else []) for name in names]
+def _each(names: Iterable[str], longer: pytest.MarkDecorator = pytest.mark.slow) -> list[Any]:
+    return [pytest.param(name, marks=[longer] if name in _SLOW else []) for name in names]
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("name", _each(_PARTS))
+@pytest.mark.parametrize("name", _each(_PARTS, pytest.mark.nightly))
 def test_each_part_is_what_the_shapes_say(name: str, result_of: Callable[[str], dict[str, Any]]) -> None:
     """Else a job's persistent memory, which decides whether it fits a lane, would be wrong or not explained."""
     result = result_of(name)

@@ -15,7 +15,7 @@ import pytest
 from ecoshare.lane.lane_table import LaneTable
 from ecoshare.lane.table_layout import ANY_SLOT, NO_RANK, NO_SLOT, WAIT_BOUNDS_S, BoundaryRequest, Slot, SlotState
 from ecoshare.lane.turn import LaneTurn
-from tests.lane.forked import ForkedJobs, succeed
+from tests.lane.forked import ForkedJobs, meet, succeed
 from tests.warm import wait_for
 
 
@@ -61,7 +61,7 @@ def iterate(
     def body(turn: LaneTurn, table: LaneTable) -> None:
         turn.take()
         if beside:
-            wait_for(lambda: table.header.waiting_rank != NO_RANK)
+            meet(table)
         for _ in range(count):
             if marks is not None:
                 with marks.open("ab", buffering=0) as file:

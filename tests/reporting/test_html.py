@@ -303,10 +303,7 @@ def test_secrets_of_the_run_stay_out(data: RunData, content: str) -> None:
     assert data.environment["token"] not in content
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize(
-    "jobs", [1, pytest.param(40, marks=pytest.mark.slow), pytest.param(60, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("jobs", [1, *(pytest.param(each, marks=pytest.mark.nightly) for each in (40, 60))])
 def test_any_number_of_jobs_can_be_read(jobs: int) -> None:
     data = run(jobs=jobs, lanes=1 if jobs == 1 else 2, failing=False, period_s=20.0)
     with charts.settings("x"):

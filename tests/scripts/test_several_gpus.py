@@ -14,8 +14,6 @@ from tests.driver import COMPILER, FakeDriver, presets
 from tests.driver.training import COMPUTES, SCRIPT, STREAMS
 from tests.runtime.running import alone
 
-SLOW = pytest.mark.slow
-
 
 def by_name(figures: list[Figure]) -> dict[str, Figure]:
     return {each.name: each for each in figures}

@@ -259,7 +259,6 @@ FRESH = "test_a_fresh_process_decides_alike"
 SAYS = "test_it_says_what_it_is"
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("policy", "check", "words"),
     [
@@ -271,9 +270,9 @@ SAYS = "test_it_says_what_it_is"
         (Bare, ENDS, r"the scheduler cannot go on: TypeError: .*\nbefore: order\(\) of job j0"),
         (Uneven, COMPARABLE, r"order\(\) of job j\d+ .* has \d parts, and had \d before"),
         (Drifting, DRIFT, r"while it ran; drift\(\) -0\.5 a second promised"),
-        pytest.param(Idle, ENDS, r"policy idle, .* lets 24 jobs wait for ever: j0, j1, j2", marks=pytest.mark.slow),
+        pytest.param(Idle, ENDS, r"policy idle, .* lets 24 jobs wait for ever: j0, j1, j2", marks=pytest.mark.nightly),
         (Twice, BY_ITSELF, r"arrange\(\) chose \['j0', 'j0'\]: expected some of the jobs .* once"),
-        pytest.param(Restless, ENDS, r"the core is woken for ever: \d+ events by 0 s", marks=pytest.mark.slow),
+        pytest.param(Restless, ENDS, r"the core is woken for ever: \d+ events by 0 s", marks=pytest.mark.nightly),
         (Backwards, BY_ITSELF, r"changes_s\(\) of job j0 \(queued\) at 0 s is -5\.0: expected a time ahead"),
         (Fractional, COMPARABLE, r"pour\(\) of \d+ jobs? is \[1\.5.*\]: expected of each a whole number up to \[1"),
         (Raising, ENDS, r"order\(\) of job j7 \(queued\) raised ZeroDivisionError"),
@@ -292,12 +291,11 @@ def test_what_is_wrong_is_told(policy: object, check: str, words: str) -> None:
         getattr(contract(policy), check)()
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("policy", "check"),
     [
         (Nan, COMPARABLE),
-        *(pytest.param(*each, marks=pytest.mark.slow) for each in ((Aging, WAITING), (Drifting, DRIFT))),
+        *(pytest.param(*each, marks=pytest.mark.nightly) for each in ((Aging, WAITING), (Drifting, DRIFT))),
     ],
 )
 def test_nothing_else_is_blamed(policy: object, check: str) -> None:
