@@ -52,9 +52,8 @@ class OutputLines:
         """The lines that end in the next bytes."""
         *lines, rest = (self._rest + self._decoder.decode(chunk)).split("\n")
         # A progress bar begins its line anew: only its last state is kept, with a \r that may belong to \r\n.
-        whole = rest.endswith("\r")
-        begin = rest.rfind("\r", 0, len(rest) - whole) + 1
-        self._rest = rest[begin:][-LONGEST:]
+        state = rest.rstrip("\r")
+        self._rest = state.rpartition("\r")[2][: LONGEST + 1] + ("\r" if len(state) < len(rest) else "")
         return [shown(line) for line in lines]
 
     @property

@@ -22,17 +22,7 @@ ROOT = Path(__file__).parents[2]
 
 _LIMIT_S = 600.0
 
-_OPTIONS = (
-    "-x",
-    "-q",
-    "-m",
-    "not nightly",
-    "--hypothesis-profile",
-    "faults",
-    "--hypothesis-seed=0",
-    "-p",
-    "no:cacheprovider",
-)
+_OPTIONS = ("-x", "-q", "-m", "not nightly", "--hypothesis-profile", "faults", "-p", "no:cacheprovider")
 """Options of the tests: those of CI. A property that fails is not made smaller: no one reads the example."""
 
 

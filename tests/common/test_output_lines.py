@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ecoshare.common.printable import LONGEST, OutputLines, shown
@@ -12,11 +12,12 @@ from ecoshare.top.output_follower import KEPT, OutputFollower
 from tests.warm import wait_for
 
 _PIECES = st.sampled_from(
-    [b"\n", b"\r", b"\r\n", b"\x1b[31m", b"\x1b]0;t\x07", b"\x9b", b"\xff", "ü▶".encode(), b"[b]"]
+    [b"\n", b"\r", b"\r\n", b"y" * 3_000, b"\x1b[31m", b"\x1b]0;t\x07", b"\x9b", b"\xff", "ü▶".encode(), b"[b]"]
 )
 
 
 @given(st.lists(_PIECES | st.binary(max_size=20), max_size=30), st.integers(1, 7))
+@example([b"\0", b"\r", b"\r\n"], 1)
 def test_no_control_character_is_left_and_chunks_change_nothing(pieces: list[bytes], size: int) -> None:
     data = b"".join(pieces)
     whole, cut = OutputLines(), OutputLines()
@@ -48,7 +49,7 @@ def test_an_endless_line_takes_no_endless_memory() -> None:
     lines = OutputLines()
     for _ in range(100):
         assert lines.take(b"y" * 10_000) == []
-    assert len(lines.unfinished) <= LONGEST
+    assert lines.unfinished == "y" * LONGEST + "…"
 
 
 def test_the_last_lines_are_kept_and_an_error_is_told() -> None:
