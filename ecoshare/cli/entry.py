@@ -15,7 +15,7 @@ from typing import NoReturn
 import typer
 from rich.console import Console
 
-from ecoshare.cli.app import app
+from ecoshare.cli.app import app, narrow
 from ecoshare.cli.classes import Mistake, told
 from ecoshare.errors import EcoshareError, Interrupted, InvalidJobFile, UnfitEnvironment, UsageError
 from ecoshare.lane.process_exit import wind_up
@@ -28,6 +28,7 @@ def main() -> NoReturn:
     _open_closed_streams()
     if sys.argv[1:] and not sys.argv[1].startswith("-"):
         name_thread(sys.argv[1])
+        narrow(sys.argv[1])
     try:
         _main()
     except SystemExit as end:
