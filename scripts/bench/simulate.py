@@ -1,7 +1,8 @@
 """The simulator against its peers' own, Salus' headline, and speed and memory of simulations.
 
 Traces and the peers' results come from a folder (`--data DIR`); without it only generated traces are simulated.
-simulate_peers.py has the comparisons and the reasons for differences, simulate_speed.py the measurement of speed.
+simulate_peers.py has the comparisons and the reasons for differences, simulate_speed.py the measurement of speed,
+simulate_real.py real runs.
 
 Salus' headline (Yu and Chowdhury, MLSys 2020): 100 jobs on one GPU have a mean JCT of 170.6 min under FIFO, 53.4 under
 SRTF, 145.5 under PACK and 96.6 under FAIR. The trace is not public. Ours are drawn from its catalogue, or without it
@@ -24,7 +25,7 @@ from ecoshare.simulation.gpus import GPUS
 from ecoshare.simulation.simulator import Simulator
 from ecoshare.simulation.traces.generate import generate
 from ecoshare.simulation.world import World
-from scripts.bench import simulate_peers, simulate_speed
+from scripts.bench import simulate_peers, simulate_real, simulate_speed
 from scripts.bench.benchmarking import (
     DataOptions,
     Figure,
@@ -61,7 +62,7 @@ def measure(options: DataOptions) -> list[Figure]:
         figures += salus(*seeds, None)
     if options.data is not None:
         figures += simulate_speed.philly(options.data, options.quick)
-    return figures + simulate_speed.growth(options.quick)
+    return [*figures, *simulate_speed.growth(options.quick), *simulate_real.errors(options.quick)]
 
 
 def salus(few: int, many: int, data: Path | None) -> list[Figure]:

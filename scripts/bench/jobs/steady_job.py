@@ -1,4 +1,4 @@
-"""Training job of bench_service_traces.py: equal iterations of a small network, as many as its argument says."""
+"""Training job of bench_service_traces.py and bench_simulate.py: as many equal iterations as its argument says."""
 
 import sys
 
