@@ -175,9 +175,10 @@ def _read(folder: QueueFolder) -> dict[str, Any]:
         UsageError: They cannot be read.
     """
     from ecoshare.common import documents
+    from ecoshare.queue.queue_folder import own_folder
 
     try:
-        with documents.open_regular(folder.options) as file:
+        with own_folder(folder.path), documents.open_regular(folder.options) as file:
             found = documents.parse(file.read())
     except FileNotFoundError:
         return {}

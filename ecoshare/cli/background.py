@@ -16,7 +16,7 @@ from typing import Any
 import typer
 
 from ecoshare.errors import EcoshareError, UnfitEnvironment, UsageError
-from ecoshare.lane.files import make_folder
+from ecoshare.lane.files import open_to_append
 from ecoshare.queue.queue_folder import QueueFolder
 from ecoshare.queue.tcp_entry import page_of
 
@@ -38,10 +38,10 @@ def detached(command: list[str], folder: QueueFolder) -> str:
     """
     if folder.is_up():
         raise UsageError(f"the queue {folder.name!r} is up already", f"`ecoshare down{folder.option}` ends it")
-    make_folder(folder.path)
+    folder.make()
     with contextlib.suppress(FileNotFoundError):
         folder.log.replace(folder.log.with_suffix(".log.1"))  # it may say why the last one has crashed
-    with os.fdopen(os.open(folder.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as log:
+    with os.fdopen(open_to_append(folder.log), "wb") as log:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
     until_s = time.monotonic() + _ANSWERS_WITHIN_S
     while time.monotonic() < until_s:
@@ -145,8 +145,14 @@ def is_given(context: typer.Context, name: str) -> bool:
 
 
 def unit(context: typer.Context) -> str:
-    """Systemd user unit that serves the queue of this command, and goes on with its jobs after a crash."""
+    """Systemd user unit that serves the queue of this command, and goes on with its jobs after a crash.
+
+    Raises:
+        UsageError: An option has a line break or another control character.
+    """
     name = context.params["name"]
+    state = os.environ.get("ECOSHARE_STATE")
+    environment = f"Environment={_word_in_unit(f'ECOSHARE_STATE={Path(state).absolute()}')}\n" if state else ""
     begin = _in_unit(command_line(context, resume=True))
     end = _in_unit([sys.executable, "-m", "ecoshare", "down", "--queue", name])
     return f"""\
@@ -157,7 +163,7 @@ def unit(context: typer.Context) -> str:
 Description=ecoshare queue {name}
 
 [Service]
-ExecStart={begin}
+{environment}ExecStart={begin}
 ExecStop={end}
 Restart=on-failure
 RestartSec=5
@@ -170,5 +176,12 @@ WantedBy=default.target
 
 
 def _in_unit(words: list[str]) -> str:
-    """Command line as it stands in a unit: systemd knows the quotes of a shell, and expands `%` and `$` inside them."""
-    return shlex.join(words).replace("%", "%%").replace("$", "$$")
+    """Command line as it stands in a unit, where `$` is expanded."""
+    return " ".join(_word_in_unit(word).replace("$", "$$") for word in words)
+
+
+def _word_in_unit(word: str) -> str:
+    """Word as it stands in a unit: systemd knows the quotes of a shell, and expands `%` inside them."""
+    if not word.isprintable():
+        raise UsageError(f"{word!a} cannot stand in a unit, where each line is a setting")
+    return shlex.quote(word).replace("%", "%%")

@@ -20,6 +20,7 @@ from ecoshare.cli.named_runs import (
     the_job_of,
 )
 from ecoshare.common.folders import RUNS
+from ecoshare.common.printable import TerminalText
 
 _ENDED = ("completed", "failed", "cancelled", "pruned")
 _LOOK_S = 1.0
@@ -69,9 +70,15 @@ async def _print(path: Path, lines: int | None, is_over: Callable[[], bool] | No
         _write(chunk)
 
 
+_terminal = TerminalText()
+
+
 def _write(chunk: bytes) -> None:
-    sys.stdout.buffer.write(chunk)
-    sys.stdout.buffer.flush()
+    if sys.stdout.isatty():
+        sys.stdout.write(_terminal.take(chunk))
+    else:
+        sys.stdout.buffer.write(chunk)
+    sys.stdout.flush()
 
 
 def _is_over(run: Path, job: str) -> Callable[[], bool]:

@@ -21,6 +21,8 @@ from typing import BinaryIO
 
 from ecoshare.cluster.agent_messages import FilePart
 from ecoshare.common.atomic_write import atomic_write
+from ecoshare.common.documents import open_own
+from ecoshare.common.folders import folder_below
 from ecoshare.lane.files import make_folder
 
 MOST_BYTES = 64 << 20
@@ -103,8 +105,8 @@ class FileSender:
 
     def _look(self, path: Path, most_bytes: int) -> None:
         try:
-            file = path.open("rb")
-        except OSError:  # it is gone by now
+            file = open_own(path)
+        except OSError:  # it is gone by now, or another file has its place
             return
         with file:
             status, before = os.fstat(file.fileno()), self._sent.get(path)
@@ -165,13 +167,14 @@ def write_part(run: Path, part: FilePart) -> None:
     place = PurePosixPath(part.path)
     if place.is_absolute() or ".." in place.parts or place.parts[0] not in _FOLDERS:
         raise ValueError(f"{part.path!r} is no file of another machine")
-    path, data = run / place, base64.b64decode(part.data)
-    make_folder(path.parent)
-    if part.offset == 0:
-        atomic_write(path, data, mode=0o600)
-        return
-    number = os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    try:
-        os.pwrite(number, data, part.offset)
-    finally:
-        os.close(number)
+    data = base64.b64decode(part.data)
+    make_folder(run)
+    with folder_below(run, place.parts[:-1]) as folder:
+        if part.offset == 0:
+            atomic_write(folder / place.name, data, mode=0o600)
+            return
+        number = os.open(folder / place.name, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            os.pwrite(number, data, part.offset)
+        finally:
+            os.close(number)

@@ -18,14 +18,19 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Collection
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from ecoshare.cluster.agent_messages import FilePart
 from ecoshare.cluster.file_parts import FileSender, write_part
 from ecoshare.common.atomic_write import atomic_write
+from ecoshare.common.documents import open_regular, read_own
+from ecoshare.common.folders import folder_below
 from ecoshare.devices.state_folder import STATE_HINT, StateFolder
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.lane.files import make_folder
+
+_MOST_LIST_BYTES = 64 << 20
+"""Most bytes of the list of shipped files."""
 
 
 class Shipment:
@@ -64,12 +69,16 @@ class Shipment:
 
     def _copy(self, unpacked: Path) -> dict[str, str]:
         """Copy files that are not as they were shipped last. Return the digest of each file, by its path."""
-        before = json.loads(self._list.read_text()) if self._list.exists() else {}
+        before = json.loads(read_own(self._list, _MOST_LIST_BYTES)) if self._list.exists() else {}
+        with folder_below(self._own, (self.files.name,)):
+            pass
         now = _digests(unpacked)
         for path in (path for path, digest in now.items() if before.get(path) != digest):
-            (target := self.files / path).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(unpacked / path, target)
-        self.files.mkdir(exist_ok=True)
+            place = PurePosixPath(path)  # jobs may have made links there
+            with folder_below(self._own, (self.files.name, *place.parts[:-1])) as folder:
+                beside = folder / f".{os.urandom(8).hex()}.new"
+                shutil.copy(unpacked / place, beside)
+                beside.replace(folder / place.name)
         atomic_write(self._list, json.dumps(now))
         return now
 
@@ -116,6 +125,6 @@ def _digests(folder: Path) -> dict[str, str]:
     found = {}
     for path in folder.rglob("*"):
         if path.is_file() and path.parent.name != "__pycache__":
-            with path.open("rb") as file:
+            with open_regular(path) as file:
                 found[path.relative_to(folder).as_posix()] = hashlib.file_digest(file, "sha256").hexdigest()
     return found

@@ -31,17 +31,18 @@ def atomic_write(
         mode: Permissions of a new file, less the umask.
         concurrent: Whether several threads or processes may write `path` at the same time. Each then uses a temporary
             name of its own, `.<stem>-<random>.new`. Without it the name is `<name>.new`. A killed writer leaves its
-            temporary file behind: the next writer overwrites `<name>.new`, and nothing overwrites a random name.
+            temporary file behind: the next writer removes `<name>.new`, and nothing removes a random name.
 
     Raises:
-        OSError: No room, no permission, or a symbolic link has the temporary name. `path` is unchanged.
+        OSError: No room or no permission. `path` is unchanged.
     """
     data = content.encode() if isinstance(content, str) else content
     if concurrent:
-        beside, flag = path.with_name(f".{path.stem}-{os.urandom(4).hex()}.new"), os.O_EXCL
+        beside = path.with_name(f".{path.stem}-{os.urandom(4).hex()}.new")
     else:
-        beside, flag = path.with_name(f"{path.name}.new"), os.O_TRUNC
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | flag, mode)
+        beside = path.with_name(f"{path.name}.new")
+        beside.unlink(missing_ok=True)  # a job may have put a link or a pipe there
+    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)

@@ -9,8 +9,9 @@ import errno
 import json
 import os
 import stat
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 LONGEST_S = 1e10
 """Longest time (s, about 300 years) in a document that ecoshare writes. Readers refuse longer times."""
@@ -19,14 +20,39 @@ _MOST = 10**19
 """Bound of all numbers in a document. Byte and nanosecond counts are smaller; a float holds their sums and squares."""
 
 
-def open_regular(path: Path) -> BinaryIO:
+def open_regular(path: Path) -> BufferedReader:
     """Open a regular file for reading.
 
     Raises:
         OSError: The file does not exist, is not readable or is not a regular file. Opening a pipe would wait for its
             other end.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    return _opened(path, 0)
+
+
+def open_own(path: Path) -> BufferedReader:
+    """Open a file that a job can change, as `open_regular` does; a link in its place is refused."""
+    return _opened(path, os.O_NOFOLLOW)
+
+
+def read_own(path: Path, most_bytes: int) -> bytes:
+    """Content of a file that a job can change.
+
+    Args:
+        path: File to read.
+        most_bytes: Limit. A longer file is refused.
+
+    Raises:
+        OSError: The file does not exist, is not readable, is a link or no regular file, or is too long.
+    """
+    with open_own(path) as file:
+        if len(data := file.read(most_bytes + 1)) > most_bytes:
+            raise OSError(errno.EFBIG, f"longer than {most_bytes} bytes", str(path))
+        return data
+
+
+def _opened(path: Path, flags: int) -> BufferedReader:
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise OSError(errno.EINVAL, "not a regular file", str(path))

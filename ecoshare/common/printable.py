@@ -40,6 +40,41 @@ _SEQUENCE = re.compile(
 """Escape sequences that are complete. They say how to show a text, and are left out."""
 
 
+_COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
+_BEGUN = re.compile(r"(?:\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07\x1b]*\x1b?|[ -/]*)?|\x9b[0-?]*[ -/]*)\Z")
+"""Escape sequence that the next bytes may complete."""
+
+
+class TerminalText:
+    """Decodes the output of a job for a terminal, as it comes: with its colours and progress bars, and nothing else.
+
+    Other sequences could set the title, write to the clipboard, or hide what was printed before.
+    """
+
+    def __init__(self) -> None:
+        """Before the first byte."""
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._rest = ""
+
+    def take(self, chunk: bytes) -> str:
+        """Text of the next bytes. A sequence without its end is held back, up to `LONGEST` characters."""
+        text = self._rest + self._decoder.decode(chunk)
+        begun = _BEGUN.search(text)
+        whole = begun.start() if begun is not None and len(text) - begun.start() <= LONGEST else len(text)
+        text, self._rest = text[:whole], text[whole:]
+        found, done = [], 0
+        for sequence in _SEQUENCE.finditer(text):
+            found += [_plain(text[done : sequence.start()]), *_COLOUR.findall(sequence[0])]
+            done = sequence.end()
+        return "".join((*found, _plain(text[done:])))
+
+
+def _plain(text: str) -> str:
+    """Text without control characters, but those that move within a line, and its ends."""
+    parts = re.split(r"([\n\r\t\b])", text)
+    return "".join(part if at % 2 else spelled(part).translate(_SPACES) for at, part in enumerate(parts))
+
+
 class OutputLines:
     """Decodes the output of a job as it comes."""
 

@@ -17,7 +17,7 @@ from ecoshare.common.plural import counted
 from ecoshare.errors import EcoshareError, QueueDown, UnfitEnvironment
 from ecoshare.queue.job_store import JobRow, JobStore
 from ecoshare.queue.queue_documents import Problem
-from ecoshare.queue.queue_folder import QueueFolder, socket_address
+from ecoshare.queue.queue_folder import QueueFolder, own_folder, socket_address
 
 _CONNECT_S, _ANSWER_S = 5.0, 60.0
 _LOOK_S = 0.1
@@ -165,15 +165,15 @@ def left_in(folder: QueueFolder) -> list[JobRow]:
     """Jobs and sweeps of a queue that have not ended, as its folder has them; empty if there is no such queue."""
     if not folder.database.exists():
         return []
-    with contextlib.closing(JobStore(folder.database)) as store:
+    with own_folder(folder.path), contextlib.closing(JobStore(folder.database)) as store:
         return store.left()
 
 
 def found_in(folder: QueueFolder, name: str) -> JobRow | None:
     """Job or sweep of a queue as its folder has it; None if there is none."""
-    if not folder.database.exists():
+    if not folder.database.exists() or not name.isprintable():  # bytes of a path that are no text
         return None
-    with contextlib.closing(JobStore(folder.database)) as store:
+    with own_folder(folder.path), contextlib.closing(JobStore(folder.database)) as store:
         return store.find(name)
 
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import shlex
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -98,6 +99,20 @@ class QueueFolder:
     def _lock(self) -> Path:
         return self.path / "lock"
 
+    def make(self) -> None:
+        """Make the folder if it is missing, and keep others out of it.
+
+        Raises:
+            UnfitEnvironment: The folder cannot be made, belongs to another user, or is a link.
+        """
+        try:
+            if not self.path.is_symlink():
+                make_folder(self.path)
+            with own_folder(self.path, closed=False) as folder:
+                Path(f"/proc/self/fd/{folder}").chmod(0o700)
+        except OSError as error:
+            raise UnfitEnvironment(f"cannot write {self.path}: {error.strerror or error}", STATE_HINT) from error
+
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Context manager: make the folder, and be the one process that serves the queue.
@@ -106,14 +121,11 @@ class QueueFolder:
             UsageError: Another process serves it.
             UnfitEnvironment: The folder cannot be made or locked, or belongs to another user.
         """
+        self.make()
         try:
-            make_folder(self.path)
-            status = self.path.stat()
-            if status.st_uid != os.geteuid():
-                raise UnfitEnvironment(f"{self.path} belongs to user {status.st_uid}", STATE_HINT)
-            if status.st_mode & 0o077:  # it was made by hand
-                self.path.chmod(0o700)
-            file = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            with own_folder(self.path) as folder:
+                flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+                file = os.open(self._lock.name, flags, 0o600, dir_fd=folder)
         except OSError as error:
             raise UnfitEnvironment(f"cannot write {self.path}: {error.strerror or error}", STATE_HINT) from error
         try:
@@ -177,14 +189,38 @@ class QueueFolder:
 
 
 @contextlib.contextmanager
+def own_folder(path: Path, closed: bool = True) -> Iterator[int]:
+    """Context manager: the descriptor of a folder that is this user's. It stays that one if its path becomes another's.
+
+    Args:
+        path: Path of the folder.
+        closed: Whether nobody else may be able to put files there.
+
+    Raises:
+        OSError: The folder cannot be opened.
+        UnfitEnvironment: It is another user's, a link leads to it, or others can write there.
+    """
+    if path.is_symlink():
+        raise UnfitEnvironment(f"{path} is a link, which can lead anywhere", STATE_HINT)
+    folder = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        status = os.fstat(folder)
+        if status.st_uid != os.geteuid():
+            raise UnfitEnvironment(f"{path} belongs to user {status.st_uid}", STATE_HINT)
+        if closed and status.st_mode & 0o022:
+            raise UnfitEnvironment(f"other users can write to {path}", f"`chmod 700 {shlex.quote(str(path))}`")
+        yield folder
+    finally:
+        os.close(folder)
+
+
+@contextlib.contextmanager
 def socket_address(path: Path) -> Iterator[str]:
     """Context manager: an address of at most some dozen characters for a socket, as the kernel wants it.
 
     Raises:
         OSError: The folder of the socket cannot be opened.
+        UnfitEnvironment: The folder is not one in which only this user can have put the socket.
     """
-    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with own_folder(path.parent) as folder:
         yield f"/proc/self/fd/{folder}/{path.name}"
-    finally:
-        os.close(folder)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import hmac
 import ipaddress
+import re
 from collections.abc import Collection
 
 from starlette.responses import JSONResponse, Response
@@ -15,6 +16,9 @@ from ecoshare.queue.queue_documents import Problem
 
 _NAMES = {"queue", "localhost"}
 """Names that a request may be for, beside loopback addresses; `queue` is that of the clients on the socket."""
+
+_HOST = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[^:\[\]]+)(?::[0-9]*)?")
+"""A Host header (RFC 9110): an address of IPv6 stands in brackets, and nothing but a port follows."""
 
 _CONTENT_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
@@ -104,11 +108,12 @@ def _values(scope: Scope, name: bytes) -> list[bytes]:
 
 def _is_ours(host: str) -> bool:
     """Whether a Host header names this machine itself. The port may be another: `ssh -L` forwards from any."""
-    name = host[: host.index("]") + 1] if host.startswith("[") and "]" in host else host.partition(":")[0]
-    if name.lower() in _NAMES:
+    if (parts := _HOST.fullmatch(host)) is None:
+        return False
+    if parts["name"].lower() in _NAMES:
         return True
     try:
-        return ipaddress.ip_address(name.strip("[]")).is_loopback
+        return ipaddress.ip_address(parts["name"].strip("[]")).is_loopback
     except ValueError:
         return False
 

@@ -14,10 +14,11 @@ import secrets
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Self
 
 from ecoshare.errors import UnfitEnvironment, UsageError
-from ecoshare.queue.queue_folder import QueueFolder
+from ecoshare.queue.queue_folder import QueueFolder, own_folder
 
 _EXAMPLE = "127.0.0.1:8265"
 _BACKLOG = 128
@@ -145,9 +146,15 @@ def _forget(folder: QueueFolder) -> None:
 
 
 def page_of(folder: QueueFolder) -> str | None:
-    """URL of the page of a queue with the token; None if the queue listens at no address."""
+    """URL of the page of a queue with the token; None if the queue listens at no address.
+
+    Raises:
+        UnfitEnvironment: Another user may have written the address.
+    """
     try:
-        return page_url(folder.address.read_text(), folder.token.read_text())
+        with own_folder(folder.path) as opened:
+            here = Path(f"/proc/self/fd/{opened}")
+            return page_url((here / folder.address.name).read_text(), (here / folder.token.name).read_text())
     except OSError:
         return None
 

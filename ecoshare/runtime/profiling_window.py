@@ -14,12 +14,12 @@ The memory is observed first. The cost of the observation decides how long the r
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ecoshare.common import documents
 from ecoshare.common.batch_means import relative_error
 from ecoshare.common.clock import loop_s
 from ecoshare.devices.meter import MeterFault
@@ -48,6 +48,9 @@ _FEWEST_ITERATIONS, _FEWEST_PERIODS = 10, 30
 """Least number of iterations, and of updates of the energy counter: each end is off by a part of an update."""
 
 _TAKE_EVERY_S = 0.5
+
+_MOST_MEMORY_BYTES = 16 << 20
+"""Most bytes of a document on memory. Those of the largest examples have some kB."""
 
 
 ENDED_IN_WINDOW = "the job ended in its window"
@@ -290,8 +293,9 @@ class Window:
                 result.device_bytes = sample.jobs[self.key].memory_bytes
         self._slot.ask = BoundaryRequest.NOTHING
         result.observed, result.observed_s = self._done() - began, loop_s() - began_s
+        path = memory_path(self.folder, self.attempt)
         try:
-            result.memory = json.loads(memory_path(self.folder, self.attempt).read_text())
+            result.memory = documents.parse(documents.read_own(path, _MOST_MEMORY_BYTES))
         except (OSError, ValueError):
             result.memory = None
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+import os
+import sys
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import InvalidStateError
 from contextlib import suppress
-from typing import Any
+from typing import Any, NoReturn
 
 from ecoshare.serving.batching import AnswerTimes, batch_size, limited
 from ecoshare.serving.request_queue import RequestQueue, ServiceClosed, ServiceRequest, Waiting
@@ -133,7 +136,7 @@ class BatchWorker:
             self._recorder.called(len(batch))
         from_s = time.monotonic()
         try:
-            answers = checked_answers(self._handler([each.value for each in batch]), len(batch))
+            answers = checked_answers(self._handled([each.value for each in batch]), len(batch))
         except WrongAnswers as error:
             message = str(error)
             self._fail(batch, lambda: ValueError(message))
@@ -156,6 +159,15 @@ class BatchWorker:
                 self._recorder.answered(each.arrived_s, each.due_s, time.monotonic())
         return []
 
+    def _handled(self, values: list[Any]) -> Any:
+        """Answers of the handler. A child that it has forked ends here: it must not go on as a second server."""
+        own = os.getpid()
+        try:
+            return self._handler(values)
+        finally:
+            if os.getpid() != own:
+                _end_child(sys.exc_info()[1])
+
     def _fail(self, requests: list[ServiceRequest], error: Callable[[], BaseException]) -> None:
         """Fail requests, each with its own exception: every thread that raises one adds to its traceback."""
         for each in requests:
@@ -163,6 +175,19 @@ class BatchWorker:
                 each.answer.set_exception(error())
         if self._recorder is not None:
             self._recorder.failed(len(requests))
+
+
+def _end_child(error: BaseException | None) -> NoReturn:
+    """End a forked process as its interpreter would, without the locks and the record that are its parent's."""
+    code: object = error.code if isinstance(error, SystemExit) else int(error is not None)
+    if error is not None and not isinstance(error, SystemExit):
+        traceback.print_exception(error)
+    elif not isinstance(code, int | None):
+        print(code, file=sys.stderr)
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code & 0xFF if isinstance(code, int) else int(code is not None))
 
 
 def checked_answers(answers: Any, count: int) -> list[Any]:

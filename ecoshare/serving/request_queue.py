@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -158,7 +158,7 @@ class RequestQueue:
 
     def _live(self, taken: list[ServiceRequest]) -> list[ServiceRequest]:
         """Those of the taken requests that are not cancelled. From now on, they cannot be."""
-        live = [each for each in taken if each.answer.set_running_or_notify_cancel()]
+        live = [each for each in taken if _is_live(each.answer)]
         self._removed += len(taken) - len(live)
         return live
 
@@ -174,5 +174,15 @@ class RequestQueue:
                 if not each.answer.cancelled():
                     heapq.heappush(self._heap, each)
                 else:
-                    each.answer.set_running_or_notify_cancel()  # `concurrent.futures.wait` waits for this call
+                    _is_live(each.answer)  # `concurrent.futures.wait` waits for this call
                     self._removed += 1
+
+
+def _is_live(answer: Future[Any]) -> bool:
+    """Whether a future waits for its answer. From now on, it cannot be cancelled."""
+    if answer.done() and not answer.cancelled():  # the program has set its answer itself
+        return False
+    try:
+        return answer.set_running_or_notify_cancel()
+    except (InvalidStateError, RuntimeError):  # so it has, or it has called this function
+        return False

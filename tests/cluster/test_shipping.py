@@ -226,6 +226,39 @@ def test_a_part_follows_no_link(tmp_path: Path) -> None:
     assert part == FilePart("jobs/a/stdout.log", 0, "bmV3")
 
 
+def test_nothing_is_written_through_links_that_jobs_have_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ECOSHARE_STATE", str(tmp_path / "state"))
+    (outside := tmp_path / "outside").mkdir()
+    (outside / "values.txt").write_text("of the user")
+    shipped = project(tmp_path)
+    first = Shipment("/runs/a", "n0", shipped, lambda _part: None)
+    for linked, target in ((first.files / "data", outside), (first.files / "works.py", outside / "values.txt")):
+        linked.rename(tmp_path / linked.name)
+        linked.symlink_to(target)
+    first.end()
+    for path, text in (("works.py", "mended"), ("data/values.txt", "4")):
+        (shipped / path).write_text(text)
+    again = Shipment("/runs/a", "n0", shipped, lambda _part: None)
+    assert (again.files / "works.py").read_text() == "mended" and (again.files / "data/values.txt").read_text() == "4"
+    (tmp_path / "jobs").mkdir()
+    (tmp_path / "jobs" / "a").symlink_to(outside)
+    write_part(tmp_path, FilePart("jobs/a/values.txt", 0, "bmV3"))
+    assert (tmp_path / "jobs" / "a" / "values.txt").read_text() == "new"
+    assert [each.name for each in outside.iterdir()] == ["values.txt"]
+    assert (outside / "values.txt").read_text() == "of the user"
+
+
+@pytest.mark.timeout(20)
+def test_pipes_in_the_place_of_files_stop_nothing(tmp_path: Path) -> None:
+    (folder := tmp_path / "jobs" / "a").mkdir(parents=True)
+    for name in ("stdout.log", "exit-1.json.new"):
+        os.mkfifo(folder / name)
+    with pytest.raises(OSError, match="No such device"):
+        write_part(tmp_path, FilePart("jobs/a/stdout.log", 1, ""))
+    write_part(tmp_path, FilePart("jobs/a/exit-1.json", 0, "bmV3"))
+    assert (folder / "exit-1.json").read_bytes() == b"new"
+
+
 def test_scripts_and_working_folders_must_be_shipped(tmp_path: Path) -> None:
     shipped = shipped_folder(project(tmp_path))
     (tmp_path / "outside.py").touch()

@@ -63,7 +63,7 @@ def batch_process(folder: Path) -> int:
     """Process that the batch script of the chain in a folder has become."""
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
-            words = path.read_bytes().decode().split("\0")
+            words = path.read_bytes().decode(errors="replace").split("\0")
             if "chain-allocation" in words and str(folder / "ecoshare-runs" / "chain-jobs") in words:
                 return int(path.parent.name)
     raise AssertionError("no allocation of the chain runs")

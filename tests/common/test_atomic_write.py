@@ -162,10 +162,14 @@ def test_a_link_with_the_temporary_name_is_not_followed(tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.write_text("precious")
     (tmp_path / "file.new").symlink_to(victim)
-    with pytest.raises(OSError):
-        atomic_write(tmp_path / "file", "new")
+    atomic_write(tmp_path / "file", "new")
     assert victim.read_text() == "precious"
-    assert not (tmp_path / "file").exists()
+    assert (tmp_path / "file").read_text() == "new" and not (tmp_path / "file").is_symlink()
+    assert contents(tmp_path) == {"file", "victim"}
+    (tmp_path / "file.new").mkdir()
+    with pytest.raises(OSError):
+        atomic_write(tmp_path / "file", "newer")
+    assert (tmp_path / "file").read_text() == "new"
 
 
 def test_a_link_at_the_target_is_replaced_and_its_file_is_kept(tmp_path: Path) -> None:

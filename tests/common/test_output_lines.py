@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ecoshare.common.printable import LONGEST, OutputLines, shown
+from ecoshare.common.printable import LONGEST, OutputLines, TerminalText, shown
 from ecoshare.errors import UsageError
 from ecoshare.top.output_follower import KEPT, OutputFollower
 from tests.warm import wait_for
@@ -25,6 +25,22 @@ def test_no_control_character_is_left_and_chunks_change_nothing(pieces: list[byt
     bit_by_bit = [line for begin in range(0, len(data), size) for line in cut.take(data[begin : begin + size])]
     assert at_once == bit_by_bit and whole.unfinished == cut.unfinished
     assert all(line.isprintable() for line in (*at_once, whole.unfinished))
+
+
+@given(st.lists(_PIECES | st.binary(max_size=20), max_size=30), st.integers(1, 7))
+def test_a_terminal_gets_colours_and_text_alone_however_they_are_cut(pieces: list[bytes], size: int) -> None:
+    data = b"".join((*pieces, b"\n"))
+    cut = TerminalText()
+    text = TerminalText().take(data)
+    assert text == "".join(cut.take(data[begin : begin + size]) for begin in range(0, len(data), size))
+    assert all(char.isprintable() or char in "\n\r\t\b" for char in text.replace("\x1b[31m", ""))
+
+
+def test_colours_and_progress_bars_reach_a_terminal_and_nothing_that_acts_on_it() -> None:
+    said = b"\x1b[1;31mred\x1b[0m 10 %\r20 %\x1b]52;c;eA==\x07\x1b[2J\x1bc\x9b5n\xc2\x9b5n\a\n"
+    assert TerminalText().take(said) == "\x1b[1;31mred\x1b[0m 10 %\r20 %\ufffd5n\\x07\n"
+    endless = TerminalText()
+    assert sum(len(endless.take(b"\x1b]" + b"y" * 1_000)) for _ in range(100)) > 90_000
 
 
 @pytest.mark.parametrize(

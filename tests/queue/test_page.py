@@ -177,18 +177,20 @@ def test_it_fits_a_phone(up: Served, page: Tab, dark: bool) -> None:
 def test_it_says_when_the_queue_is_down_and_comes_back_with_it(up: Served, page: Tab, tmp_path: Path) -> None:
     """The last test of the module."""
     assert not page.problems, page.problems
+    up.waits("lasting")
+    page.shows("#jobs", "lasting")
     listen = (up.home / "address").read_text().removeprefix("http://")
     assert up.ask("down", "--now").returncode == 0
     page.shows("#connection", "the queue has gone down: trying again. This is its state of ")
-    page.shows("#jobs", "keyed")
+    page.shows("#jobs", "lasting")
     with served(up.folder, "--resume", "--listen", listen):
         page.shows("#connection", "the token is wrong or missing")
-        assert "keyed" not in page.text("body"), "jobs are shown to a client without the token"
+        assert "lasting" not in page.text("body"), "jobs are shown to a client without the token"
         page.run("document.querySelector('#token').value = 'wrong'")
         page.click("#login button")
         page.shows("#connection", "the token is wrong or missing")
         page.run(f"document.querySelector('#token').value = {up.queue.page()!r}")
         page.click("#login button")
         page.shows("#connection", "live")
-        page.shows("#jobs", "keyed")
+        page.shows("#jobs", "lasting")
         assert page.run("document.querySelector('#login').hidden") is True

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import fcntl
 import os
+import socket
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from ecoshare.errors import UsageError
+from ecoshare.errors import UnfitEnvironment, UsageError
+from ecoshare.queue.client import QueueConnection, found_in, left_in
+from ecoshare.queue.job_store import JobStore
 from ecoshare.queue.queue_folder import QueueFolder
+from ecoshare.queue.tcp_entry import page_of
 
 
 def test_a_client_that_looks_at_the_lock_does_not_keep_a_queue_from_opening(tmp_path: Path) -> None:
@@ -44,3 +49,61 @@ def test_a_folder_made_by_hand_is_closed_to_others_and_a_queue_that_is_down_name
         assert folder.path.stat().st_mode & 0o777 == 0o700
         assert (folder.path / "lock").read_text() == str(os.getpid())
     assert (folder.path / "lock").read_text() == ""
+
+
+def _given_away(path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a folder away")
+    os.chown(path, 12345, -1)
+
+
+def _behind_a_link(path: Path) -> None:
+    path.rename(path.with_name("elsewhere"))
+    path.symlink_to("elsewhere")
+    path.chmod(0o755)  # the folder that it leads to
+
+
+def _open_to_others(path: Path) -> None:
+    path.chmod(0o770)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (_given_away, "belongs to user 12345"),
+        (_behind_a_link, "is a link, which can lead anywhere"),
+        (_open_to_others, "other users can write to"),
+    ],
+)
+def test_a_queue_that_another_user_may_have_made_is_told_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[Path], None], why: str
+) -> None:
+    """A client sends its whole environment with a job."""
+    monkeypatch.setenv("ECOSHARE_STATE", str(tmp_path))
+    folder = QueueFolder.of("test")
+    with folder.locked(), socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(folder.socket))
+        listener.listen()
+        listener.setblocking(False)
+        for path in (folder.address, folder.token, folder.database):
+            path.touch()
+        change(folder.path)
+        for act in (lambda: QueueConnection("test").__enter__(), lambda: page_of(folder), lambda: left_in(folder)):
+            with pytest.raises(UnfitEnvironment, match=why):
+                act()
+        with pytest.raises(BlockingIOError):
+            listener.accept()
+    mode = folder.path.stat().st_mode
+    if change is _open_to_others:  # it is this user's, so `up` mends it
+        folder.make()
+    else:
+        with pytest.raises(UnfitEnvironment, match=why):
+            folder.make()
+        assert folder.path.stat().st_mode == mode, "the folder of another user was changed"
+
+
+def test_bytes_that_are_no_text_name_no_job(tmp_path: Path) -> None:
+    folder = QueueFolder("test", tmp_path / "test")
+    with folder.locked():
+        JobStore(folder.database).close()
+        assert found_in(folder, "\udcff") is None

@@ -57,6 +57,8 @@ def test_other_sites_are_refused_whatever_they_know(http: httpx.Client, bearer: 
         ("evil.example", 421),
         (f"127.0.0.1.evil.example:{port}", 421),
         ("10.0.0.1", 421),
+        ("[::1].evil.example", 421),
+        (f"localhost:{port}.evil.example", 421),
         ("", 421),
         ("localhost:9999", 200),  # made by `ssh -L 9999:...`
         (f"LOCALHOST:{port}", 200),
@@ -265,5 +267,8 @@ def test_a_unit_listens_too(up: Served) -> None:
     assert "up --queue default --resume" in done.stdout, "the environment would name another one in the background"
     done = ecoshare("up", "--profiles", "/a b/50%$x", "--print-unit", cwd=up.folder)
     assert "--profiles '/a b/50%%$$x'" in done.stdout and "-m ecoshare down --queue default\n" in done.stdout
+    assert f"\nEnvironment=ECOSHARE_STATE={os.environ['ECOSHARE_STATE']}\n" in done.stdout
+    bad = ecoshare("up", "--profiles", "/a\nExecStartPre=/bin/x", "--print-unit", cwd=up.folder)
+    assert bad.returncode == 2 and bad.stderr.startswith(r"error: '/a\nExecStartPre=/bin/x' cannot stand in a unit")
     bad = ecoshare("up", "--keep", "30", "--print-unit", cwd=up.folder)
     assert bad.returncode == 2 and "--keep: expected an age with its unit" in bad.stderr

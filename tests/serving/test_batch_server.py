@@ -118,6 +118,34 @@ def test_a_cancelled_request_leaves_the_queue_and_never_reaches_the_handler() ->
         waiting[0].result()
 
 
+def test_a_future_that_the_program_has_set_itself_ends_nothing_for_others() -> None:
+    with gated() as (gate, server, first):
+        tampered = [server.submit(each) for each in (1, 2, 3)]
+        tampered[0].set_result("mine")
+        tampered[1].set_running_or_notify_cancel()
+        tampered[2].cancel()
+        tampered[2].set_running_or_notify_cancel()
+        other = server.submit(4)
+        gate.opened.set()
+        assert (first.result(LONG_S), other.result(LONG_S)) == (("answer", "first"), ("answer", 4))
+        assert tampered[0].result() == "mine" and [4] in gate.batches
+
+
+@pytest.mark.parametrize(("ends", "code"), [("sys.exit(3)", 3), ("1 / 0", 1), ("return requests", 0)])
+def test_a_process_that_the_handler_forks_is_no_second_server(ends: str, code: int) -> None:
+    program = (
+        "import ecoshare, os, sys\n"
+        "def handler(requests):\n"
+        "    if os.fork() == 0:\n"
+        f"        {ends}\n"
+        "    return [os.waitstatus_to_exitcode(os.wait()[1])]\n"
+        "with ecoshare.serve(handler, batch=1) as server:\n"
+        "    print(server.submit(1).result())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == f"{code}\n", done.stderr
+
+
 def test_a_handler_that_raises_fails_the_request_at_fault_alone() -> None:
     def handler(requests: list[int]) -> list[float]:
         return [1 / each for each in requests]
