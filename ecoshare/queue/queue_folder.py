@@ -194,7 +194,7 @@ def own_folder(path: Path, closed: bool = True) -> Iterator[int]:
 
     Args:
         path: Path of the folder.
-        closed: Whether nobody else may be able to put files there.
+        closed: Whether no other user may be able to put files there.
 
     Raises:
         OSError: The folder cannot be opened.
