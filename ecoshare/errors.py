@@ -18,6 +18,7 @@ is a defect.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -134,3 +135,17 @@ class Interrupted(EcoshareError):
     """The user stopped the run."""
 
     exit_code = 130
+
+
+def exit_code(status: object) -> int:
+    """Exit code that the interpreter makes of the status of a `SystemExit`. An object that is no number is printed."""
+    if status is None:
+        return 0
+    if isinstance(status, int):
+        return status & 0xFF if -_C_LONG <= status < _C_LONG else 255
+    print(status, file=sys.stderr)
+    return 1
+
+
+_C_LONG = 1 << 63
+"""Limit of exit statuses: larger numbers do not fit into the C long to which the interpreter converts them."""

@@ -36,14 +36,18 @@ def logs(
     stderr: Annotated[bool, typer.Option("--stderr", help="Print what the job wrote to stderr.")] = False,
     lines: Annotated[int | None, typer.Option("--lines", "-n", min=0, help="Begin with so many last lines.")] = None,
 ) -> None:
-    """Print the output of a job's last attempt as it was written: of the queue, or of a run."""
+    """Print the output of a job's last attempt: of the queue, or of a run.
+
+    A file or a pipe gets it as it was written, a terminal without what could act on it.
+    """
     named = named_job([each for each in (run, job) if each is not None], runs, queue)
     if named.queue and _is_up(named.queue):
         from ecoshare.api.queue_client import Queue
 
         which = named.job or the_job_of(named)
+        write = _writer()
         for chunk in Queue(named.queue).output(which, errors=stderr, follow=follow, lines=lines):
-            _write(chunk)
+            write(chunk)
         return
     which = the_job_of(named)
     from ecoshare.lane.files import outputs
@@ -66,19 +70,23 @@ def _is_up(queue: str) -> bool:
 async def _print(path: Path, lines: int | None, is_over: Callable[[], bool] | None) -> None:
     from ecoshare.queue.job_output import output
 
+    write = _writer()
     async for chunk in output(path, lines, is_over):
-        _write(chunk)
+        write(chunk)
 
 
-_terminal = TerminalText()
+def _writer() -> Callable[[bytes], None]:
+    """Function that prints chunks: as they are, or for a terminal what changes nothing but text and colour."""
+    text = TerminalText() if sys.stdout.isatty() else None
 
+    def write(chunk: bytes) -> None:
+        if text is None:
+            sys.stdout.buffer.write(chunk)
+        else:
+            sys.stdout.write(text.take(chunk))
+        sys.stdout.flush()
 
-def _write(chunk: bytes) -> None:
-    if sys.stdout.isatty():
-        sys.stdout.write(_terminal.take(chunk))
-    else:
-        sys.stdout.buffer.write(chunk)
-    sys.stdout.flush()
+    return write
 
 
 def _is_over(run: Path, job: str) -> Callable[[], bool]:

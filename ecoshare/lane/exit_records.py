@@ -20,15 +20,15 @@ from __future__ import annotations
 import json
 import os
 import re
-import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from ecoshare.common.atomic_write import atomic_write
+from ecoshare.common.documents import open_own
+from ecoshare.errors import exit_code
 from ecoshare.lane.files import make_folder, outputs
 from ecoshare.lane.messages import Ended, fields_of
-from ecoshare.lane.process_exit import exit_code
 
 _MOST = 300
 """Most characters of a reason."""
@@ -238,20 +238,12 @@ def _meaningful(lines: Sequence[str]) -> Iterator[tuple[str, int]]:
 def _tail(path: Path) -> tuple[list[str], float]:
     """Last lines of a file, and the time (s) of the last write to it; none if it is no regular file."""
     try:
-        # Without blocking: a job may have put a pipe in the place of its log.
-        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open_own(path) as file:
+            facts = os.fstat(file.fileno())
+            data = os.pread(file.fileno(), _TAIL_BYTES, max(0, facts.st_size - _TAIL_BYTES))
     except OSError:
         return [], 0.0
-    try:
-        facts = os.fstat(file)
-        if not stat.S_ISREG(facts.st_mode):
-            return [], 0.0
-        text = os.pread(file, _TAIL_BYTES, max(0, facts.st_size - _TAIL_BYTES)).decode(errors="replace")
-    except OSError:
-        return [], 0.0
-    finally:
-        os.close(file)
-    return _lines(text), facts.st_mtime
+    return _lines(data.decode(errors="replace")), facts.st_mtime
 
 
 def _lines(text: str) -> list[str]:

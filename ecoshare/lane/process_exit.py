@@ -19,10 +19,9 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from types import ModuleType
 from typing import NoReturn
 
-_LIBC = ctypes.CDLL(None)
+from ecoshare.errors import exit_code
 
-_C_LONG = 1 << 63
-"""Limit of exit statuses: larger numbers do not fit into the C long to which the interpreter converts them."""
+_LIBC = ctypes.CDLL(None)
 
 
 def leave(status: object, last: str) -> None:
@@ -108,13 +107,3 @@ def _is_extension(module: object) -> bool:
 
 def _has_finaliser(kind: type) -> bool:
     return any("__del__" in vars(base) for base in kind.__mro__)
-
-
-def exit_code(status: object) -> int:
-    """Exit code that the interpreter makes of the status of a `SystemExit`. An object that is no number is printed."""
-    if status is None:
-        return 0
-    if isinstance(status, int):
-        return status & 0xFF if -_C_LONG <= status < _C_LONG else 255
-    print(status, file=sys.stderr)
-    return 1

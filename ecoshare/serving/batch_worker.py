@@ -12,6 +12,7 @@ from concurrent.futures import InvalidStateError
 from contextlib import suppress
 from typing import Any, NoReturn
 
+from ecoshare.errors import exit_code
 from ecoshare.serving.batching import AnswerTimes, batch_size, limited
 from ecoshare.serving.request_queue import RequestQueue, ServiceClosed, ServiceRequest, Waiting
 from ecoshare.serving.request_record import RequestRecorder
@@ -179,15 +180,15 @@ class BatchWorker:
 
 def _end_child(error: BaseException | None) -> NoReturn:
     """End a forked process as its interpreter would, without the locks and the record that are its parent's."""
-    code: object = error.code if isinstance(error, SystemExit) else int(error is not None)
-    if error is not None and not isinstance(error, SystemExit):
-        traceback.print_exception(error)
-    elif not isinstance(code, int | None):
-        print(code, file=sys.stderr)
+    if isinstance(error, SystemExit):
+        code = exit_code(error.code)
+    else:
+        code = int(error is not None)
+        traceback.print_exception(error)  # nothing for None
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):
             stream.flush()
-    os._exit(code & 0xFF if isinstance(code, int) else int(code is not None))
+    os._exit(code)
 
 
 def checked_answers(answers: Any, count: int) -> list[Any]:

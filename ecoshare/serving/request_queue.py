@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future, InvalidStateError
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -180,9 +180,7 @@ class RequestQueue:
 
 def _is_live(answer: Future[Any]) -> bool:
     """Whether a future waits for its answer. From now on, it cannot be cancelled."""
-    if answer.done() and not answer.cancelled():  # the program has set its answer itself
-        return False
     try:
-        return answer.set_running_or_notify_cancel()
-    except (InvalidStateError, RuntimeError):  # so it has, or it has called this function
+        return answer.running() or ((answer.cancelled() or not answer.done()) and answer.set_running_or_notify_cancel())
+    except RuntimeError:  # the program has set its answer itself, or has told that it is cancelled
         return False

@@ -17,8 +17,6 @@ from __future__ import annotations
 
 import csv
 import json
-import subprocess
-import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -35,11 +33,11 @@ from ecoshare.simulation.cluster import Cluster
 from ecoshare.simulation.costs import Costs
 from ecoshare.simulation.gpus import GPUS
 from ecoshare.simulation.simulator import Simulator
-from ecoshare.simulation.traces.any_trace import read
 from ecoshare.simulation.traces.job_trace import AnswerTime, Phase, Trace, TraceJob
 from ecoshare.simulation.world import World
 from ecoshare.values.service import RequestSource, ServiceSpec
 from scripts.bench.benchmarking import JOBS, DataOptions, Figure, add_data, median, run_benchmark, say
+from scripts.bench.simulate_real import recorded
 
 ITERATION_S = 0.02
 """Iteration (s) of the training job beside the loads."""
@@ -234,29 +232,18 @@ def _real_runs(requests: int, rounds: int) -> Iterator[Figure]:
 
 def _real_run(requests: int) -> tuple[tuple[float, float], tuple[float, float]]:
     """p50 and p99 (ms) of a service: each in a real run, and in its simulation."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        source = {"rate": RATE_PER_S, "count": requests, "seed": 3}
-        jobs = [
-            {
-                "name": "answering",
-                "script": str(JOBS / "answering_job.py"),
-                "service": {"p99": "100 ms", "batch": [1, 2, 4, 8], "requests": source},
-            },
-            {
-                "name": "training",
-                "script": str(JOBS / "steady_job.py"),
-                "args": [str(STEPS_FOR_REQUEST * requests)],
-            },
-        ]
-        path = folder / "jobs.yaml"
-        path.write_text(json.dumps({"version": 1, "jobs": jobs}))
-        line = [sys.executable, "-m", "ecoshare", "run", str(path), "--device", "cpu", "--json", "--no-profiles"]
-        line += ["--policy", "fair", "--lanes", "1", "--wait", "--runs", str(folder / "runs")]
-        done = subprocess.run(line, capture_output=True, text=True, check=True)
-        real = next(job["service"] for job in json.loads(done.stdout)["jobs"] if job["name"] == "answering")
-        trace = read(folder / "runs" / "latest")
-        found = _simulated([replace(job, priority=0) for job in trace.jobs], 1)["answering"]
+    source = {"rate": RATE_PER_S, "count": requests, "seed": 3}
+    jobs: list[dict[str, object]] = [
+        {
+            "name": "answering",
+            "script": str(JOBS / "answering_job.py"),
+            "service": {"p99": "100 ms", "batch": [1, 2, 4, 8], "requests": source},
+        },
+        {"name": "training", "script": str(JOBS / "steady_job.py"), "args": [str(STEPS_FOR_REQUEST * requests)]},
+    ]
+    ended, trace = recorded(jobs, "--policy", "fair")
+    real = next(job["service"] for job in ended if job["name"] == "answering")
+    found = _simulated([replace(job, priority=0) for job in trace.jobs], 1)["answering"]
     return (1e3 * real["p50_s"], _ms(found.p50_s)), (1e3 * real["p99_s"], _ms(found.p99_s))
 
 

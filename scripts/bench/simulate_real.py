@@ -10,8 +10,9 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from ecoshare.core.events import Config
 from ecoshare.simulation.cluster import Cluster
@@ -19,6 +20,7 @@ from ecoshare.simulation.costs import Costs
 from ecoshare.simulation.gpus import GPUS
 from ecoshare.simulation.simulator import Simulator
 from ecoshare.simulation.traces.any_trace import read
+from ecoshare.simulation.traces.job_trace import Trace
 from ecoshare.simulation.world import World
 from scripts.bench.benchmarking import JOBS, Figure, median, say
 
@@ -40,26 +42,29 @@ def errors(quick: bool) -> Iterator[Figure]:
 
 def _jcts_s(policy: str) -> list[tuple[float, float]]:
     """JCT (s) of each job: in a real run, and in its simulation."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        jobs = [
-            {
-                "name": f"steady-{at}",
-                "script": str(JOBS / "steady_job.py"),
-                "args": [str(steps)],
-                "iterations": steps,
-                "arrival": f"{at} s",
-            }
-            for at, steps in enumerate(STEPS)
-        ]
-        path = folder / "jobs.yaml"
-        path.write_text(json.dumps({"version": 1, "jobs": jobs}))
-        line = [sys.executable, "-m", "ecoshare", "run", str(path), "--device", "cpu", "--json", "--no-profiles"]
-        line += ["--policy", policy, "--lanes", "1", "--jobs-per-lane", str(len(STEPS))]
-        line += ["--wait", "--runs", str(folder / "runs")]
-        done = subprocess.run(line, capture_output=True, text=True, check=True)
-        trace = read(folder / "runs" / "latest")
-    real_s = {job["name"]: job["jct_s"] for job in json.loads(done.stdout)["jobs"]}
+    jobs = [
+        {
+            "name": f"steady-{at}",
+            "script": str(JOBS / "steady_job.py"),
+            "args": [str(steps)],
+            "iterations": steps,
+            "arrival": f"{at} s",
+        }
+        for at, steps in enumerate(STEPS)
+    ]
+    ended, trace = recorded(jobs, "--policy", policy, "--jobs-per-lane", str(len(STEPS)))
+    real_s = {job["name"]: job["jct_s"] for job in ended}
     cluster = Cluster(1, 1, GPUS["h200"])
     simulator = Simulator(trace, cluster, Config(policy, 1, len(STEPS)), World(cluster.gpu), Costs())
     return [(real_s[each.name], each.jct_s) for each in simulator.run().finished]
+
+
+def recorded(jobs: Sequence[Mapping[str, object]], *options: str) -> tuple[list[dict[str, Any]], Trace]:
+    """Run jobs in one lane of the processors. Return what `ecoshare run` says of each, and the record as a trace."""
+    with tempfile.TemporaryDirectory() as name:
+        path, runs = Path(name) / "jobs.yaml", Path(name) / "runs"
+        path.write_text(json.dumps({"version": 1, "jobs": jobs}))
+        line = [sys.executable, "-m", "ecoshare", "run", str(path), "--device", "cpu", "--json", "--no-profiles"]
+        line += ["--lanes", "1", "--wait", "--runs", str(runs), *options]
+        done = subprocess.run(line, capture_output=True, text=True, check=True)
+        return json.loads(done.stdout)["jobs"], read(runs / "latest")

@@ -30,6 +30,7 @@ from typing import NoReturn
 
 import torch
 
+from ecoshare.errors import exit_code
 from ecoshare.lane import hooks, messages, processes, runner
 from ecoshare.lane.files import open_outputs
 from ecoshare.lane.fused.exits import Exits
@@ -39,7 +40,6 @@ from ecoshare.lane.fused.process_state import Process, ProcessState
 from ecoshare.lane.fused.refusals import refuse
 from ecoshare.lane.lane_table import LaneTable
 from ecoshare.lane.messages import LaunchAttempt, Left, NotLaunched
-from ecoshare.lane.process_exit import exit_code
 from ecoshare.lane.thread_state import Leaving
 
 _LOOK_S = 0.05
