@@ -123,7 +123,7 @@ class RemoteGang:
         found = [reading for node, _ in self._parts if (reading := node.attempt(self._command.job)) is not None]
         if (head := self._head.attempt(self._command.job)) is not None:
             lanes, turns = (tuple(lane for each in found for lane in getattr(each, key)) for key in ("lanes", "turns"))
-            self._last = AttemptReading(head.usage, lanes, turns, head.waits_s)
+            self._last = AttemptReading(head.usage, lanes, turns, head.waits_s, head.silent_s)
         return self._last
 
     def carry_out(self, command: Command) -> None:

@@ -189,6 +189,10 @@ class CoreDriver:
         commands = self.core.handle(event)
         if self._noted is not None:
             self._noted(event, commands)
+        self.carry_out(event, commands)
+        return commands
+
+    def carry_out(self, event: Event, commands: list[Command]) -> None:
+        """Carry out the commands that follow from an event, for a driver that handles and notes events itself."""
         for command in commands:
             self._methods[type(command)](command, event.at_s)
-        return commands

@@ -12,6 +12,7 @@ from ecoshare.jobs.document import MAX_ITEMS
 from ecoshare.jobs.quoted import quoted
 from ecoshare.jobs.service_config import RETRIES, ServiceConfig
 from ecoshare.jobs.sweep import Sweep
+from ecoshare.values.service import CALL_LIMIT_S
 
 
 def _read_version(value: object) -> object:
@@ -120,7 +121,10 @@ class JobOptions(_Model):
     timeout_s: fields.PositiveDuration | None = Field(
         default=None,
         alias="timeout",
-        description="Longest time that the job may have the turn without a step; after it, the job is stopped.",
+        description=(
+            "Longest time that the job may have the turn without a step; after it, the job is stopped. A service is "
+            f"stopped if another job has waited for this long behind one call; by default {CALL_LIMIT_S:g} s."
+        ),
     )
     startup_timeout_s: fields.PositiveDuration | None = Field(
         default=None, alias="startup_timeout", description="Longest time from the start of the job to its first step."

@@ -21,7 +21,6 @@ _EXCLUDED: Final = {
     "launch": ("", "a service runs in one process"),
     "nodes": ("1", "a service runs on one device"),
     "preemptible": ("false", "a service answers requests all the time, so it is not stopped for other jobs"),
-    "timeout": ("", "a service may wait for a request for any time"),
 }
 """Keys that exclude a service: the words that are allowed all the same, and the reason."""
 

@@ -14,11 +14,11 @@ from typing import Any
 
 from ecoshare.lane import exit_records, processes
 from ecoshare.lane.gang import Gang
-from ecoshare.lane.kept_lane import KEEP_LANE, reason
+from ecoshare.lane.kept_lane import KEEP_LANE
 from ecoshare.lane.lane_table import LaneTable
 from ecoshare.lane.messages import PRUNED, Ended, LaunchAttempt, Left, MoveAttempt, StopAttempt
-from ecoshare.lane.ranks import job_folder
 from ecoshare.lane.table_layout import Slot, SlotState
+from ecoshare.values.service import CALL_LIMIT_S
 
 _SIGTERM_TO_SIGKILL_S = 3.0
 """Time (s) between the two signals for a job that hangs, and so has nothing to save."""
@@ -132,17 +132,6 @@ class AttemptProcess:
         if not self.launch.fused and processes.catches(self.pid, KEEP_LANE):
             signal.pidfd_send_signal(self.pidfd, KEEP_LANE)
 
-    def end_leftovers(self) -> None:
-        """End programs that the job has started and that have left its group. The process of the job is gone.
-
-        Only a job that has kept its lane is looked at: such programs would work on the device in the turns of
-        other jobs.
-        """
-        job, attempt, run = self.launch.job, self.launch.attempt, os.environ.get("ECOSHARE_RUN")
-        if run and reason(job_folder(self.launch), attempt):
-            marks = {"ECOSHARE_RUN": run, "ECOSHARE_JOB": job, "ECOSHARE_ATTEMPT": str(attempt)}
-            processes.kill_marked(marks, self.mps)
-
     def free(self) -> None:
         """Free the slots of the job; its process is gone."""
         # The slot that the job was in comes last: if it were empty beside a prepared one, the job would seem to have
@@ -197,7 +186,10 @@ class AttemptProcess:
         slot = self.slot
         if slot.seat != SlotState.HOLDING:
             return None
-        if slot.last_s == 0.0:
+        if self.launch.service is not None:
+            limit_s, silent_s = self._call_limit_s(), min(now_s - max(slot.last_s, slot.since_s), self._delays_s(now_s))
+            what = "inside a call while another job waited (timeout)"
+        elif slot.last_s == 0.0:
             limit_s, silent_s = self.launch.startup_timeout_s, slot.balance_s + now_s
             if self.gang is not None:
                 silent_s = min(silent_s, self.gang.together_for_s(now_s))
@@ -208,6 +200,17 @@ class AttemptProcess:
         if limit_s is None or silent_s <= limit_s:
             return None
         return "timed out", f"held its turn for {silent_s:.1f} s {what}"
+
+    def _call_limit_s(self) -> float | None:
+        """Longest time (s) for one call of a service while others wait; None for any, where it wakes a server."""
+        wakes = bool(self.launch.service and self.launch.service.get("sleep"))
+        return CALL_LIMIT_S if self.launch.timeout_s is None and not wakes else self.launch.timeout_s
+
+    def _delays_s(self, now_s: float) -> float:
+        """Longest time (s) for which another job of the lane has waited for its turn; 0 if none waits."""
+        table = self.place.table
+        slots = table.slots[: table.header.used]
+        return max((now_s - each.since_s for each in slots if each.seat == SlotState.WAITING), default=0.0)
 
     def ended(self, status: int, used: resource.struct_rusage) -> Ended:
         """Record of the job's end, from the status and resource usage that wait4(2) returned."""

@@ -12,7 +12,7 @@ import ctypes
 import os
 import signal
 import subprocess
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 _PAGE_BYTES = os.sysconf("SC_PAGESIZE")
@@ -134,11 +134,16 @@ def family(pid: int) -> list[int]:
     """Process ids of a process and of all descendants that are still connected to it; the process itself first."""
     found = [pid]
     for member in found:
-        try:
-            for task in os.scandir(f"/proc/{member}/task"):
-                found += map(int, _read(f"{task.path}/children").split())
-        except (OSError, ValueError):
-            continue  # gone in between
+        found += children(member)
+    return found
+
+
+def children(pid: int | None = None) -> list[int]:
+    """Process ids of the children of a process, by default of this one."""
+    found: list[int] = []
+    with contextlib.suppress(OSError, ValueError):  # gone in between
+        for task in os.scandir(f"/proc/{pid or 'self'}/task"):
+            found += map(int, _read(f"{task.path}/children").split())
     return found
 
 
@@ -150,18 +155,6 @@ def catches(pid: int, number: int) -> bool:
         return False
     caught = next((line.split()[1] for line in lines if line.startswith("SigCgt:")), "0")
     return bool(int(caught, 16) >> (number - 1) & 1)
-
-
-def marked(marks: Mapping[str, str]) -> list[int]:
-    """Process ids of the programs that began with all of these variables in their environment."""
-    wanted = {f"{name}={value}".encode() for name, value in marks.items()}
-    found = []
-    for entry in os.scandir("/proc"):
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError):  # gone, or of another user
-                if wanted <= set(Path(entry.path, "environ").read_bytes().split(b"\0")):
-                    found.append(int(entry.name))
-    return found
 
 
 def processor_s(pids: list[int], with_children: bool = True) -> float:
@@ -308,24 +301,6 @@ def _group_of(pid: int) -> int | None:
         return os.getpgid(pid)
     except ProcessLookupError:
         return None
-
-
-def kill_marked(marks: Mapping[str, str], mps: str | None = None) -> None:
-    """SIGKILL the programs that began with all of these variables in their environment, except cleaners.
-
-    Args:
-        marks: The variables with their values.
-        mps: Pipe folder of the MPS daemon of which they may be clients; see `kill_group`.
-    """
-    for _ in range(_LOOKS):
-        pids = [pid for pid in marked(marks) if not cleans_up(pid)]
-        if not pids:
-            return
-        if mps is not None:
-            _terminate_mps_clients(pids, mps)
-        for pid in pids:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
 
 
 def kill_cleaners(leader: int) -> None:

@@ -54,6 +54,7 @@ from ecoshare.lane.messages import (
     Ready,
     StopAttempt,
 )
+from ecoshare.lane.orphans import Orphans, Owner
 from ecoshare.lane.table_layout import SlotState
 
 _TICK_S = 0.25
@@ -124,6 +125,7 @@ class JobSupervisor:
         Returns:
             None at the end. In a forked child, its task: a job, or a channel over which its jobs come.
         """
+        self._orphans = Orphans()
         self._selector = selectors.DefaultSelector()
         self._selector.register(self.channel, selectors.EVENT_READ)
         pending, look_at_s = b"", 0.0
@@ -151,6 +153,7 @@ class JobSupervisor:
             for host in self.hosts:
                 host.dismiss_if_idle(now_s)
             self._look_for_hung()
+            self._look_for_orphans()
             for leader in [each for each, by_s in self._cleaned_by_s.items() if by_s < now_s]:
                 del self._cleaned_by_s[leader]
                 processes.kill_cleaners(leader)
@@ -425,14 +428,26 @@ class JobSupervisor:
         _, status, used = os.wait4(attempt.pid, 0)
         if os.WIFSIGNALED(status) and self._abandoned():
             return  # the guard has killed it with the run: not an end of the job's own
-        if attempt.gang is None or len(attempt.gang.running) == 1:
-            attempt.end_leftovers()
         if processes.kill_group(attempt.pid, reaped=True):  # DataLoader workers outlive their parent by seconds
             self._cleaned_by_s[attempt.pid] = time.monotonic() + processes.CLEANERS_WITHIN_S
+        self._look_for_orphans(attempt)
         ended = attempt.ended(status, used)
         self._selector.unregister(attempt.pidfd)
         os.close(attempt.pidfd)
         self._end(attempt, ended)
+
+    def _look_for_orphans(self, ended: AttemptProcess | None = None) -> None:
+        """Wait for processes that jobs have left behind, and end those of attempts that run no more.
+
+        Args:
+            ended: Attempt that ends now.
+        """
+        running = {_owner(each) for each in self.attempts if each is not ended}
+        own = [*(each.pid for each in self.attempts), *(each.pid for each in self.hosts)]
+        if ended is None:
+            self._orphans.look(own, running)
+        else:
+            self._orphans.look(own, running, [_owner(ended)], ended.mps)
 
     def _end(self, attempt: AttemptProcess, ended: Ended) -> None:
         """Free the slots of an attempt that is over, record its end, and tell the controller."""
@@ -469,6 +484,10 @@ class JobSupervisor:
     def _send(self, message: Message) -> None:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the controller is gone; the loop will see it
             self.channel.sendall(messages.encode(message))
+
+
+def _owner(attempt: AttemptProcess) -> Owner:
+    return attempt.launch.job, attempt.launch.attempt
 
 
 def _confine(processors: Sequence[int]) -> None:

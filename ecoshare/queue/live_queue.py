@@ -17,7 +17,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
@@ -66,7 +66,7 @@ from ecoshare.queue.submission_plan import (
 from ecoshare.record import submitted_jobs
 from ecoshare.record.run_documents import read_records
 from ecoshare.record.run_folder import RunFolder
-from ecoshare.runtime.open_run import OpenRun
+from ecoshare.runtime.open_run import DISK, OpenRun
 from ecoshare.runtime.plan import Plan
 from ecoshare.runtime.planned_services import write_arrivals
 
@@ -78,6 +78,9 @@ _SETTLED_WITHIN_S = 5.0
 
 _REMOVE_S = 86_400.0
 """Time (s) between two removals of old data."""
+
+_STORE = "store"
+"""Subject of the trouble that the store cannot be written."""
 
 BY_USER = "cancelled by the user"
 ON_END_NOTE = "the `on_end:` of the file does not run in a queue; that of `defaults:` runs at the end of each job"
@@ -171,13 +174,23 @@ class LiveQueue:
                 tasks.create_task(self._remove_old(self._keep_s))
             while True:
                 await asyncio.sleep(_NOTE_S)
-                # Another process may lock the store, a backup, say. The log has the ends, and fails on a full disk.
-                with contextlib.suppress(UnfitEnvironment):
-                    await self._note_ends()
+                await self._try_to_note()
+
+    async def _try_to_note(self) -> None:
+        """Note ends. If the store cannot be written, say so and go on: the log has the ends, and clients hear of them.
+
+        Another process may lock the store, a backup, say, or its disk is full.
+        """
+        try:
+            await self._note_ends()
+        except UnfitEnvironment as error:
+            self.run.warnings[_STORE] = f"{error}: ends are kept in the log of the run, and it is tried again"
+            await self._wake()
+        else:
+            self.run.warnings.pop(_STORE, None)
 
     async def _go_down(self) -> None:
-        with contextlib.suppress(UnfitEnvironment):  # it is tried once more when no client is left
-            await self._note_ends()
+        await self._try_to_note()  # once more when no client is left
         self.is_down = True
         await self._wake()
 
@@ -317,11 +330,16 @@ class LiveQueue:
         return Acknowledged(jobs=[job.name for job in loaded.jobs], notes=notes)
 
     def _check_open(self) -> None:
+        self._check_room()
         if self.ending:
             raise UsageError(
                 f"the queue {self.name!r} is coming to its end, and takes no more jobs",
                 f"`ecoshare up --resume{QueueFolder.of(self.name).option}` opens it again",
             )
+
+    def _check_room(self) -> None:
+        if (trouble := self.run.warnings.get(DISK)) is not None:
+            raise UnfitEnvironment(trouble)
 
     async def _add(self, plan: Plan, keep: Callable[[], None]) -> None:
         """Add jobs to the run, and write them to the disk: into the run folder first, and then into the store.
@@ -375,6 +393,8 @@ class LiveQueue:
         async with self._submitting:
             self._check_open()
             await self._settle()
+            if (trouble := self.run.warnings.get(_STORE)) is not None:
+                raise UnfitEnvironment(trouble)  # an old end that is written later would end the new attempt
             rows, refused = await self._rows(names, self._why_not_again)
             plan, again, still, left_out = await asyncio.to_thread(self._planned_again, rows)
             refused |= left_out
@@ -573,7 +593,14 @@ class LiveQueue:
                 raise UsageError(f"{name} is a trial: give the name of its sweep, {sweep_of(name)}")
             hint = await asyncio.to_thread(did_you_mean, name, names)
             raise UsageError(f"the queue {self.name!r} has no job {name!r}", hint)
-        return row
+        return self.noted(row)
+
+    def noted(self, row: JobRow) -> JobRow:
+        """Row of a job or sweep with its end, also while the store cannot be written."""
+        if row.state is not None or _STORE not in self.run.warnings:
+            return row
+        end = next((asdict(each) for each in self._ends if each.name == row.name), {})
+        return replace(row, **{**end, "started_unix_s": row.started_unix_s or end.get("started_unix_s")})
 
     async def output_of(self, name: str) -> tuple[Path, Callable[[], bool]]:
         """Folder of a job or trial that has its output, and a function that tells whether it has ended.
@@ -624,7 +651,7 @@ class LiveQueue:
         return self.clock.unix_s() - self.run.now_s() + at_s
 
     async def wait(self, name: str, within_s: float) -> None:
-        """Wait until the store has the end of a job or sweep, or until the time is over.
+        """Wait until the store has the end of a job or sweep, if it can be written, or until the time is over.
 
         Raises:
             UsageError: There is no such job.
@@ -644,7 +671,12 @@ class LiveQueue:
                             await self._changed.wait()
 
     async def _happens(self, make: Callable[..., Event | None]) -> None:
-        """Let an event happen, and return when the core has handled it and the log has it."""
+        """Let an event happen, and return when the core has handled it and the log has it.
+
+        Raises:
+            UnfitEnvironment: The log cannot have it, since the disk is full.
+        """
+        self._check_room()
         happened = asyncio.get_running_loop().create_future()
 
         def made(at_s: float) -> Event | None:

@@ -141,6 +141,7 @@ class QueueStatus(_Document):
     warm: bool = Field(description="Whether torch is loaded.")
     jobs: list[JobStatus]
     more: int = Field(default=0, description="Number of jobs that have ended earlier and are not listed.")
+    warnings: list[str] = Field(default=[], description="Present troubles, such as a disk that is full.")
 
 
 class Change(_Document):

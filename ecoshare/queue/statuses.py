@@ -29,8 +29,9 @@ async def queue_status(queue: LiveQueue, most_ended: int) -> QueueStatus:
         devices=[_device(each) for each in run.devices.present()],
         ending=queue.ending,
         warm=run.is_warm(),
-        jobs=[_status(queue, row) for row in rows],
+        jobs=[_status(queue, queue.noted(row)) for row in rows],
         more=more,
+        warnings=list(run.viewing.warnings().values()),
     )
 
 

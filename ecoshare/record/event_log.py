@@ -99,6 +99,9 @@ class EventLog:
         self._file = KeptFile(path, lambda file: fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB))
         self._packings = PackingRecorder()
         self._grown_bytes, self._first_bytes = path.stat().st_size, 0
+        self._held: tuple[Event, bytes, bool] | None = (
+            None  # an entry that `write` could not write, and whether to sync it
+        )
         for each in segments(path):
             if each.samefile(path):  # a kill came before the new segment was in place
                 each.unlink()
@@ -129,33 +132,51 @@ class EventLog:
             core: The scheduler. None leaves out the packings, so that readers have to replay the log.
 
         Raises:
-            OSError: The disk is full, or the log cannot be written again.
+            OSError: The disk is full, or the log cannot be written again. `write_held` tries once more.
         """
         lines = [line_of(event), *map(line_of, commands)]
         if core is not None:
             lines += [line_of(change) for change in self._packings.changes(event, commands, core)]
-        data = b"".join(lines)
-        if isinstance(event, RunOpened) and event.segment is not None:
-            self._begin_segment(data)
+        must_stay = bool(commands) or isinstance(event, JobExited | CancelRequested | RetryRequested | RunOpened)
+        self._held = event, b"".join(lines), must_stay
+        self.write_held()
+
+    @property
+    def holds(self) -> bool:
+        """Whether there is something that `write` could not write."""
+        return self._held is not None
+
+    def write_held(self) -> None:
+        """Write what `write` could not write, if there is anything.
+
+        Raises:
+            OSError: See `write`.
+        """
+        if self._held is None:
             return
-        self._file.append(data)
+        event, data, must_stay = self._held
+        is_segment = isinstance(event, RunOpened) and event.segment is not None
+        is_begun = is_segment and self._has_begun(data)
+        if not is_begun:
+            self._file.append(data)
+        self._held = None  # from here on it is in the file, if perhaps not on the disk
         self._grown_bytes += len(data)
-        if commands or isinstance(event, JobExited | CancelRequested | RetryRequested):
+        if is_segment:
+            self._grown_bytes, self._first_bytes = 0, len(data)
+        if must_stay and not is_begun:
             self._file.sync()
 
-    def _begin_segment(self, data: bytes) -> None:
-        """Begin a segment, in a new file. If that cannot be made, the present file goes on: it may have several."""
+    def _has_begun(self, data: bytes) -> bool:
+        """Begin a segment in a new file, on the disk. False if there is none: the present file may have several."""
         number = _number(self._path, before) if (before := self.before) is not None else 0
         earlier, now_ns = _segment(self._path, number + 1), time.time_ns()
         try:
             self._file.begin_anew(data, earlier)
         except OSError:
-            self._file.append(data)
-            self._file.sync()
-        else:
-            with contextlib.suppress(OSError):  # exact, for `queue/old_jobs.py`
-                os.utime(earlier, ns=(now_ns, now_ns))
-        self._grown_bytes, self._first_bytes = 0, len(data)
+            return False
+        with contextlib.suppress(OSError):  # exact, for `queue/old_jobs.py`
+            os.utime(earlier, ns=(now_ns, now_ns))
+        return True
 
     def close(self) -> None:
         """Close the log."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Callable
+from io import FileIO
 from pathlib import Path
-from typing import BinaryIO
 
 from ecoshare.lane.files import make_folder, open_to_append
 
@@ -20,7 +21,7 @@ class KeptFile:
         on_gone: Callback that runs after the file has been written again.
     """
 
-    def __init__(self, path: Path, on_open: Callable[[BinaryIO], object] = lambda _file: None) -> None:
+    def __init__(self, path: Path, on_open: Callable[[FileIO], object] = lambda _file: None) -> None:
         """Open the file at `path`, which may exist, and drop a last line that a kill has cut.
 
         Args:
@@ -32,7 +33,7 @@ class KeptFile:
         self._path = path.absolute()
         self._on_open = on_open
         self.on_gone: Callable[[], None] = lambda: None
-        self._file: BinaryIO = os.fdopen(open_to_append(path, read=True), "ab+")
+        self._file = _opened(path)
         try:
             on_open(self._file)
         except OSError:
@@ -41,7 +42,7 @@ class KeptFile:
         self._file.truncate(self._content().rfind(b"\n") + 1)
 
     def append(self, data: bytes) -> None:
-        """Write `data` at the end.
+        """Write all of `data` at the end, or nothing.
 
         Raises:
             OSError: The disk is full, or the folder cannot be created again.
@@ -49,8 +50,7 @@ class KeptFile:
         if not self._is_there():
             self._write_again()
             self.on_gone()
-        self._file.write(data)
-        self._file.flush()
+        _write(self._file, data)
 
     def begin_anew(self, data: bytes, earlier: Path) -> None:
         """Go on in a new file that begins with `data`, synchronized to disk. The present file becomes `earlier`.
@@ -63,11 +63,10 @@ class KeptFile:
         self.append(b"")  # makes the path lead to the file
         beside = self._path.with_name(f"{self._path.name}.next")
         beside.unlink(missing_ok=True)
-        file: BinaryIO = os.fdopen(open_to_append(beside, read=True), "ab+")
+        file = _opened(beside)
         try:
             self._on_open(file)
-            file.write(data)
-            file.flush()
+            _write(file, data)
             os.fsync(file.fileno())
             self.sync()
             os.link(self._path, earlier)
@@ -94,7 +93,7 @@ class KeptFile:
 
     def _content(self) -> bytes:
         self._file.seek(0)
-        return self._file.read()
+        return self._file.readall()
 
     def _is_there(self) -> bool:
         try:
@@ -104,8 +103,34 @@ class KeptFile:
 
     def _write_again(self) -> None:
         make_folder(self._path.parent)
-        file: BinaryIO = self._path.open("xb+")
-        file.write(self._content())
-        self._on_open(file)
+        file = FileIO(self._path, "xb+", opener=lambda path, flags: os.open(path, flags | os.O_APPEND, 0o600))
+        try:
+            _write(file, self._content())
+            self._on_open(file)
+        except OSError:
+            file.close()
+            self._path.unlink(missing_ok=True)  # a later call tries again
+            raise
         self._file.close()
         self._file = file
+
+
+def lacks_room(error: OSError) -> bool:
+    """Whether a write failed because the disk, or what the user may have of it, is full."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def _opened(path: Path) -> FileIO:
+    return FileIO(open_to_append(path, read=True), "ab+")  # not buffered: nothing of a line that failed may follow
+
+
+def _write(file: FileIO, data: bytes) -> None:
+    """Write all of `data`, or nothing: no later line may follow a part of this one."""
+    before, left = os.fstat(file.fileno()).st_size, memoryview(data)
+    try:
+        while left:
+            left = left[file.write(left) :]
+    except OSError:
+        with contextlib.suppress(OSError):
+            file.truncate(before)
+        raise

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from ecoshare.core.commands import Command
@@ -11,6 +12,9 @@ from ecoshare.values.setting import Setting
 
 LONG_WAIT_S = 2.0
 """Time (s) from which a wait for the turn is told, and the rate before it no more."""
+
+SILENT_S = 10.0
+"""Time (s) from which a turn without the end of an iteration is a trouble to a job that waits as long behind it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +148,7 @@ class RunView:
     Attributes:
         jobs: Jobs of the run. Trials of sweeps are included only from their arrival to their end.
         warm: Whether torch is loaded.
+        warnings: Present troubles in words, each by its subject.
     """
 
     at_s: float
@@ -151,6 +156,7 @@ class RunView:
     stopping: bool
     warm: bool
     sweeps: tuple[SweepView, ...] = ()
+    warnings: Mapping[str, str] = field(default_factory=dict)
 
 
 class ProgressDisplay(Protocol):

@@ -120,6 +120,7 @@ class _Lines:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._said_s = 0.0
+        self._told: set[str] = set()  # subjects of the present troubles that were printed
 
     def close(self) -> None:
         """Do nothing: no line is pending."""
@@ -131,6 +132,13 @@ class _Lines:
     def _say(self, at_s: float, text: str) -> None:
         # Not by rich, which takes half a millisecond for a line: a run may start and end hundreds of jobs a minute.
         print(f"{at_s:8.1f} s  {text}", file=self._console.file, flush=True)
+
+    def _warn(self, view: RunView) -> None:
+        """Print each trouble once, and again if it has gone and come back."""
+        for subject, words in view.warnings.items():
+            if subject not in self._told:
+                self._say(view.at_s, words)
+        self._told = set(view.warnings)
 
 
 class PlainProgress(_Lines):
@@ -217,6 +225,7 @@ class PlainProgress(_Lines):
     def show(self, view: RunView) -> None:
         """Print the progress of running jobs and sweeps."""
         self._said_s, self._trial_has_ended = view.at_s, False
+        self._warn(view)
         running = [f"{job.name} {_progress(job)}" for job in view.jobs if job.state == "running"]
         if running:
             self._say(view.at_s, " | ".join(running[:_MOST_ROWS]))
@@ -283,6 +292,7 @@ class MeasuringProgress(_Lines):
     def show(self, view: RunView) -> None:
         """Print the progress of the script."""
         self._said_s = view.at_s
+        self._warn(view)
         self._say(view.at_s, ", ".join(f"{_progress(job)} {_iterations(job)}".rstrip() for job in view.jobs))
 
 
@@ -338,6 +348,7 @@ class LiveProgress:
         if len(view.jobs) > len(jobs):
             table.append(Text(f"… and {len(view.jobs) - len(jobs)} more", style="bright_black"))
         told = [Text(line) for line in (*sweeps, *below, *self._news, *filter(None, (self._window, self._note)))]
+        told += [Text(words, style="yellow") for words in view.warnings.values()]
         return Group(Text(title), *table, *(part for line in told for part in broken(line, self._width())))
 
 

@@ -32,6 +32,8 @@ def print_queue(queue: Mapping[str, Any], console: Console) -> None:
     say(console, f"{head}, policy {queue['policy']}, on {_in_words(queue['devices'])}{loads}")
     for place, words in _places(queue["devices"]):
         say(console, f"  {place:<10}  {words}")
+    for warning in queue["warnings"]:
+        say(console, f"  {warning}", style="yellow")
     jobs = queue["jobs"]
     if not jobs:
         say(console, "no job was submitted yet")

@@ -44,7 +44,9 @@ from ecoshare.core.events import (
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.states import JobState
 from ecoshare.errors import UnfitEnvironment
+from ecoshare.jobs.quantities import format_duration
 from ecoshare.lane.messages import GRACE_S
+from ecoshare.record.kept_file import lacks_room
 from ecoshare.record.live_energy import LiveEnergy
 from ecoshare.record.run_folder import unwritable
 from ecoshare.record.run_view import RunView
@@ -56,7 +58,7 @@ from ecoshare.runtime.live_questions import LiveQuestions
 from ecoshare.runtime.live_sweeps import LISTEN_S, Sweeping
 from ecoshare.runtime.log_turnover import LogTurnover
 from ecoshare.runtime.on_end import OnEnd
-from ecoshare.runtime.open_run import OpenRun
+from ecoshare.runtime.open_run import DISK, OpenRun
 from ecoshare.runtime.run_node import NodeRun
 from ecoshare.runtime.run_parts import RunParts
 from ecoshare.runtime.service_views import ServiceViews
@@ -70,6 +72,12 @@ _OTHERS_WITHIN_S = 30.0
 """Extra time (s) to stop jobs that share a process: each ends only in its own turn."""
 
 _SHOW_S = 0.25
+
+FULL_DISK_S = 600.0
+"""Longest time (s) for which a run waits for room on the disk of its log."""
+
+_TRY_AGAIN_S = 1.0
+"""Time (s) between two attempts to write the log on a full disk."""
 
 
 class Driver:
@@ -113,7 +121,8 @@ class Driver:
                 waiting_jobs=lambda: sum(job.state is JobState.QUEUED for job in self.core.jobs.values()),
             ),
         )
-        self._drive = CoreDriver(self.core, self.node, self, self._noted)
+        self._drive = CoreDriver(self.core, self.node, self)
+        self._warnings: dict[str, str] = {}
         self._arrivals = Arrivals(parts.jobs, self.sweeping, self.now_s, self._tell)
         self._arrivals.add(parts.plan)
         self._questions = LiveQuestions(
@@ -128,7 +137,14 @@ class Driver:
         self._on_end = None if parts.only_measures else OnEnd(parts.folder, parts.jobs, parts.profiler.notes, of_queue)
         devices = list(parts.plan.devices)
         self._viewing = Viewing(
-            parts.plan, devices, self.core, self.node, self.sweeping, self._services, self._arrivals
+            parts.plan,
+            devices,
+            self.core,
+            self.node,
+            self.sweeping,
+            self._services,
+            self._arrivals,
+            self._warnings,
         )
         self._device_views = DeviceViews(self.core, devices, self.node, self.energy)
         own = (self._arrivals, self.sweeping, self._viewing, self._services, self.node, self.energy, self._on_end)
@@ -174,11 +190,20 @@ class Driver:
                 if self._on_end is not None:
                     await self._on_end.finish(self.core.jobs)
             except* OSError as errors:
-                raise unwritable(self._parts.folder.path, first_error(errors)) from errors
+                raise self._unwritable(first_error(errors)) from errors
             except* UnfitEnvironment as errors:
                 raise first_error(errors) from None
             finally:
                 await self._clear_up()
+
+    def _unwritable(self, error: OSError) -> UnfitEnvironment:
+        told = unwritable(self._parts.folder.path, error)
+        if not lacks_room(error):
+            return told
+        again = (
+            f"up --resume --queue {self._plan.queue}" if self._plan.queue else f"run --resume {self._parts.folder.path}"
+        )
+        return UnfitEnvironment(str(told), f"`ecoshare {again}` goes on where there is room")
 
     async def _decide(self) -> None:
         """Handle one event at a time, until every job has ended."""
@@ -186,11 +211,11 @@ class Driver:
             make = await self._queue.get()
             event = make(at_s=self.now_s())
             if event is not None and not self._is_late(event):
-                self._handle(event)
+                await self._handle(event)
             if self.core.only_services_left and not self._arrivals.to_come:
-                self._handle(WorkOver(self.now_s()))
+                await self._handle(WorkOver(self.now_s()))
             if self._queue.empty() and (self._parts.source is None or self._parts.source.is_settled):
-                self._begin_segment()
+                await self._begin_segment()
             await asyncio.sleep(0)  # lets a Ctrl-C in, even if the queue is never empty
             more = self.core.live_jobs or self.core.open_sweeps or (self._arrivals.to_come and not self.core.stopping)
             if not more and self.core.lanes and not self.node.is_measuring and self._queue.empty():
@@ -206,8 +231,8 @@ class Driver:
         job = self.core.jobs.get(event.job)
         return job is None or job.state is not JobState.RUNNING
 
-    def _handle(self, event: Event) -> None:
-        commands = self._drive.tell(event)
+    async def _handle(self, event: Event) -> None:
+        commands = await self._decided(event)
         self._look(event)
         if self._parts.source is not None:
             self._parts.source.look(event, commands, self.core)
@@ -232,20 +257,48 @@ class Driver:
         self._turnover.leave(leaving)
         self._tell(lambda at_s: None)
 
-    def _begin_segment(self) -> None:
+    async def _begin_segment(self) -> None:
         """Begin a segment of the log, if there is a reason for it and nothing is on its way."""
         if (opened := self._turnover.opening(self.now_s())) is not None:
             self.view()  # the views of jobs that have ended are kept; the core forgets these
-            commands = self._drive.tell(opened)
+            commands = await self._decided(opened)
             self._look(opened)
             ended = self._turnover.begun()
             if self._parts.source is not None:
                 self._parts.source.look(opened, commands, self.core)
             self._tasks.begin(self._turnover.learn(ended))
 
-    def _noted(self, event: Event, commands: list[Command]) -> None:
-        self._parts.log.write(event, commands, self.core)
+    async def _decided(self, event: Event) -> list[Command]:
+        """Let the core decide what follows from an event, note it in the log, and carry it out."""
+        commands = self.core.handle(event)
+        try:
+            self._parts.log.write(event, commands, self.core)
+        except OSError as error:
+            await self._write_held(error)
         self._parts.progress.event(event, commands)
+        self._drive.carry_out(event, commands)
+        return commands
+
+    async def _write_held(self, error: OSError) -> None:
+        """Wait until the disk has room for the log. The jobs go on meanwhile, and nothing is decided.
+
+        Raises:
+            OSError: The log cannot be written for another reason, the wait was too long, or the user asks for the end.
+        """
+        log, until_s = self._parts.log, self.now_s() + FULL_DISK_S
+        self._warnings[DISK] = (
+            f"no space is left for {self._parts.folder.events}: jobs that run go on, and nothing new begins. "
+            f"The run is given up after {format_duration(FULL_DISK_S)}, and can be resumed"
+        )
+        while log.holds:
+            if not lacks_room(error) or self.now_s() >= until_s or self._stops:
+                raise error
+            await asyncio.sleep(_TRY_AGAIN_S)
+            try:
+                log.write_held()
+            except OSError as again:
+                error = again
+        del self._warnings[DISK]
 
     def _open_run(self) -> OpenRun:
         parts = self._parts
@@ -264,6 +317,7 @@ class Driver:
             self._services.counts,
             lambda: self.node.ready is not None,
             self._asked_to_stop,
+            self._warnings,
         )
 
     def _tell(self, make: Callable[..., Event | None]) -> None:

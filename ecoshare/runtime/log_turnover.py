@@ -87,6 +87,7 @@ class LogTurnover:
         self.count, self._began_s = 0, 0.0
         self._devices, self._stays_open = devices, stays_open
         self._coming, self._leaving = list[JoiningDevices](), list[LeavingDevices]()
+        self._entering, self._going = list[JoiningDevices](), list[LeavingDevices]()  # with the present opening
         self._plan, self._log, self._core, self._jobs = plan, log, core, jobs
         self._arrivals, self._profiler = arrivals, profiler
         self._keepers = [each for each in keepers if each is not None]
@@ -133,6 +134,8 @@ class LogTurnover:
         devices += [each for coming in self._coming for each in coming.devices]
         plan = replace(self._plan, devices=tuple(devices))
         opening = {**plan.opening(), **self._core.known(classes)}
+        self._entering, self._coming = self._coming, []
+        self._going, self._leaving = self._leaving, []
         self.count += 1  # now: commands that follow from the event are of the new segment
         return RunOpened(at_s=at_s, **opening, segment=replace(segment, jobs=carried))
 
@@ -158,14 +161,12 @@ class LogTurnover:
 
     def begun(self) -> list[PlannedJob]:
         """Forget the jobs that have ended, after the core has begun the segment; return them."""
-        for coming in self._coming:
+        for coming in self._entering:
             self._devices += coming.devices
             coming.began()
-        self._coming.clear()
-        for leaving in self._leaving:
+        for leaving in self._going:
             self._devices[:] = [each for each in self._devices if each.name not in leaving.names]
             leaving.left()
-        self._leaving.clear()
         if not self._stays_open:
             return []
         left = {*self._core.jobs, *self._arrivals.names_to_come}

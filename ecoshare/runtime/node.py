@@ -156,9 +156,11 @@ class Node:
         """See `NodeReadings`."""
         usage, places = self.attempts.usage(name), self.attempts.live[name].places
         turns = tuple(lane for lane, slot in places if self.attempts.tables[lane].header.holder == slot)
-        slot = self.attempts.slot(name)
-        waits_s = self._parts.host.clock.monotonic_s() - slot.since_s if slot.seat == SlotState.WAITING else 0.0
-        return AttemptReading(usage, tuple(lane for lane, _ in places), turns, max(0.0, waits_s))
+        slot, now_s = self.attempts.slot(name), self._parts.host.clock.monotonic_s()
+        waits_s = now_s - slot.since_s if slot.seat == SlotState.WAITING else 0.0
+        silent_s = now_s - max(slot.since_s, slot.last_s) if slot.seat == SlotState.HOLDING else 0.0
+        lanes = tuple(lane for lane, _ in places)
+        return AttemptReading(usage, lanes, turns, max(0.0, waits_s), max(0.0, silent_s))
 
     def device(self, name: str) -> DeviceReading:
         """See `NodeReadings`."""

@@ -20,12 +20,14 @@ class AttemptReading:
         lanes: Lane on each device of the job; the first one has its counters.
         turns: Lanes of which the attempt has the turn.
         waits_s: Time (s) for which it has waited for its turn so far; 0 if it has it or does not want it.
+        silent_s: Time (s) for which it has held its turn without the end of an iteration; 0 without the turn.
     """
 
     usage: Usage
     lanes: tuple[int, ...]
     turns: tuple[int, ...]
     waits_s: float = 0.0
+    silent_s: float = 0.0
 
     @property
     def holding(self) -> bool:

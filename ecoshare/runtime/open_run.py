@@ -26,6 +26,9 @@ from ecoshare.runtime.planned_job import PlannedJob
 from ecoshare.runtime.view_builder import Viewing
 from ecoshare.serving.request_counts import RequestCounts
 
+DISK = "disk"
+"""Subject of the trouble that the disk of the log is full."""
+
 
 class JobSource(Protocol):
     """Source of the jobs of a run that stays open."""
@@ -74,6 +77,7 @@ class OpenRun:
         energy: Joules so far.
         requests: Returns the sums over the requests of a service.
         is_warm: Returns whether torch is loaded.
+        warnings: Present troubles in words, by subject. The source may add its own.
         ask_to_stop: Stops the run: at the next boundaries of the jobs at the first call, at once at the second.
     """
 
@@ -91,6 +95,7 @@ class OpenRun:
     requests: Callable[[str], RequestCounts]
     is_warm: Callable[[], bool]
     ask_to_stop: Callable[[], None]
+    warnings: dict[str, str]
 
     def add(self, plan: Plan) -> None:
         """Add the jobs and sweeps of a plan, which come once they are submitted.

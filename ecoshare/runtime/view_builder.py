@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ecoshare.common.plural import listed
 from ecoshare.core.records import Job
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.states import JobState, Step
+from ecoshare.jobs.quantities import format_duration
 from ecoshare.record.alone_time import by_counters
-from ecoshare.record.run_view import LONG_WAIT_S, JobView, RunView, SweepView
+from ecoshare.record.run_view import LONG_WAIT_S, SILENT_S, JobView, RunView, SweepView
 from ecoshare.runtime.job_arrivals import Arrivals
 from ecoshare.runtime.live_sweeps import Sweeping
 from ecoshare.runtime.node_readings import NodeReadings
@@ -33,6 +35,7 @@ class Viewing:
         sweeping: Sweeps of the run.
         services: Requests of the services.
         arrivals: Arrivals of the jobs.
+        troubles: Present troubles of other parts in words, by subject.
     """
 
     plan: Plan
@@ -42,6 +45,7 @@ class Viewing:
     sweeping: Sweeping
     services: ServiceViews
     arrivals: Arrivals
+    troubles: Mapping[str, str] = field(default_factory=dict)
     _unplaced: dict[str, tuple[Step | None, Usage, JobView]] = field(default_factory=dict)
 
     def run(self, at_s: float, warm: bool) -> RunView:
@@ -62,7 +66,31 @@ class Viewing:
             sweeps=tuple(self._sweep(sweep) for sweep in self.arrivals.sweeps.values()),
             stopping=self.core.stopping,
             warm=warm,
+            warnings=self.warnings(),
         )
+
+    def warnings(self) -> dict[str, str]:
+        """Present troubles in words, by subject: those of other parts, and turns that are held without an iteration."""
+        found = dict(self.troubles)
+        readings = {name: self.node.attempt(name) for name in self.node.in_progress}
+        for name, held in readings.items():
+            if held.silent_s < SILENT_S:
+                continue
+            lanes = set(held.turns)
+            waiting = [each for each, own in readings.items() if own.waits_s >= SILENT_S and lanes & set(own.lanes)]
+            if waiting:
+                found[f"turn of {name}"] = self._held_turn(name, held.silent_s, waiting)
+        return found
+
+    def _held_turn(self, name: str, silent_s: float, waiting: Sequence[str]) -> str:
+        planned = self.sweeping.jobs.get(name)
+        is_service = planned is not None and planned.spec.service is not None
+        what = "in one call" if is_service else "without the end of an iteration"
+        waits = f"{listed(waiting)} {'waits' if len(waiting) == 1 else 'wait'}"
+        words = f"{name} has had its turn for {format_duration(round(silent_s))} {what}, and {waits}"
+        if self.plan.queue:
+            return f"{words}: `ecoshare cancel {name} --now --queue {self.plan.queue}` ends it"
+        return f"{words}: `timeout:` in its job file would end it"
 
     def keep_only(self, names: Collection[str]) -> None:
         """Forget the views of all other jobs."""

@@ -3,7 +3,8 @@
 ::
 
     client ──► front ── the whole request ──► gate ──► server       503 the server does not listen yet
-           ◄──────────── bytes as they come ──────────◄             502 it does not wake, or its answer broke off
+           ◄──────────── bytes as they come ──────────◄             503 there are too many connections
+                                                                    502 it does not wake, or its answer broke off
                                                                     403 only ecoshare may put it to sleep
 
 The server never waits for a client. A request is read to its end before it goes to the gate. Bytes that a client does
@@ -12,11 +13,15 @@ not take at once are kept for it, and the turn is given up when the server has s
 
 from __future__ import annotations
 
+import errno
 import re
+import resource
+import socket
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from enum import Enum
 from http.server import BaseHTTPRequestHandler
 from socketserver import TCPServer, ThreadingMixIn
@@ -36,6 +41,15 @@ _RETRY_AFTER_S = 1
 """Time (s) after which a client may try again as long as the server starts."""
 
 _PIECE_BYTES = 1 << 16
+
+_MOST_CONNECTIONS = 512
+"""Most connections at once, if the process may have four times as many descriptors."""
+
+_TOO_MANY = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+
+_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+_PAUSE_S = 0.1
+"""Time (s) between two attempts to accept a connection without a descriptor for it."""
 
 _CHUNK_SIZE = re.compile(rb"[0-9a-fA-F]{1,8}")
 
@@ -142,6 +156,45 @@ class _Listener(ThreadingMixIn, TCPServer):
     daemon_threads = True
     request_queue_size = 128
     front: Front
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        """Listen. Each connection takes two descriptors of this process: its own, and one to the server."""
+        super().__init__(address, handler)
+        open_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self._free = threading.Semaphore(min(_MOST_CONNECTIONS, max(1, open_files // 4)))
+
+    def get_request(self) -> tuple[Any, Any]:
+        """Accept a connection. If this process has no descriptor left, wait a moment before the next attempt.
+
+        Raises:
+            OSError: There is no connection.
+        """
+        try:
+            return super().get_request()
+        except OSError as error:
+            if error.errno in _EXHAUSTED:
+                time.sleep(_PAUSE_S)
+            raise
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Begin a thread for a connection, or refuse it if there are too many."""
+        if not self._free.acquire(blocking=False):
+            with suppress(OSError):
+                request.send(_TOO_MANY, socket.MSG_DONTWAIT)
+            self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except BaseException:  # no thread can be made
+            self._free.release()
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Serve a connection to its end."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Print the error unless the client has broken the connection."""

@@ -63,7 +63,7 @@ class TopApp(App[None]):
         ("q, Ctrl-C", "quit"),
     )
     """Keys in words, for the help."""
-    DRAWN: ClassVar[tuple[str, ...]] = ("#head", "#device-rows", "JobsTable", "#below", "#message")
+    DRAWN: ClassVar[tuple[str, ...]] = ("#head", "#warnings", "#device-rows", "JobsTable", "#below", "#message")
     """Selectors of the widgets of the main screen that a view is drawn in."""
 
     def __init__(self, output_of: OutputOf) -> None:
@@ -84,6 +84,7 @@ class TopApp(App[None]):
     def compose(self) -> ComposeResult:
         """Widgets of the main screen."""
         yield Static(id="head", markup=False)
+        yield Static(id="warnings", markup=False)
         with VerticalScroll(id="devices", can_focus=False):
             yield Static(id="device-rows", markup=False)
         yield JobsTable()
@@ -125,6 +126,7 @@ class TopApp(App[None]):
         if view is None or width < 1 or self._is_closed:
             return
         self._static("head").update(self._head(view, width))
+        self._static("warnings", "; ".join(view.warnings))
         self._static("device-rows").update(Text("\n").join(device_rows(view.devices, width - 2)))
         self._jobs.show(view, width)
         self._static("below", self._below(view))

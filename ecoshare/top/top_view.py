@@ -31,6 +31,7 @@ class TopView:
         jobs: Jobs and sweeps: those that run first, then those that wait, then those that have ended, the last first.
         waiting: Number of waiting jobs that are not listed.
         remarks: Facts for the first line, such as that the queue is drained.
+        warnings: Present troubles, such as a disk that is full.
     """
 
     title: str
@@ -41,6 +42,7 @@ class TopView:
     jobs: tuple[JobStatus, ...]
     waiting: int = 0
     remarks: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     @classmethod
     def of_queue(cls, status: QueueStatus, now_s: float) -> TopView:
@@ -57,6 +59,7 @@ class TopView:
             jobs,
             waiting,
             tuple(remarks),
+            tuple(status.warnings),
         )
 
     def facts(self) -> Iterator[str]:

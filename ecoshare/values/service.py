@@ -10,6 +10,9 @@ from typing import Any, NoReturn, Protocol
 QUEUE = 256
 """Most requests that wait at once, unless the job says otherwise."""
 
+CALL_LIMIT_S = 60.0
+"""Longest time (s) for which a job may wait for its turn behind one call of a service that has no `timeout`."""
+
 ARRIVALS = "arrivals.txt"
 """Name of the file with the times of arrivals in the job's folder."""
 

@@ -73,8 +73,8 @@ def test_a_service_is_started_again_unless_the_file_says_otherwise(
 
 def test_a_default_that_excludes_a_service_is_taken_back(folder: Path) -> None:
     defaults = "{timeout: 1 min, gpus: 2, preemptible: true}"
-    job = loaded(folder, "{p99: 1 s}", ", timeout: null, gpus: 1, preemptible: false", defaults)
-    assert (job.timeout_s, job.gpus, job.preemptible) == (None, 1, False)
+    job = loaded(folder, "{p99: 1 s}", ", gpus: 1, preemptible: false", defaults)
+    assert (job.timeout_s, job.gpus, job.preemptible) == (60.0, 1, False)
 
 
 def test_a_service_is_no_default(folder: Path) -> None:
@@ -139,7 +139,6 @@ def test_wrong_service(wrong_file: WrongFile, folder: Path) -> None:
 
 
 WORDS = {
-    "{TIMEOUT}": "a service may wait for a request for any time",
     "{CONTINUOUS}": "a continuous load has no times: each request follows an answer, as with `requests: {clients: 1}`",
 }
 """Words of messages that would make the lines of the table too long."""
@@ -272,21 +271,20 @@ jobs:
 18:110: jobs[6].service.port: jobs[4] has this port already
 === keys that exclude a service
 version: 1
-defaults: {timeout: 1 min}
+defaults: {launch: ranks}
 jobs:
 - {name: a, script: train.py, service: {p99: 1 s}}
 - {name: b, script: train.py, service: {p99: 1 s}, timeout: 5, gpus: 2, launch: ranks}
-- {name: c, script: train.py, service: {p99: 1 s}, timeout: ~, iterations: 5, preemptible: true,
+- {name: c, script: train.py, service: {p99: 1 s}, launch: ~, iterations: 5, preemptible: true,
    sweep: {grid: {x: [1]}}}
 - {name: d, script: train.py, service: {p99: 1 s}, timeout: ~, gpus: 1, launch: ~, isolation: fresh, preemptible: false}
 - {name: a, script: train.py}
 --- mistakes
-4:40: jobs[0].service: {TIMEOUT}, and 'defaults' set 'timeout': write `timeout: null` here
-5:61: jobs[1].timeout: {TIMEOUT}
+4:40: jobs[0].service: a service runs in one process, and 'defaults' set 'launch': write `launch: null` here
 5:70: jobs[1].gpus: a service runs on one device
 5:81: jobs[1].launch: a service runs in one process
-6:76: jobs[2].iterations: a service has requests, and no number of iterations
-6:92: jobs[2].preemptible: a service answers requests all the time, so it is not stopped for other jobs
+6:75: jobs[2].iterations: a service has requests, and no number of iterations
+6:91: jobs[2].preemptible: a service answers requests all the time, so it is not stopped for other jobs
 7:11: jobs[2].sweep: a service is one job: it has no sweep
 9:10: jobs[4].name: the name 'a' is already taken by jobs[0] on line 4
 """

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ecoshare.errors import EcoshareError
+from ecoshare.errors import EcoshareError, UnfitEnvironment
 from ecoshare.queue.job_store import JobStore
 from ecoshare.queue.live_queue import LiveQueue
 from tests.virtual.lanes import Fate
-from tests.virtual.queue import BusyStore, serve, submission
+from tests.virtual.queue import NAME, BusyStore, serve, submission
 from tests.virtual.run import World, check
 
 
@@ -77,17 +77,70 @@ def test_ends_are_kept_while_the_store_is_locked(tmp_path: Path) -> None:
         while not world.completed:
             store.busy = 1
             await asyncio.sleep(0.1)
-        store.busy = 20
+        store.busy = 60
         await asyncio.sleep(3.0)
-        assert (await queue.row("a")).state is None, "the store has an end that it was never given"
+        ended = min({job for job, _ in world.completed} & {row.name for row in store.left()})
+        await queue.wait(ended, 600.0)
+        assert store.busy, "the client was told before the store has the end"
+        assert (await queue.row(ended)).state == "completed"
+        (warning,) = queue.run.viewing.warnings().values()
+        assert "the store is locked" in warning
+        with pytest.raises(UnfitEnvironment, match="the store is locked"):
+            await queue.retry([ended])
         for name in "ab":
             await queue.wait(name, 600.0)
             assert (await queue.row(name)).state == "completed"
+        store.busy = 0
+        await asyncio.sleep(3.0)
+        assert not store.left() and not queue.run.viewing.warnings()
         queue.end("drain")
 
     world = World(tmp_path)
     check(serve(world, client))
     assert sorted(world.completed) == [("a", 1), ("b", 1)]
+
+
+def test_a_queue_on_a_full_disk_takes_no_more_and_says_why(tmp_path: Path) -> None:
+    """A job that runs goes on, and what the queue has taken runs later."""
+
+    async def client(queue: LiveQueue) -> None:
+        await queue.submit(submission(1, {"name": "a"}, {"name": "b", "after": ["a"]}, folder=tmp_path))
+        await asyncio.sleep(60.0)
+        assert world.completed == [("a", 1)]
+        (warning,) = queue.run.viewing.warnings().values()
+        assert "no space is left for" in warning
+        with pytest.raises(UnfitEnvironment, match="no space is left for"):
+            await queue.submit(submission(2, {"name": "c"}, folder=tmp_path))
+        with pytest.raises(UnfitEnvironment, match="no space is left for"):
+            await queue.cancel(["b"], at_once=False)
+        await queue.wait("b", 600.0)
+        assert not queue.run.viewing.warnings()
+        assert (await queue.submit(submission(3, {"name": "d"}, folder=tmp_path))).jobs == ["d"]
+        await queue.wait("d", 600.0)
+        queue.end("drain")
+
+    world = World(tmp_path, full_s=[(1004.5, 1100.0)])
+    check(serve(world, client))
+    assert world.completed == [("a", 1), ("b", 1), ("d", 1)]
+
+
+def test_a_turn_that_is_held_without_an_iteration_is_told_with_what_ends_it(tmp_path: Path) -> None:
+    async def client(queue: LiveQueue) -> None:
+        await queue.submit(submission(1, {"name": "hangs"}, {"name": "b"}, folder=tmp_path))
+        await asyncio.sleep(8.0)
+        assert not queue.run.viewing.warnings(), "it still has iterations, and b has the turn in between"
+        await asyncio.sleep(20.0)
+        (warning,) = queue.run.viewing.warnings().values()
+        assert "hangs has had its turn for" in warning and "b waits" in warning
+        assert f"`ecoshare cancel hangs --now --queue {NAME}`" in warning
+        await queue.cancel(["hangs"], at_once=True)
+        await queue.wait("b", 600.0)
+        assert not queue.run.viewing.warnings()
+        queue.end("drain")
+
+    world = World(tmp_path, {("hangs", 1): Fate(iterations=10, hangs=True)})
+    check(serve(world, client))
+    assert world.completed == [("b", 1)]
 
 
 def test_a_submission_that_is_sent_twice_is_taken_once(tmp_path: Path) -> None:

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 from ecoshare.core.commands import StartJob
 from ecoshare.core.events import JobExited
+from ecoshare.errors import UnfitEnvironment
 from ecoshare.lane.messages import Ended, LaunchAttempt, Message
+from ecoshare.runtime import driver
 from ecoshare.values.attempt import Outcome
 from tests.virtual.lanes import Fate
 from tests.virtual.run import World, check, entries, resume, run, run_in, states
@@ -72,6 +74,33 @@ def test_a_device_that_fails_takes_no_job_with_it(tmp_path: Path) -> None:
     check(finished)
     assert set(states(finished).values()) == {"completed"}
     assert Counter(job for job, _ in world.completed) == Counter("abcd")
+
+
+def test_a_run_waits_for_room_on_its_disk_and_loses_nothing(tmp_path: Path) -> None:
+    """A job ends, and the next begins, while there is none: both are in the log once there is room."""
+    world = World(tmp_path, full_s=[(1004.0, 1050.0)])
+    finished = run(world, [{"name": name} for name in "abc"], lanes=1, places=1)
+    check(finished)
+    assert states(finished) == dict.fromkeys("abc", "completed")
+    assert [job for job, _ in world.started] == list("abc")
+    assert world.spans[0].to_s < 1010.0 and world.spans[1].from_s >= 1050.0, "no job begins that the log cannot have"
+
+
+@pytest.mark.parametrize("stops_s", [(), (1030.0,)])
+def test_a_disk_without_room_for_long_ends_the_run_which_can_be_resumed(
+    tmp_path: Path, stops_s: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The user may end the wait."""
+    monkeypatch.setattr(driver, "FULL_DISK_S", 60.0)
+    world = World(tmp_path, full_s=[(1006.0, 1e9)], stops_s=stops_s)
+    with pytest.raises(UnfitEnvironment, match="No space left on device") as told:
+        run(world, [{"name": name} for name in "ab"], lanes=1, places=1)
+    waited_s = world.clock.monotonic_s() - 1006.0
+    assert waited_s < 50.0 if stops_s else 60.0 <= waited_s < 100.0
+    assert "ecoshare run --resume" in told.value.hint
+    world.full_s = world.stops_s = ()
+    finished = resume(world, world.disk)
+    assert states(finished) == dict.fromkeys("ab", "completed")
 
 
 def test_a_job_that_could_not_be_launched_leaves_its_place_to_the_next(tmp_path: Path) -> None:

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import errno
 import http.client
 import math
 import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from socketserver import TCPServer
+from typing import Any
 
 import pytest
 
-from ecoshare.serving import request_intervals
+from ecoshare.serving import front, request_intervals
 from ecoshare.serving import sleeping_server as sleeping
 from ecoshare.serving.front import Front
 from ecoshare.serving.request_record import RequestRecorder
 from ecoshare.serving.sleeping_server import SleepingServer
 from tests.warm import wait_for
+
+MOST_CONNECTIONS = 8
 
 LONG_S = 20.0
 
@@ -198,6 +203,7 @@ class Fixture:
 def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fixture]:
     monkeypatch.setattr(sleeping, "_BETWEEN_TRIES_S", 0.01)
     monkeypatch.setattr(sleeping, "_LOOK_S", 0.01)
+    monkeypatch.setattr(front, "_MOST_CONNECTIONS", MOST_CONNECTIONS)
     made = Fixture(tmp_path, 0.5)
     yield made
     made.scheduler.go_on.set()
@@ -401,6 +407,46 @@ def test_a_client_that_sends_slowly_is_not_let_in(started: Fixture) -> None:
         own.sendall(b"POST /echo HTTP/1.1\r\nContent-Length: 10\r\n\r\nhalf")
         time.sleep(0.05)
         started.sleeps()
+
+
+def test_slow_clients_beyond_the_bound_are_refused_and_others_find_room_again(started: Fixture) -> None:
+    address = ("127.0.0.1", started.front.port)
+    with ExitStack() as slow:
+        for _ in range(MOST_CONNECTIONS):
+            slow.enter_context(socket.create_connection(address, LONG_S)).sendall(b"POST /echo HTTP/1.1\r\n")
+        for _ in range(3):
+            with socket.create_connection(address, LONG_S) as refused:
+                answer = refused.makefile("rb").read()
+            assert answer.startswith(b"HTTP/1.1 503 ") and b"Retry-After: 1" in answer
+
+    def answers() -> bool:
+        with suppress(ConnectionError, http.client.HTTPException):
+            return started.ask() == (200, b"hello")
+        return False
+
+    wait_for(answers)
+
+
+def test_without_descriptors_the_front_waits_before_it_tries_again(
+    started: Fixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else `accept` would fail in a loop, and take a processor."""
+    accept, pause, pauses, failures = TCPServer.get_request, time.sleep, list[float](), [errno.EMFILE, errno.ENFILE]
+
+    def get_request(self: TCPServer) -> Any:
+        if failures and isinstance(self, front._Listener):
+            raise OSError(failures.pop(), "too many open files")
+        return accept(self)
+
+    def sleep(time_s: float) -> None:
+        pauses.extend([time_s] * (time_s == front._PAUSE_S))
+        pause(time_s)
+
+    monkeypatch.setattr(front, "_PAUSE_S", 0.0123)
+    monkeypatch.setattr(TCPServer, "get_request", get_request)
+    monkeypatch.setattr(time, "sleep", sleep)
+    assert started.ask() == (200, b"hello")
+    assert len(pauses) == 2
 
 
 def test_a_port_in_use(tmp_path: Path, started: Fixture) -> None:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import os
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from io import FileIO
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
+from unittest.mock import patch
 
 from ecoshare.common.clock import Clock
 from ecoshare.core.commands import StartJob
@@ -22,7 +26,7 @@ from ecoshare.devices.power_model import PowerModel
 from ecoshare.devices.vendor import DeviceHealth, DeviceState
 from ecoshare.jobs.load import load
 from ecoshare.lane.messages import Message
-from ecoshare.record import event_log
+from ecoshare.record import event_log, kept_file
 from ecoshare.record.log_entry import LogEntry
 from ecoshare.reporting.progress import Silent
 from ecoshare.runtime import plan as planning
@@ -47,6 +51,8 @@ from tests.virtual.clock import VirtualClock
 from tests.virtual.lanes import Fate, Span, VirtualLanes
 
 IDLE_W, WORK_W = 50.0, 250.0
+
+_write = kept_file._write
 
 
 def gpu(number: int = 0) -> DeviceInfo:
@@ -136,6 +142,7 @@ class World:
         spans: Time of each attempt, in the order of their begins.
         image_s: Time (s) at which the disk is copied, as it is after a kill -9; None for never.
         image: The copy of the folder of runs; None before.
+        full_s: Begin and end (s) of each time in which the disk has no room for a log.
         at_begin: Called in the loop of the run, at its begin.
     """
 
@@ -150,6 +157,7 @@ class World:
     spans: list[Span] = field(default_factory=list)
     image_s: float | None = None
     image: Path | None = None
+    full_s: Sequence[tuple[float, float]] = ()
     at_begin: list[Callable[[], None]] = field(default_factory=list)
     _servers: list[VirtualLanes] = field(default_factory=list)
 
@@ -176,7 +184,8 @@ class World:
             loop.call_at(max(at_s, loop.time()), self._kill_server)
         if self.image_s is not None:
             loop.call_at(max(self.image_s, loop.time()), self._copy)
-        yield
+        with patch.object(kept_file, "_write", self._write):
+            yield
 
     async def server(self, token: str, log: Path) -> WarmServer:
         own = VirtualLanes(
@@ -190,6 +199,11 @@ class World:
 
     def over(self) -> None:
         pass
+
+    def _write(self, file: FileIO, data: bytes) -> None:
+        if any(from_s <= self.clock.monotonic_s() < to_s for from_s, to_s in self.full_s):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        _write(file, data)
 
     def _kill_server(self) -> None:
         if self._servers:

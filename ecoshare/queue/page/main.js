@@ -58,6 +58,8 @@ function status(found) {
   document.title = `${queue.name} · ecoshare`;
   put(byId("queue"), queue.name);
   if (queue.ending) say("live", `live; the queue ${ENDINGS[queue.ending]}`);
+  put(byId("warnings"), queue.warnings.join("\n"));
+  byId("warnings").hidden = !queue.warnings.length;
   show();
 }
 
