@@ -36,7 +36,8 @@ def foresee(
         centre: Hyperparameters of the model before it has seen enough pairs for a fit.
 
     Returns:
-        Speed of each ordered pair, and the price (J per second of work alone) of each class.
+        Speed of each ordered pair to four digits, so that the log stays small, and the price (J per second of work
+        alone) of each class.
     """
     with threadpool_limits(1, "blas"):
         return _foresee(ask, guess, centre)
@@ -54,7 +55,7 @@ def _foresee(
     for one in names:
         for other in names:
             speed, _ = model.speeds(one, other)
-            pairs.append(PairSpeed(one, other, speed.mean, speed.sd))
+            pairs.append(PairSpeed(one, other, float(f"{speed.mean:.4g}"), float(f"{speed.sd:.4g}")))
     outlook = ColocationEstimates(guess)
     for name, solo in solos.items():
         outlook.learn(name, solo)

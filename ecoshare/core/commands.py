@@ -329,10 +329,12 @@ class AskPlanner:
 class AskInterference:
     """Ask the interference adviser how fast jobs of these classes run beside each other.
 
+    Two classes stand for all that look alike: scripts of one family that were not measured.
+
     Attributes:
         solos: Class and its measurements alone.
         colocations: Measured co-locations, the oldest first.
-        work_s: Class and expected work (s alone), summed over its jobs that have not ended.
+        work_s: Class and expected work (s alone), summed over the jobs that have not ended of all that it stands for.
         largest: Most jobs at once on one device.
     """
 

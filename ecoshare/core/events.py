@@ -308,7 +308,7 @@ class InterferencePredicted:
     """An adviser has answered an `AskInterference`.
 
     Attributes:
-        pairs: Speeds of all pairs of the classes that the question named.
+        pairs: Speeds of all pairs of the classes that the question named, each with itself, too.
         prices: Price of each class: joules that one second of its work alone is worth; empty if no power is known.
     """
 

@@ -19,23 +19,34 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from enum import Enum
 from functools import cache
+from itertools import chain, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_args
 
 from pydantic import TypeAdapter, ValidationError
 
 from ecoshare.common import documents
-from ecoshare.core.commands import Command
-from ecoshare.core.events import CancelRequested, Done, Event, JobExited, RetryRequested, RunOpened
+from ecoshare.core.commands import AskInterference, Command
+from ecoshare.core.events import (
+    CancelRequested,
+    Done,
+    Event,
+    InterferencePredicted,
+    JobExited,
+    RetryRequested,
+    RunOpened,
+)
 from ecoshare.errors import UsageError
 from ecoshare.lane.messages import fields_of
 from ecoshare.record.kept_file import KeptFile
 from ecoshare.record.log_entry import LogEntry
 from ecoshare.record.log_order import Order
 from ecoshare.record.packing_record import PackingChanged, PackingRecorder
+from ecoshare.values.measurement import ColocationMeasurement, PairSpeed
 
 if TYPE_CHECKING:
     from ecoshare.core.scheduler import Scheduler
@@ -99,6 +110,7 @@ class EventLog:
         self._file = KeptFile(path, lambda file: fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB))
         self._packings = PackingRecorder()
         self._grown_bytes, self._first_bytes = path.stat().st_size, 0
+        self._measured: tuple[ColocationMeasurement, ...] = ()  # co-locations of the last question about interference
         self._held: tuple[Event, bytes, bool] | None = (
             None  # an entry that `write` could not write, and whether to sync it
         )
@@ -134,12 +146,23 @@ class EventLog:
         Raises:
             OSError: The disk is full, or the log cannot be written again. `write_held` tries once more.
         """
-        lines = [line_of(event), *map(line_of, commands)]
+        if isinstance(event, RunOpened):
+            self._measured = ()
+        lines = [line_of(event), *map(self._line_of, commands)]
         if core is not None:
             lines += [line_of(change) for change in self._packings.changes(event, commands, core)]
         must_stay = bool(commands) or isinstance(event, JobExited | CancelRequested | RetryRequested | RunOpened)
         self._held = event, b"".join(lines), must_stay
         self.write_held()
+
+    def _line_of(self, command: Command) -> bytes:
+        """Line of a command. A question about interference has the co-locations that the last one did not have."""
+        if not isinstance(command, AskInterference):
+            return line_of(command)
+        before, now = self._measured, command.colocations
+        same = next(n for n in range(min(len(before), len(now)), -1, -1) if before[len(before) - n :] == now[:n])
+        self._measured = now
+        return line_of(replace(command, colocations=now[same:]), earlier=same) if same else line_of(command)
 
     @property
     def holds(self) -> bool:
@@ -224,19 +247,28 @@ def read(path: Path, last: bool = False) -> Iterator[LogEntry]:
 
 
 def _entries(path: Path, lines: Iterable[bytes], order: Order) -> Iterator[LogEntry]:
+    measured: tuple[ColocationMeasurement, ...] = ()
     for number, line in enumerate(lines, start=1):
         if not line.endswith(b"\n"):
             return
         try:
-            entry = entry_of(line)
+            entry = entry_of(line, measured)
             order.check(entry)
         except ValueError as error:
             raise UsageError(f"{path}:{number}: not an entry of an event log: {error}") from error
+        if isinstance(entry, AskInterference):
+            measured = entry.colocations
+        elif isinstance(entry, RunOpened):
+            measured = ()
         yield entry
 
 
-def entry_of(line: bytes) -> LogEntry:
+def entry_of(line: bytes, measured: Sequence[ColocationMeasurement] = ()) -> LogEntry:
     """Entry of a line.
+
+    Args:
+        line: The line.
+        measured: Co-locations of the last question about interference, of which the line may have the number only.
 
     Raises:
         ValueError: The line is no entry.
@@ -252,6 +284,11 @@ def entry_of(line: bytes) -> LogEntry:
         raise ValueError(f"there is no {kind} {name!r}")
     if former := _FORMER_FIELDS.get(name):
         _rename_fields(fields, former)
+    earlier = fields.pop("earlier", 0) if name == "AskInterference" else 0
+    if type(earlier) is not int or not 0 <= earlier <= len(measured):
+        raise ValueError(f"AskInterference.earlier: there are {len(measured)} co-locations before")
+    if name == "InterferencePredicted":
+        fields["pairs"] = _as_pairs(fields.get("pairs"))
     if name == "KillJob" and fields.get("pruned") and isinstance(fields.get("reason"), str):
         fields["reason"] = _OF_WHICH.sub(", of which ", fields["reason"])
     try:
@@ -259,6 +296,8 @@ def entry_of(line: bytes) -> LogEntry:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise ValueError(f"{name}.{'.'.join(map(str, first['loc']))}: {first['msg'].lower()}") from error
+    if isinstance(entry, AskInterference) and earlier:
+        return replace(entry, colocations=(*measured[len(measured) - earlier :], *entry.colocations))
     return entry
 
 
@@ -316,14 +355,45 @@ def sessions(entries: Iterable[LogEntry]) -> list[list[LogEntry]]:
     return found
 
 
-def line_of(entry: LogEntry) -> bytes:
-    """Line of an event, a command or a record, with its end."""
-    name, fields = type(entry).__name__, fields_of(entry)
+def line_of(entry: LogEntry, **more: int) -> bytes:
+    """Line of an event, a command or a record, with its end and with more fields."""
+    name, fields = type(entry).__name__, {**fields_of(entry), **more}
     if isinstance(entry, PackingChanged):  # one or two follow each start and end of a job, so they are kept short
         fields = {name: value for name, value in fields.items() if value or name == "jobs"}
     if isinstance(entry, Done):  # so are these, which most commands have
         fields = {name: value for name, value in fields.items() if value is not None}
+    if isinstance(entry, InterferencePredicted):  # an object for each pair would take six times as much
+        fields["pairs"] = _as_table(entry.pairs)
     return json.dumps({_KIND_OF[name]: name, **fields}, default=_plain).encode() + b"\n"
+
+
+def _as_table(pairs: Sequence[PairSpeed]) -> Any:
+    """Pairs as a table with a row for each class and a column for each neighbour; as they are if some are missing."""
+    classes = list(dict.fromkeys(each.one for each in pairs))
+    if [(each.one, each.other) for each in pairs] != list(product(classes, repeat=2)):
+        return pairs
+    rows = [pairs[first : first + len(classes)] for first in range(0, len(pairs), len(classes) or 1)]
+    speeds, errors = [[each.speed for each in row] for row in rows], [[each.error for each in row] for row in rows]
+    return {"classes": classes, "speeds": speeds, "errors": errors}
+
+
+def _as_pairs(table: Any) -> Any:
+    """Pairs of a table, see `_as_table`.
+
+    Raises:
+        ValueError: It is no such table.
+    """
+    if not isinstance(table, dict):
+        return table
+    try:
+        sides = product(table["classes"], repeat=2)
+        numbers = zip(chain(*table["speeds"]), chain(*table["errors"]), strict=True)
+        return [
+            {"one": one, "other": other, "speed": speed, "error": error}
+            for (one, other), (speed, error) in zip(sides, numbers, strict=True)
+        ]
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError("InterferencePredicted.pairs: expected as many speeds and errors as pairs") from error
 
 
 def _plain(value: Any) -> Any:

@@ -76,6 +76,9 @@ _SHOW_S = 0.25
 FULL_DISK_S = 600.0
 """Longest time (s) for which a run waits for room on the disk of its log."""
 
+_LOG = "log"
+"""Subject of the trouble that the log grows."""
+
 _TRY_AGAIN_S = 1.0
 """Time (s) between two attempts to write the log on a full disk."""
 
@@ -216,6 +219,7 @@ class Driver:
                 await self._handle(WorkOver(self.now_s()))
             if self._queue.empty() and (self._parts.source is None or self._parts.source.is_settled):
                 await self._begin_segment()
+            self._warn(_LOG, self._turnover.overdue())
             await asyncio.sleep(0)  # lets a Ctrl-C in, even if the queue is never empty
             more = self.core.live_jobs or self.core.open_sweeps or (self._arrivals.to_come and not self.core.stopping)
             if not more and self.core.lanes and not self.node.is_measuring and self._queue.empty():
@@ -279,6 +283,13 @@ class Driver:
         self._drive.carry_out(event, commands)
         return commands
 
+    def _warn(self, subject: str, words: str) -> None:
+        """Tell of a trouble in all displays; without words it is over."""
+        if words:
+            self._warnings[subject] = words
+        else:
+            self._warnings.pop(subject, None)
+
     async def _write_held(self, error: OSError) -> None:
         """Wait until the disk has room for the log. The jobs go on meanwhile, and nothing is decided.
 
@@ -286,10 +297,8 @@ class Driver:
             OSError: The log cannot be written for another reason, the wait was too long, or the user asks for the end.
         """
         log, until_s = self._parts.log, self.now_s() + FULL_DISK_S
-        self._warnings[DISK] = (
-            f"no space is left for {self._parts.folder.events}: jobs that run go on, and nothing new begins. "
-            f"The run is given up after {format_duration(FULL_DISK_S)}, and can be resumed"
-        )
+        words = f"no space is left for {self._parts.folder.events}: jobs that run go on, and nothing new begins. "
+        self._warn(DISK, words + f"The run is given up after {format_duration(FULL_DISK_S)}, and can be resumed")
         while log.holds:
             if not lacks_room(error) or self.now_s() >= until_s or self._stops:
                 raise error
@@ -298,7 +307,7 @@ class Driver:
                 log.write_held()
             except OSError as again:
                 error = again
-        del self._warnings[DISK]
+        self._warn(DISK, "")
 
     def _open_run(self) -> OpenRun:
         parts = self._parts

@@ -18,9 +18,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
+from ecoshare.common.plural import counted
 from ecoshare.core.events import RunOpened
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.errors import EcoshareError
+from ecoshare.jobs.quantities import format_size
 from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.record import event_log
 from ecoshare.record.event_log import EventLog
@@ -41,6 +43,10 @@ DAY_S = 86_400.0
 
 SEGMENT_BYTES = 2 << 20
 """Size (bytes) of a segment from which the next calm moment begins another one: some hundred jobs."""
+
+
+_OVERDUE = 4
+"""How many times that size is worth a warning."""
 
 
 class Keeper(Protocol):
@@ -111,6 +117,17 @@ class LogTurnover:
     def _is_long(self, at_s: float) -> bool:
         is_old = at_s - self._began_s >= DAY_S and self._core.live_jobs < len(self._core.jobs)
         return is_old or self._log.grown_bytes >= SEGMENT_BYTES
+
+    def overdue(self) -> str:
+        """Words on a log that has grown for long without a calm moment; empty if it has not."""
+        grown_bytes = self._log.grown_bytes
+        if not self._stays_open or grown_bytes < _OVERDUE * SEGMENT_BYTES:
+            return ""
+        sweeps = self._core.open_sweeps
+        waits = f"the end of {counted(sweeps, 'open sweep')}" if sweeps else "a moment without starts and stops"
+        return (
+            f"the log has grown by {format_size(grown_bytes)}, and memory with it: it waits for {waits} to begin anew"
+        )
 
     def opening(self, at_s: float) -> RunOpened | None:
         """Event that begins a segment now; None if there is no reason for one, or if the moment is not calm."""

@@ -16,20 +16,23 @@ NIGHTLY = pytest.mark.nightly
 
 
 @pytest.mark.parametrize(
-    ("driver", "prepare", "count"),
+    ("driver", "prepare", "count", "part"),
     [
-        ("job_files", job_files.prepare, rounds(60, nightly=2_000)),
-        ("traces", traces.prepare, rounds(40, nightly=2_000)),
-        ("stores", stores.prepare, rounds(30, nightly=1_000)),
-        pytest.param("run_folders", run_folders.prepare, rounds(40, nightly=500), marks=NIGHTLY),
-        pytest.param("users", users.prepare, rounds(12, nightly=300), marks=NIGHTLY),
-        pytest.param("environments", environments.prepare, rounds(8, nightly=200), marks=NIGHTLY),
-        pytest.param("signals", signals.prepare, rounds(5, nightly=100), marks=NIGHTLY),
-        pytest.param("faulty_jobs", faulty_jobs.prepare, rounds(5, nightly=100), marks=NIGHTLY),
+        ("job_files", job_files.prepare, rounds(60, nightly=2_000), 0),
+        ("traces", traces.prepare, rounds(40, nightly=2_000), 0),
+        ("stores", stores.prepare, rounds(30, nightly=1_000), 0),
+        pytest.param("run_folders", run_folders.prepare, rounds(40, nightly=500), 0, marks=NIGHTLY),
+        *(pytest.param("users", users.prepare, rounds(4, nightly=60), part, marks=NIGHTLY) for part in range(5)),
+        pytest.param("environments", environments.prepare, rounds(8, nightly=200), 0, marks=NIGHTLY),
+        pytest.param("signals", signals.prepare, rounds(5, nightly=100), 0, marks=NIGHTLY),
+        *(
+            pytest.param("faulty_jobs", faulty_jobs.prepare, rounds(2, nightly=25), part, marks=NIGHTLY)
+            for part in range(4)
+        ),
     ],
 )
-def test_nothing_is_lost(driver: str, prepare: Prepare, count: int, tmp_path: Path) -> None:
-    tally = fuzz(driver, prepare, tmp_path, range(count))
+def test_nothing_is_lost(driver: str, prepare: Prepare, count: int, part: int, tmp_path: Path) -> None:
+    tally = fuzz(driver, prepare, tmp_path, range(part * count, (part + 1) * count))
     assert tally.rounds == count and not tally.losses, tally.describe()
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from ecoshare.errors import EcoshareError, UnfitEnvironment
 from ecoshare.queue.job_store import JobStore
 from ecoshare.queue.live_queue import LiveQueue
+from ecoshare.runtime import log_turnover
 from tests.virtual.lanes import Fate
 from tests.virtual.queue import NAME, BusyStore, serve, submission
 from tests.virtual.run import World, check
@@ -141,6 +142,43 @@ def test_a_turn_that_is_held_without_an_iteration_is_told_with_what_ends_it(tmp_
     world = World(tmp_path, {("hangs", 1): Fate(iterations=10, hangs=True)})
     check(serve(world, client))
     assert world.completed == [("b", 1)]
+
+
+def test_a_log_that_grows_while_a_sweep_is_open_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_turnover, "SEGMENT_BYTES", 2000)
+    sweep = {"name": "s", "sweep": {"grid": {"x": list(range(12))}}}
+    told = set()
+
+    async def client(queue: LiveQueue) -> None:
+        await queue.submit(submission(1, sweep, folder=tmp_path))
+        while queue.store.left():
+            told.update(queue.run.viewing.warnings().values())
+            await asyncio.sleep(1.0)
+        await queue.submit(submission(2, {"name": "after"}, folder=tmp_path))
+        await queue.wait("after", 600.0)
+        assert not queue.run.viewing.warnings(), "it has begun anew"
+        queue.end("drain")
+
+    check(serve(World(tmp_path), client))
+    assert any("it waits for the end of 1 open sweep to begin anew" in each for each in told)
+
+
+def test_jobs_of_a_backlog_with_different_arguments_write_little(tmp_path: Path) -> None:
+    """Before, each end wrote a line about all pairs of forty-eight classes: some hundred kilobytes a job."""
+    names = [f"job-{number}" for number in range(48)]
+
+    async def client(queue: LiveQueue) -> None:
+        await queue.submit(submission(1, *({"name": each, "args": [each]} for each in names), folder=tmp_path))
+        for each in names:
+            await queue.wait(each, 3600.0)
+        queue.end("drain")
+
+    world = World(tmp_path)
+    finished = serve(world, client, policy="energy")
+    check(finished)
+    lines = (finished.folder.path / "events.jsonl").read_bytes().splitlines()
+    assert sum(map(len, lines)) < 10_000 * len(names)
+    assert max(map(len, lines)) < 10_000
 
 
 def test_a_submission_that_is_sent_twice_is_taken_once(tmp_path: Path) -> None:

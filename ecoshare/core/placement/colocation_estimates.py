@@ -5,7 +5,7 @@ An adviser predicts the speeds of pairs from measurements of single classes and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -108,6 +108,9 @@ class ColocationEstimates:
     pairs: dict[tuple[str, str], PairSpeed] = field(default_factory=dict)
     prices: dict[str, float] = field(default_factory=dict)
     version: int = 0
+    _stand_ins: dict[str, tuple[str, ...]] = field(default_factory=dict)  # for classes of the last answer
+    _alike: dict[Solo | None, tuple[str, ...]] = field(default_factory=dict)  # the same by figures
+    _asked: tuple[dict[str, tuple[str, ...]], dict[Solo | None, tuple[str, ...]]] = ({}, {})  # those of the next answer
     _delays: dict[tuple[str, str], tuple[float, float]] = field(default_factory=dict)
     _larger: dict[tuple[str, ...], tuple[float, ...]] = field(default_factory=dict)  # sorted classes, their speeds
     _watts: tuple[float, float] = (UNKNOWN_W, IDLE_SHARE * UNKNOWN_W)
@@ -120,6 +123,34 @@ class ColocationEstimates:
         idles = [each.idle_w for each in self.solos.values() if each.idle_w is not None]
         power_w = sum(powers) / len(powers) if powers else UNKNOWN_W
         self._watts = power_w, min(idles, default=IDLE_SHARE * power_w)
+
+    def asked_about(self, work_s: Mapping[str, float], met: Container[str], most: int) -> dict[str, float]:
+        """Classes that the adviser is to be asked about, with their work (s).
+
+        Classes of one script that were never measured look alike, and a queue may have hundreds of them. Two stand for
+        all, since a class beside itself may differ from one beside another.
+
+        Args:
+            work_s: Work of all classes.
+            met: Classes of measured co-locations, which look like no other.
+            most: Most classes in a question.
+        """
+        asked, stand_ins = dict[str, float](), dict[str, tuple[str, ...]]()
+        alike: dict[Solo | None, tuple[str, ...]] = {}
+        for name, own_s in work_s.items():
+            solo = self.solos.get(name)
+            looks_alike = name not in met and (solo is None or solo.iteration_s is None)
+            names = alike.get(solo, ()) if looks_alike else ()
+            if len(names) == _PAIR:
+                asked[names[1]] += own_s
+            elif len(asked) < most:
+                asked[name] = own_s
+                names = (*names, name)
+                if looks_alike:
+                    alike[solo] = names
+            stand_ins[name] = names
+        self._asked = stand_ins, alike
+        return asked
 
     def foreseen(
         self, pairs: Iterable[PairSpeed], prices: dict[str, float], seen: Sequence[ColocationMeasurement] = ()
@@ -139,6 +170,14 @@ class ColocationEstimates:
         self.pairs = {(each.one, each.other): each for each in pairs}
         self._delays = {pair: _delay(each.speed, each.error) for pair, each in self.pairs.items()}
         self.prices = prices
+        self._stand_ins, self._alike = self._asked
+
+    def _named(self, job_class: str, beside: str = "") -> str:
+        """Class of the last answer that stands for a class, not for its neighbour; the class itself if none does."""
+        names = self._stand_ins.get(job_class) or self._alike.get(self.solos.get(job_class), ())
+        if job_class in names or not names:
+            return job_class
+        return next((each for each in names if each != beside), names[0])
 
     @property
     def idle_w(self) -> float:
@@ -152,7 +191,7 @@ class ColocationEstimates:
 
     def price(self, job_class: str) -> float:
         """Worth (J) of a second of the class's work alone. Without a price it is the energy that the second costs."""
-        price = self.prices.get(job_class)
+        price = self.prices.get(self._named(job_class))
         return self.power_w(job_class) if price is None else price
 
     def forecast(self, classes: Sequence[str]) -> ColocationForecast:
@@ -172,7 +211,7 @@ class ColocationEstimates:
         for place, one in enumerate(classes):
             delay, spread = 0.0, 0.0
             for other in (*classes[:place], *classes[place + 1 :]):
-                more, variance = self._delays.get((one, other)) or self._guessed(one, other)
+                more, variance = self._delays.get((one, other)) or self._between(one, other)
                 delay += more
                 spread += variance
             speed = 1.0 / (1.0 + delay)
@@ -200,6 +239,12 @@ class ColocationEstimates:
             if used > 1.0:
                 speeds = [max(least, speed / used) for least, speed in zip(expected.speeds, speeds, strict=True)]
         return ColocationForecast(tuple(speeds), expected.errors, self._drawn_w(classes, speeds))
+
+    def _between(self, one: str, other: str) -> tuple[float, float]:
+        """Delay of a class by a neighbour, of which the adviser was not asked by name, and its variance."""
+        first = self._named(one, other)
+        second = first if one == other else self._named(other, first)
+        return self._delays.get((first, second)) or self._guessed(one, other)
 
     def _guessed(self, one: str, other: str) -> tuple[float, float]:
         """Delay of a class by a neighbour that the adviser has not been asked about, and its variance."""

@@ -211,10 +211,12 @@ class Packer:
             return []
         self._is_stale = False
         self._asked = self._ids()
-        names = list(islice(self._work_s, MOST_CLASSES))
-        solos = tuple((name, self.outlook.solos[name]) for name in names if name in self.outlook.solos)
-        work_s = tuple((name, self._work_s[name][1]) for name in names)
-        return [AskInterference(self._asked, solos, tuple(self._seen[-MOST_SEEN:]), work_s, self.largest)]
+        seen = tuple(self._seen[-MOST_SEEN:])
+        met = {name for each in seen for name in each.classes}
+        left = {name: work_s for name, (_, work_s) in self._work_s.items()}
+        work_s = self.outlook.asked_about(left, met, MOST_CLASSES)
+        solos = tuple((name, self.outlook.solos[name]) for name in work_s if name in self.outlook.solos)
+        return [AskInterference(self._asked, solos, seen, tuple(work_s.items()), self.largest)]
 
     @property
     def awaits(self) -> bool:
