@@ -21,20 +21,22 @@ from ecoshare.queue.queue_folder import QueueFolder
 from ecoshare.queue.tcp_entry import page_of
 
 _ANSWERS_WITHIN_S = 120.0
-"""Time (s) within which a queue takes jobs. A busy machine may take long to find its devices."""
+"""Time (s) within which a queue can run jobs. A busy machine may take long to find its devices and to load torch."""
 
 _LOOK_S = 0.1
 
 
 def detached(command: list[str], folder: QueueFolder) -> str:
-    """Start a command that serves a queue in the background, and wait until its queue takes jobs.
+    """Start a command that serves a queue in the background, and wait until its queue can run jobs.
+
+    A queue takes jobs before torch is loaded, but where torch cannot be loaded, it ends soon.
 
     Returns:
         Lines for the user.
 
     Raises:
         UsageError: The queue is up already.
-        EcoshareError: The queue has ended before it took jobs.
+        EcoshareError: The queue has ended before it could run jobs.
     """
     if folder.is_up():
         raise UsageError(f"the queue {folder.name!r} is up already", f"`ecoshare down{folder.option}` ends it")
@@ -47,7 +49,7 @@ def detached(command: list[str], folder: QueueFolder) -> str:
     while time.monotonic() < until_s:
         if process.poll() is not None:
             raise _failed(process.returncode, folder.log)
-        if folder.socket.exists() and _answers(folder):
+        if folder.socket.exists() and _is_warm(folder):
             page = page_of(folder)
             at = "" if page is None else f"\nits page is {page}"
             return f"the queue {folder.name!r} is up (process {process.pid}); its messages are in {folder.log}{at}"
@@ -55,12 +57,11 @@ def detached(command: list[str], folder: QueueFolder) -> str:
     raise UnfitEnvironment(f"the queue {folder.name!r} does not answer", f"see {folder.log}")
 
 
-def _answers(folder: QueueFolder) -> bool:
+def _is_warm(folder: QueueFolder) -> bool:
     from ecoshare.api.queue_client import Queue
 
     with contextlib.suppress(EcoshareError):
-        Queue(folder.name).status(0)
-        return True
+        return Queue(folder.name).status(0).warm
     return False
 
 

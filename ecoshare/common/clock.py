@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Coroutine
+from pathlib import Path
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -28,6 +29,14 @@ class Clock:
     def unix_s(self) -> float:
         """Time (s) since 1970."""
         return time.time()
+
+    def since_boot(self) -> tuple[str, float]:
+        """Id of this boot of the machine, empty if unknown, and time (s) since it, which no one can set."""
+        try:
+            boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        except OSError:
+            boot = ""
+        return boot, time.clock_gettime(time.CLOCK_BOOTTIME)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run an event loop of this time until the work is done; returns its result."""

@@ -48,6 +48,19 @@ CREATE INDEX jobs_left ON jobs (number) WHERE state IS NULL;
 CREATE INDEX jobs_ended ON jobs (ended_unix_s) WHERE state IS NOT NULL;
 """
 
+_CLOCK = """
+CREATE TABLE IF NOT EXISTS clock (
+    boot TEXT NOT NULL,
+    since_boot_s REAL NOT NULL,
+    unix_s REAL NOT NULL,
+    ahead_s REAL NOT NULL
+);
+"""
+"""Last reading of the clock, and how far it has been set ahead in all."""
+
+_SLEW_S = 60.0
+"""Difference (s) of two clocks from which one of them has been set."""
+
 
 @dataclass(frozen=True, slots=True)
 class JobRow:
@@ -140,6 +153,7 @@ class JobStore:
                 self._database.executescript(f"BEGIN; {_TABLES} PRAGMA user_version = {_SCHEMA}; COMMIT;")
             elif version != _SCHEMA:
                 raise UsageError(f"{path} is of version {version}, and this ecoshare writes {_SCHEMA}")
+            self._database.execute(_CLOCK)
             # Reads do not wait for the disk: a connection of their own sees what was committed last.
             self._reader = self._connected()
 
@@ -302,6 +316,24 @@ class JobStore:
             left = behind.keys() - found.keys()
             found |= behind
         return [row for row in rows if row.name in found]
+
+    def steady_unix_s(self, unix_s: float, boot: str, since_boot_s: float) -> float:
+        """Present time (s since 1970) for ages of what the store has: a clock that was set ahead makes nothing older.
+
+        Args:
+            unix_s: Present time of the clock.
+            boot: Id of this boot of the machine. After another boot nothing shows that the clock was set.
+            since_boot_s: Time (s) since that boot.
+        """
+        with self._changing() as database:
+            before = database.execute("SELECT * FROM clock").fetchone()
+            ahead_s = 0.0
+            if before is not None:
+                jump_s = (unix_s - before[2]) - (since_boot_s - before[1]) if before[0] == boot else 0.0
+                ahead_s = max(0.0, before[3] + (jump_s if abs(jump_s) >= _SLEW_S else 0.0))
+            database.execute("DELETE FROM clock")
+            database.execute("INSERT INTO clock VALUES (?, ?, ?, ?)", (boot, since_boot_s, unix_s, ahead_s))
+        return unix_s - ahead_s
 
     def of_run(self, run: str) -> list[JobRow]:
         """Jobs of a run."""

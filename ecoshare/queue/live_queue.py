@@ -170,8 +170,7 @@ class LiveQueue:
     async def _note(self) -> None:
         """Note ends, and remove old data, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            if self._keep_s is not None:
-                tasks.create_task(self._remove_old(self._keep_s))
+            tasks.create_task(self._remove_old())
             while True:
                 await asyncio.sleep(_NOTE_S)
                 await self._try_to_note()
@@ -194,18 +193,25 @@ class LiveQueue:
         self.is_down = True
         await self._wake()
 
-    async def _remove_old(self, keep_s: float) -> None:
-        """Remove the data of jobs that ended long ago, now and once a day."""
+    async def _remove_old(self) -> None:
+        """Look at the clock, and remove the data of jobs that ended long ago, now and once a day."""
         while True:
-            removed = MOST_REMOVED
-            while removed >= MOST_REMOVED:  # submissions come in between
-                async with self._submitting:
-                    here = [*self.run.jobs.values(), *(each.template for each in self.run.arrivals.sweeps.values())]
-                    awaited = {name for job in here for name in (*job.source.after, *job.source.after_any)}
-                    before_s, removed = self.clock.unix_s() - keep_s, 0
-                    with contextlib.suppress(EcoshareError, ValueError):  # it is tried again tomorrow
-                        removed = await asyncio.to_thread(remove_old, self.run.folder, self.store, before_s, awaited)
+            with contextlib.suppress(EcoshareError):  # it is tried again tomorrow
+                now_s = await asyncio.to_thread(self.store.steady_unix_s, self.clock.unix_s(), *self.clock.since_boot())
+                if self._keep_s is not None:
+                    await self._remove_before(now_s - self._keep_s)
             await asyncio.sleep(_REMOVE_S)
+
+    async def _remove_before(self, before_s: float) -> None:
+        """Remove the data of jobs that ended before a time (s since 1970)."""
+        removed = MOST_REMOVED
+        while removed >= MOST_REMOVED:  # submissions come in between
+            async with self._submitting:
+                here = [*self.run.jobs.values(), *(each.template for each in self.run.arrivals.sweeps.values())]
+                awaited = {name for job in here for name in (*job.source.after, *job.source.after_any)}
+                removed = 0
+                with contextlib.suppress(ValueError):  # a damaged list of jobs
+                    removed = await asyncio.to_thread(remove_old, self.run.folder, self.store, before_s, awaited)
 
     def look(self, event: Event, commands: Sequence[Command], core: Scheduler) -> None:
         """See `JobSource`."""

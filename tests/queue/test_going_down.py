@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -15,7 +18,7 @@ from ecoshare.api.queue_client import Queue
 from ecoshare.errors import QueueDown, UnfitEnvironment, UsageError
 from ecoshare.queue.http_server import OpenRequests
 from tests.queue.queues import WAITS, Served, served
-from tests.warm import Started, wait_for
+from tests.warm import Started, ecoshare, wait_for
 
 TOLD = ["sh", "-c", 'echo "$0 $1" >> ends', "{job}", "{state}"]
 
@@ -209,3 +212,21 @@ def test_a_request_in_progress_is_answered(app: ASGIApp, code: int, said: str) -
     assert said.encode() in b"".join(each.get("body", b"") for each in answer)
     assert not answer[-1].get("more_body", False), "the answer was cut"
     assert refusal[0]["status"] == 503 and b'"kind":"down"' in refusal[1]["body"], "later requests are refused"
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("most_kib", [700_000, 1_000_000, 1_500_000])
+def test_a_queue_that_is_said_to_be_up_can_run_jobs(tmp_path: Path, most_kib: int) -> None:
+    """With little address space, torch cannot be loaded. Such a queue took jobs, and was gone a second later."""
+    environment = {**os.environ, "ECOSHARE_STATE": str(tmp_path / "state")}
+    line = f'ulimit -v {most_kib}; exec "$0" -m ecoshare up --detach --device cpu'
+    done = subprocess.run(
+        ["bash", "-c", line, sys.executable], env=environment, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        assert "error: " in done.stderr and "Traceback" not in done.stderr
+        return
+    (tmp_path / "train.py").write_text("print('done')\n")
+    ran = ecoshare("submit", "--wait", tmp_path / "train.py", environment=environment)
+    assert ecoshare("down", "--yes", environment=environment).returncode == 0
+    assert ran.returncode == 0

@@ -142,3 +142,16 @@ def test_an_environment_is_compared_with_that_of_the_queue(monkeypatch: pytest.M
     assert inherited(whole) == {"OTHER": "9", "NEW": "4", "OWN": None}
     assert inherited(submission(1, environment=theirs)) == {"OTHER": "9", "NEW": "4"}
     assert "9" not in repr(whole) and "version" not in repr(whole), "it may hold secrets"
+
+
+def test_ages_go_by_time_that_has_passed(tmp_path: Path) -> None:
+    """The clock is set ahead by an hour, then a second of slewing, then a reboot, then the clock is set back."""
+    store = JobStore(tmp_path / "queue.db")
+    assert store.steady_unix_s(1000.0, "one", 10.0) == 1000.0
+    assert store.steady_unix_s(1100.0 + 3600.0, "one", 110.0) == 1100.0
+    assert store.steady_unix_s(1201.0 + 3600.0, "one", 210.0) == 1201.0
+    store.close()
+    store = JobStore(tmp_path / "queue.db")
+    assert store.steady_unix_s(5000.0 + 3600.0, "two", 5.0) == 5000.0
+    assert store.steady_unix_s(5010.0, "two", 15.0) == 5010.0
+    store.close()

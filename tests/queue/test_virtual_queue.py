@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ecoshare.errors import EcoshareError, UnfitEnvironment
+from ecoshare.queue import live_queue
 from ecoshare.queue.job_store import JobStore
 from ecoshare.queue.live_queue import LiveQueue
 from ecoshare.runtime import log_turnover
+from tests.virtual.clock import UNIX_S, VirtualClock
 from tests.virtual.lanes import Fate
 from tests.virtual.queue import NAME, BusyStore, serve, submission
 from tests.virtual.run import World, check
@@ -123,6 +126,27 @@ def test_a_queue_on_a_full_disk_takes_no_more_and_says_why(tmp_path: Path) -> No
     world = World(tmp_path, full_s=[(1004.5, 1100.0)])
     check(serve(world, client))
     assert world.completed == [("a", 1), ("b", 1), ("d", 1)]
+
+
+def test_a_clock_that_was_set_ahead_makes_no_job_older(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Data are kept for an hour. The clock is set ahead by two while the queue is down."""
+    before_s = []
+
+    def remove_old(*args: Any) -> int:
+        before_s.append(args[2])
+        return 0
+
+    async def client(queue: LiveQueue) -> None:
+        await asyncio.sleep(5.0)
+        queue.end("drain")
+
+    monkeypatch.setattr(live_queue, "remove_old", remove_old)
+    world = World(tmp_path)
+    assert isinstance(world.clock, VirtualClock)
+    for ahead_s in (0.0, 7200.0, 7200.0):
+        world.clock.ahead_s = ahead_s
+        serve(world, client, keep_s=3600.0)
+    assert len(before_s) == 3 and max(before_s) <= UNIX_S + world.clock.monotonic_s() - 3600.0
 
 
 def test_a_turn_that_is_held_without_an_iteration_is_told_with_what_ends_it(tmp_path: Path) -> None:

@@ -31,7 +31,10 @@ class VirtualClock(Clock):
 
     Attributes:
         now_s: Present time (s).
+        ahead_s: Time (s) by which the user has set the clock ahead.
     """
+
+    ahead_s = 0.0
 
     def __init__(self, now_s: float = 1000.0) -> None:
         self.now_s, self._until_s = now_s, now_s + _MOST_S
@@ -40,7 +43,10 @@ class VirtualClock(Clock):
         return self.now_s
 
     def unix_s(self) -> float:
-        return UNIX_S + self.now_s
+        return UNIX_S + self.now_s + self.ahead_s
+
+    def since_boot(self) -> tuple[str, float]:
+        return "virtual", self.now_s
 
     def wait(self, time_s: float) -> None:
         """Let time pass."""

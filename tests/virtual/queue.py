@@ -52,7 +52,9 @@ def submission(number: int, *jobs: Mapping[str, Any], folder: Path, held: bool =
     return Submission(id=f"{number:032x}", text=text, file="jobs.yaml", folder=str(folder), held=held)
 
 
-def serve(world: World, client: Client, *clients: Client, policy: str = "fair") -> FinishedRun:
+def serve(
+    world: World, client: Client, *clients: Client, policy: str = "fair", keep_s: float | None = None
+) -> FinishedRun:
     """Serve a queue, a new one or that on the disk of the world, until its clients have brought it to its end."""
 
     @contextlib.asynccontextmanager
@@ -72,7 +74,7 @@ def serve(world: World, client: Client, *clients: Client, policy: str = "fair") 
 
     world.disk.mkdir(parents=True, exist_ok=True)
     with contextlib.closing(BusyStore(world.disk / "queue.db")) as store:
-        queue = LiveQueue(NAME, store, planner, served, clock=world.clock)
+        queue = LiveQueue(NAME, store, planner, served, keep_s, clock=world.clock)
         runs = world.disk / "runs"
         if runs.is_dir():
             folder = RunFolder.open(run_in(runs))
