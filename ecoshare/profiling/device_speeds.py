@@ -44,6 +44,9 @@ FLOOR = 0.01
 PARTITION_FLOOR = 0.05
 """The same for a partition of the processors: caches, memory and the clock are shared with all other programs."""
 
+_LEAST = 1e-4
+"""Least relative speed: no device is told to do nothing."""
+
 _ERRORS = 2.0
 """Number of standard errors above which a difference counts."""
 
@@ -110,7 +113,7 @@ def _error(variance: float, all_variances: float, devices: int) -> float:
 def _speed(own_s: float, typical_s: float, error: float) -> RelativeSpeed:
     ratio = math.log(typical_s / own_s)
     kept = PRIOR_SD**2 / (PRIOR_SD**2 + error**2) if abs(ratio) > _ERRORS * error else 0.0
-    return RelativeSpeed(round(math.exp(ratio * kept), 4), error, own_s)
+    return RelativeSpeed(max(_LEAST, round(math.exp(ratio * kept), 4)), error, own_s)
 
 
 def _overall(speeds: Sequence[RelativeSpeed]) -> RelativeSpeed:

@@ -8,7 +8,7 @@ from statistics import geometric_mean
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ecoshare.advisers.search_space import knob_of, space_of
@@ -17,6 +17,7 @@ from ecoshare.advisers.setting_search import BUDGET, JudgedMeasurement, SearchEn
 from ecoshare.profiling.tuning_store import MeasurementRecord
 from ecoshare.values.measurement import Measurement, MeasurementStatus
 from tests.advisers.invented import CLOCKS, DEFAULT, SPACE, Device, measured
+from tests.rounds import rounds
 from tuner import Knob, Prior, Role, Setting, Space
 from tuner.physics import grey_box
 
@@ -63,6 +64,7 @@ def times(searching: SettingSearch, setting: Setting) -> list[float]:
 
 
 @pytest.mark.slow
+@settings(max_examples=rounds(25, nightly=300))
 @given(st.lists(st.tuples(statuses, positive, positive, positive), min_size=1, max_size=14), st.integers(1, 14))
 def test_whatever_comes_the_rules_are_kept(
     told: list[tuple[MeasurementStatus, float, float, float]], budget: int

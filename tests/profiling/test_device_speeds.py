@@ -7,7 +7,7 @@ import random
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ecoshare.profiling.device_speeds import ANY, FLOOR, PRIOR_SD, Times, device_speeds
@@ -51,6 +51,7 @@ def test_the_unit_of_the_times_does_not_matter(times: dict[str, dict[str, Times]
 
 
 @given(st.lists(SECONDS, min_size=2, max_size=6))
+@example([51.0, 0.001953125, 0.001953125])  # a speed that was rounded to nothing
 def test_a_slower_device_is_never_told_to_be_faster(seconds: list[float]) -> None:
     found = device_speeds({f"d{place}": {"a": [(each, 0.0)]} for place, each in enumerate(sorted(seconds))})
     speeds = [found[f"d{place}"]["a"].speed for place in range(len(seconds))]
