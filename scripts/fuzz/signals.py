@@ -1,4 +1,4 @@
-"""Random signals to any process of a run at random moments: no job is lost, and no process stays.
+"""Random signals to processes of a run, a gang, a service or a queue at any moment: no job is lost, no process stays.
 
 Signals that end a command (SIGINT, SIGTERM, SIGHUP) let it exit with 130. Others have the kernel's default effect.
 Either way all processes and the folder in memory are removed, and the resumed run gives the jobs' output alone.
@@ -11,12 +11,12 @@ import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from scripts.fuzz.commands import Called, ended, judge, nothing_left, started, token_of
+from scripts.fuzz.commands import Called, ended, environment, judge, nothing_left, started, token_of
 from scripts.fuzz.processes import processes
 from scripts.fuzz.rounds import Lost, Play, Round, main
 from tests.runtime.running import SCRIPTS, alone, job_file, slow_steps, words
@@ -36,6 +36,42 @@ LASTS_S = 1.6
 
 _ENDS_WITHIN_S = 60.0
 
+_GANG = """
+import os, torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = DistributedDataParallel(torch.nn.Linear(16, 4))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+data = torch.Generator().manual_seed(dist.get_rank())
+for _ in range(40):
+    loss = model(torch.randn(64, 16, generator=data)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+total = loss.detach().clone()
+dist.all_reduce(total)
+os.write(1, f"{total.item():.9g}\\n".encode())
+dist.destroy_process_group()
+"""
+
+_SERVES = """
+import torch
+import ecoshare
+
+model = torch.nn.Linear(8, 8)
+serving = ecoshare.serve(lambda batch: [float(model(torch.ones(8)).sum()) for _ in batch])
+serving.run()
+"""
+
+_MORE: dict[str, dict[str, Any]] = {
+    "gang": {"script": "gang.py", "gpus": 2, "launch": "ranks"},
+    "service": {"script": "serves.py", "service": {"p99": "1 s", "requests": {"rate": 60, "count": 60}}},
+}
+_OPTIONS = {"gang": ("--device", "cpu/2")}
+
 
 @dataclass(frozen=True)
 class Sent:
@@ -51,38 +87,103 @@ class Sent:
     pid: int
 
 
-def prepare(_folder: Path) -> Play:
-    """Output of the jobs alone."""
+def prepare(folder: Path) -> Play:
+    """Output of the jobs alone; for a gang and its neighbours that of a run without signals."""
+    (folder / "gang.py").write_text(_GANG)
+    (folder / "serves.py").write_text(_SERVES)
     scripts = {"validation": (SCRIPTS / "validation.py", ()), "steps": (SCRIPTS / "slow_steps.py", ("--steps", "60"))}
     expected = {name: alone(script, (*args, *_fast(name)), SCRIPTS)[1] for name, (script, args) in scripts.items()}
     expected["steps-b"] = expected["steps"]
+    whole = job_file(folder, *_jobs(), _more("gang", folder))
+    judge(started(*words(whole, *_OPTIONS["gang"])))
+    parted = {name: _output(folder / "ecoshare-runs" / "latest", name) for name in (*expected, "gang")}
+    assert all(parted.values()), "each job has run"
 
     def play(one: Round) -> None:
         (one.folder / "work").mkdir()
-        path = job_file(one.folder / "work", *_jobs())
-        run = one.folder / "work" / "ecoshare-runs" / "latest"
-        policy = one.dice.choice(["fair", "fifo", "pack"])
-        process = Started(*words(path, "--policy", policy), new_session=True)
-        sent = _send(one, process, run)
-        one.kind = "none: the run was over" if not sent else sent[0].role if len(sent) == 1 else f"{len(sent)} signals"
-        done = _end(process, sent)
-        if (run / "environment.json").is_file():
-            nothing_left(token_of(run))
-        _judge(done, sent)
-        if not (run / "plan.json").is_file():
-            return  # it had not begun: the plan is written last
-        kept = run.resolve()
-        for _ in range(2):  # a run that lost its job to a signal fails; what is left of it is nothing
-            if _outputs(kept) == expected:
-                break
-            done = started("run", "--resume", kept, "--json", "--no-report", limit_s=_ENDS_WITHIN_S)
-            nothing_left(token_of(kept))
-            judge(done)
-        if (outputs := _outputs(kept)) != expected:
-            wrong = sorted(name for name in expected if outputs[name] != expected[name])
-            raise Lost("a job's output is not that of the job alone", f"{wrong}\n{done.stderr[-800:]}")
+        what = one.dice.choice(["run", "gang", "service", "queue"])
+        jobs = [*_jobs(), *([_more(what, folder)] if what in _MORE else [])]
+        path = job_file(one.folder / "work", *jobs)
+        wanted = parted if what == "gang" else expected  # a partition has fewer threads
+        names = [job["name"] for job in jobs if job["name"] in wanted]
+        run: Path | None = _queue_run(one.folder)
+        if what == "queue":
+            _play_queue(one, path, names)
+        else:
+            run = _play_run(one, what, path, {name: wanted[name] for name in names})
+        if run is not None and (wrong := [name for name in names if _output(run, name) != wanted[name]]):
+            raise Lost("a job's output is not that of the job alone", f"{wrong}")
 
     return play
+
+
+def _play_run(one: Round, what: str, path: Path, expected: dict[str, bytes]) -> Path | None:
+    """Send signals to a run, and resume it until all of its jobs have ended; None if it had not begun."""
+    run = path.parent / "ecoshare-runs" / "latest"
+    policy = one.dice.choice(["fair", "fifo", "pack"])
+    process = Started(*words(path, "--policy", policy, *_OPTIONS.get(what, ())), new_session=True)
+    sent = _send(one, process, run, what)
+    done = _end(process, sent)
+    if (run / "environment.json").is_file():
+        nothing_left(token_of(run))
+    _judge(done, sent)
+    if not (run / "plan.json").is_file():
+        return None  # the plan is written last
+    kept = run.resolve()
+    for _ in range(2):  # a run that lost its job to a signal fails; what is left of it is nothing
+        if all(_output(kept, name) == wanted for name, wanted in expected.items()):
+            break
+        done = started("run", "--resume", kept, "--json", "--no-report", limit_s=_ENDS_WITHIN_S)
+        nothing_left(token_of(kept))
+        judge(done)
+    return kept
+
+
+def _play_queue(one: Round, path: Path, names: Sequence[str]) -> None:
+    """Send signals to a queue that has acknowledged jobs, and open it again until all of them have completed."""
+    state = environment(ECOSHARE_STATE=str(one.folder / "state"))
+
+    def up(*more: str) -> Started:
+        process = Started("up", "--device", "cpu", "--no-profiles", *more, environment=state, new_session=True)
+        _until(lambda: process.poll() is not None or _asked("status", state).code == 0)
+        return process
+
+    process = up("--policy", one.dice.choice(["fair", "fifo", "pack"]))
+    acknowledged = _asked("submit", state, str(path))
+    judge(acknowledged)
+    sent = _send(one, process, _queue_run(one.folder), "queue")
+    _continue(sent)
+    for _ in range(3):
+        waited = _asked("wait", state, *names)
+        if waited.code == 0:
+            break
+        if process.poll() is None:
+            raise Lost("a queue that is up does not end its jobs", f"{waited.stderr}\n{process.stderr[-800:]}")
+        _judge(ended(process, _ENDS_WITHIN_S), sent)
+        nothing_left(token_of(_queue_run(one.folder)))
+        process = up("--resume")
+    else:
+        raise Lost("jobs of a queue are not over after three sessions", waited.stderr)
+    if process.poll() is None:
+        judge(_asked("down", state, "--yes"))
+    _judge(ended(process, _ENDS_WITHIN_S), sent)
+    nothing_left(token_of(_queue_run(one.folder)))
+
+
+def _queue_run(folder: Path) -> Path:
+    return folder / "state" / "queues" / "default" / "runs" / "latest"
+
+
+def _asked(command: str, state: Mapping[str, str], *more: str) -> Called:
+    return started(command, *more, environment=state, limit_s=_ENDS_WITHIN_S)
+
+
+def _until(reached: Callable[[], bool]) -> None:
+    until_s = time.monotonic() + _ENDS_WITHIN_S
+    while not reached():
+        if time.monotonic() > until_s:
+            raise Lost("hangs", "a queue neither answers nor ends")
+        time.sleep(0.05)
 
 
 def _fast(name: str) -> tuple[str, ...]:
@@ -95,19 +196,26 @@ def _jobs() -> list[dict[str, Any]]:
     return [*steps, {"name": "validation", "script": str(SCRIPTS / "validation.py"), "retries": MOST_SIGNALS}]
 
 
-def _send(one: Round, process: Started, run: Path) -> list[Sent]:
+def _more(what: str, folder: Path) -> dict[str, Any]:
+    """Job of two ranks, or a service that ends with its last request."""
+    return {"name": what, "retries": MOST_SIGNALS, **_MORE[what], "script": str(folder / _MORE[what]["script"])}
+
+
+def _send(one: Round, process: Started, run: Path, what: str) -> list[Sent]:
     """Send signals at random moments; returns those that found a process."""
-    number = one.dice.choice([1, 1, 1, 2, MOST_SIGNALS])
-    plan = [(one.dice.uniform(0.0, LASTS_S), one.dice.choice(ROLES), one.dice.choice(SIGNALS)) for _ in range(number)]
+    count = one.dice.choice([1, 1, 1, 2, MOST_SIGNALS])
+    plan = [(one.dice.uniform(0.0, LASTS_S), one.dice.choice(ROLES), one.dice.choice(SIGNALS)) for _ in range(count)]
     which = one.dice.random()
     began_s = time.monotonic()
     sent = []
-    for at_s, role, what in sorted(plan, key=lambda each: each[0]):
+    for at_s, role, number in sorted(plan, key=lambda each: each[0]):
         while (left_s := began_s + at_s - time.monotonic()) > 0 and process.poll() is None:
             time.sleep(min(left_s, 0.02))
-        if pid := _signal(process, run, role, what, which):
-            sent.append(Sent(role, what, pid))
-            one.story.append(f"{what.name} to the {role} after {at_s:.2f} s")
+        if pid := _signal(process, run, role, number, which):
+            sent.append(Sent(role, number, pid))
+            one.story.append(f"{number.name} to the {role} after {at_s:.2f} s")
+    found = "over" if not sent else sent[0].role if len(sent) == 1 else f"{len(sent)} signals"
+    one.kind = f"{what}: {found}"
     return sent
 
 
@@ -129,12 +237,16 @@ def _signal(process: Started, run: Path, role: str, what: signal.Signals, which:
 
 def _end(process: Started, sent: Sequence[Sent]) -> Called:
     """Wait for the end; stopped processes are continued, as a user would."""
+    _continue(sent)
+    return ended(process, _ENDS_WITHIN_S)
+
+
+def _continue(sent: Sequence[Sent]) -> None:
     if stopped := [each for each in sent if each.number in STOPS]:
         time.sleep(0.3)
         for each in stopped:
             with contextlib.suppress(ProcessLookupError):
                 (os.killpg if each.role == "group" else os.kill)(each.pid, signal.SIGCONT)
-    return ended(process, _ENDS_WITHIN_S)
 
 
 def _judge(done: Called, sent: Sequence[Sent]) -> None:
@@ -146,10 +258,10 @@ def _judge(done: Called, sent: Sequence[Sent]) -> None:
     judge(done)
 
 
-def _outputs(run: Path) -> dict[str, bytes]:
-    """Output of the last attempt of each job."""
-    logs = {name: run / "jobs" / name / "stdout.log" for name in ("steps", "steps-b", "validation")}
-    return {name: log.read_bytes() if log.exists() else b"" for name, log in logs.items()}
+def _output(run: Path, name: str) -> bytes:
+    """Output of the last attempt of a job."""
+    log = run / "jobs" / name / "stdout.log"
+    return log.read_bytes() if log.exists() else b""
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
-"""Lines of the log are short, and tell all the same: what was asked and answered about interference."""
+"""Lines of the log are short and whole: questions and answers about interference, and a line that a kill has cut."""
 
 from __future__ import annotations
 
+import resource
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -86,3 +88,32 @@ def test_a_damaged_table_of_pairs_is_told(pairs: str) -> None:
     line = f'{{"event": "InterferencePredicted", "at_s": 1.0, "command": 4, "pairs": {pairs}, "prices": {{}}}}\n'
     with pytest.raises(ValueError, match=r"InterferencePredicted\.pairs"):
         entry_of(line.encode())
+
+
+def test_a_line_that_a_kill_has_cut_is_dropped_when_the_log_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    written(path, (OPENED, []))
+    with path.open("ab") as file:
+        file.write(b'{"event": "JobExi')
+    stop = StopRequested(1.0, at_once=False)
+    assert written(path, (stop, [])) == [OPENED, stop]
+
+
+def test_a_line_for_which_there_is_no_room_leaves_no_part_of_itself(tmp_path: Path) -> None:
+    """The file may grow by ten bytes only, and then without a limit."""
+    path = tmp_path / "events.jsonl"
+    log = EventLog(path)
+    log.write(OPENED, [])
+    stop = StopRequested(1.0, at_once=False)
+    before, ignored = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 10, before[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            log.write(stop, [])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, ignored)
+    assert log.holds and list(read(path)) == [OPENED]
+    log.write_held()
+    assert not log.holds and list(read(path)) == [OPENED, stop]
+    log.close()

@@ -14,6 +14,7 @@ from ecoshare.core.commands import StartJob
 from ecoshare.core.events import JobExited
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.lane.messages import Ended, LaunchAttempt, Message
+from ecoshare.lane.table_layout import SLOTS
 from ecoshare.runtime import driver
 from ecoshare.values.attempt import Outcome
 from tests.virtual.lanes import Fate
@@ -108,6 +109,15 @@ def test_a_job_that_could_not_be_launched_leaves_its_place_to_the_next(tmp_path:
     finished = run(world, [{"name": name} for name in "abcd"], lanes=1, places=1)
     check(finished)
     assert states(finished) == {"a": "failed", "b": "failed", "c": "completed", "d": "completed"}
+
+
+def test_jobs_that_could_not_be_launched_take_no_slot_from_those_that_follow(tmp_path: Path) -> None:
+    """The table of a lane has room for 64."""
+    bad = [f"bad-{number}" for number in range(SLOTS + 1)]
+    world = World(tmp_path, {(name, 1): Fate(launched=False) for name in bad})
+    finished = run(world, [{"name": name} for name in (*bad, "last")], lanes=1, places=1)
+    check(finished)
+    assert states(finished) == {**dict.fromkeys(bad, "failed"), "last": "completed"}
 
 
 def test_an_end_that_was_not_heard_is_read_from_its_record(tmp_path: Path) -> None:
