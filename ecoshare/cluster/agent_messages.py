@@ -425,7 +425,7 @@ def decoded(line: bytes) -> AgentMessage:
             raise ValueError(f"a {type(entry).__name__} is no message of an agent")
         return entry
     fields = documents.parse(line, any_number=True)
-    name = fields.pop(_KEY)
+    name = fields.pop(_KEY, None)
     if not isinstance(name, str) or name not in _MESSAGES:
         raise ValueError(f"there is no message {name!r}")
     try:

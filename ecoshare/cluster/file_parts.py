@@ -161,12 +161,14 @@ def write_part(run: Path, part: FilePart) -> None:
     """Write a part into a run folder. A file is replaced as a whole by its first part.
 
     Raises:
-        ValueError: The path leads out of the folders that hold files of other machines.
+        ValueError: The path leads out of the folders that hold files of other machines, or the part has no place.
         OSError: The disk is full, or permission is missing.
     """
     place = PurePosixPath(part.path)
-    if place.is_absolute() or ".." in place.parts or place.parts[0] not in _FOLDERS:
+    if len(place.parts) < 2 or ".." in place.parts or place.parts[0] not in _FOLDERS:
         raise ValueError(f"{part.path!r} is no file of another machine")
+    if not 0 <= part.offset <= MOST_BYTES:
+        raise ValueError(f"{part.path!r} has no place {part.offset}")
     data = base64.b64decode(part.data)
     make_folder(run)
     with folder_below(run, place.parts[:-1]) as folder:

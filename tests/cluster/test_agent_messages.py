@@ -147,6 +147,7 @@ def test_a_loss_that_is_no_number_comes_back() -> None:
         b"[1]\n",
         b'{"message": "Nothing"}\n',
         b'{"message": ["RunBeat"]}\n',
+        b'{"messages": "RunBeat"}\n',
         b'{"message": "RunBeat", "stopping": 3}\n',
         b'{"message": "RunBeat"',
         b'{"record": "PackingChanged", "jobs": []}\n',

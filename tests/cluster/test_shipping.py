@@ -207,11 +207,17 @@ def test_a_file_that_is_too_long_is_named(tmp_path: Path) -> None:
     assert not sent
 
 
-@pytest.mark.parametrize("path", ["/etc/passwd", "jobs/../plan.json", "plan.json", "../jobs/a"])
+@pytest.mark.parametrize("path", ["/etc/passwd", "jobs/../plan.json", "plan.json", "../jobs/a", "", ".", "jobs"])
 def test_a_part_is_written_below_the_folders_of_other_machines_only(tmp_path: Path, path: str) -> None:
     with pytest.raises(ValueError, match="is no file of another machine"):
         write_part(tmp_path, FilePart(path, 0, ""))
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("offset", [-1, MOST_BYTES + 1, 10**30])
+def test_a_part_has_a_place_in_a_file_that_may_be_sent(tmp_path: Path, offset: int) -> None:
+    with pytest.raises(ValueError, match="has no place"):
+        write_part(tmp_path, FilePart("jobs/a/stdout.log", offset, "bmV3"))
 
 
 def test_a_part_follows_no_link(tmp_path: Path) -> None:

@@ -7,7 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from scripts.fuzz import environments, faulty_jobs, job_files, run_folders, signals, stores, traces, users
+from scripts.fuzz import (
+    environments,
+    faulty_jobs,
+    job_files,
+    messages,
+    requests,
+    run_folders,
+    signals,
+    stores,
+    traces,
+    users,
+)
 from scripts.fuzz.commands import Called, judge
 from scripts.fuzz.rounds import Lost, Play, Prepare, Round, fuzz
 from tests.rounds import rounds
@@ -21,6 +32,8 @@ NIGHTLY = pytest.mark.nightly
         ("job_files", job_files.prepare, rounds(60, nightly=2_000), 0),
         ("traces", traces.prepare, rounds(40, nightly=2_000), 0),
         ("stores", stores.prepare, rounds(30, nightly=1_000), 0),
+        ("messages", messages.prepare, rounds(60, nightly=2_000), 0),
+        pytest.param("requests", requests.prepare, rounds(2, nightly=20), 0, marks=NIGHTLY),
         pytest.param("run_folders", run_folders.prepare, rounds(40, nightly=500), 0, marks=NIGHTLY),
         *(pytest.param("users", users.prepare, rounds(4, nightly=60), part, marks=NIGHTLY) for part in range(5)),
         pytest.param("environments", environments.prepare, rounds(8, nightly=200), 0, marks=NIGHTLY),
