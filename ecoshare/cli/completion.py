@@ -6,6 +6,7 @@ Each function answers within a key press: it reads names, and no content of a ru
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from contextlib import closing, suppress
 from pathlib import Path
@@ -13,6 +14,8 @@ from typing import Any
 
 from ecoshare.common.folders import RUNS
 from ecoshare.errors import EcoshareError
+
+_HARMLESS = re.compile(r"[\w@%+=:,./-]+")
 
 
 def policies(incomplete: str) -> list[str]:
@@ -149,5 +152,11 @@ def classes(ctx: Any, incomplete: str) -> list[str]:
     return []
 
 
-def _beginning(names: Iterable[str], incomplete: str) -> list[str]:
-    return [name for name in names if name.startswith(incomplete)]
+def _beginning(names: Iterable[Any], incomplete: str) -> list[str]:
+    """Names that begin with what was typed.
+
+    A shell puts them on the command line as they are, so a name from a foreign folder must mean nothing to it.
+    """
+    return [
+        name for name in names if isinstance(name, str) and _HARMLESS.fullmatch(name) and name.startswith(incomplete)
+    ]

@@ -117,7 +117,7 @@ def _connected(home: Path, over_tcp: bool) -> socket.socket:
     client = socket.socket(socket.AF_UNIX)
     folder = os.open(home, os.O_PATH)
     try:
-        client.connect(f"/proc/self/fd/{folder}/socket")  # its own path may be too long for an address
+        client.connect(f"/proc/self/fd/{folder}/socket")  # the path may be too long for an address
     finally:
         os.close(folder)
     return client

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from ecoshare.cli import completion
 from ecoshare.simulation.traces.generate import ALL_KINDS
 from tests.profiling.classes import NAME
 from tests.test_cli import ecoshare
@@ -147,3 +150,18 @@ def test_an_ordinary_command_loads_nothing_to_complete() -> None:
         "ecoshare.runtime",
     )
     assert not [name for name in seen if name.startswith(heavy)]
+
+
+@pytest.mark.parametrize(
+    "name", ["$(touch owned)", "a; b", "`b`", "a b", "a\nb", "a'b", '"', "*", "~x", "a&b", "\x1b[2J", 7]
+)
+def test_a_name_that_means_something_to_a_shell_is_not_completed(
+    name: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Jobs of a run folder of someone else may have any name."""
+    monkeypatch.chdir(tmp_path)
+    run = tmp_path / "ecoshare-runs" / "latest"
+    run.mkdir(parents=True)
+    (run / "plan.json").write_text(json.dumps({"jobs": [{"name": name}, {"name": "good-1.x"}]}))
+    found = completion.runs_and_jobs(SimpleNamespace(params={}), "")
+    assert "good-1.x" in found and name not in found

@@ -45,7 +45,8 @@ def test_machines_and_failures_are_shown(
     devices: list[dict[str, Any]], shown: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     queue = {"name": "lab", "ending": "", "opened_unix_s": 0.0, "policy": "fair", "warm": True}
-    print_queue({**queue, "devices": devices, "jobs": []}, Console(highlight=False))
+    warnings = ["the disk is full"]
+    print_queue({**queue, "devices": devices, "jobs": [], "warnings": warnings}, Console(highlight=False))
     head, *lines = capsys.readouterr().out.splitlines()
     assert head.endswith(f"policy fair, {shown[0]}")
-    assert lines == [*shown[1:], "no job was submitted yet"]
+    assert lines == [*shown[1:], "  the disk is full", "no job was submitted yet"]
