@@ -49,7 +49,7 @@ from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.queue.job_store import JobEnd, JobRow, JobStore
 from ecoshare.queue.known_measurements import KnownMeasurements
 from ecoshare.queue.leftover_jobs import Environment, by_submission, loaded_again, planned_again
-from ecoshare.queue.old_jobs import MOST_REMOVED, remove_old
+from ecoshare.queue.old_jobs import remove_daily
 from ecoshare.queue.queue_documents import Acknowledged, EndingKind, JobsChanged, Submission
 from ecoshare.queue.queue_folder import QueueFolder
 from ecoshare.queue.queue_totals import QueueTotals
@@ -75,9 +75,6 @@ _NOTE_S = 0.2
 
 _SETTLED_WITHIN_S = 5.0
 """Longest time (s) to wait until the store has the ends of jobs that have ended."""
-
-_REMOVE_S = 86_400.0
-"""Time (s) between two removals of old data."""
 
 _STORE = "store"
 """Subject of the trouble that the store cannot be written."""
@@ -170,7 +167,7 @@ class LiveQueue:
     async def _note(self) -> None:
         """Note ends, and remove old data, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._remove_old())
+            tasks.create_task(remove_daily(self.run, self.store, self.clock, self._keep_s, self._submitting))
             while True:
                 await asyncio.sleep(_NOTE_S)
                 await self._try_to_note()
@@ -192,26 +189,6 @@ class LiveQueue:
         await self._try_to_note()  # once more when no client is left
         self.is_down = True
         await self._wake()
-
-    async def _remove_old(self) -> None:
-        """Look at the clock, and remove the data of jobs that ended long ago, now and once a day."""
-        while True:
-            with contextlib.suppress(EcoshareError):  # it is tried again tomorrow
-                now_s = await asyncio.to_thread(self.store.steady_unix_s, self.clock.unix_s(), *self.clock.since_boot())
-                if self._keep_s is not None:
-                    await self._remove_before(now_s - self._keep_s)
-            await asyncio.sleep(_REMOVE_S)
-
-    async def _remove_before(self, before_s: float) -> None:
-        """Remove the data of jobs that ended before a time (s since 1970)."""
-        removed = MOST_REMOVED
-        while removed >= MOST_REMOVED:  # submissions come in between
-            async with self._submitting:
-                here = [*self.run.jobs.values(), *(each.template for each in self.run.arrivals.sweeps.values())]
-                awaited = {name for job in here for name in (*job.source.after, *job.source.after_any)}
-                removed = 0
-                with contextlib.suppress(ValueError):  # a damaged list of jobs
-                    removed = await asyncio.to_thread(remove_old, self.run.folder, self.store, before_s, awaited)
 
     def look(self, event: Event, commands: Sequence[Command], core: Scheduler) -> None:
         """See `JobSource`."""
@@ -292,7 +269,7 @@ class LiveQueue:
         self._noted_starts.update(started)
         del self._ends[: len(ends)]  # only now, so that each end is always found in one of the two
         self._is_news = False
-        self.run.tell(_nothing)  # the run may have waited for this to begin a segment of its log
+        self.run.tell(lambda at_s: None)  # the run may have waited for this to begin a segment of its log
         await self._wake()
 
     async def _wake(self) -> None:
@@ -713,10 +690,6 @@ def _attempts(row: JobRow, folder: RunFolder) -> int:
     if row.run != folder.path.name:
         return 0
     return max([row.attempts, *(each.attempt for each in read_records(folder.job(row.name)))])
-
-
-def _nothing(at_s: float) -> None:
-    """No event."""
 
 
 def described(plan: Plan) -> Iterator[dict[str, object]]:

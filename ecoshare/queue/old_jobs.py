@@ -13,20 +13,53 @@ that is cut off is finished by the next one.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import shutil
 from collections.abc import Collection
 from itertools import islice
 from pathlib import Path
 
+from ecoshare.common.clock import Clock
 from ecoshare.errors import EcoshareError, UnfitEnvironment
 from ecoshare.jobs.sweep import sweep_of
 from ecoshare.queue.job_store import JobStore
 from ecoshare.record import event_log, run_removal, submitted_jobs
 from ecoshare.record.run_folder import RunFolder, unwritable
+from ecoshare.runtime.open_run import OpenRun
 
 MOST_REMOVED = 500
 """Most jobs of a run in progress that one call removes, so that submissions need not wait for long."""
+
+
+_REMOVE_S = 86_400.0
+"""Time (s) between two removals of old data."""
+
+
+async def remove_daily(
+    run: OpenRun, store: JobStore, clock: Clock, keep_s: float | None, submitting: asyncio.Lock
+) -> None:
+    """Look at the clock, and remove the data of jobs that ended long ago, now and once a day.
+
+    Args:
+        run: The run of the queue.
+        store: Jobs of the queue.
+        clock: Time of the run.
+        keep_s: Time (s) for which the data of a job are kept after its end; None for ever.
+        submitting: Held while other submissions must wait.
+    """
+    while True:
+        with contextlib.suppress(EcoshareError):  # it is tried again tomorrow
+            now_s = await asyncio.to_thread(store.steady_unix_s, clock.unix_s(), *clock.since_boot())
+            removed = MOST_REMOVED
+            while keep_s is not None and removed >= MOST_REMOVED:  # submissions come in between
+                async with submitting:
+                    here = [*run.jobs.values(), *(each.template for each in run.arrivals.sweeps.values())]
+                    awaited = {name for job in here for name in (*job.source.after, *job.source.after_any)}
+                    removed = 0
+                    with contextlib.suppress(ValueError):  # a damaged list of jobs
+                        removed = await asyncio.to_thread(remove_old, run.folder, store, now_s - keep_s, awaited)
+        await asyncio.sleep(_REMOVE_S)
 
 
 def remove_old(run: RunFolder, store: JobStore, before_unix_s: float, awaited: Collection[str]) -> int:

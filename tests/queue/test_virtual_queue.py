@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ecoshare.errors import EcoshareError, UnfitEnvironment
-from ecoshare.queue import live_queue
+from ecoshare.queue import old_jobs
 from ecoshare.queue.job_store import JobStore
 from ecoshare.queue.live_queue import LiveQueue
 from ecoshare.runtime import log_turnover
@@ -140,7 +140,7 @@ def test_a_clock_that_was_set_ahead_makes_no_job_older(tmp_path: Path, monkeypat
         await asyncio.sleep(5.0)
         queue.end("drain")
 
-    monkeypatch.setattr(live_queue, "remove_old", remove_old)
+    monkeypatch.setattr(old_jobs, "remove_old", remove_old)
     world = World(tmp_path)
     assert isinstance(world.clock, VirtualClock)
     for ahead_s in (0.0, 7200.0, 7200.0):
