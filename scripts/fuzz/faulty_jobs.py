@@ -157,6 +157,14 @@ FAULTS: dict[str, Callable[[random.Random], str]] = {
             "[handle.clear() for handle in (model._forward_hooks, model._forward_pre_hooks)]",
         ]
     ),
+    "replaces its logs": lambda dice: (
+        f"p = 'ecoshare-runs/latest/jobs/bad/{dice.choice(['stderr.log', 'stdout.log', 'exit-1.json'])}'\n"
+        "try: os.remove(p)\nexcept OSError: pass\n"
+        + dice.choice(
+            ["os.mkfifo(p)", "os.symlink('/dev/zero', p)", "os.mkdir(p)", "os.symlink(p, p)", "os.symlink('/', p)"]
+        )
+        + dice.choice(["", "\n1 / 0", "\nos._exit(3)", "\nos.kill(os.getpid(), 9)"])
+    ),
     "loses workers": lambda dice: (
         "class Bad(torch.utils.data.Dataset):\n"
         "    def __len__(self): return 8\n"

@@ -41,6 +41,7 @@ _LOCKS = ("ecoshare-cpu.queue", "ecoshare-cpu.lock", "ecoshare-cpu.0123456789abc
 _JOURNALS = ("cpu.json", "GPU-00000000-1111-2222-3333-444444444444.json", "x.json", ".json")
 _SHARED = ("ecoshare-run-0123456789abcdef", "ecoshare-run-", "ecoshare-run-0", "ecoshare-run-\n")
 _RUNS = ("ecoshare-runs", "ecoshare-runs/latest", "ecoshare-runs/lock")
+_QUEUE = ("", "/queue.db", "/socket", "/address", "/token", "/options.json", "/up.log", "/lock", "/runs")
 _PROFILES = ("good-0123456789ab.json", "pairs", "tuned", "beside", ".lock")
 
 _RUN = ("run", "jobs.yaml", "--device", "cpu", "--no-report")
@@ -93,6 +94,7 @@ def _play(one: Round) -> None:
         "shared memory": shared / "tmp" / one.dice.choice(_SHARED),
         "run folders": work / one.dice.choice(_RUNS),
         "profiles": shared / "profiles" / one.dice.choice(_PROFILES),
+        "queue": shared / "state" / "queues" / f"default{one.dice.choice(_QUEUE)}",
     }
     one.kind = one.dice.choice(list(places))
     with ExitStack() as stack:
@@ -108,7 +110,8 @@ def _play(one: Round) -> None:
             ["doctor"],
             ["export", "ecoshare-runs/latest"],
         ]
-        words = one.dice.choice(commands)
+        queues = [["up", "--detach", "--device", "cpu"], ["submit", "none.py"], ["status"], ["page"], ["down", "--yes"]]
+        words = one.dice.choice(queues if one.kind == "queue" else commands)
         one.story.append(f"ecoshare {' '.join(words)}")
         environment = {
             **os.environ,
@@ -117,6 +120,8 @@ def _play(one: Round) -> None:
             "TMPDIR": str(shared / "tmp"),
         }
         done = started(*words, cwd=work, environment=environment, limit_s=LIMIT_S)
+        if words[0] == "up" and done.code == 0:
+            judge(started("down", "--yes", cwd=work, environment=environment, limit_s=LIMIT_S))
     if own.state() != before:
         raise Lost("what is this user's was changed", f"{before}\n{own.state()}")
     judge(done)
@@ -148,7 +153,7 @@ def _leave(one: Round, place: Path, own: Own, stack: ExitStack) -> None:
     is_record = place.suffix == ".run" and dice.random() < 0.7  # the record of a run that uses the device
     what = "a file that is held" if is_record else dice.choice(list(ways))
     place = Path(os.path.normpath(place))
-    place.parent.mkdir(exist_ok=True)
+    place.parent.mkdir(parents=True, exist_ok=True)
     if os.path.lexists(place):
         return
     ways[what]()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,10 @@ from hypothesis import strategies as st
 from ecoshare.core.commands import StartJob
 from ecoshare.core.events import JobExited
 from ecoshare.errors import UnfitEnvironment
+from ecoshare.lane import exit_records
 from ecoshare.lane.messages import Ended, LaunchAttempt, Message
 from ecoshare.lane.table_layout import SLOTS
+from ecoshare.record.reading import read
 from ecoshare.runtime import driver
 from ecoshare.values.attempt import Outcome
 from tests.virtual.lanes import Fate
@@ -109,6 +113,24 @@ def test_a_job_that_could_not_be_launched_leaves_its_place_to_the_next(tmp_path:
     finished = run(world, [{"name": name} for name in "abcd"], lanes=1, places=1)
     check(finished)
     assert states(finished) == {"a": "failed", "b": "failed", "c": "completed", "d": "completed"}
+
+
+@pytest.mark.parametrize(
+    "replace",
+    [
+        lambda path: path.symlink_to(path),
+        lambda path: path.mkdir(),
+        lambda path: os.mkfifo(path),
+        lambda path: path.write_text("{}"),
+    ],
+)
+def test_files_in_the_place_of_an_exit_record_harm_no_run(tmp_path: Path, replace: Callable[[Path], None]) -> None:
+    """The log has the ends. Before, a job could so keep its run from a summary."""
+    finished = run(World(tmp_path), [{"name": "a"}, {"name": "b"}])
+    path = exit_records.exit_path(finished.folder.job("a"), 1)
+    path.unlink()
+    replace(path)
+    assert [job.state for job in read(finished.folder).summary.jobs] == ["completed", "completed"]
 
 
 def test_jobs_that_could_not_be_launched_take_no_slot_from_those_that_follow(tmp_path: Path) -> None:
