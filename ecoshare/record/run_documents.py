@@ -238,8 +238,8 @@ def read_environment(path: Path) -> dict[str, Any]:
 def read_records(folder: Path) -> list[Ended]:
     """Read the exit records of a job's attempts, in the order of the attempts.
 
-    A record that is not valid JSON is left out: a power cut may have damaged it. So is a link, a folder or a pipe: a job
-    has put it there.
+    A record that is not valid JSON is left out: a power cut may have damaged it. So is a link, a folder or a pipe
+    that a job has made.
 
     Raises:
         UsageError: A record cannot be read, does not match the schema, or belongs to another attempt.
