@@ -76,7 +76,10 @@ class BoundedConnection(H11Protocol):
             self.cycle.disconnected = True
             self.cycle.message_event.set()
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            super().send_400_response(msg)
+            try:
+                super().send_400_response(msg)
+            except h11.LocalProtocolError:  # the answer to a HEAD has no words
+                self.transport.close()
         else:
             self.transport.close()
 

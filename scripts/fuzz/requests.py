@@ -78,7 +78,7 @@ def prepare(folder: Path) -> Play:
                 raise Lost("a good job has not completed", waited.stderr)
             new = [line for line in process.stderr.removeprefix(said).splitlines() if " s  " not in line]
             if new:
-                raise Lost("the queue prints something about a request", "\n".join(new)[:800])
+                raise Lost("the queue prints something about a request", "\n".join(new)[:6000])
         finally:
             for _ in range(2):
                 with contextlib.suppress(ProcessLookupError):
@@ -98,7 +98,7 @@ def _ask(one: Round, home: Path) -> None:
     with _connected(home, over_tcp) as client:
         client.settimeout(_ANSWERS_WITHIN_S)
         answer = b""
-        with contextlib.suppress(ConnectionError, BrokenPipeError):
+        with contextlib.suppress(OSError):  # the queue has refused it by now
             client.sendall(data)
             if one.dice.random() < 0.2:
                 return  # the client is gone

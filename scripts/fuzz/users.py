@@ -44,9 +44,6 @@ _RUNS = ("ecoshare-runs", "ecoshare-runs/latest", "ecoshare-runs/lock")
 _QUEUE = ("", "/queue.db", "/socket", "/address", "/token", "/options.json", "/up.log", "/lock", "/runs")
 _PROFILES = ("good-0123456789ab.json", "pairs", "tuned", "beside", ".lock")
 
-_RUN = ("run", "jobs.yaml", "--device", "cpu", "--no-report")
-_OTHERS = (("devices",), ("restore",), ("profiles", "list"), ("doctor",), ("export", "ecoshare-runs/latest"))
-
 
 @dataclass(frozen=True)
 class Own:
@@ -100,7 +97,7 @@ def _play(one: Round) -> None:
     with ExitStack() as stack:
         _leave(one, places[one.kind], own, stack)
         before = own.state()
-        run = ["run", "jobs.yaml", "--device", "cpu", "--no-report"]
+        run = ["run", "jobs.yaml", "--device", "cpu", "--no-report", "--no-wait"]
         commands = [
             run,
             run,
