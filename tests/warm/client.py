@@ -37,7 +37,7 @@ class ZygoteChild:
 
     def wait(self, timeout_s: float | None = None) -> int | None:
         """Exit code, negative for a signal; None if the process still runs after the time limit."""
-        if self._code is None and select.select([self._connection], [], [], timeout_s)[0]:
+        if self._code is None and self._has_said(timeout_s):
             said = self._connection.recv(64)
             if not said:
                 raise ConnectionError("the zygote has died")
@@ -45,6 +45,11 @@ class ZygoteChild:
             self._connection.close()
             os.close(self._handle)
         return self._code
+
+    def _has_said(self, timeout_s: float | None) -> bool:
+        ready = select.poll()  # `select` takes no descriptor above 1,023
+        ready.register(self._connection, select.POLLIN)
+        return bool(ready.poll(None if timeout_s is None else 1e3 * timeout_s))
 
     def __del__(self) -> None:
         with contextlib.suppress(AttributeError, OSError):  # it was not even begun
