@@ -108,7 +108,8 @@ def prepare(folder: Path) -> Play:
         names = [job["name"] for job in jobs if job["name"] in wanted]
         run: Path | None = _queue_run(one.folder)
         if what == "queue":
-            _play_queue(one, path, names)
+            with contextlib.ExitStack() as ends:  # also if this driver fails
+                _play_queue(one, path, names, ends)
         else:
             run = _play_run(one, what, path, {name: wanted[name] for name in names})
         if run is not None and (wrong := [name for name in names if _output(run, name) != wanted[name]]):
@@ -139,12 +140,13 @@ def _play_run(one: Round, what: str, path: Path, expected: dict[str, bytes]) -> 
     return kept
 
 
-def _play_queue(one: Round, path: Path, names: Sequence[str]) -> None:
+def _play_queue(one: Round, path: Path, names: Sequence[str], ends: contextlib.ExitStack) -> None:
     """Send signals to a queue that has acknowledged jobs, and open it again until all of them have completed."""
     state = environment(ECOSHARE_STATE=str(one.folder / "state"))
 
     def up(*more: str) -> Started:
         process = Started("up", "--device", "cpu", "--no-profiles", *more, environment=state, new_session=True)
+        ends.callback(_end_if_there, process)
         _until(lambda: process.poll() is not None or _asked("status", state).code == 0)
         return process
 
@@ -168,6 +170,11 @@ def _play_queue(one: Round, path: Path, names: Sequence[str]) -> None:
         judge(_asked("down", state, "--yes"))
     _judge(ended(process, _ENDS_WITHIN_S), sent)
     nothing_left(token_of(_queue_run(one.folder)))
+
+
+def _end_if_there(process: Started) -> None:
+    if process.poll() is None:
+        process.kill()
 
 
 def _queue_run(folder: Path) -> Path:
