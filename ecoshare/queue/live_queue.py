@@ -313,15 +313,15 @@ class LiveQueue:
         return Acknowledged(jobs=[job.name for job in loaded.jobs], notes=notes)
 
     def _check_open(self) -> None:
-        self._check_room()
+        self._check_free_of(DISK)
         if self.ending:
             raise UsageError(
                 f"the queue {self.name!r} is coming to its end, and takes no more jobs",
                 f"`ecoshare up --resume{QueueFolder.of(self.name).option}` opens it again",
             )
 
-    def _check_room(self) -> None:
-        if (trouble := self.run.warnings.get(DISK)) is not None:
+    def _check_free_of(self, subject: str) -> None:
+        if (trouble := self.run.warnings.get(subject)) is not None:
             raise UnfitEnvironment(trouble)
 
     async def _add(self, plan: Plan, keep: Callable[[], None]) -> None:
@@ -376,8 +376,7 @@ class LiveQueue:
         async with self._submitting:
             self._check_open()
             await self._settle()
-            if (trouble := self.run.warnings.get(_STORE)) is not None:
-                raise UnfitEnvironment(trouble)  # an old end that is written later would end the new attempt
+            self._check_free_of(_STORE)  # an old end that is written later would end the new attempt
             rows, refused = await self._rows(names, self._why_not_again)
             plan, again, still, left_out = await asyncio.to_thread(self._planned_again, rows)
             refused |= left_out
@@ -659,7 +658,7 @@ class LiveQueue:
         Raises:
             UnfitEnvironment: The log cannot have it, since the disk is full.
         """
-        self._check_room()
+        self._check_free_of(DISK)
         happened = asyncio.get_running_loop().create_future()
 
         def made(at_s: float) -> Event | None:

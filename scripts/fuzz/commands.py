@@ -10,7 +10,7 @@ import re
 import resource
 import subprocess
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -20,7 +20,7 @@ import typer
 from ecoshare.errors import EcoshareError, InvalidJobFile, UnfitEnvironment
 from ecoshare.runtime import reaping, shared_folder
 from scripts.fuzz.rounds import ROOT, Lost
-from tests.warm import Started
+from tests.warm import Started, wait_for
 
 CODES = frozenset({0, 1, 2, 3, 4, 5, 6, 130})
 """Exit codes of docs/commands.md."""
@@ -105,6 +105,24 @@ def ended(process: Started, limit_s: float = 60.0) -> Called:
         raise Lost("hangs", f"`{words}` was not over within {limit_s} s\n{process.stderr[-_SHOWN:]}") from None
     stderr = os.pread(process._err, 1 << 20, 0).decode(errors="replace")
     return Called(words, code, process.written.decode(errors="replace"), stderr)
+
+
+@contextlib.contextmanager
+def queue_up(state: Mapping[str, str], *options: str) -> Iterator[Started]:
+    """Context manager: a queue on the processors that answers, or has ended. At the end its process is gone.
+
+    Args:
+        state: Environment of its commands.
+        options: Other options of `ecoshare up`.
+    """
+    words = ("up", "--device", "cpu", "--no-profiles", *options)
+    process = Started(*words, environment=state, new_session=True)
+    try:
+        wait_for(lambda: process.poll() is not None or started("status", environment=state).code == 0, 60.0)
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
 
 
 def judge(done: Called, named: Collection[str] = (), codes: Collection[int] = CODES) -> None:

@@ -9,16 +9,14 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
 import socket
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from scripts.fuzz.commands import ended, environment, judge, nothing_left, started, token_of
+from scripts.fuzz.commands import ended, environment, judge, nothing_left, queue_up, started, token_of
 from scripts.fuzz.damage import VALUES, damage_bytes, damage_json, dumped
 from scripts.fuzz.rounds import Lost, Play, Round, main
-from tests.warm import Started, wait_for
 
 REQUESTS = 100
 _ANSWERS_WITHIN_S = 20.0
@@ -59,14 +57,7 @@ def prepare(folder: Path) -> Play:
         one.kind = f"{REQUESTS} requests"
         state = environment(ECOSHARE_STATE=str(one.folder / "state"))
         home = one.folder / "state" / "queues" / "default"
-        process = Started(
-            *("up", "--device", "cpu", "--no-profiles", "--policy", "fair", "--listen", "127.0.0.1:0"),
-            environment=state,
-            new_session=True,
-        )
-        try:
-            wait_for(lambda: process.poll() is not None or (home / "address").exists(), 30.0)
-            wait_for(lambda: process.poll() is not None or started("status", environment=state).code == 0, 30.0)
+        with queue_up(state, "--policy", "fair", "--listen", "127.0.0.1:0") as process:
             judge(started("submit", script, "--name", "good", environment=state))
             said = process.stderr
             for _ in range(REQUESTS):
@@ -79,12 +70,8 @@ def prepare(folder: Path) -> Play:
             new = [line for line in process.stderr.removeprefix(said).splitlines() if " s  " not in line]
             if new:
                 raise Lost("the queue prints something about a request", "\n".join(new)[:6000])
-        finally:
-            for _ in range(2):
-                with contextlib.suppress(ProcessLookupError):
-                    process.send_signal(signal.SIGINT)
-            done = ended(process)
-        judge(done)
+            judge(started("down", "--yes", environment=state))
+            judge(ended(process))
         nothing_left(token_of(home / "runs" / "latest"))
 
     return play

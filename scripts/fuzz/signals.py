@@ -11,12 +11,12 @@ import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from scripts.fuzz.commands import Called, ended, environment, judge, nothing_left, started, token_of
+from scripts.fuzz.commands import Called, ended, environment, judge, nothing_left, queue_up, started, token_of
 from scripts.fuzz.processes import processes
 from scripts.fuzz.rounds import Lost, Play, Round, main
 from tests.runtime.running import SCRIPTS, alone, job_file, slow_steps, words
@@ -144,13 +144,7 @@ def _play_queue(one: Round, path: Path, names: Sequence[str], ends: contextlib.E
     """Send signals to a queue that has acknowledged jobs, and open it again until all of them have completed."""
     state = environment(ECOSHARE_STATE=str(one.folder / "state"))
 
-    def up(*more: str) -> Started:
-        process = Started("up", "--device", "cpu", "--no-profiles", *more, environment=state, new_session=True)
-        ends.callback(_end_if_there, process)
-        _until(lambda: process.poll() is not None or _asked("status", state).code == 0)
-        return process
-
-    process = up("--policy", one.dice.choice(["fair", "fifo", "pack"]))
+    process = ends.enter_context(queue_up(state, "--policy", one.dice.choice(["fair", "fifo", "pack"])))
     acknowledged = _asked("submit", state, str(path))
     judge(acknowledged)
     sent = _send(one, process, _queue_run(one.folder), "queue")
@@ -163,7 +157,7 @@ def _play_queue(one: Round, path: Path, names: Sequence[str], ends: contextlib.E
             raise Lost("a queue that is up does not end its jobs", f"{waited.stderr}\n{process.stderr[-800:]}")
         _judge(ended(process, _ENDS_WITHIN_S), sent)
         nothing_left(token_of(_queue_run(one.folder)))
-        process = up("--resume")
+        process = ends.enter_context(queue_up(state, "--resume"))
     else:
         raise Lost("jobs of a queue are not over after three sessions", waited.stderr)
     if process.poll() is None:
@@ -172,25 +166,12 @@ def _play_queue(one: Round, path: Path, names: Sequence[str], ends: contextlib.E
     nothing_left(token_of(_queue_run(one.folder)))
 
 
-def _end_if_there(process: Started) -> None:
-    if process.poll() is None:
-        process.kill()
-
-
 def _queue_run(folder: Path) -> Path:
     return folder / "state" / "queues" / "default" / "runs" / "latest"
 
 
 def _asked(command: str, state: Mapping[str, str], *more: str) -> Called:
     return started(command, *more, environment=state, limit_s=_ENDS_WITHIN_S)
-
-
-def _until(reached: Callable[[], bool]) -> None:
-    until_s = time.monotonic() + _ENDS_WITHIN_S
-    while not reached():
-        if time.monotonic() > until_s:
-            raise Lost("hangs", "a queue neither answers nor ends")
-        time.sleep(0.05)
 
 
 def _fast(name: str) -> tuple[str, ...]:
