@@ -111,9 +111,8 @@ class EventLog:
         self._packings = PackingRecorder()
         self._grown_bytes, self._first_bytes = path.stat().st_size, 0
         self._measured: tuple[ColocationMeasurement, ...] = ()  # co-locations of the last question about interference
-        self._held: tuple[Event, bytes, bool] | None = (
-            None  # an entry that `write` could not write, and whether to sync it
-        )
+        # An entry that `write` could not write, with its line and whether that must be on the disk.
+        self._held: tuple[Event, bytes, bool] | None = None
         for each in segments(path):
             if each.samefile(path):  # a kill came before the new segment was in place
                 each.unlink()

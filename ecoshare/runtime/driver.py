@@ -299,12 +299,13 @@ class Driver:
         log, until_s = self._parts.log, self.now_s() + FULL_DISK_S
         words = f"no space is left for {self._parts.folder.events}: jobs that run go on, and nothing new begins. "
         self._warn(DISK, words + f"The run is given up after {format_duration(FULL_DISK_S)}, and can be resumed")
-        while log.holds:
-            if not lacks_room(error) or self.now_s() >= until_s or self._stops:
-                raise error
+        while True:
+            if not log.holds or not lacks_room(error) or self.now_s() >= until_s or self._stops:
+                raise error  # what is in the file, but not on the disk, may be lost
             await asyncio.sleep(_TRY_AGAIN_S)
             try:
                 log.write_held()
+                break
             except OSError as again:
                 error = again
         self._warn(DISK, "")

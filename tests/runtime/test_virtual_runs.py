@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections import Counter
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from ecoshare.errors import UnfitEnvironment
 from ecoshare.lane import exit_records
 from ecoshare.lane.messages import Ended, LaunchAttempt, Message
 from ecoshare.lane.table_layout import SLOTS
+from ecoshare.record.kept_file import KeptFile
 from ecoshare.record.reading import read
 from ecoshare.runtime import driver
 from ecoshare.values.attempt import Outcome
@@ -89,6 +91,25 @@ def test_a_run_waits_for_room_on_its_disk_and_loses_nothing(tmp_path: Path) -> N
     assert states(finished) == dict.fromkeys("abc", "completed")
     assert [job for job, _ in world.started] == list("abc")
     assert world.spans[0].to_s < 1010.0 and world.spans[1].from_s >= 1050.0, "no job begins that the log cannot have"
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
+@pytest.mark.parametrize("at_first", [True, False])
+def test_a_line_that_may_not_be_on_the_disk_ends_the_run(
+    tmp_path: Path, number: int, at_first: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing may follow from it. At first, or when there is room again, the file takes the line, but not the disk."""
+    world, sync = World(tmp_path, full_s=() if at_first else [(1004.0, 1010.0)]), KeptFile.sync
+
+    def fails(self: KeptFile) -> None:
+        if world.clock.monotonic_s() >= 1004.0:
+            raise OSError(number, os.strerror(number))
+        sync(self)
+
+    monkeypatch.setattr(KeptFile, "sync", fails)
+    with pytest.raises(UnfitEnvironment, match=os.strerror(number)):
+        run(world, [{"name": name} for name in "ab"], lanes=1, places=1)
+    assert [job for job, _ in world.started] == ["a"]
 
 
 @pytest.mark.parametrize("stops_s", [(), (1030.0,)])
