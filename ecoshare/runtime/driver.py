@@ -301,7 +301,7 @@ class Driver:
         self._warn(DISK, words + f"The run is given up after {format_duration(FULL_DISK_S)}, and can be resumed")
         while True:
             if not log.holds or not lacks_room(error) or self.now_s() >= until_s or self._stops:
-                raise error  # what is in the file, but not on the disk, may be lost
+                raise error  # a line in the file may not be on the disk
             await asyncio.sleep(_TRY_AGAIN_S)
             try:
                 log.write_held()

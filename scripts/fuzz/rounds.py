@@ -204,9 +204,11 @@ def _short(file: str) -> str:
 
 
 def remove(folder: Path) -> None:
-    """Remove a folder with any permissions."""
+    """Remove a folder with any permissions. The folder that it lies in keeps its own, such as those of /tmp."""
 
     def retry(_function: object, path: str, _error: object) -> None:
+        if Path(path) == folder:  # a process may still write there
+            return
         with contextlib.suppress(OSError):
             Path(path).parent.chmod(0o700)
             Path(path).unlink()

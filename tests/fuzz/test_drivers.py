@@ -20,7 +20,7 @@ from scripts.fuzz import (
     users,
 )
 from scripts.fuzz.commands import Called, judge
-from scripts.fuzz.rounds import Lost, Play, Prepare, Round, fuzz
+from scripts.fuzz.rounds import Lost, Play, Prepare, Round, fuzz, remove
 from tests.rounds import rounds
 
 NIGHTLY = pytest.mark.nightly
@@ -47,6 +47,18 @@ NIGHTLY = pytest.mark.nightly
 def test_nothing_is_lost(driver: str, prepare: Prepare, count: int, part: int, tmp_path: Path) -> None:
     tally = fuzz(driver, prepare, tmp_path, range(part * count, (part + 1) * count))
     assert tally.rounds == count and not tally.losses, tally.describe()
+
+
+def test_the_folder_around_a_round_keeps_its_permissions(tmp_path: Path) -> None:
+    """A folder that could not be removed whole left /tmp closed to all other users."""
+    tmp_path.chmod(0o755)
+    remove(tmp_path / "gone")
+    assert tmp_path.stat().st_mode & 0o777 == 0o755
+    (closed := tmp_path / "round" / "closed").mkdir(parents=True)
+    (closed / "file").touch()
+    closed.chmod(0o500)
+    remove(tmp_path / "round")
+    assert not closed.parent.exists() and tmp_path.stat().st_mode & 0o777 == 0o755
 
 
 def test_a_loss_is_told_with_the_round_that_repeats_it(tmp_path: Path) -> None:
