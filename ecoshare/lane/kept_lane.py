@@ -33,6 +33,9 @@ KEEP_LANE = signal.SIGRTMIN + 11
 
 _STARTED = "a process that it has started uses the device"
 _LOOK_S = 0.005
+_AGAIN_S = 0.05
+"""Time (s) after which an unheard request is repeated. A signal that comes when the main thread is about to wait for a
+lock, but does not wait yet, does not wake it."""
 _HEARS_WITHIN_S = 5.0
 """Longest time (s) for the main thread to hear a signal. Without this limit, a child would wait for ever for a main
 thread that waits for the child inside of a library."""
@@ -131,9 +134,12 @@ class KeptLane:
         self._flags[_ASKED] = 1
         if not self._hears() or signal.getsignal(KEEP_LANE) != self._hear:
             return
-        os.kill(self._pid, KEEP_LANE)
-        until_s = time.monotonic() + _HEARS_WITHIN_S
+        next_s = time.monotonic()
+        until_s = next_s + _HEARS_WITHIN_S
         while not self.is_kept and self._hears() and (self._flags[_HEARD] or time.monotonic() < until_s):
+            if not self._flags[_HEARD] and time.monotonic() >= next_s:
+                os.kill(self._pid, KEEP_LANE)
+                next_s += _AGAIN_S
             time.sleep(_LOOK_S)
 
     def _hears(self) -> bool:

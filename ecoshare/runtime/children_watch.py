@@ -10,11 +10,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from ecoshare.lane import kept_lane
 from ecoshare.lane.messages import KeepLane
-from ecoshare.record import samples
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.runtime.attempts import Attempts, LiveAttempt
 from ecoshare.values.device import DeviceInfo
@@ -34,11 +33,6 @@ class ChildrenWatch:
             send: Sends a message to the supervisor.
         """
         self._folder, self._attempts, self._send = folder, attempts, send
-        self._asked: set[str] = set()
-
-    def keep_only(self, names: Collection[str]) -> None:
-        """Forget the attempts of all other jobs."""
-        self._asked = {key for key in self._asked if samples.job_of(key) in names}
 
     def read_note(self, own: LiveAttempt) -> None:
         """Note whether an attempt keeps its lane."""
@@ -48,7 +42,8 @@ class ChildrenWatch:
     async def keep(self, devices: Sequence[tuple[DeviceInfo, Callable[[], Awaitable[Mapping[int, int]]]]]) -> None:
         """Read the notes of all attempts, and ask attempts to keep their lanes of which children are on a GPU.
 
-        This goes on until it is cancelled.
+        They are asked again until their notes are there: a signal does not always wake a process that waits. This goes
+        on until it is cancelled.
 
         Args:
             devices: Devices of the run, each with a function that returns the memory (bytes) of the processes on it.
@@ -65,6 +60,5 @@ class ChildrenWatch:
                 continue
             on_device = await processes()
             for own in self._attempts.with_children_on(device, on_device):
-                if not own.keeps_lane and own.key not in self._asked:
-                    self._asked.add(own.key)
+                if not own.keeps_lane:
                     self._send(KeepLane(own.job.spec.name, own.attempt))

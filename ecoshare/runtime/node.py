@@ -195,7 +195,6 @@ class Node:
 
     def keep_only(self, names: Collection[str]) -> None:
         """See `RunNode`."""
-        self.children.keep_only(names)
         self.targets.keep_only(names)
 
     async def first_samples(self) -> None:

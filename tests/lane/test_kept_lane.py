@@ -133,6 +133,26 @@ def test_a_child_works_only_when_its_job_has_the_turn(how: str, table: LaneTable
     assert reason(tmp_path, 1) == ("it does so" if how == "thread" else "a process that it has started uses the device")
 
 
+def test_a_request_that_does_not_wake_the_main_thread_is_repeated(fork: Fork, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first signal comes to nothing, as one does that meets the main thread right before it waits for a lock."""
+
+    def body(kept: KeptLane, turn: LaneTurn) -> None:
+        real, sent = os.kill, []
+
+        def kill(pid: int, number: int) -> None:
+            sent.append(number)
+            if len(sent) > 1:
+                real(pid, number)
+
+        monkeypatch.setattr(os, "kill", kill)
+        child = threading.Thread(target=kept.begin)
+        child.start()
+        child.join()
+        assert len(sent) >= 2 and kept.is_kept and turn.holding
+
+    succeed(fork(0, body))
+
+
 def test_a_child_does_not_wait_for_a_job_that_cannot_hear(fork: Fork) -> None:
     """The script has set a handler of its own, which is its right."""
 
