@@ -292,6 +292,22 @@ def test_a_closed_stream_changes_no_exit_code(closed: int) -> None:
 
 
 @pytest.mark.cold
+@pytest.mark.parametrize(
+    ("at", "words", "code"),
+    [("atexit.register(end)", ["--version"], 0), ("entry._tell = lambda *_: end()", ["explain", "nothing"], 130)],
+    ids=["it leaves", "it tells an error"],
+)
+def test_a_signal_to_a_command_that_is_over_shows_no_traceback(
+    at: str, words: list[str], code: int, tmp_path: Path
+) -> None:
+    """Signals that come at its very end, sent from the process itself."""
+    ends = "".join(f"os.kill(os.getpid(), signal.{name}); " for name in ("SIGHUP", "SIGTERM", "SIGINT"))
+    setup = f"import atexit, os, signal\nfrom ecoshare.cli import entry\ndef end(): {ends}\n{at}\nentry.main()"
+    done = subprocess.run([sys.executable, "-c", setup, *words], cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (code, "")
+
+
+@pytest.mark.cold
 @pytest.mark.parametrize("closed", [(1,), (2,), (0, 1, 2)])
 def test_the_number_of_a_closed_stream_is_nobodys(closed: tuple[int, ...]) -> None:
     """Else the next opened file got the descriptor, and output went there."""

@@ -21,6 +21,8 @@ from ecoshare.errors import EcoshareError, Interrupted, InvalidJobFile, UnfitEnv
 from ecoshare.lane.process_exit import wind_up
 from ecoshare.lane.processes import name_thread
 
+_REQUESTS_TO_END = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
 
 def main() -> NoReturn:
     """Run the command line and end the process; `ecoshare` calls this function."""
@@ -30,9 +32,14 @@ def main() -> NoReturn:
         name_thread(sys.argv[1])
         narrow(sys.argv[1])
     try:
-        _main()
+        try:
+            _main()
+        finally:
+            _ignore_signals()
     except SystemExit as end:
         status = end.code
+    except Interrupted:  # a signal came while an error was told: it is the end, too
+        status = Interrupted.exit_code
     _leave(status if isinstance(status, int) else int(status is not None))
 
 
@@ -45,11 +52,17 @@ def _open_closed_streams() -> None:
             setattr(sys, name, os.fdopen(descriptor, "w" if number else "r"))
 
 
+def _ignore_signals() -> None:
+    """Let no request to end interrupt the end."""
+    for number in _REQUESTS_TO_END:
+        signal.signal(number, signal.SIG_IGN)
+
+
 def _leave(code: int) -> NoReturn:
     """End the process at once: all is written, and the destruction of modules would take 0.1 s, or 0.3 s with torch."""
     if sys.getprofile() is not None or sys.gettrace() is not None:
         sys.exit(code)  # a profiler or tracer writes its findings at exit
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _ignore_signals()
     wind_up()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):  # the disk is full, or the stream is closed
@@ -61,9 +74,9 @@ def _main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a letter that the locale lacks is no reason to fail
-    signal.signal(signal.SIGINT, _interrupted)
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is signal.SIG_DFL:  # else the parent ignores it on purpose, such as `nohup`
+    for number in _REQUESTS_TO_END:
+        # `nohup` has signals ignored on purpose; SIGINT is ignored by whatever a script starts with `&`.
+        if number == signal.SIGINT or signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, _interrupted)
     try:
         try:
