@@ -1,5 +1,7 @@
 """Random signals to processes of a run, a gang, a service or a queue at any moment: no job is lost, no process stays.
 
+A run of the kind `parked` puts a job aside for an urgent one that comes later.
+
 Signals that end a command (SIGINT, SIGTERM, SIGHUP) let it exit with 130. Others have the kernel's default effect.
 Either way all processes and the folder in memory are removed, and the resumed run gives the jobs' output alone.
 """
@@ -31,7 +33,7 @@ SIGNALS = (
 STOPS = (signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
 ROLES = ("controller", "guard", "server", "job", "group")
 MOST_SIGNALS = 3
-LASTS_S = 1.6
+_LASTS_S, _PARKED_LASTS_S = 1.6, 4.0
 """Time after the start of a run within which signals are sent; most runs take about so long."""
 
 _ENDS_WITHIN_S = 60.0
@@ -70,7 +72,8 @@ _MORE: dict[str, dict[str, Any]] = {
     "gang": {"script": "gang.py", "gpus": 2, "launch": "ranks"},
     "service": {"script": "serves.py", "service": {"p99": "1 s", "requests": {"rate": 60, "count": 60}}},
 }
-_OPTIONS = {"gang": ("--device", "cpu/2")}
+_PARKS = ("--policy", "priority", "--jobs-per-lane", "1", "--host-memory", "1 GiB")
+_OPTIONS = {"gang": ("--device", "cpu/2"), "parked": _PARKS}
 
 
 @dataclass(frozen=True)
@@ -91,18 +94,24 @@ def prepare(folder: Path) -> Play:
     """Output of the jobs alone; for a gang and its neighbours that of a run without signals."""
     (folder / "gang.py").write_text(_GANG)
     (folder / "serves.py").write_text(_SERVES)
-    scripts = {"validation": (SCRIPTS / "validation.py", ()), "steps": (SCRIPTS / "slow_steps.py", ("--steps", "60"))}
+    scripts = {
+        "validation": (SCRIPTS / "validation.py", ()),
+        "steps": (SCRIPTS / "slow_steps.py", ("--steps", "60")),
+        "parked": (SCRIPTS / "slow_steps.py", ("--steps", "300")),
+    }
     expected = {name: alone(script, (*args, *_fast(name)), SCRIPTS)[1] for name, (script, args) in scripts.items()}
-    expected["steps-b"] = expected["steps"]
+    expected["steps-b"] = expected["urgent"] = expected["steps"]
     whole = job_file(folder, *_jobs(), _more("gang", folder))
     judge(started(*words(whole, *_OPTIONS["gang"])))
-    parted = {name: _output(folder / "ecoshare-runs" / "latest", name) for name in (*expected, "gang")}
+    parted = {
+        name: _output(folder / "ecoshare-runs" / "latest", name) for name in ("steps", "steps-b", "validation", "gang")
+    }
     assert all(parted.values()), "each job has run"
 
     def play(one: Round) -> None:
         (one.folder / "work").mkdir()
-        what = one.dice.choice(["run", "gang", "service", "queue"])
-        jobs = [*_jobs(), *([_more(what, folder)] if what in _MORE else [])]
+        what = one.dice.choice(["run", "gang", "service", "queue", "parked"])
+        jobs = _parked() if what == "parked" else [*_jobs(), *([_more(what, folder)] if what in _MORE else [])]
         path = job_file(one.folder / "work", *jobs)
         wanted = parted if what == "gang" else expected  # a partition has fewer threads
         names = [job["name"] for job in jobs if job["name"] in wanted]
@@ -175,13 +184,22 @@ def _asked(command: str, state: Mapping[str, str], *more: str) -> Called:
 
 
 def _fast(name: str) -> tuple[str, ...]:
-    return ("--ms", "5") if name == "steps" else ()
+    return ("--ms", "5") if name in ("steps", "parked") else ()
 
 
 def _jobs() -> list[dict[str, Any]]:
     """Jobs with as many retries as signals are sent."""
     steps = [slow_steps(name, 60, 5, retries=MOST_SIGNALS) for name in ("steps", "steps-b")]
     return [*steps, {"name": "validation", "script": str(SCRIPTS / "validation.py"), "retries": MOST_SIGNALS}]
+
+
+def _parked() -> list[dict[str, Any]]:
+    """A job that is parked, one that waits, and an urgent one that comes in the midst of the first."""
+    urgent = slow_steps("urgent", 60, 5, retries=MOST_SIGNALS, priority=9, arrival="2 s")
+    return [
+        *(slow_steps(name, steps, 5, retries=MOST_SIGNALS) for name, steps in (("parked", 300), ("steps", 60))),
+        urgent,
+    ]
 
 
 def _more(what: str, folder: Path) -> dict[str, Any]:
@@ -192,7 +210,8 @@ def _more(what: str, folder: Path) -> dict[str, Any]:
 def _send(one: Round, process: Started, run: Path, what: str) -> list[Sent]:
     """Send signals at random moments; returns those that found a process."""
     count = one.dice.choice([1, 1, 1, 2, MOST_SIGNALS])
-    plan = [(one.dice.uniform(0.0, LASTS_S), one.dice.choice(ROLES), one.dice.choice(SIGNALS)) for _ in range(count)]
+    lasts_s = _PARKED_LASTS_S if what == "parked" else _LASTS_S
+    plan = [(one.dice.uniform(0.0, lasts_s), one.dice.choice(ROLES), one.dice.choice(SIGNALS)) for _ in range(count)]
     which = one.dice.random()
     began_s = time.monotonic()
     sent = []

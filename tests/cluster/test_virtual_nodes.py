@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ecoshare.core.commands import OpenLane
 from tests.virtual.lanes import Fate
 from tests.virtual.nodes import LEASE_S, TIMEOUT_S, ClusterWorld, Cut
-from tests.virtual.run import check, check_spans, run, states
+from tests.virtual.run import check, check_spans, entries, run, states
 
 
 def test_jobs_run_on_all_nodes(tmp_path: Path) -> None:
@@ -42,11 +43,26 @@ def test_a_short_cut_costs_no_node(tmp_path: Path) -> None:
     assert set(states(finished).values()) == {"completed"}
 
 
+def test_a_machine_that_comes_takes_jobs(tmp_path: Path) -> None:
+    fates = {(name, 1): Fate(iterations=100) for name in "abcd"}
+    world = ClusterWorld(tmp_path, fates, devices=1, comes_s=[1005.0])
+    finished = run(world, [{"name": name} for name in "abcd"], lanes=1, places=1)
+    check(finished)
+    check_spans(world)
+    assert world.joined == ["n1/cuda:0"]
+    assert set(states(finished).values()) == {"completed"}
+    assert {each.device for each in entries(finished.folder.path) if isinstance(each, OpenLane)} == {
+        "n0/cuda:0",
+        "n1/cuda:0",
+    }
+
+
 @given(
     nodes=st.integers(1, 3),
     jobs=st.integers(1, 6),
     iterations=st.integers(1, 80),
-    cuts=st.lists(st.tuples(st.integers(1, 2), st.floats(1000.0, 1040.0), st.floats(0.1, 60.0)), max_size=3),
+    comes=st.lists(st.floats(1000.5, 1030.0), max_size=2),
+    cuts=st.lists(st.tuples(st.integers(1, 4), st.floats(1000.0, 1040.0), st.floats(0.1, 60.0)), max_size=3),
     deaths=st.lists(st.floats(1001.0, 1040.0), max_size=2),
     policy=st.sampled_from(["fifo", "fair", "srtf"]),
 )
@@ -55,16 +71,18 @@ def test_no_job_runs_twice_at_once_or_is_lost(
     nodes: int,
     jobs: int,
     iterations: int,
+    comes: list[float],
     cuts: list[tuple[int, float, float]],
     deaths: list[float],
     policy: str,
 ) -> None:
-    """One node is always reached, so all jobs complete there at last."""
+    """One node is always reached, so all jobs complete there at last. Machines that come may be cut off, too."""
     fates = {(f"j{job}", attempt): Fate(iterations=iterations) for job in range(jobs) for attempt in range(1, 9)}
     world = ClusterWorld(
         tmp_path_factory.mktemp("world"),
         fates,
         devices=nodes,
+        comes_s=comes,
         cuts=[Cut(node, from_s, from_s + for_s) for node, from_s, for_s in cuts],
         server_dies_s=deaths,
     )

@@ -93,3 +93,5 @@ def test_a_process_that_tells_nothing_ends_after_the_last_job_that_may_have_star
     other.end()
     wait_for(lambda: not is_there(one.left))
     assert is_there(later.left)
+    later.end()
+    wait_for(lambda: not is_there(later.left))

@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ecoshare.core.commands import StartJob
-from ecoshare.core.events import JobExited
+from ecoshare.core.events import JobExited, Parked, Resumed
+from ecoshare.devices.memory_transfer import TransferFault
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.lane import exit_records
 from ecoshare.lane.messages import Ended, LaunchAttempt, Message
@@ -27,6 +28,8 @@ from tests.virtual.lanes import Fate
 from tests.virtual.run import World, check, entries, resume, run, run_in, states
 
 POLICIES = ("fifo", "srtf", "fair", "priority")
+DISPLACE = ("srtf", "fair", "priority")
+GIB = 1 << 30
 
 
 def test_jobs_take_turns_and_wait_for_no_time_of_the_machine(tmp_path: Path) -> None:
@@ -206,6 +209,30 @@ def test_another_controller_goes_on_where_one_died(tmp_path: Path) -> None:
     assert again.started == [("b", 2)]
 
 
+@pytest.mark.parametrize(
+    ("faults", "attempts"),
+    [
+        ({}, 1),
+        ({"parks_fail": [TransferFault("it is not ready", runs_on=True)]}, 1),
+        ({"parks_fail": [TransferFault("it hangs", runs_on=False)]}, 2),
+        ({"resumes_fail": {0}}, 2),
+        ({"server_dies_s": (1026.0,)}, 2),
+    ],
+    ids=["parked", "runs on", "is lost on the way out", "is lost on the way back", "dies with its server"],
+)
+def test_a_parked_job_goes_on_or_begins_again(faults: dict[str, Any], attempts: int, tmp_path: Path) -> None:
+    world = World(tmp_path, {("long", 1): Fate(iterations=400)}, memory_bytes=2 * GIB, **faults)
+    jobs = [{"name": "long"}, {"name": "urgent", "priority": 9, "arrival": "5 s"}]
+    finished = run(world, jobs, policy="priority", lanes=1, places=1, host_bytes=8 * GIB)
+    check(finished)
+    assert states(finished) == {"long": "completed", "urgent": "completed"}
+    assert Counter(job for job, _ in world.started)["long"] == attempts
+    told = entries(finished.folder.path)
+    is_parked = not any(world.parks_fail)
+    assert any(isinstance(each, Parked) for each in told) == is_parked
+    assert any(isinstance(each, Resumed) for each in told) == (is_parked and attempts == 1)
+
+
 fates = st.builds(
     Fate,
     load_s=st.floats(0.0, 5.0),
@@ -224,6 +251,8 @@ fates = st.builds(
     deaths=st.lists(st.floats(1000.5, 1040.0), max_size=3),
     slow=st.sampled_from([0.0, 0.001, 0.5]),
     image_s=st.none() | st.floats(1000.0, 1040.0),
+    parks_fail=st.none() | st.lists(st.sampled_from([None, True, False]), max_size=3),
+    resumes_fail=st.sets(st.integers(0, 3), max_size=2),
 )
 def test_no_job_is_lost_or_done_twice(
     tmp_path_factory: pytest.TempPathFactory,
@@ -234,10 +263,13 @@ def test_no_job_is_lost_or_done_twice(
     deaths: list[float],
     slow: float,
     image_s: float | None,
+    parks_fail: list[bool | None] | None,
+    resumes_fail: set[int],
 ) -> None:
     """Whatever jobs, servers and the controller do: each job has one end, and one that it deserves.
 
-    A controller that dies is the copy of its folder at that moment, with which another controller goes on.
+    A controller that dies is the copy of its folder at that moment, with which another controller goes on. If jobs are
+    parked, urgent ones come later, and transfers fail. A fault tells whether the job runs on.
     """
     told = {
         (f"j{number}", attempt): fate for number, own in enumerate(jobs) for attempt, fate in enumerate(own, start=1)
@@ -249,12 +281,21 @@ def test_no_job_is_lost_or_done_twice(
         latency_s=lambda message: slow,
         devices=devices,
         image_s=image_s,
+        memory_bytes=2 * GIB,
+        parks_fail=[None if runs_on is None else TransferFault("it fails", runs_on) for runs_on in parks_fail or ()],
+        resumes_fail=resumes_fail,
     )
     asked = [{"name": f"j{number}", "retries": retries} for number in range(len(jobs))]
-    finished = run(world, asked, policy=policy, lanes=2, places=2)
+    options: dict[str, Any] = {"lanes": 2, "places": 2}
+    if parks_fail is not None and policy in DISPLACE:
+        options = {"lanes": 1, "places": 1, "host_bytes": 8 * GIB}
+        asked = [
+            {**each, "priority": 9 * number, "arrival": f"{2 * number + 3} s"} for number, each in enumerate(asked)
+        ]
+    finished = run(world, asked, policy=policy, **options)
     _check_ends(world, finished, len(jobs))
     if world.image is not None:
-        again = World(world.folder, told, devices=devices)
+        again = World(world.folder, told, devices=devices, memory_bytes=2 * GIB)
         before = {
             each.job
             for each in entries(run_in(world.image))

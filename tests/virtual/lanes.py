@@ -278,6 +278,7 @@ class VirtualLanes:
 
     async def _turn(self, attempt: _Attempt) -> None:
         table, slot, clock = attempt.table, attempt.table.slots[attempt.index], self._clock
+        assert not slot.parked, "a job that is parked has the turn"
         waited_s = clock.monotonic_s() - slot.since_s
         slot.waited_s += waited_s
         slot.longest_wait_s = max(slot.longest_wait_s, waited_s)

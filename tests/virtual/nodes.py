@@ -15,6 +15,7 @@ from ecoshare.cluster.agent_messages import AgentMessage, NodeOpened, OpenNode, 
 from ecoshare.cluster.agent_program import BegunAgent
 from ecoshare.cluster.joined_nodes import JoinedNodes
 from ecoshare.cluster.node_agent import Agent, RunGone
+from ecoshare.cluster.node_joining import JoiningNode, NodeJoining
 from ecoshare.cluster.node_link import NodeStart
 from ecoshare.cluster.remote_node import NodeSetup, RemoteClaims
 from ecoshare.devices.context_sharing import ContextSharing
@@ -24,6 +25,7 @@ from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.record.run_documents import recorded_end
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.runtime.class_knowledge import contexts
+from ecoshare.runtime.joining_devices import JoiningDevices
 from ecoshare.runtime.node_claims import ClaimReport, ClaimRequest
 from ecoshare.runtime.node_opening import OpenedNode, RunFacts, node_plan
 from ecoshare.runtime.node_parts import NodeParts
@@ -147,15 +149,19 @@ class ClusterWorld(World):
 
     Attributes:
         cuts: Times in which a machine is not to be reached.
+        comes_s: Times (s) at which another machine comes. It gets the next number.
+        joined: Names of the devices of such machines that the run has begun to use.
         agents: Tasks of the agents.
     """
 
     cuts: Sequence[Cut] = ()
+    comes_s: Sequence[float] = ()
+    joined: list[str] = field(default_factory=list)
     agents: list[asyncio.Task[None]] = field(default_factory=list)
 
     @property
     def found(self) -> tuple[DeviceInfo, ...]:
-        return tuple(replace(gpu(), name=f"n{each}/cuda:0", node=f"n{each}") for each in range(self.devices))
+        return tuple(_device(number) for number in range(self.devices))
 
     @property
     def machines(self) -> Machines:
@@ -168,49 +174,92 @@ class _Cluster(Machines):
 
     @contextlib.contextmanager
     def open_node(self, plan: Plan, run: RunFacts) -> Iterator[OpenedNode]:
-        world = cast(ClusterWorld, self.world)
         searches, claims = RunSearches(), RemoteClaims()
         searches.begin(run.profiler, run.jobs)
-        links = [_Link(world, number) for number in range(world.devices)]
-        setups = [
-            NodeSetup(
-                AgentLine(f"n{number}", link),
-                NodeStart(f"n{number}", "127.0.0.1", lambda link=link: link),  # type: ignore[misc]
-                [plan.devices[number].name],
-                run.job,
-                contexts(False, run.profiler.made, plan.known),
-                searches.most_s,
-                {},
-                claims,
-                lambda made: None,
-                None,
-                run.profiler.notes,
-                TIMEOUT_S,
-                LEASE_S,
-                lambda job, attempt: recorded_end(run.folder.job(job), attempt),
-            )
-            for number, link in enumerate(links)
-        ]
+        opening = _Opening(cast(ClusterWorld, self.world), plan, run, searches, claims)
+        opened = [opening.node(number, device) for number, device in enumerate(plan.devices)]
 
         def begin() -> None:
-            for number, link in enumerate(links):
-                opening = OpenNode(
-                    str(run.folder.path),
-                    run.now_s(),
-                    node_plan(plan),
-                    plan.lanes,
-                    (plan.devices[number].name,),
-                    str(run.profiler.store.folder),
-                    DEFAULT_LIMITS,
-                    False,
-                    ClaimRequest(False, False, False, False, False),
-                    LEASE_S,
-                )
-                shared = world.folder / f"shared-{run.token}-{number}"
-                shared.mkdir()
-                world.agents.append(link.begin(opening, shared))
+            for _, start in opened:
+                start()
 
-        world.at_begin.append(begin)
+        self.world.at_begin.append(begin)
+        setups = [setup for setup, _ in opened]
+        coming = cast(NodeJoining, _Coming(opening))
         yield OpenedNode(
-            plan, partial(JoinedNodes, setups, run.folder, None, None, lambda name: None), {}, claims, searches
+            plan, partial(JoinedNodes, setups, run.folder, coming, None, lambda name: None), {}, claims, searches
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _Opening:
+    """Opens nodes for a run."""
+
+    world: ClusterWorld
+    plan: Plan
+    run: RunFacts
+    searches: RunSearches
+    claims: RemoteClaims
+
+    def node(self, number: int, device: DeviceInfo) -> tuple[NodeSetup, Callable[[], None]]:
+        """A node with one device, and the function that starts its agent, for the loop of the run."""
+        link, run, plan, world = _Link(self.world, number), self.run, self.plan, self.world
+        setup = NodeSetup(
+            AgentLine(f"n{number}", link),
+            NodeStart(f"n{number}", "127.0.0.1", lambda: link),
+            [device.name],
+            run.job,
+            contexts(False, run.profiler.made, plan.known),
+            self.searches.most_s,
+            {},
+            self.claims,
+            lambda made: None,
+            None,
+            run.profiler.notes,
+            TIMEOUT_S,
+            LEASE_S,
+            lambda job, attempt: recorded_end(run.folder.job(job), attempt),
+        )
+
+        def start() -> None:
+            opening = OpenNode(
+                str(run.folder.path),
+                run.now_s(),
+                node_plan(plan),
+                plan.lanes,
+                (device.name,),
+                str(run.profiler.store.folder),
+                DEFAULT_LIMITS,
+                False,
+                ClaimRequest(False, False, False, False, False),
+                LEASE_S,
+            )
+            shared = world.folder / f"shared-{run.token}-{number}"
+            shared.mkdir()
+            world.agents.append(link.begin(opening, shared))
+
+        return setup, start
+
+
+@dataclass(frozen=True, slots=True)
+class _Coming:
+    """Machines that come while a run goes on; see `NodeJoining`."""
+
+    opening: _Opening
+
+    async def keep(
+        self, count: Callable[[], int], waiting: Callable[[], int], join: Callable[[JoiningNode], None]
+    ) -> None:
+        world = self.opening.world
+        for number, at_s in enumerate(sorted(world.comes_s), start=world.devices):
+            await asyncio.sleep(at_s - world.clock.monotonic_s())
+            device = _device(number)
+            self.opening.searches.join(device)
+            setup, start = self.opening.node(number, device)
+            start()
+            facts = {"devices": [device.as_dict()]}
+            join(JoiningNode(setup, JoiningDevices((device,), facts, partial(world.joined.append, device.name))))
+
+
+def _device(number: int) -> DeviceInfo:
+    return replace(gpu(), name=f"n{number}/cuda:0", node=f"n{number}")

@@ -8,7 +8,7 @@ import errno
 import os
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from io import FileIO
@@ -21,6 +21,7 @@ from ecoshare.common.clock import Clock
 from ecoshare.core.commands import StartJob
 from ecoshare.core.events import Done, JobExited, Refused
 from ecoshare.devices.context_sharing import ContextSharing
+from ecoshare.devices.memory_transfer import TransferFault
 from ecoshare.devices.meter import MeterInfo, Reading
 from ecoshare.devices.power_model import PowerModel
 from ecoshare.devices.vendor import DeviceHealth, DeviceState
@@ -29,8 +30,8 @@ from ecoshare.lane.messages import Message
 from ecoshare.record import event_log, kept_file
 from ecoshare.record.log_entry import LogEntry
 from ecoshare.reporting.progress import Silent
+from ecoshare.runtime import node, run_opening
 from ecoshare.runtime import plan as planning
-from ecoshare.runtime import run_opening
 from ecoshare.runtime.class_knowledge import contexts
 from ecoshare.runtime.device_claim import ClaimedDevice
 from ecoshare.runtime.driver_calls import DriverCalls
@@ -43,21 +44,24 @@ from ecoshare.runtime.parking_host import ParkingHost
 from ecoshare.runtime.plan import Plan
 from ecoshare.runtime.run_host import RunHost, WarmServer
 from ecoshare.runtime.run_lifecycle import FinishedRun
+from ecoshare.runtime.run_node import NodeRun
 from ecoshare.runtime.run_searches import RunSearches
 from ecoshare.runtime.signals import StopSignals
-from ecoshare.values.device import DeviceInfo
+from ecoshare.values.device import LOCAL, DeviceInfo
 from tests.runtime.running import job_file
 from tests.virtual.clock import VirtualClock
 from tests.virtual.lanes import Fate, Span, VirtualLanes
 
 IDLE_W, WORK_W = 50.0, 250.0
 
+_TRANSFER_S = 0.3
+"""Time (s) in which the memory of a job is moved."""
+
 _write = kept_file._write
 
 
-def gpu(number: int = 0) -> DeviceInfo:
-    """GPU of 24 GiB that is not there."""
-    memory_bytes = 24 << 30
+def gpu(number: int = 0, memory_bytes: int = 24 << 30) -> DeviceInfo:
+    """GPU that is not there."""
     return DeviceInfo(
         f"cuda:{number}",
         "cuda",
@@ -128,6 +132,27 @@ class Guard:
 
 
 @dataclass(slots=True)
+class _Transfer:
+    """Transfer of device memory to the host and back, which takes its time and may fail."""
+
+    world: World
+    parks: int = 0
+    resumes: int = 0
+
+    async def park(self, pid: int) -> None:
+        number, self.parks = self.parks, self.parks + 1
+        await asyncio.sleep(_TRANSFER_S)
+        if number < len(self.world.parks_fail) and (fault := self.world.parks_fail[number]) is not None:
+            raise fault
+
+    async def resume(self, pid: int) -> None:
+        number, self.resumes = self.resumes, self.resumes + 1
+        await asyncio.sleep(_TRANSFER_S)
+        if number in self.world.resumes_fail:
+            raise TransferFault("no memory", runs_on=False)
+
+
+@dataclass(slots=True)
 class World:
     """Surroundings of a run: time, the fates of its jobs, and the faults of its servers and devices.
 
@@ -139,11 +164,14 @@ class World:
         fails_s: Time (s) at which a device fails, by its name.
         latency_s: Time (s) that a message takes on its way; None if it is lost.
         devices: Number of devices.
+        memory_bytes: Memory of each.
         spans: Time of each attempt, in the order of their begins.
         image_s: Time (s) at which the disk is copied, as it is after a kill -9; None for never.
         image: The copy of the folder of runs; None before.
         full_s: Begin and end (s) of each time in which the disk has no room for a log.
         at_begin: Called in the loop of the run, at its begin.
+        parks_fail: Faults of the transfers of memory to the host, in their order; None for one that does not fail.
+        resumes_fail: Numbers of the transfers back that fail, from 0.
     """
 
     folder: Path
@@ -153,12 +181,15 @@ class World:
     fails_s: Mapping[str, float] = field(default_factory=dict)
     latency_s: Callable[[Message], float | None] = lambda message: 0.001
     devices: int = 1
+    memory_bytes: int = 24 << 30
     clock: Clock = field(default_factory=VirtualClock)
     spans: list[Span] = field(default_factory=list)
     image_s: float | None = None
     image: Path | None = None
     full_s: Sequence[tuple[float, float]] = ()
     at_begin: list[Callable[[], None]] = field(default_factory=list)
+    parks_fail: Sequence[TransferFault | None] = ()
+    resumes_fail: Collection[int] = ()
     _servers: list[VirtualLanes] = field(default_factory=list)
 
     @property
@@ -223,7 +254,7 @@ class World:
     @property
     def found(self) -> tuple[DeviceInfo, ...]:
         """The devices."""
-        return tuple(gpu(number) for number in range(self.devices))
+        return tuple(gpu(number, self.memory_bytes) for number in range(self.devices))
 
     @property
     def machines(self) -> Machines:
@@ -257,7 +288,7 @@ class Machines:
         return {}
 
     def parking_hosts(self) -> Mapping[str, ParkingHost]:
-        return {}
+        return {LOCAL: ParkingHost(64 << 30, 0)}
 
     def tell(self, run: Path) -> None:
         pass
@@ -287,7 +318,13 @@ class Machines:
             cast(Any, Guard()),
             run.host,
         )
-        yield OpenedNode(plan, partial(Node, parts), {}, claims, searches)
+        transfers = {each.name: _Transfer(self.world) for each in plan.devices} if plan.host_bytes else {}
+
+        def opened(run: NodeRun) -> Node:
+            with patch.object(node, "transfers", lambda sessions, token: transfers):
+                return Node(parts, run)
+
+        yield OpenedNode(plan, opened, {}, claims, searches)
 
 
 def virtual_device(world: World, device: DeviceInfo) -> ClaimedDevice:
@@ -305,7 +342,7 @@ def jobs_of(folder: Path, jobs: Sequence[Mapping[str, Any]]) -> Path:
 def run(world: World, jobs: Sequence[Mapping[str, Any]], policy: str = "fifo", **options: Any) -> FinishedRun:
     """Run jobs, given by their keys in a job file."""
     loaded = load(jobs_of(world.folder, jobs))
-    plan = planning.make(loaded, world.found, policy=policy, **options)
+    plan = planning.make(loaded, world.found, policy=policy, hosts=world.machines.parking_hosts(), **options)
     return run_opening.start(plan, loaded.text, world.disk, Silent(), machines=world.machines, host=world)
 
 
