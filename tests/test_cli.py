@@ -51,7 +51,7 @@ def helped(*words: str) -> str:
     return CliRunner(env={"COLUMNS": "80", "TERMINAL_WIDTH": "80"}).invoke(app, [*words, "--help"]).output
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_no_help_shows_a_type_of_python() -> None:
     """A user reads `<list[Path]>` as something to type."""
     found = {words: helped(*words) for words, _ in every_command(get_command(app))}
@@ -162,7 +162,7 @@ def test_a_dry_run_prints_the_plan_and_starts_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "ecoshare-runs").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_run_then_its_exports(tmp_path: Path) -> None:
     (tmp_path / "jobs.yaml").write_text(GOOD)
     done = ecoshare("run", "jobs.yaml", "--device", "cpu", cwd=tmp_path)

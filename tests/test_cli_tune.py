@@ -22,6 +22,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_a_replay_shows_its_trials_and_what_came_of_them(folder: Path) -> None:
     done = ecoshare(*GOOD, "--plot", "f.svg", "--seed", "3", cwd=folder)
     assert (done.returncode, done.stderr) == (0, "")

@@ -96,6 +96,7 @@ def has_namespaces() -> bool:
     return subprocess.run([*NAMESPACE, "true"], capture_output=True, check=False).returncode == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "code"),
     [
@@ -113,6 +114,7 @@ def test_the_exit_code_is_that_of_the_command(words: tuple[str, ...], code: int,
     assert "Traceback" not in errors and "restore" not in errors, "nothing is said if there is nothing to restore"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_the_command_gets_signals(number: signal.Signals, tmp_path: Path) -> None:
     (program := tmp_path / "hears.py").write_text(HEARS)
@@ -123,6 +125,7 @@ def test_the_command_gets_signals(number: signal.Signals, tmp_path: Path) -> Non
     assert (said, process.returncode) == (f"heard {number.name}\n", 5), errors
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_first", [False, True])
 def test_orphans_do_not_stay_zombies(is_first: bool, tmp_path: Path) -> None:
     """The entry is process 1, or below another init. If it failed, a long queue would run out of process numbers."""
@@ -160,6 +163,7 @@ def test_settings_are_restored_also_if_the_command_fails(driver: FakeDriver, tmp
     assert driver.gpu(0).settings() == before
 
 
+@pytest.mark.slow
 @needs_driver
 def test_the_guard_of_a_killed_controller_comes_to_its_end(driver: FakeDriver, tmp_path: Path) -> None:
     """If it failed, the kernel would kill the guard with the container, before clocks and power are restored."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import ast
+import re
 from collections import defaultdict
 from pathlib import Path
 
@@ -25,9 +25,8 @@ SAME_CLASS_NAMES = {
 def test_no_two_modules_define_a_public_class_of_one_name() -> None:
     found: dict[str, list[str]] = defaultdict(list)
     for path in FILES:
-        for node in ast.parse(path.read_text()).body:
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                found[node.name].append(str(path.relative_to(ROOT)))
+        for name in re.findall(r"^class ([^_\W]\w*)", path.read_text(), re.M):
+            found[name].append(str(path.relative_to(ROOT)))
     assert len(found) > 300
     assert {name: where for name, where in found.items() if len(where) > 1}.keys() == SAME_CLASS_NAMES.keys()
 

@@ -55,6 +55,7 @@ def steps(searching: ServiceSearch, training: bool = False) -> Iterator[Setting]
         searching.told(measured(setting, training))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("training", [False, True])
 def test_only_sure_settings_are_tried_and_the_best_keeps_the_target(training: bool) -> None:
     target_s = 1.35 * measured(DEFAULT, training).p99_s

@@ -63,7 +63,7 @@ def times(searching: SettingSearch, setting: Setting) -> list[float]:
     return [trial.found.times_s["b"] for trial in told if trial.found.status is MeasurementStatus.MEASURED]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @settings(max_examples=rounds(25, nightly=300))
 @given(st.lists(st.tuples(statuses, positive, positive, positive), min_size=1, max_size=14), st.integers(1, 14))
 def test_whatever_comes_the_rules_are_kept(

@@ -98,6 +98,7 @@ def test_each_option_of_up_is_known_here() -> None:
     assert {up_command._FIELDS.get(name, name) for name in GIVEN} == fields
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", GIVEN)
 def test_an_option_is_kept_and_may_be_changed(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words, value = GIVEN[name]

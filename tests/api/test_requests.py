@@ -215,6 +215,7 @@ def test_a_simulation_is_what_its_command_prints(tmp_path: Path) -> None:
     assert (tmp_path / "report.html").stat().st_size > 10_000
 
 
+@pytest.mark.slow
 def test_a_replayed_search_is_what_its_command_prints(tmp_path: Path) -> None:
     write_table(tmp_path / "t.csv", {"a": 0.3, "b": 0.6})
     seen: list[int] = []

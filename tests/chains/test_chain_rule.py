@@ -24,6 +24,7 @@ def log(count: int = 300, step_s: float = 1800.0) -> list[BatchJob]:
     ]
 
 
+@pytest.mark.slow
 def test_each_name_is_a_rule() -> None:
     for name in PREDICTORS[:-2]:
         assert predictor(name, (), 4, 0.0)
@@ -46,6 +47,7 @@ def test_a_log_that_is_too_small_is_told() -> None:
     assert why_not_tested(log(), 4 * HOUR_S) == ""
 
 
+@pytest.mark.slow
 def test_the_back_test_submits_ahead_of_time_where_jobs_wait() -> None:
     jobs = log()
     rule = back_tested(jobs, 3, 2, 18 * HOUR_S, Overlap.TAKE_OVER, jobs[-1].submit_s + 1.0)

@@ -58,6 +58,7 @@ def test_shells_get_names(shell: str, folder: Path) -> None:
     assert completed(shell, "ecoshare run --policy s", folder) == ["shockwave", "smallest", "srsf", "srtf"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("line", "names"),
     [

@@ -86,6 +86,7 @@ def test_a_run_without_a_summary_was_interrupted(folder: Path) -> None:
     assert (listed[0]["state"], listed[0]["jobs"], listed[0]["energy"]) == ("interrupted", 2, None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("file", "content"),
     [

@@ -110,6 +110,7 @@ def test_a_run_without_a_gpu_uses_the_gpu_of_a_node(tmp_path: Path) -> None:
     assert power["busy_w"] == device["power_limit_w"]
 
 
+@pytest.mark.nightly
 def test_jobs_on_two_nodes_print_the_bits_of_a_run_alone_and_the_log_replays(tmp_path: Path) -> None:
     done = run_on(tmp_path, [slow_steps(f"j{number}", 60, 4) for number in range(3)])
     assert states(done) == {f"j{number}": ("completed", 60) for number in range(3)}

@@ -57,6 +57,7 @@ def test_a_machine_that_comes_takes_jobs(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.slow
 @given(
     nodes=st.integers(1, 3),
     jobs=st.integers(1, 6),

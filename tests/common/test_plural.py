@@ -14,6 +14,7 @@ NOUNS = (
     "cells|classes|devices|epochs|GPUs|iterations|jobs|lanes|marks|nodes|packings|places|schedules|settings|steps|trials"
     "|windows"
 )
+_COUNTED = re.compile(rf"}} (?:more |new |other |empty )?(?:{NOUNS})\b")
 NEVER_ONE = {
     "advisers/table_file.py: {len(rows)} settings",  # more than a search takes
     "core/placement/memory_fit.py: {nodes} nodes",  # beside `one node`
@@ -43,7 +44,8 @@ def _plurals() -> Iterator[str]:
     """Counts before a plural in f-strings, except calls other than `len`, which may return words already."""
     package = ROOT / "ecoshare"
     for path in sorted(package.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
+        text = path.read_text()
+        for node in ast.walk(ast.parse(text)) if _COUNTED.search(text) else ():
             if isinstance(node, ast.JoinedStr):
                 for value, after in pairwise(node.values):
                     if words := _plural(value, after):
@@ -53,7 +55,7 @@ def _plurals() -> Iterator[str]:
 def _plural(value: ast.expr, after: ast.expr) -> str:
     if not (isinstance(value, ast.FormattedValue) and isinstance(after, ast.Constant)):
         return ""
-    noun = re.match(rf" (?:more |new |other |empty )?(?:{NOUNS})\b", str(after.value))
+    noun = _COUNTED.match(f"}}{after.value}")
     call = ast.unparse(value.value)
     is_count = not isinstance(value.value, ast.Call) or call.startswith("len(")
-    return f"{{{call}}}{noun.group()}" if noun is not None and is_count else ""
+    return f"{{{call}{noun.group()}" if noun is not None and is_count else ""

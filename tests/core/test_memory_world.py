@@ -84,6 +84,7 @@ def short_stays() -> Iterator[None]:
         yield
 
 
+@pytest.mark.slow
 @given(
     seed=st.integers(0, 2**32),
     policy=st.sampled_from(["srtf", "pack", "fair", "priority"]),

@@ -194,6 +194,7 @@ COURSES = st.lists(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("policy", "lanes", "places"),
     [("fair", 1, 8), ("fair", 2, 4), ("priority", 2, 4), ("energy", 1, 8), ("jct", 2, 4)],

@@ -165,6 +165,7 @@ def test_a_run_ends_where_the_limits_cannot_be_lowered() -> None:
     assert len(reasons) == 1 and "the power budget of 300 W cannot be kept: cuda:" in reasons.pop()
 
 
+@pytest.mark.slow
 @settings(max_examples=3 * settings().max_examples)
 @given(
     limits=st.lists(

@@ -179,7 +179,7 @@ def test_asking_leaves_everything_in_the_core_as_it_was(policy: str) -> None:
 POLICIES = (*PACKS, "fair", "fifo", "gandiva", "priority", "srtf")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @settings(max_examples=rounds(5, nightly=100))
 @given(JOBS, SIZES, SPEEDS, st.sampled_from(POLICIES), st.integers(1, 3), st.integers(1, 4), st.booleans())
 def test_asking_at_every_moment_changes_no_decision_and_every_job_has_a_reason(

@@ -8,6 +8,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from itertools import accumulate
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -397,6 +398,7 @@ def test_a_service_that_is_admitted_keeps_its_target(
     assert max(service.late_s) <= 1e-9
 
 
+@pytest.mark.slow
 @given(st.lists(st.floats(0.001, 0.01), min_size=1, max_size=5), st.floats(0.002, 0.03))
 def test_services_without_end_leave_a_job_an_iteration_within_the_bound(
     answers_s: list[float], iteration_s: float

@@ -62,6 +62,7 @@ def test_memory_of_jobs_that_wait_cannot_be_moved(driver: FakeAmdDriver) -> None
     assert refused.value.hint == "run without `--host-memory`"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("names", "shown"), [("1", [1]), ("1,0", [1, 0]), ("", []), ("1,7,0", [1]), ("GPU-1", [])])
 @pytest.mark.parametrize("variable", ["HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"])
 def test_gpus_are_counted_as_hip_would(

@@ -27,6 +27,7 @@ def test_the_slowdown_is_defined_in_the_same_words(path: str) -> None:
     assert SLOWDOWN in flat(path)
 
 
+@pytest.mark.slow
 def test_the_schema_and_the_report_have_the_definition_too() -> None:
     assert SLOWDOWN in json.dumps(json_schema())
     assert SLOWDOWN in html(run())

@@ -492,7 +492,7 @@ def test_the_draws_of_a_trial_follow_from_the_seeds_of_the_program_and_its_numbe
     assert all(len({draws[place] for draws in found}) == 4 for place in range(3)), "trials and studies differ"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_trials_beside_each_other_of_all_shapes(tmp_path: Path) -> None:
     """Values that depend on others, unseeded draws, workers of a `DataLoader`, and a running event loop all work."""
     dataset = torch.utils.data.TensorDataset(torch.arange(12.0))

@@ -237,7 +237,7 @@ def test_without_ray_the_remedy_is_named() -> None:
     assert "pip install 'ecoshare[ray]'" in said.splitlines()[-1]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_ray_loads_beside_what_zeus_requires() -> None:
     """Else Ray 2.56 or later, which import amdsmi and do not catch its KeyError, would be allowed."""
     code = "import zeus.device.gpu; from zeus.device.gpu.amd import amdsmi_is_available as is_amd; is_amd(); import ray"

@@ -175,6 +175,7 @@ def test_a_job_that_moves_leaves_no_cache_behind(jobs: Processes) -> None:
     assert jobs.memory.refused == 0
 
 
+@pytest.mark.slow
 @processes(4 * KEPT + WORK)
 @pytest.mark.parametrize("seed", range(3))
 def test_kills_at_any_moment_take_no_room_from_the_others(jobs: Processes, seed: int) -> None:

@@ -91,12 +91,13 @@ def check(case: Case, lane: ServedLane, folder: Path, cold: bool) -> None:
             assert ended.usage["eval_iterations"] == case.eval_iterations
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", SOME, ids=lambda case: case.name)
 def test_two_in_a_process_are_as_one_alone(case: Case, lane: ServedLane, tmp_path: Path) -> None:
     check(case, lane, tmp_path, cold=False)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("case", OTHERS, ids=lambda case: case.name)
 def test_so_are_the_others(case: Case, lane: ServedLane, tmp_path: Path) -> None:
     check(case, lane, tmp_path, cold=False)

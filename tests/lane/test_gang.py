@@ -130,6 +130,7 @@ def lanes(tmp_path: Path) -> Callable[[int], Lanes]:
     return lambda count: Lanes(tmp_path, count)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("ranks", "ahead"), [(2, 1), (2, 12), (4, 6)])
 def test_all_ranks_hand_over_after_the_same_iteration(lanes: Callable[[int], Lanes], ranks: int, ahead: int) -> None:
     """A pause at each rank's own next boundary left one rank waiting for its turn and another in a collective."""

@@ -158,6 +158,7 @@ def _each(names: Iterable[str], longer: pytest.MarkDecorator = pytest.mark.slow)
     return [pytest.param(name, marks=[longer] if name in _SLOW else []) for name in names]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", _each(_PARTS, pytest.mark.nightly))
 def test_each_part_is_what_the_shapes_say(name: str, result_of: Callable[[str], dict[str, Any]]) -> None:
     """Else a job's persistent memory, which decides whether it fits a lane, would be wrong or not explained."""
@@ -172,6 +173,7 @@ def test_each_part_is_what_the_shapes_say(name: str, result_of: Callable[[str], 
     assert result["note"] == ""
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", _each(_PARTS))
 def test_allocations_and_frees_add_up_to_what_the_walk_finds(
     name: str, result_of: Callable[[str], dict[str, Any]]

@@ -204,6 +204,7 @@ def mark(number: int, iterations: int, folder: Path, dice: random.Random) -> Bod
     return body
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(1, 6))])
 def test_random_moves_lose_and_repeat_nothing(lanes: Lanes, tmp_path: Path, seed: int) -> None:
     """Each iteration runs once, one job at a time in each lane, counters only grow, and every job ends."""

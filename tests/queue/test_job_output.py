@@ -10,6 +10,7 @@ import pytest
 from ecoshare.queue.job_output import output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("before", "lines", "expected"),
     [

@@ -130,6 +130,7 @@ def test_answers_tell_browsers_to_be_careful(http: httpx.Client, bearer: dict[st
     assert http.get("/page/..%2f..%2ftoken", headers=bearer).status_code == 404
 
 
+@pytest.mark.slow
 def test_other_users_get_neither_token_nor_answer(up: Served) -> None:
     assert {stat.S_IMODE((up.home / name).stat().st_mode) for name in ("socket", "token", "address")} == {0o600}
     if os.geteuid() != 0:
@@ -219,6 +220,7 @@ def test_malformed_requests_leave_nothing_in_the_log(up: Served, http: httpx.Cli
     assert up.process.stderr == before
 
 
+@pytest.mark.slow
 def test_headers_have_an_end(http: httpx.Client) -> None:
     port = http.base_url.port
     assert port is not None

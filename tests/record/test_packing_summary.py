@@ -322,6 +322,7 @@ def test_what_the_log_does_not_follow_from_is_left_out() -> None:
     assert part.stretches[: len(known)] == known
 
 
+@pytest.mark.slow
 @given(JOBS, SPEEDS, st.sampled_from((*PACKS, "fair")), st.integers(1, 3), st.booleans())
 def test_stretches_of_a_device_follow_each_other_and_hold_the_time_of_every_job(
     jobs: list[TraceJob], speeds: dict[str, float], policy: str, lanes: int, profile: bool

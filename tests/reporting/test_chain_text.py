@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from dataclasses import replace
 
+import pytest
 from rich.console import Console
 
 from ecoshare.chains.provisioner import Decision
@@ -40,6 +41,7 @@ def test_the_terminal_shows_the_table() -> None:
     assert "finished" in out.getvalue() and "Slurm job" in out.getvalue()
 
 
+@pytest.mark.slow
 def test_the_report_of_a_run_has_its_chain() -> None:
     plain = run(jobs=1)
     assert 'id="chain"' not in html(plain)

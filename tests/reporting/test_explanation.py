@@ -208,6 +208,7 @@ def test_a_log_of_another_version_is_explained_up_to_where_it_differs(
     assert "would have decided otherwise" not in told(capsys, folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["fair", "fifo", "srtf", "jct", "edp", "makespan"])
 def test_every_policy_is_explained(policy: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = Config(policy, 2, 2, profile=True)

@@ -68,6 +68,7 @@ def copy(done: Done, tmp_path: Path) -> RunFolder:
     return RunFolder.open(tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_a_run_ends_with_its_report_and_its_trace(done: Done) -> None:
     assert done.process.returncode == 1, done.process.stderr
     assert "not drawn" not in done.process.stderr
@@ -218,6 +219,7 @@ def test_what_draws_is_loaded_only_to_draw() -> None:
     assert not {"matplotlib", "jinja2", "perfetto", "google.protobuf", "pyarrow"} & set(seen)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["events.jsonl", "plan.json", "jobs/bad.one/stderr.log", "../run/samples.jsonl"])
 def test_an_export_does_not_replace_what_the_run_is_known_by(done: Done, tmp_path: Path, name: str) -> None:
     shutil.copytree(done.folder.path, tmp_path / "run")

@@ -190,6 +190,7 @@ def test_what_sharing_saved_stands_between_the_figures_and_what_is_not_known(who
     assert not any(words.startswith("What sharing saved") for words in told)
 
 
+@pytest.mark.slow
 def test_a_failed_job_is_shown_with_the_end_of_its_log(data: RunData) -> None:
     (failed,) = [job.name for job in data.summary.jobs if job.error]
     ends = [LogEnd("stderr.log", ("<b>loading</b>", HOSTILE), True), LogEnd("stdout.log", ("step 29",), False)]
@@ -205,6 +206,7 @@ def test_a_failed_job_is_shown_with_the_end_of_its_log(data: RunData) -> None:
     assert not page.named("script") and not page.named("b")
 
 
+@pytest.mark.slow
 def test_metrics_are_curves_one_chart_each_with_a_line_for_each_job(data: RunData) -> None:
     names = [job.name for job in data.summary.jobs]
     hostile = "<script>$x^2$ & '"
@@ -372,14 +374,14 @@ def test_the_part_held_is_kept_when_turns_are_merged() -> None:
     assert held[50] == pytest.approx(0.25, abs=0.01) and held[5] == held[150] == 0.0
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_same_run_gives_the_same_page_and_leaves_matplotlib_alone(data: RunData, content: str) -> None:
     before = dict(mpl.rcParams)
     assert html(data) == content
     assert dict(mpl.rcParams) == before
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_page_of_very_many_jobs_shows_the_failed_and_the_longest_and_says_how_many_are_missing() -> None:
     data = run(jobs=4)
     jobs = data.summary.jobs

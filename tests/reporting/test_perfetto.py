@@ -119,6 +119,7 @@ def test_watts_of_jobs_and_idle_add_up_to_the_device() -> None:
         assert sum(at) == pytest.approx(watts), f"watts at {at_ns} ns do not add up"
 
 
+@pytest.mark.slow
 @given(st.lists(st.dictionaries(st.sampled_from("abc"), st.integers(0, 9)), min_size=1, max_size=9))
 def test_watts_of_jobs_that_come_and_go(jobs_j: list[dict[str, int]]) -> None:
     """A run of 10,000 trials has few of them in each interval, and one counter for each."""

@@ -25,6 +25,7 @@ def sections(report):
 """
 
 
+@pytest.mark.slow
 def test_a_new_file_is_a_section_of_the_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "owner_section.py").write_text(NEW)
     monkeypatch.setattr(sections, "__path__", [*sections.__path__, str(tmp_path)])

@@ -273,7 +273,7 @@ def test_a_page_that_cannot_be_written_is_an_error_with_its_name(
         report(tmp_path / "missing" / "report.html", results[:1])
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_reports_of_runs_are_drawn_as_ever_beside_it(tmp_path: Path, results: list[SimulationResult]) -> None:
     """A module with the name of a chart of runs would replace that chart in its package."""
     report(tmp_path / "report.html", results[:1])

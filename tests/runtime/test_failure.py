@@ -55,6 +55,7 @@ def failing(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     return run(tmp_path_factory.mktemp("failing"), *bad[:2], NEIGHBOUR, *bad[2:], options=("--memory", "3 GiB"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BAD)
 def test_a_failure_stays_with_its_job(name: str, failing: Finished) -> None:
     assert failing.job(name)["state"] == "failed"

@@ -38,6 +38,7 @@ def open_to_others(folder: Path) -> None:
     folder.chmod(0o777)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -64,6 +65,7 @@ def test_a_copy_of_ones_own_is_resumed(done: Finished, tmp_path: Path) -> None:
     assert ecoshare("run", "--resume", tmp_path / "run").returncode == 0
 
 
+@pytest.mark.slow
 def test_a_link_of_another_user_is_not_where_runs_are_written(tmp_path: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root can give a link away")

@@ -71,6 +71,7 @@ def test_gangs_are_placed_on_linked_gpus(done: OnFour) -> None:
     assert told == ",".join(done.driver.gpu(place).uuid for place in places), "the job sees these GPUs"
 
 
+@pytest.mark.slow
 def test_the_log_has_the_links_and_replays_to_the_same_commands(done: OnFour) -> None:
     entries = list(event_log.read(done.folder / "events.jsonl"))
     opened = next(entry for entry in entries if isinstance(entry, RunOpened))

@@ -90,6 +90,7 @@ def test_a_saved_profile_is_shown_and_compared(tmp_path: Path) -> None:
     assert "no profile yet for slow_steps: other arguments: --steps 200000 (was 100000)" in second.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("args", "code", "what"),
     [

@@ -89,6 +89,7 @@ def test_a_job_has_the_processors_and_the_bits_of_its_partition(both: Finished, 
     assert both.log("j1") == alone.stdout, alone.stderr
 
 
+@pytest.mark.slow
 @needs_two
 def test_joules_are_counted_for_each_device_and_add_up(both: Finished) -> None:
     summary = both.summary

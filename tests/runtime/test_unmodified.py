@@ -82,6 +82,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compared:
     return Compared.of(COMPILED, tmp_path_factory.mktemp("compiled"), cold={case.name for case in COMPILED})
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("case", SOME, ids=lambda case: case.name)
 def test_the_same_shared_as_alone(case: Case, some: Compared) -> None:

@@ -22,7 +22,7 @@ from tests.warm import COLD, Started, wait_for
 REQUEST = SimulateRequest(generate="philly", jobs=20, gpus=4, seed=5, policies=["fifo", "srtf"])
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_each_policy_is_simulated_on_each_trace_as_by_itself() -> None:
     ended = []
     found = ecoshare.compare(REQUEST, seeds=3, watch=lambda done, of: ended.append((done, of)))

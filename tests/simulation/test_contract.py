@@ -71,11 +71,19 @@ class OwnContract(PolicyContract):
 
 @pytest.mark.slow
 class SlowContract(OwnContract):
-    """The same, which starts fresh processes at night only."""
+    """The same; what doubles its time waits for the night."""
 
     @pytest.mark.nightly
     def test_a_fresh_process_decides_alike(self) -> None:
         super().test_a_fresh_process_decides_alike()
+
+    @pytest.mark.nightly
+    def test_equal_inputs_give_equal_decisions(self) -> None:
+        super().test_equal_inputs_give_equal_decisions()
+
+    @pytest.mark.nightly
+    def test_it_keeps_the_contract_without_options(self) -> None:
+        super().test_it_keeps_the_contract_without_options()
 
 
 for policy in own_names():
@@ -259,6 +267,7 @@ FRESH = "test_a_fresh_process_decides_alike"
 SAYS = "test_it_says_what_it_is"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("policy", "check", "words"),
     [
@@ -291,6 +300,7 @@ def test_what_is_wrong_is_told(policy: object, check: str, words: str) -> None:
         getattr(contract(policy), check)()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("policy", "check"),
     [

@@ -62,6 +62,7 @@ def python(folder: Path, *args: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_the_command_line_simulates_a_policy_that_is_one_new_file(copy: Path) -> None:
     """Fails if a second place must name a policy, its module or its options."""
     trace = ("--generate", "salus", "--jobs", "30", "--json")

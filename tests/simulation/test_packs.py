@@ -112,7 +112,7 @@ def test_a_pair_that_was_measured_to_be_bad_is_parted_without_a_restart() -> Non
     assert result.makespan_s < 640.0, "in turn they take 600 s, beside each other 1000 s"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("policy", PACKS)
 def test_more_jobs_than_a_lane_has_places_wait_behind_a_lone_member(policy: str) -> None:
     """One that stayed in a lane of its own would have the turn there, and slow the member all the time."""

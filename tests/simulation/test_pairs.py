@@ -230,7 +230,7 @@ def test_one_gpu_is_about_as_well_used_as_by_gavels_own_gandiva() -> None:
     assert ours.makespan_s == pytest.approx(theirs["total_duration_s"], rel=0.05)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 class TestContractWithTrials(PolicyContract):
     """Trials are short, and the default gain of two beside each other, 1.36, is not enough."""
 

@@ -67,6 +67,7 @@ def rungs_by_hand(sweep: TraceSweep) -> dict[str, int]:
     return done | {trial.job.name: STEPS for trial in trials}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS, ids=str)
 def test_survivors_of_halving_depend_on_no_policy(way: tuple[str, int, int]) -> None:
     """All trials wait for each other, so times decide nothing, and each trial does its steps once."""

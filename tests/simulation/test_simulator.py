@@ -73,6 +73,7 @@ def test_all_are_seated_as_if_anew_at_every_moment(policy: str, jobs: list[Trace
     assert found == pytest.approx(expected, abs=1e-6)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "policy", ["tiresias", *(pytest.param(each, marks=pytest.mark.slow) for each in ("smallest", "srsf", "srtf"))]
 )

@@ -62,6 +62,7 @@ def state(app: LiveTop, name: str) -> str:
     return job.state if job is not None else ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("colour", ["colours", "plain"])
 def test_it_shows_devices_jobs_turns_joules_and_ends(

@@ -22,7 +22,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     return RunFolder.open(done.folder)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("size", SIZES)
 def test_keys_stop_the_time_and_move_in_it(recorded: RunFolder, size: tuple[int, int]) -> None:
     played = RecordedRun(recorded)

@@ -58,6 +58,7 @@ def test_the_end_is_that_of_the_summary(recorded: RunFolder) -> None:
     assert all(not lane.jobs and not lane.holder for lane in device.lanes)
 
 
+@pytest.mark.slow
 def test_turns_and_iterations_are_those_of_the_traces(recorded: RunFolder) -> None:
     data, played = with_traces(read(recorded), recorded), RecordedRun(recorded)
     checked = 0

@@ -115,6 +115,7 @@ def last_end_s(policy: str, lanes: int, places: int, jobs: list[int]) -> tuple[f
     return max(each.finish_s for each in done.result.finished), list(moves_of(done.log))
 
 
+@pytest.mark.slow
 @given(
     policy=st.sampled_from(["fair", "pack", "priority", "tiresias", "gittins", "energy", "jct", "makespan", "edp"]),
     lanes=st.integers(1, 3),

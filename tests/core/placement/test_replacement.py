@@ -227,7 +227,7 @@ def test_moves_happen_with_the_virtual_driver() -> None:
     assert starts[0] == ("short", (1,)) and sorted(starts[1:]) == [("long", (1,)), ("short", (0,))]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 class TestPalOnDevicesThatDiffer(PolicyContract):
     """PAL with rounds and moves that take effect within the minute of arrivals."""
 
