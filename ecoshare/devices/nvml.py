@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from ecoshare.common import machine_memory
 from ecoshare.devices.counter_meter import CounterMeter
 from ecoshare.devices.nvml_handle import handle_of
 from ecoshare.devices.nvml_health import GpuHealth
@@ -28,12 +29,13 @@ class NvmlGpu:
         index: Number in the driver and in `nvidia-smi`; CUDA may count differently.
         uuid: Permanent name.
         model: Name that the maker gives the GPU.
-        memory_bytes: Size of the device memory.
+        memory_bytes: Size of the device memory. A GPU without memory of its own (GB10, integrated ones) has that of the
+            machine.
         free_bytes: Free device memory.
         driver: Version of the driver.
         compute_mode: `default`, `exclusive_process` or `prohibited`.
-        mig: Whether the GPU is divided into MIG instances.
         default_limit_w: Default power limit (W); None if the board does not report it.
+        unfit: Reason why it cannot be shared, in words; empty if it can.
     """
 
     index: int
@@ -43,12 +45,15 @@ class NvmlGpu:
     free_bytes: int
     driver: str
     compute_mode: str
-    mig: bool
     default_limit_w: float | None
+    unfit: str
 
 
 def gpus() -> list[NvmlGpu]:
-    """All GPUs that the driver shows, in its order; empty without a driver. A GPU that is lost is left out.
+    """All GPUs that the driver shows, in its order; empty without a driver.
+
+    A GPU that is lost is left out, and so is one that this process may not use: CUDA does not count it either. One that
+    does not tell what is needed to share it is unfit, and keeps no other GPU from being used.
 
     Raises:
         UnfitEnvironment: The driver fails.
@@ -59,8 +64,8 @@ def gpus() -> list[NvmlGpu]:
         driver = str(nvml.nvmlSystemGetDriverVersion())
         found = []
         for index in range(nvml.nvmlDeviceGetCount()):
-            with contextlib.suppress(nvml.NVMLError_GpuIsLost):
-                found.append(_gpu(nvml, index, driver))
+            with contextlib.suppress(nvml.NVMLError_GpuIsLost, nvml.NVMLError_NoPermission):
+                found.append(_gpu(nvml, nvml.nvmlDeviceGetHandleByIndex(index), index, driver))
         return found
 
 
@@ -172,24 +177,35 @@ def _typed() -> Iterator[None]:
         raise UnfitEnvironment(f"the NVIDIA driver failed: {error}", "see `nvidia-smi`") from error
 
 
-def _gpu(nvml: Any, index: int, driver: str) -> NvmlGpu:
-    handle = nvml.nvmlDeviceGetHandleByIndex(index)
-    memory = nvml.nvmlDeviceGetMemoryInfo(handle)
-    modes = {
-        nvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS: "exclusive_process",
-        nvml.NVML_COMPUTEMODE_PROHIBITED: "prohibited",
-    }
-    return NvmlGpu(
-        index=index,
-        uuid=str(nvml.nvmlDeviceGetUUID(handle)),
-        model=str(nvml.nvmlDeviceGetName(handle)),
-        memory_bytes=memory.total,
-        free_bytes=memory.free,
-        driver=driver,
-        compute_mode=modes.get(nvml.nvmlDeviceGetComputeMode(handle), "default"),
-        mig=bool(_optional(nvml, lambda: nvml.nvmlDeviceGetMigMode(handle)[0])),
-        default_limit_w=_optional(nvml, lambda: nvml.nvmlDeviceGetPowerManagementDefaultLimit(handle) / 1000),
-    )
+def _gpu(nvml: Any, handle: Any, index: int, driver: str) -> NvmlGpu:
+    mode, unfit = "default", ""
+    memory_bytes = free_bytes = 0
+    limit_w = None
+    try:
+        if _optional(nvml, lambda: nvml.nvmlDeviceGetMigMode(handle)[0]):
+            unfit = "is cut into MIG instances, which ecoshare cannot share yet"  # its other values may be forbidden
+        else:
+            mode = _MODES.get(_optional(nvml, lambda: nvml.nvmlDeviceGetComputeMode(handle)), "default")
+            unfit = "is in compute mode `prohibited`: no program may use it" if mode == "prohibited" else ""
+            memory_bytes, free_bytes = _memory_bytes(nvml, handle)
+            limit_w = _optional(nvml, lambda: nvml.nvmlDeviceGetPowerManagementDefaultLimit(handle) / 1000)
+    except nvml.NVMLError_GpuIsLost:
+        raise
+    except nvml.NVMLError as error:
+        unfit = f"does not tell what a run must know of it: the NVIDIA driver says {str(error)!r}"
+    uuid, model = str(nvml.nvmlDeviceGetUUID(handle)), str(nvml.nvmlDeviceGetName(handle))
+    return NvmlGpu(index, uuid, model, memory_bytes, free_bytes, driver, mode, limit_w, unfit)
+
+
+_MODES = {2: "prohibited", 3: "exclusive_process"}
+"""Compute modes that matter, by their numbers in NVML."""
+
+
+def _memory_bytes(nvml: Any, handle: Any) -> tuple[int, int]:
+    """Whole and free memory. A GPU that has none of its own supports no such question."""
+    if (memory := _optional(nvml, lambda: nvml.nvmlDeviceGetMemoryInfo(handle))) is None:
+        return machine_memory.total_bytes(), machine_memory.available_bytes()
+    return int(memory.total), int(memory.free)
 
 
 def _optional(nvml: Any, read: Any) -> Any:

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from ecoshare.common import machine_memory
 from ecoshare.devices import registry
 from ecoshare.errors import UnfitEnvironment, UsageError
 from tests.driver import FakeDriver, presets
+from tests.driver.faults import Fault
 
 
 @pytest.fixture
@@ -73,3 +75,47 @@ def test_a_gpu_that_cannot_be_shared_is_refused(tmp_path: Path, changes: dict[st
     preset = dataclasses.replace(presets.H200, **changes)
     with FakeDriver(tmp_path, [preset], virtual=True), pytest.raises(UnfitEnvironment, match=why):
         registry.find("cuda:0")
+
+
+@pytest.mark.parametrize(
+    ("fault", "functions", "why"),
+    [
+        (Fault.NO_PERMISSION, "nvmlDeviceGetMemoryInfo*", "Insufficient Permissions"),
+        (Fault.UNKNOWN, "nvmlDeviceGetMemoryInfo*", "Unknown Error"),
+        (Fault.TIMEOUT, "nvmlDeviceGetComputeMode", "Timeout"),
+    ],
+)
+def test_a_gpu_that_does_not_tell_what_is_needed_leaves_the_others_as_they_are(
+    driver: FakeDriver, uuids: tuple[str, str], fault: Fault, functions: str, why: str
+) -> None:
+    driver.gpu(0).fault(fault, functions=functions)
+    first, second = registry.visible_gpus()
+    assert why in first.unfit and not second.unfit
+    assert registry.find("cuda:1").uuid == uuids[1]
+    with pytest.raises(UnfitEnvironment, match=f"cuda:0 does not tell .*{why}"):
+        registry.find("cuda:0")
+
+
+def test_an_instance_in_a_container_is_no_reason_to_fail(tmp_path: Path) -> None:
+    """The driver forbids what it would tell of the whole GPU."""
+    with FakeDriver(tmp_path, [dataclasses.replace(presets.H200, mig_mode=1), presets.A4000]) as driver:
+        driver.gpu(0).fault(Fault.NO_PERMISSION, functions="nvmlDeviceGet@(MemoryInfo*|ComputeMode|PowerManagement*)")
+        first, second = registry.visible_gpus()
+        assert "MIG instances" in first.unfit and not second.unfit
+
+
+def test_a_gpu_without_memory_of_its_own_has_that_of_the_machine(driver: FakeDriver) -> None:
+    """Such a GPU supports no question for its memory or its compute mode, and reports no power limit."""
+    driver.gpu(0).fault(
+        Fault.NOT_SUPPORTED, functions="nvmlDeviceGet@(MemoryInfo*|ComputeMode|MigMode|PowerManagement*)"
+    )
+    first, second = registry.visible_gpus()
+    assert not first.unfit and first.total_bytes == machine_memory.total_bytes()
+    assert 0 < first.free_bytes <= first.total_bytes
+    assert (first.compute_mode, first.power_limit_w) == ("default", None)
+    assert second.total_bytes == presets.A4000.memory_bytes
+
+
+def test_a_gpu_that_this_process_may_not_use_is_not_counted(driver: FakeDriver, uuids: tuple[str, str]) -> None:
+    driver.gpu(0).fault(Fault.NO_PERMISSION, functions="nvmlDeviceGetHandleByIndex*")
+    assert [each.uuid for each in registry.visible_gpus()] == [uuids[1]]

@@ -83,8 +83,8 @@ def test_it_exports_nothing_that_the_real_library_does_not_have(driver: FakeDriv
 def test_ecoshare_sees_the_gpus(driver: FakeDriver) -> None:
     driver.gpu(1).load(101, used_bytes=2 * GIB)
     first, second = nvml.gpus()
-    assert (first.model, first.index, first.default_limit_w, first.mig) == ("NVIDIA H200", 0, 700.0, False)
-    assert (second.uuid, second.compute_mode, second.mig) == (driver.gpu(1).uuid, "default", False)
+    assert (first.model, first.index, first.default_limit_w, first.unfit) == ("NVIDIA H200", 0, 700.0, "")
+    assert (second.uuid, second.compute_mode, second.unfit) == (driver.gpu(1).uuid, "default", "")
     assert second.free_bytes == presets.A4000.memory_bytes - presets.A4000.reserved_bytes - 2 * GIB
     opened = nvml.NvmlDevice(second.uuid)
     assert opened.processes() == {101: 2 * GIB}

@@ -149,7 +149,6 @@ def _starts(uuid: str, name: str) -> bool:
 
 
 def _info(place: int, gpu: NvmlGpu) -> DeviceInfo:
-    unfit = "is in compute mode `prohibited`: no program may use it" if gpu.compute_mode == "prohibited" else ""
     return DeviceInfo(
         name=f"cuda:{place}",
         kind=Nvidia.kind,
@@ -163,5 +162,5 @@ def _info(place: int, gpu: NvmlGpu) -> DeviceInfo:
         vendor=Nvidia.name,
         total_bytes=gpu.memory_bytes,
         free_bytes=gpu.free_bytes,
-        unfit="is cut into MIG instances, which ecoshare cannot share yet" if gpu.mig else unfit,
+        unfit=gpu.unfit,
     )
