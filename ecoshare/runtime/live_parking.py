@@ -145,7 +145,9 @@ class LiveParking:
         device, pid = self._device(own), self._pid(own)
         on_device = await self.sessions[device].sampler.on_device()
         self._attempt(command)
-        moved_bytes, free_bytes = on_device.get(pid, 0), machine_memory.available_bytes()
+        # In some containers the driver names the right process with 0 bytes.
+        moved_bytes = on_device.get(pid) or self.attempts.usage(command.job).kept_bytes
+        free_bytes = machine_memory.available_bytes()
         if moved_bytes and moved_bytes + _SPARE_BYTES > free_bytes:
             raise _RunsOn(f"its memory is {format_size(moved_bytes)}, and the host has {format_size(free_bytes)} free")
         try:

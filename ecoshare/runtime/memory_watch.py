@@ -34,7 +34,8 @@ class Footprints:
             sharing: Number of attempts that share these processes. Each attempt counts an equal part.
         """
         if on_device is not None:
-            known = [on_device[pid] for pid in pids if pid in on_device]
+            # In some containers the driver names the right process with 0 bytes; a context takes more.
+            known = [size_bytes for pid in pids if (size_bytes := on_device.get(pid))]
             return sum(known) // sharing if known else None
         resident = processes.resident_bytes(pids)
         before = self._seen.get(key)

@@ -160,8 +160,8 @@ def _memory(machine: Machine, measured: WindowResult) -> MemoryProfile:
     if machine.on_processors:
         persistent_bytes, ephemeral_bytes = seen["process_bytes"], seen["ephemeral_bytes"]
     elif seen["reserved_bytes"] is not None:
-        if measured.device_bytes is not None:
-            context_bytes = max(0, measured.device_bytes - seen["reserved_bytes"])
+        if measured.device_bytes is not None and measured.device_bytes > seen["reserved_bytes"]:
+            context_bytes = measured.device_bytes - seen["reserved_bytes"]
         else:
             note = "; ".join(
                 filter(None, (note, "the driver does not tell this process's memory: P is without context"))

@@ -31,3 +31,10 @@ def test_the_driver_tells_what_is_on_a_gpu() -> None:
     assert footprints.bytes("one/1", [7, 8, 9], {7: 100, 8: 20}) == 120
     assert footprints.bytes("one/1", [7, 8], {7: 100, 8: 20}, sharing=3) == 40
     assert footprints.bytes("one/1", [9], {7: 100}) is None
+
+
+def test_a_process_with_0_bytes_on_a_gpu_is_not_known() -> None:
+    """Drivers in some containers name the right process so. A context alone takes hundreds of MiB."""
+    footprints = Footprints()
+    assert footprints.bytes("a/1", [7, 8], {7: 0}) is None
+    assert footprints.bytes("a/1", [7, 8], {7: 0, 8: 5}) == 5

@@ -199,8 +199,8 @@ class RayTrial:
                 known = gpu.processes().get(os.getpid())
             finally:
                 gpu.close()
-            if known is not None:
-                return max(known, reserved_bytes)
+            if known is not None and known > reserved_bytes:  # some drivers name a process in a container with 0 bytes
+                return known
         return reserved_bytes + CONTEXT_BYTES
 
 
