@@ -26,7 +26,7 @@ from ecoshare.devices.knob import (
     KnobSpec,
     Reading,
 )
-from ecoshare.devices.nvml_handle import handle_of
+from ecoshare.devices.nvml_calls import clock_reasons, handle_of, temperature_c
 from ecoshare.devices.power_profiles import POWER_PROFILE, PowerProfile
 from ecoshare.devices.zeus_knobs import ZeusPowerLimit, cause_of, reported
 from ecoshare.errors import UnfitEnvironment
@@ -47,7 +47,7 @@ _THROTTLES = {
     0x40: "temperature (hardware)",
     0x80: "power brake",
 }
-"""Bits of `nvmlDeviceGetCurrentClocksEventReasons` for causes that keep a clock below the requested one."""
+"""Bits of `clock_reasons` for causes that keep a clock below the requested one."""
 
 _REMEDIES = {
     Cause.NO_PERMISSION: "it takes CAP_SYS_ADMIN on the machine, which root of a container lacks without `--cap-add "
@@ -102,12 +102,12 @@ class GpuKnobs:
     def clocks(self) -> Clocks:
         """Present clocks; a value that the GPU does not report is None."""
         nvml, handle = self._nvml, self.handle
-        bits = self._told(lambda: nvml.nvmlDeviceGetCurrentClocksEventReasons(handle)) or 0
+        bits = self._told(lambda: clock_reasons(nvml, handle)) or 0
         return Clocks(
             gpu_mhz=self._told(lambda: float(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM))),
             memory_mhz=self._told(lambda: float(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM))),
             throttles=tuple(words for bit, words in _THROTTLES.items() if bits & bit),
-            temperature_c=self._told(lambda: float(self._gpu.get_gpu_temperature())),
+            temperature_c=self._told(lambda: temperature_c(nvml, handle)),
             power_profiles=self._told(self._profile.enforced) if self._profile is not None else None,
         )
 
@@ -132,7 +132,7 @@ class GpuKnobs:
         for look in range(_LOOKS):
             if look:
                 time.sleep(_LOOK_S)
-            bits = self._told(lambda: nvml.nvmlDeviceGetCurrentClocksEventReasons(handle)) or 0
+            bits = self._told(lambda: clock_reasons(nvml, handle)) or 0
             if bits & _IDLE:
                 continue  # an idle GPU proves nothing: locked clocks may be at their maximum, unlocked clocks below it
             clocks = self.clocks()

@@ -14,7 +14,7 @@ from typing import Any
 
 from ecoshare.common import machine_memory
 from ecoshare.devices.counter_meter import CounterMeter
-from ecoshare.devices.nvml_handle import handle_of
+from ecoshare.devices.nvml_calls import handle_of, temperature_c
 from ecoshare.devices.nvml_health import GpuHealth
 from ecoshare.devices.vendor import DeviceHealth, DeviceState
 from ecoshare.devices.zeus_knobs import reported
@@ -144,7 +144,7 @@ class NvmlDevice:
             power_w=self._told(lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1000),
             gpu_clock_mhz=self._told(lambda: float(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM))),
             memory_clock_mhz=self._told(lambda: float(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM))),
-            temperature_c=self._told(lambda: float(self._zeus.get_gpu_temperature())),
+            temperature_c=self._told(lambda: temperature_c(nvml, handle)),
             busy=use.gpu / 100 if use is not None else None,
             memory_busy=use.memory / 100 if use is not None else None,
             memory_bytes=int(memory.used) if memory is not None else None,

@@ -12,7 +12,7 @@ from itertools import combinations
 from typing import Any
 
 from ecoshare.devices import nvml
-from ecoshare.devices.nvml_handle import handle_of
+from ecoshare.devices.nvml_calls import handle_of
 from ecoshare.values import nearness as near
 
 PciPlace = tuple[int, int, int]

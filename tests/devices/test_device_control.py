@@ -14,6 +14,7 @@ from ecoshare.devices.device_control import DeviceControl
 from ecoshare.devices.device_knobs import DeviceKnobs
 from ecoshare.devices.knob import GPU_CLOCK, MEMORY_CLOCK, UNLOCKED, Cause, KnobFault, Reading
 from ecoshare.devices.nvidia_knobs import GpuKnobs
+from ecoshare.devices.nvml import NvmlDevice
 from ecoshare.devices.restore import Foreign, KnobOutcome, mend
 from ecoshare.devices.state_folder import StateFolder
 from ecoshare.errors import UnfitEnvironment
@@ -288,6 +289,34 @@ def test_an_idle_gpu_tells_nothing_and_is_asked_again(driver: FakeDriver, state:
     driver.gpu(0).load(1, compute=0.9)
     assert control.apply({GPU_CLOCK: 1200.0}).setting == {GPU_CLOCK: 1200.0}
     assert control.apply({GPU_CLOCK: 900.0}).setting == {GPU_CLOCK: 900.0}, "what is locked now was locked by us"
+    control.restore()
+
+
+_PROFILES = "nvmlDeviceWorkloadPowerProfile*"
+BRANCHES = {
+    525: f"@({_PROFILES}|nvmlDeviceGetTemperatureV|nvmlDeviceGetCurrentClocksEventReasons)",
+    535: f"@({_PROFILES}|nvmlDeviceGetTemperatureV)",
+    550: _PROFILES,
+    570: "nvmlDeviceWorkloadPowerProfileUpdateProfiles_v1",
+}
+"""Functions that the library of a branch of the driver lacks, of those that ecoshare calls."""
+
+
+@pytest.mark.parametrize("branch", BRANCHES)
+def test_an_older_driver_tells_clocks_and_their_reasons_by_other_names(
+    branch: int, driver: FakeDriver, state: StateFolder
+) -> None:
+    """Without the reasons, an idle GPU would look locked. So no knob of it could be set."""
+    driver.fault(Fault.NO_PROFILE_FUNCTIONS, functions=BRANCHES[branch])
+    driver.gpu(0).temperature(66)
+    opened = NvmlDevice(driver.gpu(0).uuid)
+    assert opened.state().temperature_c == 66.0
+    opened.close()
+    control = claim(driver, state, assume_unlocked=False)
+    assert control.clocks().temperature_c == 66.0
+    assert control.apply({GPU_CLOCK: 1200.0}).refused[GPU_CLOCK].cause is Cause.UNTOLD
+    driver.gpu(0).load(1, compute=0.9)
+    assert control.apply({GPU_CLOCK: 1200.0}).setting == {GPU_CLOCK: 1200.0}
     control.restore()
 
 

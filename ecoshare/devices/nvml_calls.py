@@ -1,0 +1,55 @@
+"""Calls of NVML that do not do what their callers want, or have another name in an older driver."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+
+def handle_of(nvml: Any, uuid: str) -> Any:
+    """Handle of the GPU with this UUID, also while another GPU of the machine is lost.
+
+    NVML's own look-up asks one GPU after the other, and ends with the error of the first that does not answer.
+
+    Args:
+        nvml: The library, initialised.
+        uuid: UUID of the GPU.
+
+    Raises:
+        nvml.NVMLError: There is no such GPU, it does not answer, or another one does not answer and may be it.
+    """
+    try:
+        return nvml.nvmlDeviceGetHandleByUUID(uuid)
+    except nvml.NVMLError_NotFound:
+        raise
+    except nvml.NVMLError:
+        for index in range(nvml.nvmlDeviceGetCount()):
+            with contextlib.suppress(nvml.NVMLError):
+                handle = nvml.nvmlDeviceGetHandleByIndex(index)
+                if str(nvml.nvmlDeviceGetUUID(handle)) == uuid:
+                    return handle
+        raise
+
+
+def temperature_c(nvml: Any, handle: Any) -> float:
+    """Temperature of a GPU (degrees Celsius), also with a driver before 550.
+
+    Raises:
+        nvml.NVMLError: The GPU does not report it.
+    """
+    try:
+        return float(nvml.nvmlDeviceGetTemperatureV(handle, nvml.NVML_TEMPERATURE_GPU))
+    except nvml.NVMLError_FunctionNotFound:
+        return float(nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU))
+
+
+def clock_reasons(nvml: Any, handle: Any) -> int:
+    """Bits of the reasons for the present clock of a GPU, also with a driver before 535.
+
+    Raises:
+        nvml.NVMLError: The GPU does not report them.
+    """
+    try:
+        return int(nvml.nvmlDeviceGetCurrentClocksEventReasons(handle))
+    except nvml.NVMLError_FunctionNotFound:
+        return int(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
