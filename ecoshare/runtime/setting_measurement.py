@@ -12,6 +12,7 @@ it is left at once, without waiting for anything else.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -62,8 +63,12 @@ _NO_METER = (
     "the joules of this device are not measured here (see `ecoshare doctor`), and a model knows nothing of clocks"
 )
 
-_OTHERS = frozenset({"hardware slowdown", "temperature", "temperature (hardware)", "power brake"})
-"""Throttle reasons that no setting of ecoshare causes. A power limit is not among them: measurements try it out."""
+_SLOWDOWNS = frozenset({"hardware slowdown", "temperature (hardware)", "power brake"})
+"""Throttle reasons of a board in trouble. A power limit is not among them: measurements try it out. Neither is the
+temperature by itself: a board in a warm room or a laptop keeps to it all day long, and the result says so."""
+
+_SLOWED_SHARE = 0.1
+"""Share of the looks with such a reason up to which a measurement counts."""
 
 
 class MeasurementVoid(Exception):
@@ -213,7 +218,7 @@ class SettingMeasurement:
         joules, spoilt = self._joules(first, last, period_s) if first is not None else (None, [])
         spoilt += [beside.fault] if beside.fault else []
         throttles = tuple(dict.fromkeys(words for each in seen for words in each.throttles))
-        spoilt += [words for words in throttles if words in _OTHERS] + self._spoilt(seen, readings, before, after, work)
+        spoilt += self._spoilt(seen, readings, before, after, work)
         served = {job: each.figures() for job, each in self.services.items()}
         spoilt += [f"{job} had too few requests to measure" for job, each in served.items() if each is None]
         status = (
@@ -292,8 +297,9 @@ class SettingMeasurement:
         after: Mapping[str, Usage],
         work: Mapping[str, _Work],
     ) -> list[str]:
-        """Reasons, other than the setting and throttles, that determined the result; empty if there are none."""
-        found = []
+        """Reasons, other than the setting, that determined the result; empty if there are none."""
+        slowed = Counter(words for each in seen for words in each.throttles)
+        found = [words for words, looks in slowed.items() if words in _SLOWDOWNS and looks > _SLOWED_SHARE * len(seen)]
         for name in {name for each in readings for name in each}:
             values = [each[name] for each in readings if name in each]
             numbers = [each for each in values if not isinstance(each, str)]

@@ -14,13 +14,17 @@ from ecoshare.runtime.setting_measurement import LanePosition, SettingMeasuremen
 
 
 def spoilt(
-    wanted: str, enforced: tuple[str, ...] | None, readings: tuple[Mapping[str, float | str], ...] = ()
+    wanted: str,
+    enforced: tuple[str, ...] | None,
+    readings: tuple[Mapping[str, float | str], ...] = (),
+    throttles: tuple[tuple[str, ...], ...] = ((),),
 ) -> list[str]:
-    """Reasons against a measurement of this power profile, without jobs."""
+    """Reasons against a measurement of this power profile, without jobs, by the throttle reasons of each look."""
     command = MeasureSetting(1, "cuda:0", (), (("power_profile", wanted),))
     unused = cast(Any, None)
     measurement = SettingMeasurement(command, {}, unused, unused, unused, unused, unused, {})
-    return measurement._spoilt([Clocks(1500.0, None, (), None, enforced)], list(readings), {}, {}, {})
+    seen = [Clocks(1500.0, None, each, None, enforced) for each in throttles]
+    return measurement._spoilt(seen, list(readings), {}, {}, {})
 
 
 @pytest.mark.parametrize(
@@ -37,6 +41,22 @@ def spoilt(
 )
 def test_a_requested_profile_must_be_enforced(wanted: str, enforced: tuple[str, ...] | None, disturbed: bool) -> None:
     assert any("did not enforce it" in each for each in spoilt(wanted, enforced)) is disturbed
+
+
+@pytest.mark.parametrize(
+    ("words", "looks", "disturbs"),
+    [
+        ("temperature", 20, False),
+        ("power limit", 20, False),
+        ("hardware slowdown", 2, False),
+        ("hardware slowdown", 3, True),
+        ("temperature (hardware)", 20, True),
+    ],
+)
+def test_a_board_in_trouble_disturbs_and_a_warm_one_does_not(words: str, looks: int, disturbs: bool) -> None:
+    """Before, one look at which the driver held the clocks for the temperature voided a measurement of 20."""
+    throttles = (*(((words,),) * looks), *(((),) * (20 - looks)))
+    assert spoilt("none", (), throttles=throttles) == ([words] if disturbs else [])
 
 
 def test_a_profile_or_a_limit_that_changes_meanwhile_is_told() -> None:
