@@ -9,7 +9,7 @@ import re
 
 from ecoshare.common.plural import counted, listed
 from ecoshare.devices.partitions import partitions
-from ecoshare.devices.registry import find, processors, visible_gpus, with_links
+from ecoshare.devices.registry import find, preferred, processors, visible_gpus, with_links
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.values.device import PROCESSORS, DeviceInfo
 
@@ -59,10 +59,8 @@ def find_one(wanted: str | None = None) -> tuple[DeviceInfo]:
 
 
 def _default() -> tuple[DeviceInfo, ...]:
-    fit = [gpu for gpu in visible_gpus() if not gpu.unfit]
-    if not fit:
-        return (find(None),)  # the processors, or the reason why the first GPU cannot be shared
-    return tuple(gpu for gpu in fit if gpu.described == fit[0].described)
+    # Without any, it is the processors, or the reason why the first GPU cannot be shared.
+    return tuple(preferred(visible_gpus())) or (find(None),)
 
 
 def _named(wanted: str) -> tuple[DeviceInfo, ...]:

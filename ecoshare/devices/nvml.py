@@ -183,7 +183,8 @@ def _gpu(nvml: Any, handle: Any, index: int, driver: str) -> NvmlGpu:
     limit_w = None
     try:
         if _optional(nvml, lambda: nvml.nvmlDeviceGetMigMode(handle)[0]):
-            unfit = "is cut into MIG instances, which ecoshare cannot share yet"  # the driver may forbid to read its other values
+            # The driver may forbid to read its other values.
+            unfit = "is cut into MIG instances, which ecoshare cannot share yet"
         else:
             mode = _MODES.get(_optional(nvml, lambda: nvml.nvmlDeviceGetComputeMode(handle)), "default")
             unfit = "is in compute mode `prohibited`: no program may use it" if mode == "prohibited" else ""

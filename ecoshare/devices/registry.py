@@ -101,13 +101,23 @@ def visible_gpus() -> list[DeviceInfo]:
     return []
 
 
+def preferred(gpus: Sequence[DeviceInfo]) -> list[DeviceInfo]:
+    """GPUs that a run takes by itself: those that can be shared, of the model with the most memory.
+
+    A display card has less, and may be the first.
+    """
+    fit = [each for each in gpus if not each.unfit]
+    largest = max(fit, key=lambda each: each.total_bytes, default=None)
+    return [each for each in fit if largest is not None and each.described == largest.described]
+
+
 def processors() -> DeviceInfo:
     """Processors and memory that this process may use, as one device."""
     return vendor(PROCESSORS).visible()[0]
 
 
 def find(wanted: str | None) -> DeviceInfo:
-    """One device, by its name (`cpu`, `cuda`, `cuda:1`); without a name the first GPU, else the processors.
+    """One device, by its name (`cpu`, `cuda`, `cuda:1`); without a name the first of `preferred`, else the processors.
 
     Raises:
         UsageError: The name has another form.
@@ -118,8 +128,10 @@ def find(wanted: str | None) -> DeviceInfo:
     if wanted == PROCESSORS:
         return processors()
     visible = visible_gpus()
-    if wanted is None and not visible:
-        return processors()
+    if wanted is None:
+        if not visible:
+            return processors()
+        visible = preferred(visible) or visible
     index = int(wanted.partition(":")[2] or 0) if wanted else 0
     if index >= len(visible):
         raise UnfitEnvironment(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ecoshare.devices.choice import find_all
+from ecoshare.devices.choice import find_all, find_one
 from ecoshare.errors import EcoshareError, UnfitEnvironment, UsageError
 from tests.driver import FakeDriver, presets
 
@@ -30,7 +30,16 @@ def test_a_run_takes_all_gpus_of_one_model(three: FakeDriver, monkeypatch: pytes
         assert names("cuda:2,cuda:0") == ["cuda:2", "cuda:0"]
         assert names("cuda:1") == ["cuda:1"] and names("cpu") == ["cpu"]
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,2")
-        assert names() == ["cuda:0"], "the numbers are those of the visible ones"
+        assert names() == ["cuda:1"], "the numbers are those of the visible ones"
+
+
+def test_a_small_card_that_comes_first_is_not_the_model_of_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    with FakeDriver(tmp_path, [presets.A4000, presets.H200, presets.H200]):
+        assert names() == ["cuda:1", "cuda:2"] and find_one()[0].name == "cuda:1"
+        assert names("cuda") == ["cuda:0"], "a name means what it says"
 
 
 @pytest.mark.parametrize(
