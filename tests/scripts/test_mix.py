@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -142,3 +143,23 @@ def test_what_takes_longer_than_the_check_may_is_left_out_and_the_rest_goes_on()
     assert time.monotonic() - began_s < 20.0
     (failed,) = gpu_check.Clock(60.0).take("bad", lambda: [Figure("bad", 1 / 0, "")])
     assert failed.note.startswith("ZeroDivisionError")
+
+
+def test_one_program_is_hidden_and_those_beside_it_are_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before, the whole folder left the path, and with it `sh` and `nvidia-smi`."""
+    (programs := tmp_path / "bin").mkdir()
+    for name in ("nvidia-cuda-mps-control", "nvidia-smi"):
+        (programs / name).write_text("#!/bin/sh\n")
+        (programs / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    path = gpu_check.without_program("nvidia-cuda-mps-control", tmp_path / "links")["PATH"]
+    assert shutil.which("nvidia-cuda-mps-control", path=path) is None
+    assert shutil.which("nvidia-smi", path=path) and shutil.which("sh", path=path) == shutil.which("sh")
+
+
+def test_a_knob_without_numbers_has_no_range() -> None:
+    profile = {"lowest": None, "highest": None, "unit": "", "present": "compute"}
+    assert gpu_check._range(profile) == "now compute"
+    assert gpu_check._range({"lowest": 210.0, "highest": 1980.0, "unit": "MHz", "present": 1980.0}) == (
+        "210 to 1980 MHz, now 1980.0"
+    )

@@ -36,11 +36,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import Any
+from unittest.mock import patch
 
+from ecoshare.devices import mps
 from scripts.bench import fused
 from scripts.bench.benchmarking import ROOT, Figure, Options, run_benchmark, say
 from scripts.bench.gpu import memory, parked, profiles, services, several
@@ -284,7 +287,7 @@ def _knobs() -> list[Figure]:
             f"values of {knob['name']}",
             knob["values"],
             "",
-            note=f"{knob['lowest']:g} to {knob['highest']:g} {knob['unit']}, now {knob['present']}",
+            note=_range(knob),
         )
         for knob in gpu["knobs"]
     ]
@@ -292,16 +295,36 @@ def _knobs() -> list[Figure]:
     return [*found, *lacking, Figure("may be set", float(gpu["may_be_set"]), "", note=gpu["how"])]
 
 
+def _range(knob: Mapping[str, Any]) -> str:
+    """Values of a knob in words. A power profile has names, and so no range."""
+    spans = f"{knob['lowest']:g} to {knob['highest']:g} {knob['unit']}, " if knob["lowest"] is not None else ""
+    return f"{spans}now {knob['present']}"
+
+
 def _without_mps(folder: Path) -> list[Figure]:
-    """Two lanes by the driver's time slices: the daemon's program hidden from the path."""
-    path = os.environ["PATH"]
-    hidden = [each for each in path.split(":") if not (Path(each) / "nvidia-cuda-mps-control").exists()]
-    os.environ["PATH"] = ":".join(hidden)
-    try:
+    """Two lanes by the driver's time slices: neither the program of the daemon nor a daemon of the machine is there."""
+    with patch.dict(os.environ, without_program(mps.CONTROL, folder / "programs")):
+        os.environ["CUDA_MPS_PIPE_DIRECTORY"] = str(folder / "no-daemon")
         run = share(folder / "slices", examples(), "--lanes", "2", "--jobs-per-lane", "3", "--no-profiles")
-    finally:
-        os.environ["PATH"] = path
     return [Figure("shared, two lanes without MPS", run.wall_s, "s")]
+
+
+def without_program(name: str, folder: Path) -> dict[str, str]:
+    """Variables with a path on which all programs are found but this one.
+
+    Args:
+        name: Name of the program.
+        folder: Folder to make, with links to the programs beside it.
+    """
+    folder.mkdir(parents=True)
+    places = os.environ["PATH"].split(":")
+    for place in places:
+        if not (Path(place) / name).exists():
+            continue
+        for each in sorted(Path(place).iterdir()):
+            if each.name != name and not (folder / each.name).exists():
+                (folder / each.name).symlink_to(each)
+    return {"PATH": ":".join(str(folder) if (Path(place) / name).exists() else place for place in places)}
 
 
 def _out_of_memory(folder: Path, printed: dict[str, bytes]) -> list[Figure]:
