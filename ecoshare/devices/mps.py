@@ -18,6 +18,7 @@ from pathlib import Path
 from ecoshare.errors import UnfitEnvironment
 
 CONTROL = "nvidia-cuda-mps-control"
+_SERVER = "nvidia-cuda-mps-server"[:15]  # the kernel keeps 15 letters
 _DEFAULT_PIPES = Path("/tmp/nvidia-mps")  # the driver's default
 _ANSWER_S = 10.0
 
@@ -53,6 +54,14 @@ def running() -> Daemon | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return Daemon(pipes, ours=False)
+
+
+def is_server(pid: int) -> bool:
+    """Whether a process is the server of a daemon. It is on the GPU for its clients, and does no work of its own."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip() == _SERVER
+    except OSError:
+        return False
 
 
 def start(folder: Path, uuids: Sequence[str], environment: dict[str, str]) -> Daemon:

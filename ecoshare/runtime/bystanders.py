@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 
 from ecoshare.common.plural import counted
+from ecoshare.devices import mps
 from ecoshare.devices.processor_load import LoadWatch
 from ecoshare.lane import processes
 from ecoshare.runtime import reaping
@@ -35,7 +36,7 @@ class Bystanders:
         if load is not None:
             return f"other programs kept {load} busy"
         on_gpu = self._on_gpu()
-        strangers = on_gpu.keys() - self._own() if on_gpu else set()
+        strangers = {pid for pid in on_gpu.keys() - self._own() if not mps.is_server(pid)} if on_gpu else set()
         # In a container, the driver may report the process IDs of the host. Then none of them is ours.
         if strangers and strangers != on_gpu.keys():
             return f"{counted(len(strangers), 'other process', 'other processes')} used the GPU"
