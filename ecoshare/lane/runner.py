@@ -33,7 +33,7 @@ from typing import Any
 
 import ecoshare
 from ecoshare.common import environment
-from ecoshare.lane import child_starts, confinement, exit_records, processes, ranks
+from ecoshare.lane import child_starts, confinement, exit_records, processes, ranks, visible_devices
 from ecoshare.lane.after_import import after_import
 from ecoshare.lane.device_sync import (
     DeviceSync,
@@ -230,13 +230,19 @@ class HookedJob:
         if cuda and self._swap is not None:
             self._limit_cuda()
         elif cuda:
+            visible_devices.keep(self._launch.env)
             torch.cuda._lazy_call(self._begin_cuda)  # type: ignore[no-untyped-call]
 
     def watch_children(self) -> None:
         """Keep the lane from the moment on at which child processes use the device. Call this in the main thread."""
         self._kept = KeptLane(self._note, self._take_all)
         self._kept.listen()
-        child_starts.watch(self._kept.begin)
+        child_starts.watch(self._child_starts)
+
+    def _child_starts(self, why: str) -> None:
+        visible_devices.restore(self._launch.env)
+        assert self._kept is not None
+        self._kept.begin(why)
 
     def tell_end(self, error: BaseException) -> None:
         """Tell the supervisor of the exception with which the script ends. Call this before it is printed."""
@@ -279,6 +285,7 @@ class HookedJob:
 
     def _begin_cuda(self) -> None:
         """Take the turn: the script has initialised CUDA, and its first device work comes next."""
+        visible_devices.check(self._launch.env, self._devices)
         if self._kept is not None and os.getpid() != self._pid:  # a child that the script has forked
             self._kept.begin()
         else:

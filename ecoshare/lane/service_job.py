@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import ecoshare
+from ecoshare.lane import visible_devices
 from ecoshare.lane.messages import LaunchAttempt
 from ecoshare.lane.recorded_calls import RecordedCalls
 from ecoshare.lane.runner import HookedJob
@@ -88,6 +89,7 @@ class ServiceJob(HookedJob):
 
         self._watch_calls()
         if self._launch.device == "cuda":
+            visible_devices.keep(self._launch.env)
             torch.cuda._lazy_call(self._begin_cuda)  # type: ignore[no-untyped-call]
 
     def _watch_calls(self) -> None:

@@ -335,7 +335,7 @@ def make(
         check_job(budget, loaded, job.spec)
     planned_devices.check(loaded, both, devices)
     planned_sweeps.check(loaded, both)
-    notes += planned_devices.notes(both, policy, bool(budget))
+    notes += planned_devices.notes(both, policy, bool(budget), device.on_processors)
     unknown = [job.spec.name for job in jobs if job.spec.iterations is None and job.spec.service is None]
     if policy in ("srtf", *OBJECTIVES) and unknown and len(jobs) > 1:
         give, they_are = ("gives", "it is") if len(unknown) == 1 else ("give", "they are")
