@@ -9,6 +9,7 @@ The hooks, all of them in this process alone, are on:
 * the next root forward after a boundary: a global forward pre-hook that removes itself when it fires, so that it is
   never there while a module's children run, nor when Dynamo traces a model;
 * `torch.compile` and `Module.compile`: a wrapper calls their results, because Dynamo would trace a hook or warn of it;
+* replays of a CUDA graph, which are steps where nothing else is seen;
 * the fetch of a batch: `DataLoader`'s iterator.
 
 The hooks change only the time of the script's device work, so results are the same to the bit.
@@ -266,6 +267,11 @@ class Hooks:
         if not self._inside:  # inside, a hook would be traced; the end of the enclosing call arms it
             self._arm()
 
+    def replayed(self, graph: object) -> None:
+        """Note that a CUDA graph has been replayed."""
+        if self._alive and (ended := self._tracker.replay(id(graph), self._busy())) is not None:
+            self._boundary(ended)
+
     def fetch(self, fetch: Callable[[Any], Any], batches: Any) -> Any:
         """Fetch a batch. Give up the turn meanwhile if the fetch takes long enough."""
         if not self._alive or self._busy():
@@ -324,6 +330,7 @@ def install() -> None:
         _wrap_optimizers()
         _wrap_backward()
         watch_compiled_calls(_around)
+        _wrap_replay()
         _wrap_fetch()
         os.register_at_fork(after_in_child=_switch_off)
 
@@ -402,6 +409,18 @@ def _around(
     module: nn.Module | None, compiled: Callable[..., Any], args: tuple[Any, ...], arguments: dict[str, Any]
 ) -> Any:
     return compiled(*args, **arguments) if _here is None else _here.around(module, compiled, args, arguments)
+
+
+def _wrap_replay() -> None:
+    replay = torch.cuda.CUDAGraph.replay
+
+    @functools.wraps(replay)
+    def replay_and_note(graph: torch.cuda.CUDAGraph) -> None:
+        replay(graph)
+        if _here is not None:
+            _here.replayed(graph)
+
+    torch.cuda.CUDAGraph.replay = replay_and_note  # type: ignore[method-assign, assignment]
 
 
 def _wrap_fetch() -> None:

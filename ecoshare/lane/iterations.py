@@ -26,6 +26,9 @@ parameters marks the iteration, as a step does elsewhere. A script with an optim
 several passes for one step. So passes mark nothing once the script has made an optimizer, and a mark that no boundary
 has followed is taken back then. Passes mark nothing either once the script itself says where an iteration ends.
 
+A replay of a CUDA graph is a step, too: the graph may hold the whole iteration, of which nothing else is seen. A replay
+within a forward or a backward pass is a part of that. Without gradients, a graph that comes again ends an inference.
+
 One pass of a loop may be several iterations: a GAN has a forward pass between the steps of its two optimizers, so each
 step is one. Such a script is known by an optimizer that steps again after an iteration of others (`by_steps`).
 """
@@ -76,6 +79,7 @@ class IterationTracker:
         self._earlier_steppers: set[int] = set()  # those after which others have stepped
         self._forward_seen = False
         self._evaluated: int | None = None
+        self._replayed: set[int] = set()  # graphs of the present inference
 
     @property
     def watches_forward(self) -> bool:
@@ -118,6 +122,21 @@ class IterationTracker:
         self._forward_seen = False
         self.phase = IterationPhase.STEPPED
         return ended
+
+    def replay(self, graph: int, nested: bool = False) -> Boundary | None:
+        """Note that a CUDA graph has been replayed. Return the kind of iteration that ended with it, or None.
+
+        Args:
+            graph: Identity of the graph.
+            nested: Whether it was replayed inside a root call, a backward pass or a compiled function.
+        """
+        if nested or self.phase is IterationPhase.TRAINING:
+            return None
+        if self.phase is not IterationPhase.EVALUATING:
+            return self.step(graph)
+        again = graph in self._replayed
+        self._replayed = {graph} if again else self._replayed | {graph}
+        return Boundary.EVAL if again else None
 
     def differentiate(self) -> None:
         """Note that a backward pass has reached a parameter. It ends nothing: the script uses the gradients next."""

@@ -108,6 +108,20 @@ def net() -> Any:
     return nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 3))
 
 
+def test_a_loop_of_replays_has_an_iteration_for_each(counted: Counted, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else such a job kept its turn to its end. The graph itself needs a GPU."""
+    replayed: list[object] = []
+    monkeypatch.setattr(torch.cuda.CUDAGraph.__mro__[1], "replay", lambda graph: replayed.append(graph), raising=False)
+    graph: Any = object.__new__(torch.cuda.CUDAGraph)
+    graph._tracker = None  # a field of newer versions of torch
+
+    def script() -> None:
+        for _ in range(5):
+            graph.replay()
+
+    assert counted(script) == (5, 0) and replayed == [graph] * 5
+
+
 def test_descent_by_hand_has_an_iteration_for_each_backward_pass(counted: Counted) -> None:
     model = net()
 

@@ -13,7 +13,8 @@ def follow(story: str) -> list[Boundary | None]:
     """Boundaries in a story: f forward, n forward without gradients, s/t step of one or another optimizer, d fetch.
 
     A digit after `n` names the root; capital S and T are steps inside a backward pass or a compiled function. The other
-    signs are b, a backward pass that reaches a parameter, and o, the making of an optimizer.
+    signs are b, a backward pass that reaches a parameter, o, the making of an optimizer, and g and h, replays of two
+    graphs, with capital letters inside a call.
     """
     tracker = IterationTracker()
     seen: list[Boundary | None] = []
@@ -30,6 +31,10 @@ def follow(story: str) -> list[Boundary | None]:
                 seen.append(tracker.step(ord(sign), nested=True))
             case "d":
                 seen.append(tracker.fetch())
+            case "g" | "h":
+                seen.append(tracker.replay(ord(sign)))
+            case "G" | "H":
+                seen.append(tracker.replay(ord(sign), nested=True))
             case "b":
                 tracker.differentiate()
             case "o":
@@ -72,6 +77,15 @@ def counts(story: str) -> tuple[int, int]:
         ("fb fb o fbfbs d", 2, 0, "an iteration that had ended before the optimizer was made stays counted"),
         ("fbs fbfbs d", 2, 0, "an optimizer whose making was not seen counts from its first step"),
         ("d d d", 0, 0, "nothing but fetches"),
+        ("ofbs fbs g g g d", 4, 0, "a graph of the whole iteration, after one to warm up; the capture does no work"),
+        ("ofbs fb gs gs gs d", 4, 0, "a graph of both passes, and a step of its own"),
+        ("g h g h g h d", 3, 0, "a graph for each half of the iteration"),
+        ("dg dg dg d", 3, 0, "the same over a DataLoader"),
+        ("ofGHs fGHs d", 2, 0, "graphs within the calls of a module are a part of them"),
+        ("ofghs fghs d", 2, 0, "the same where the call is not seen to its end"),
+        ("n1 g g g d", 0, 3, "inference by a graph: its capture and three replays are three"),
+        ("n1 gh gh d", 0, 2, "inference by two graphs"),
+        ("n1 GG n1 GG d", 0, 2, "graphs within an inference"),
     ],
 )
 def test_iterations_are_counted(story: str, train: int, evaluated: int, what: str) -> None:
