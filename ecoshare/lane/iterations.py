@@ -18,8 +18,9 @@ module (`forward`), an optimizer's step, a backward pass that reaches parameters
 
 A step alone ends nothing: a second optimizer may step next, or the step may run inside the backward pass. If an
 optimizer steps twice without a forward between (functional models, compiled training steps), the step itself is the
-boundary. Inference without gradients right before a training forward (a target network, a rollout) belongs to that
-training iteration.
+boundary. It is none if the script has forwards, and no backward pass lies between the steps: one optimizer that steps
+once for each group of its parameters (ZeRO) has one iteration. Inference without gradients right before a training
+forward (a target network, a rollout) belongs to that training iteration.
 
 A script without an optimizer changes its parameters by hand, which cannot be seen. There a backward pass that reaches
 parameters marks the iteration, as a step does elsewhere. A script with an optimizer may accumulate the gradients of
@@ -66,6 +67,7 @@ class IterationTracker:
         phase: Phase of the present iteration.
         counts_backward: Whether backward passes mark iterations: the script has no optimizer, and does not say itself
             where an iteration ends.
+        has_passed: Whether a backward pass has run since the last step. The hooks set it.
         by_steps: Whether optimizers step by turns, each in an iteration of its own, so that iterations are steps of
             optimizers and not passes of a loop.
     """
@@ -73,11 +75,11 @@ class IterationTracker:
     def __init__(self) -> None:
         self.phase = IterationPhase.BETWEEN
         self.counts_backward = True
-        self.by_steps = False
+        self.by_steps = self.has_passed = False
         self._steppers: set[int] = set()
         self._last_steppers: set[int] = set()  # those of the iteration before
         self._earlier_steppers: set[int] = set()  # those after which others have stepped
-        self._forward_seen = False
+        self._forward_seen = self._has_forwards = False
         self._evaluated: int | None = None
         self._replayed: set[int] = set()  # graphs of the present inference
 
@@ -102,6 +104,7 @@ class IterationTracker:
         if self.phase is not IterationPhase.EVALUATING or ended is not None:
             self._evaluated = root
         self._forward_seen = True
+        self._has_forwards = self._has_forwards or gradients
         self.phase = IterationPhase.TRAINING if gradients else IterationPhase.EVALUATING
         return ended
 
@@ -114,7 +117,9 @@ class IterationTracker:
         """
         self.counts_backward = False
         again = optimizer in self._steppers and not self._forward_seen
-        repeated = again and not nested and self.phase is IterationPhase.STEPPED
+        is_another = self.has_passed or not self._has_forwards
+        repeated = again and is_another and not nested and self.phase is IterationPhase.STEPPED
+        self.has_passed = False
         ended = self._trained() if repeated else None
         if repeated or self._forward_seen:
             self._steppers.clear()
@@ -130,10 +135,12 @@ class IterationTracker:
             graph: Identity of the graph.
             nested: Whether it was replayed inside a root call, a backward pass or a compiled function.
         """
-        if nested or self.phase is IterationPhase.TRAINING:
+        if nested:
             return None
         if self.phase is not IterationPhase.EVALUATING:
-            return self.step(graph)
+            ended = self.step(graph) if self.phase is not IterationPhase.TRAINING else None
+            self.has_passed = True  # it holds one, as far as can be seen
+            return ended
         again = graph in self._replayed
         self._replayed = {graph} if again else self._replayed | {graph}
         return Boundary.EVAL if again else None

@@ -13,8 +13,8 @@ def follow(story: str) -> list[Boundary | None]:
     """Boundaries in a story: f forward, n forward without gradients, s/t step of one or another optimizer, d fetch.
 
     A digit after `n` names the root; capital S and T are steps inside a backward pass or a compiled function. The other
-    signs are b, a backward pass that reaches a parameter, o, the making of an optimizer, and g and h, replays of two
-    graphs, with capital letters inside a call.
+    signs are b, a backward pass that reaches a parameter, p, another one, o, the making of an optimizer, and g and h,
+    replays of two graphs, with capital letters inside a call.
     """
     tracker = IterationTracker()
     seen: list[Boundary | None] = []
@@ -35,7 +35,10 @@ def follow(story: str) -> list[Boundary | None]:
                 seen.append(tracker.replay(ord(sign)))
             case "G" | "H":
                 seen.append(tracker.replay(ord(sign), nested=True))
+            case "p":
+                tracker.has_passed = True
             case "b":
+                tracker.has_passed = True
                 tracker.differentiate()
             case "o":
                 tracker.make_optimizer()
@@ -77,6 +80,9 @@ def counts(story: str) -> tuple[int, int]:
         ("fb fb o fbfbs d", 2, 0, "an iteration that had ended before the optimizer was made stays counted"),
         ("fbs fbfbs d", 2, 0, "an optimizer whose making was not seen counts from its first step"),
         ("d d d", 0, 0, "nothing but fetches"),
+        ("ofbsss fbsss d", 2, 0, "ZeRO: one optimizer steps for each group of its parameters"),
+        ("ofbststst fbststst d", 2, 0, "the same with two optimizers"),
+        ("ofbs ps ps ps d", 4, 0, "a functional model after a module has had its pass"),
         ("ofbs fbs g g g d", 4, 0, "a graph of the whole iteration, after one to warm up; the capture does no work"),
         ("ofbs fb gs gs gs d", 4, 0, "a graph of both passes, and a step of its own"),
         ("g h g h g h d", 3, 0, "a graph for each half of the iteration"),

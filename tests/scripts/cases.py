@@ -5,10 +5,11 @@ Run a case with a copy of this folder as the current folder and with stdin close
 
 How iterations are counted here: an optimizer's step marks the iteration as done, and it ends at the next root
 forward with gradients on, the next `DataLoader.__next__`, or the end of the script, by an exception too.
-Several steps with none of these between them are one iteration, unless an optimizer steps a second time: then
-each is one. In a script without an optimizer, a backward pass that reaches parameters marks the iteration
-instead. A root forward under no_grad of a module with parameters is an eval iteration where no training
-iteration is open, that is, begun by a forward with gradients or by a step and not ended yet.
+Several steps with none of these between them are one iteration, unless an optimizer steps a second time after
+another backward pass: then each is one. In a script without an optimizer, a backward pass that reaches
+parameters marks the iteration instead. A root forward under no_grad of a module with parameters is an eval
+iteration where no training iteration is open, that is, begun by a forward with gradients or by a step and not
+ended yet.
 """
 
 from dataclasses import dataclass
@@ -108,6 +109,7 @@ CASES: tuple[Case, ...] = (
     Case("functional_call", "functional_call.py", iterations=12),
     Case("two_models", "two_models.py", iterations=22),
     Case("gan", "gan.py", iterations=20, note="10 loops of two"),
+    Case("zero_groups", "zero_groups.py", iterations=9, note="18 steps of one optimizer"),
     Case(
         "loss_method",
         "loss_method.py",
