@@ -1,4 +1,8 @@
-"""Keeps a process in step with its device, so that a boundary of the script is one of the device, too."""
+"""Keeps a process in step with its device, so that a boundary of the script is one of the device, too.
+
+The device is that of the process's lane. A rank sees those of the others, too, and need not have made its own the
+current one: some scripts name it in each call.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +10,26 @@ import contextlib
 import ctypes
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 
 class DeviceSync:
     """Lets the CPU run ahead of the device by at most one iteration, so that measured times are the device's."""
 
-    def __init__(self) -> None:
-        self._mark: Any = None
+    def __init__(self, device: int = 0) -> None:
+        """Begin without a boundary.
+
+        Args:
+            device: Number of the device among those that the process sees.
+        """
+        self._device, self._mark = device, cast(Any, None)
 
     def keep(self) -> None:
         """Wait, at a boundary, until the device has reached the previous boundary."""
         torch = sys.modules["torch"]
         if torch.cuda.is_initialized():
             mark, self._mark = self._mark, torch.cuda.Event(blocking=True)
-            self._mark.record()
+            self._mark.record(torch.cuda.current_stream(self._device))
             if mark is not None:
                 mark.synchronize()
 
@@ -88,19 +97,18 @@ def limit_cuda(most_bytes: int, device: int = 0) -> None:
         torch.cuda.set_per_process_memory_fraction(max(0.0, min(1.0, most_bytes / total_bytes)), device)
 
 
-def change_limit(most_bytes: int) -> bool:
-    """Limit torch's allocator to this. Return False, and change nothing, if the job needs more than that.
+def change_limit(most_bytes: int, device: int = 0) -> bool:
+    """Limit torch's allocator on a device to this. Return False, and change nothing, if the job needs more than that.
 
     It needs more if it keeps more or has had more at its peak, or if nothing can be known.
     """
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():
         return False
-    device = torch.cuda.current_device()
     try:
         statistics = torch.cuda.memory_stats(device)
         if statistics["reserved_bytes.all.current"] > most_bytes:
-            torch.cuda.synchronize()
+            torch.cuda.synchronize(device)
             torch.cuda.empty_cache()
             statistics = torch.cuda.memory_stats(device)
     except RuntimeError:  # a plugged-in allocator, or a device that has failed
@@ -113,16 +121,16 @@ def change_limit(most_bytes: int) -> bool:
     return True
 
 
-def memory_in_use() -> tuple[int, int]:
+def memory_in_use(device: int = 0) -> tuple[int, int]:
     """Memory (bytes) of this process's tensors at their peak, and memory that it keeps while it waits; 0 if unknown.
 
-    Both are those of the current device, without the context. Blocks that are free between used ones are kept, too.
+    Both are those of one device, without the context. Blocks that are free between used ones are kept, too.
     """
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():
         return 0, 0
     try:
-        statistics = torch.cuda.memory_stats(torch.cuda.current_device())
+        statistics = torch.cuda.memory_stats(device)
         live_bytes = statistics["allocated_bytes.all.current"]
         return statistics["allocated_bytes.all.peak"], live_bytes + statistics["inactive_split_bytes.all.current"]
     except (RuntimeError, KeyError):

@@ -102,7 +102,7 @@ class HookedJob:
             )
             for place, (path, slot) in enumerate(launch.tables)
         ]
-        self._pace = DeviceSync()
+        self._pace = DeviceSync(self._devices[0])
         self._hooks: Any = None
         self._observer: MemoryObserver | None = None
         self._pid = os.getpid()
@@ -200,7 +200,7 @@ class HookedJob:
         now_s = time.monotonic()
         if self._swap is None and now_s - self._told_memory_s > _MEMORY_S:
             self._told_memory_s = now_s
-            peak_bytes, kept_bytes = memory_in_use()
+            peak_bytes, kept_bytes = memory_in_use(self._devices[0])
             if peak_bytes:
                 turn.tell_memory(peak_bytes, kept_bytes)
 
@@ -271,7 +271,7 @@ class HookedJob:
             self._trace.flush()
             turn.answers.give(BoundaryRequest.NOTHING)
         elif turn.asked == BoundaryRequest.LIMIT:
-            turn.answers.limit(change_limit)
+            turn.answers.limit(partial(change_limit, device=self._devices[0]))
         elif self._observer is None and turn.asked == BoundaryRequest.OBSERVE:
             self._observer = MemoryObserver(self._launch.device, alone=self._swap is None)
         if self._observer is not None and turn.asked != BoundaryRequest.OBSERVE:  # the window is over

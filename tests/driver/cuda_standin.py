@@ -178,7 +178,7 @@ class StandIn:
             def __init__(self, blocking: bool = False) -> None:
                 self._place = 0
 
-            def record(self) -> None:
+            def record(self, _stream: object = None) -> None:
                 with gpu._call():
                     self._place = gpu._asked
 
@@ -190,6 +190,7 @@ class StandIn:
             torch.cuda: {
                 "Event": Event,
                 "current_device": lambda: 0,
+                "current_stream": lambda _device=None: None,
                 "empty_cache": self._empty_cache,
                 "get_device_properties": lambda _device: SimpleNamespace(total_memory=self._total_bytes),
                 "is_current_stream_capturing": lambda: False,

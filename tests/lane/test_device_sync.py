@@ -1,0 +1,60 @@
+"""A rank is paced on the device of its lane, which need not be the current one of its process."""
+
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ecoshare.lane.device_sync import DeviceSync, change_limit, memory_in_use
+
+
+class Devices:
+    """Stand-in for `torch.cuda` with several devices, of which the first is the current one.
+
+    Attributes:
+        asked: Device of each call, with its name.
+    """
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, object]] = []
+        calls = ("current_stream", "synchronize", "get_device_properties", "memory_stats")
+        cuda: Any = SimpleNamespace(**{name: self._noted(name) for name in calls})
+        cuda.is_initialized, cuda.current_device = lambda: True, lambda: 0
+        cuda.Event = lambda blocking: SimpleNamespace(record=self._recorded, synchronize=lambda: None)
+        cuda.set_per_process_memory_fraction = lambda _part, device: self.asked.append(("limit", device))
+        cuda.empty_cache = lambda: None
+        self.torch = SimpleNamespace(cuda=cuda)
+
+    def _noted(self, name: str) -> Any:
+        def call(device: object = "current") -> Any:
+            self.asked.append((name, device))
+            peak = {"allocated_bytes.all.peak": 7, "allocated_bytes.all.current": 5}
+            statistics = {**peak, "reserved_bytes.all.current": 20, "inactive_split_bytes.all.current": 1}
+            return statistics if name == "memory_stats" else SimpleNamespace(total_memory=1 << 30)
+
+        return call
+
+    def _recorded(self, stream: object = None) -> None:
+        self.asked.append(("record", "current" if stream is None else "given"))
+
+
+@pytest.fixture
+def devices(monkeypatch: pytest.MonkeyPatch) -> Devices:
+    made = Devices()
+    monkeypatch.setitem(sys.modules, "torch", made.torch)
+    return made
+
+
+def test_the_pace_is_that_of_the_own_device(devices: Devices) -> None:
+    DeviceSync(3).keep()
+    assert devices.asked == [("current_stream", 3), ("record", "given")]
+
+
+def test_memory_and_its_limit_are_those_of_the_own_device(devices: Devices) -> None:
+    assert memory_in_use(3) == (7, 6)
+    assert not change_limit(10, device=3), "it keeps 20"
+    assert change_limit(30, device=3)
+    assert devices.asked and {device for _, device in devices.asked} == {3}
