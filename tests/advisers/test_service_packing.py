@@ -77,6 +77,7 @@ def searched(
     return steps
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("training", [True, False])
 def test_joules_fall_and_the_target_is_kept(training: bool) -> None:
     target_s = 1.6 * ran(AS_FOUND, training=training).services["s"].p99_s

@@ -79,6 +79,7 @@ def test_what_changes_the_meaning_of_numbers_is_refused(monkeypatch: pytest.Monk
         registry.find(None)
 
 
+@pytest.mark.slow
 def test_joules_are_those_of_the_gpu(driver: FakeAmdDriver) -> None:
     driver.gpu(1).load(1, compute=0.6, memory=0.3)
     device = registry.open_device(found(driver, 1))
@@ -96,6 +97,7 @@ def test_joules_are_those_of_the_gpu(driver: FakeAmdDriver) -> None:
     assert device.processes() == {1: 0} and device.power_limit_w() == 750.0
 
 
+@pytest.mark.slow
 def test_a_counter_that_is_far_off_the_power_draw_is_not_believed(driver: FakeAmdDriver) -> None:
     device = registry.open_device(found(driver))
     driver.fault(Fault.NOT_SUPPORTED, functions=POWER)

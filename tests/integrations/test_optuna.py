@@ -471,6 +471,7 @@ def test_a_trial_that_has_to_make_room_begins_again_as_the_same_trial(tmp_path: 
         assert trial.user_attrs["seen"] == [trial.value] * each, "it is one trial with lasting values"
 
 
+@pytest.mark.slow
 def test_the_draws_of_a_trial_follow_from_the_seeds_of_the_program_and_its_number(tmp_path: Path) -> None:
     """Whatever ran before or beside it. Else a study of a script that seeds once, at its top, never repeats."""
 

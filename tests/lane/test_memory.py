@@ -235,6 +235,7 @@ def test_memory_of_others_is_counted_apart(result_of: Callable[[str], dict[str, 
     assert result_of("odd_tensors")["foreign_bytes"] == pytest.approx(4_000_000, abs=_SMALL_BYTES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", _each(sorted(path.stem for path in _SCRIPTS.glob("*.py") if path.stem != "observe")))
 def test_a_script_prints_the_same_to_the_bit(script: str, observe: Callable[[str], Path]) -> None:
     """Losses, random numbers and warnings must not change under observation."""

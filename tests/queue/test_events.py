@@ -127,6 +127,7 @@ def _follows(http: httpx.Client, bearer: dict[str, str]) -> bool:
         return answer.status_code == 200
 
 
+@pytest.mark.slow
 def test_events_are_described(http: httpx.Client, bearer: dict[str, str]) -> None:
     described = http.get("/api/v1/openapi.json", headers=bearer).json()
     assert "text/event-stream" in described["paths"]["/api/v1/events"]["get"]["responses"]["200"]["content"]

@@ -107,6 +107,7 @@ def test_other_sites_are_refused_on_the_socket_too(up: Served) -> None:
         assert http.post("/api/v1/end", json={"how": "now"}, headers={"Origin": "http://evil"}).status_code == 403
 
 
+@pytest.mark.slow
 def test_answers_tell_browsers_to_be_careful(http: httpx.Client, bearer: dict[str, str]) -> None:
     answers = [http.get(path) for path in ("/", "/page/main.js", "/page/page.css")]
     for answer in [

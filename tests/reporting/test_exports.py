@@ -78,6 +78,7 @@ def test_a_run_ends_with_its_report_and_its_trace(done: Done) -> None:
     assert read_trace(done.folder.trace.read_bytes()).slices
 
 
+@pytest.mark.slow
 def test_parquet_has_the_rows_of_csv_with_their_types(done: Done) -> None:
     table = pyarrow.parquet.read_table(io.BytesIO(content(done, "parquet")))
     rows = table.to_pylist()

@@ -171,6 +171,7 @@ def test_joules_are_compared_only_where_nearly_all_are_known(page: Page, whole: 
     assert any(text.startswith("Sharing saved ") and "(17 % ± " in text for text in whole.text)
 
 
+@pytest.mark.slow
 def test_the_page_opens_with_what_is_known_and_then_says_what_is_not_and_why(data: RunData) -> None:
     reasons = tuple(f"class{number} has no profile" for number in range(20))
     page = Page(html(changed(data, baseline=Baseline(unknown=reasons), makespan_s=None)))

@@ -228,6 +228,7 @@ def test_without_jobs_all_is_shown_as_not_known(tmp_path: Path) -> None:
     printed([], 80)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 8])
 def test_the_page_shows_what_was_simulated(tmp_path: Path, results: list[SimulationResult], count: int) -> None:
     made = results[:count]

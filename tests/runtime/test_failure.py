@@ -62,6 +62,7 @@ def test_a_failure_stays_with_its_job(name: str, failing: Finished) -> None:
     assert BAD[name][1] in failing.job(name)["error"]
 
 
+@pytest.mark.slow
 def test_the_neighbour_of_jobs_that_fail_computes_what_it_does_alone(failing: Finished) -> None:
     assert failing.code == 1
     assert failing.job("neighbour")["state"] == "completed"

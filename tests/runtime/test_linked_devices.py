@@ -83,12 +83,14 @@ def test_the_log_has_the_links_and_replays_to_the_same_commands(done: OnFour) ->
     assert all(logged == now for _, logged, now in event_log.replay(entries))
 
 
+@pytest.mark.slow
 def test_explain_says_how_the_devices_of_a_gang_are_linked(done: OnFour) -> None:
     first, second = done.devices()["ranks"]
     told = ecoshare("explain", str(done.folder), "ranks", environment=done.environment)
     assert f"starts on {first} and {second} (4 NVLinks)" in told.stdout, told.stdout + told.stderr
 
 
+@pytest.mark.slow
 def test_the_links_of_this_machine_are_shown(done: OnFour) -> None:
     told = ecoshare("devices", environment=done.environment).stdout
     lines = told[told.index("\nlinks\n") :].split("\n")[2:5]
@@ -101,6 +103,7 @@ def test_the_links_of_this_machine_are_shown(done: OnFour) -> None:
     assert first["links"] == {"cuda:1": ACROSS_NODES, "cuda:2": over_nvlinks(4), "cuda:3": ACROSS_NODES}
 
 
+@pytest.mark.slow
 def test_a_log_without_links_is_still_read(done: OnFour) -> None:
     """Logs of earlier versions have devices without the field."""
     lines = (done.folder / "events.jsonl").read_text().splitlines(keepends=True)

@@ -161,6 +161,7 @@ def _lasts(job: dict[str, Any], from_s: float, to_s: float) -> bool:
     return bool(job["start_s"] < from_s and job["finish_s"] > to_s)
 
 
+@pytest.mark.slow
 @needs_two
 def test_jobs_of_several_devices_take_their_lanes_in_one_order(tmp_path: Path) -> None:
     """Before lanes had an order, two such jobs could each wait for a lane that the other held."""

@@ -104,6 +104,7 @@ def test_the_same_compiled(case: Case, compiled: Compared) -> None:
     compiled.check(case)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ways", [("forked", "hidden"), pytest.param(("fresh",), marks=pytest.mark.slow)])
 def test_what_a_script_has_not_closed_is_written(tmp_path: Path, ways: tuple[str, ...]) -> None:
     jobs = []

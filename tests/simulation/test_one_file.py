@@ -80,6 +80,7 @@ def test_the_new_policy_can_be_completed_and_keeps_the_contract(copy: Path) -> N
     assert "12 passed" in python(copy, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_newest_first.py")
 
 
+@pytest.mark.slow
 def test_a_mistaken_option_is_refused_by_the_options_of_the_file(copy: Path) -> None:
     """Fails if the options of a policy are listed anywhere but in its class."""
     line = [sys.executable, "-m", "ecoshare", "simulate", "--generate", "philly", "--policy", "newest-first"]

@@ -171,6 +171,7 @@ def test_the_output_is_followed_and_reaches_no_terminal_as_it_is(up: Served, siz
     drive(app, size, use)
 
 
+@pytest.mark.slow
 def test_it_explains_a_job_of_a_queue_that_goes_on_and_lists_the_keys(up: Served) -> None:
     go = up.waits("told")
     up.begun("told")
@@ -254,6 +255,7 @@ def test_a_queue_that_stands_still_or_is_down_is_told_and_comes_back(
         drive(app, SIZES[0], use)
 
 
+@pytest.mark.slow
 def test_an_answer_that_comes_when_the_app_has_closed_is_dropped(up: Served) -> None:
     app = top(up)
 
@@ -265,6 +267,7 @@ def test_an_answer_that_comes_when_the_app_has_closed_is_dropped(up: Served) -> 
     app.on_changed(Changed("", UsageError("it was refused")))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gone", ["#head", "#message", "JobsTable"])
 def test_an_answer_that_comes_while_the_app_closes_is_dropped(up: Served, gone: str) -> None:
     """The widgets of a screen that closes go one after the other."""
@@ -279,6 +282,7 @@ def test_an_answer_that_comes_while_the_app_closes_is_dropped(up: Served, gone: 
     drive(app, SIZES[0], use)
 
 
+@pytest.mark.slow
 def test_a_refusal_is_one_line(up: Served) -> None:
     app = top(up)
 

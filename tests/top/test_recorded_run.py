@@ -75,6 +75,7 @@ def test_turns_and_iterations_are_those_of_the_traces(recorded: RunFolder) -> No
     assert checked > 3
 
 
+@pytest.mark.slow
 def test_time_only_adds_and_a_jump_shows_what_playing_shows(recorded: RunFolder) -> None:
     played, jumping = RecordedRun(recorded), RecordedRun(recorded)
     times_s = [played.end_s * part / 50 for part in range(51)]
@@ -133,6 +134,7 @@ def test_the_states_are_those_of_the_core(config: Config) -> None:
     assert agrees_with_the_core(list(entries)) > 50
 
 
+@pytest.mark.slow
 def test_the_states_of_a_real_run_are_those_of_the_core(recorded: RunFolder) -> None:
     assert agrees_with_the_core(list(event_log.read(recorded.events))) > 20
 
