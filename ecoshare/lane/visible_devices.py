@@ -15,8 +15,8 @@ from typing import Any
 NAMES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 """Variables that choose devices."""
 
-_BEGINS = ("_cuda_getDeviceCount", "_cuda_init")
-"""Functions of torch with which CUDA begins."""
+_BEGINS = ("_C._cuda_getDeviceCount", "_C._cuda_init", "cuda._parse_visible_devices")
+"""Functions of torch that begin CUDA, or count devices without it."""
 
 
 def keep(given: Mapping[str, str | None]) -> None:
@@ -35,9 +35,10 @@ def keep(given: Mapping[str, str | None]) -> None:
 
         return begins
 
-    for name in _BEGINS:
-        if (begin := getattr(torch._C, name, None)) is not None:  # a build for the processors has none of them
-            setattr(torch._C, name, first(begin))
+    for place, name in (each.split(".") for each in _BEGINS):
+        module = getattr(torch, place)
+        if (begin := getattr(module, name, None)) is not None:  # a build for the processors lacks some of them
+            setattr(module, name, first(begin))
 
 
 def restore(given: Mapping[str, str | None]) -> None:

@@ -15,16 +15,19 @@ from ecoshare.lane import visible_devices
 GIVEN: Mapping[str, str | None] = {"CUDA_VISIBLE_DEVICES": "GPU-aa-1,GPU-bb-2", "CUDA_MPS_PIPE_DIRECTORY": "/x"}
 
 
-@pytest.mark.parametrize("begin", ["_cuda_getDeviceCount", "_cuda_init"])
-def test_cuda_begins_with_what_the_run_has_given(begin: str, monkeypatch: pytest.MonkeyPatch) -> None:
+BEGINS = [(torch._C, "_cuda_getDeviceCount"), (torch._C, "_cuda_init"), (torch.cuda, "_parse_visible_devices")]
+
+
+@pytest.mark.parametrize(("module", "begin"), BEGINS)
+def test_cuda_begins_with_what_the_run_has_given(module: object, begin: str, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
-    for name in ("_cuda_getDeviceCount", "_cuda_init"):
-        monkeypatch.setattr(torch._C, name, lambda: seen.append(os.environ["CUDA_VISIBLE_DEVICES"]), raising=False)
+    for place, name in BEGINS:
+        monkeypatch.setattr(place, name, lambda: seen.append(os.environ["CUDA_VISIBLE_DEVICES"]), raising=False)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-aa-1,GPU-bb-2")
     monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", "/own")
     visible_devices.keep(GIVEN)
     os.environ["CUDA_VISIBLE_DEVICES"] = "0"  # many scripts do so
-    getattr(torch._C, begin)()
+    getattr(module, begin)()
     assert seen == ["GPU-aa-1,GPU-bb-2"]
     assert os.environ["CUDA_MPS_PIPE_DIRECTORY"] == "/own", "other variables are the script's own"
 
