@@ -131,8 +131,11 @@ def _read(path: str) -> bytes:
 
 
 def family(pid: int) -> list[int]:
-    """Process ids of a process and of all descendants that are still connected to it; the process itself first."""
-    found = [pid]
+    """Process ids of a process and of all descendants that are still connected to it; the process itself first.
+
+    Process 0, which a slot has before its job is launched, has no family.
+    """
+    found = [pid] if pid else []
     for member in found:
         found += children(member)
     return found
@@ -142,7 +145,7 @@ def children(pid: int | None = None) -> list[int]:
     """Process ids of the children of a process, by default of this one."""
     found: list[int] = []
     with contextlib.suppress(OSError, ValueError):  # gone in between
-        for task in os.scandir(f"/proc/{pid or 'self'}/task"):
+        for task in os.scandir(f"/proc/{'self' if pid is None else pid}/task"):
             found += map(int, _read(f"{task.path}/children").split())
     return found
 

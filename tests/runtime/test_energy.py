@@ -6,14 +6,20 @@ import asyncio
 import itertools
 import json
 import random
+import subprocess
+import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from ecoshare.core.commands import OpenLane, StartJob
 from ecoshare.devices import power_model, registry
 from ecoshare.record.sample_file import SampleFile
 from ecoshare.record.samples import AttemptProgress, Sample, Session, read
+from ecoshare.runtime.attempts import Attempts
 from ecoshare.runtime.device_claim import ClaimedDevice
 from ecoshare.runtime.meter_sampler import MeterSampler
 from tests.runtime.running import run, slow_steps
@@ -53,6 +59,24 @@ def test_a_line_that_a_killed_session_cut_off_does_not_spoil_the_next(tmp_path: 
     file.close()
     first, second, sample = read(path)
     assert isinstance(first, Session) and isinstance(second, Session) and isinstance(sample, Sample)
+
+
+def test_a_job_that_is_not_launched_yet_has_no_part_of_the_server(tmp_path: Path) -> None:
+    """The slot of such a job names no process. Before, those of the run counted for it: the server that loads torch."""
+    attempts = Attempts(tmp_path, 1, lambda message: None, lambda make: None)
+    attempts.open_lane(OpenLane(1, 0, "cpu", 1 << 30), lambda pid: None)
+    spec = SimpleNamespace(name="a", job_class="a")
+    job: Any = SimpleNamespace(spec=spec, has_ranks=False, part=None, has_first_rank=True)
+    attempts.start(StartJob(2, "a", 1, (0,), 1 << 30, False), job)
+    works = "import time\nwhile time.process_time() < 0.2: pass\nprint(flush=True)\ntime.sleep(1000)"
+    with subprocess.Popen([sys.executable, "-c", works], stdout=subprocess.PIPE) as server:
+        try:
+            assert server.stdout is not None and server.stdout.readline()
+            (progress,) = attempts.progress_on(registry.processors(), {}).values()
+            kept = attempts.with_children_on(registry.processors(), {server.pid: 1 << 20})
+        finally:
+            server.kill()
+    assert (progress.cpu_s, progress.memory_bytes) == (0.0, None) and not kept
 
 
 @pytest.mark.slow
