@@ -186,7 +186,11 @@ def _gpu(nvml: Any, handle: Any, index: int, driver: str) -> NvmlGpu:
             # The driver may forbid to read its other values.
             unfit = "is cut into MIG instances, which ecoshare cannot share yet"
         else:
-            mode = _MODES.get(_optional(nvml, lambda: nvml.nvmlDeviceGetComputeMode(handle)), "default")
+            modes = {
+                nvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS: "exclusive_process",
+                nvml.NVML_COMPUTEMODE_PROHIBITED: "prohibited",
+            }
+            mode = modes.get(_optional(nvml, lambda: nvml.nvmlDeviceGetComputeMode(handle)), "default")
             unfit = "is in compute mode `prohibited`: no program may use it" if mode == "prohibited" else ""
             memory_bytes, free_bytes = _memory_bytes(nvml, handle)
             limit_w = _optional(nvml, lambda: nvml.nvmlDeviceGetPowerManagementDefaultLimit(handle) / 1000)
@@ -196,10 +200,6 @@ def _gpu(nvml: Any, handle: Any, index: int, driver: str) -> NvmlGpu:
         unfit = f"does not tell what a run must know of it: the NVIDIA driver says {str(error)!r}"
     uuid, model = str(nvml.nvmlDeviceGetUUID(handle)), str(nvml.nvmlDeviceGetName(handle))
     return NvmlGpu(index, uuid, model, memory_bytes, free_bytes, driver, mode, limit_w, unfit)
-
-
-_MODES = {2: "prohibited", 3: "exclusive_process"}
-"""Compute modes that matter, by their numbers in NVML."""
 
 
 def _memory_bytes(nvml: Any, handle: Any) -> tuple[int, int]:

@@ -10,7 +10,7 @@ import contextlib
 import ctypes
 import sys
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 
 class DeviceSync:
@@ -22,7 +22,8 @@ class DeviceSync:
         Args:
             device: Number of the device among those that the process sees.
         """
-        self._device, self._mark = device, cast(Any, None)
+        self._device = device
+        self._mark: Any = None
 
     def keep(self) -> None:
         """Wait, at a boundary, until the device has reached the previous boundary."""

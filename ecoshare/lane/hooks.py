@@ -376,9 +376,10 @@ def _wrap_backward() -> None:
     @functools.wraps(run)
     def run_and_note(outputs: Sequence[Any], *args: Any, **options: Any) -> Any:
         result = run(outputs, *args, **options)
-        if _here is not None:
-            _here._tracker.has_passed = True
-        if _here is not None and _here._tracker.counts_backward:
+        if _here is None:
+            return result
+        _here._tracker.has_passed = True
+        if _here._tracker.counts_backward:
             # A compiled step may call `backward` outside its graphs. Dynamo would trace our functions there.
             callback = set_eval_frame(None)
             try:

@@ -219,8 +219,6 @@ class HookedJob:
 
     def watch_torch(self) -> None:
         """Install the hooks. torch must be imported."""
-        import torch
-
         from ecoshare.lane.hooks import Hooks
 
         cuda = self._launch.device == "cuda"
@@ -230,8 +228,7 @@ class HookedJob:
         if cuda and self._swap is not None:
             self._limit_cuda()
         elif cuda:
-            visible_devices.keep(self._launch.env)
-            torch.cuda._lazy_call(self._begin_cuda)  # type: ignore[no-untyped-call]
+            self._watch_cuda()
 
     def watch_children(self) -> None:
         """Keep the lane from the moment on at which child processes use the device. Call this in the main thread."""
@@ -282,6 +279,13 @@ class HookedJob:
             self._observer = None
             turn.answers.give(BoundaryRequest.OBSERVED)
             turn.answers.stay(_LOOKED_AT_WITHIN_S)
+
+    def _watch_cuda(self) -> None:
+        """Let CUDA begin on the device of the lane, and with the turn. torch must be imported."""
+        import torch
+
+        visible_devices.keep(self._launch.env)
+        torch.cuda._lazy_call(self._begin_cuda)  # type: ignore[no-untyped-call]
 
     def _begin_cuda(self) -> None:
         """Take the turn: the script has initialised CUDA, and its first device work comes next."""

@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import ecoshare
-from ecoshare.lane import visible_devices
 from ecoshare.lane.messages import LaunchAttempt
 from ecoshare.lane.recorded_calls import RecordedCalls
 from ecoshare.lane.runner import HookedJob
@@ -85,12 +84,9 @@ class ServiceJob(HookedJob):
 
     def watch_torch(self) -> None:
         """Install the hooks. torch must be imported."""
-        import torch
-
         self._watch_calls()
         if self._launch.device == "cuda":
-            visible_devices.keep(self._launch.env)
-            torch.cuda._lazy_call(self._begin_cuda)  # type: ignore[no-untyped-call]
+            self._watch_cuda()
 
     def _watch_calls(self) -> None:
         from ecoshare.lane.service_hooks import ServiceHooks

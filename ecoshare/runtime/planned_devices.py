@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from ecoshare.common.documents import open_regular
 from ecoshare.common.plural import counted, listed
 from ecoshare.jobs.fields import Isolation, Launch
 from ecoshare.jobs.load import LoadedJobs, mistake_of
@@ -87,12 +88,13 @@ _CHOOSES = re.compile(
 """Lines of a script that set such a variable."""
 
 _MOST_BYTES = 1 << 20
+"""Most bytes of a script that are looked through."""
 
 
 def _chooses(script: Path) -> bool:
     """Whether a script sets a variable that chooses devices, as far as its source shows."""
     try:
-        with script.open(errors="replace") as file:
-            return _CHOOSES.search(file.read(_MOST_BYTES)) is not None
+        with open_regular(script) as file:
+            return _CHOOSES.search(file.read(_MOST_BYTES).decode(errors="replace")) is not None
     except OSError:
         return False
