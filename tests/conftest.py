@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import itertools
 import os
 import re
 import sys
@@ -34,6 +35,9 @@ OF_THE_MACHINE = re.compile(
     "no CUDA device|needs an accelerator|ECOSHARE_DATA names no|root|this kernel|a machine of [0-9]+ cores|no namespace"
 )
 """Reasons to skip that no installation removes. Any other one fails the tests with `--no-skips`."""
+
+_number = itertools.count()
+"""Numbers of tests, in the order in which they run."""
 
 _left_out: dict[str, int] = {}
 """Number of tests with these markers that were left out."""
@@ -130,13 +134,13 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _profiles_of_all(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Keep tests from the user's own profiles and from the state folder of this machine."""
+def _profiles_of_all(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Keep tests from the user's own profiles and the state folder of this machine. Yields a folder for profiles."""
     own = {"ECOSHARE_PROFILES": "profiles", "ECOSHARE_STATE": "state"}
     for name, folder in own.items():
         os.environ[name] = str(tmp_path_factory.mktemp(folder))
     os.environ[QUIET] = "1"  # other tests are other programs
-    yield
+    yield Path(os.environ["ECOSHARE_PROFILES"])
     for name in (*own, QUIET):
         del os.environ[name]
 
@@ -149,6 +153,9 @@ def _no_command_outlives_its_test() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def _own_profiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give each test a folder of profiles of its own."""
-    monkeypatch.setenv("ECOSHARE_PROFILES", str(tmp_path / "own-profiles"))
+def _own_profiles(_profiles_of_all: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give each test a folder of profiles of its own, which is made where one is written.
+
+    `tmp_path` would make a folder for every test, and look through those of all tests before it.
+    """
+    monkeypatch.setenv("ECOSHARE_PROFILES", str(_profiles_of_all / str(next(_number))))

@@ -247,6 +247,7 @@ def test_the_real_command_runs_jobs(tmp_path: Path) -> None:
     assert (tmp_path / "ecoshare-runs/latest/report.html").stat().st_size
 
 
+@pytest.mark.slow
 @pytest.mark.cold
 def test_output_that_cannot_be_written_is_said_in_a_line(tmp_path: Path) -> None:
     with Path("/dev/full").open("w") as full:
@@ -283,6 +284,7 @@ def test_a_changed_job_file_is_another_run(tmp_path: Path) -> None:
     assert done.returncode == 2 and "has changed" in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.cold
 @pytest.mark.parametrize("closed", [1, 2])
 def test_a_closed_stream_changes_no_exit_code(closed: int) -> None:
@@ -291,6 +293,7 @@ def test_a_closed_stream_changes_no_exit_code(closed: int) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.slow
 @pytest.mark.cold
 @pytest.mark.parametrize(
     ("at", "words", "code"),
@@ -307,6 +310,7 @@ def test_a_signal_to_a_command_that_is_over_shows_no_traceback(
     assert (done.returncode, done.stderr) == (code, "")
 
 
+@pytest.mark.slow
 @pytest.mark.cold
 @pytest.mark.parametrize("closed", [(1,), (2,), (0, 1, 2)])
 def test_the_number_of_a_closed_stream_is_nobodys(closed: tuple[int, ...]) -> None:
@@ -323,6 +327,7 @@ def test_the_number_of_a_closed_stream_is_nobodys(closed: tuple[int, ...]) -> No
     assert (done.returncode, done.stderr) == (7, "")
 
 
+@pytest.mark.nightly
 @pytest.mark.cold
 def test_a_profile_of_the_command_has_the_figures(tmp_path: Path) -> None:
     figures = tmp_path / "figures"

@@ -58,6 +58,7 @@ def test_no_work_is_worth_more_than_it_costs_alone_and_no_group_earns_more_than_
         assert worth <= forecast.power_w * (1.0 + 1e-6), "then doing more of it would spend less"
 
 
+@pytest.mark.nightly
 @given(mixes())
 def test_with_these_prices_all_work_costs_what_the_best_schedule_spends(
     mix: tuple[ColocationEstimates, dict[str, float], int],

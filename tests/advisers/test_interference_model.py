@@ -66,6 +66,7 @@ def like_a_device(seed: int) -> tuple[dict[str, Traits], dict[tuple[str, str], f
     return traits, speeds
 
 
+@pytest.mark.nightly
 @given(all_traits, all_seen, besides)
 def test_whatever_was_seen_speeds_are_speeds(
     traits: dict[str, Traits], seen: list[PairMeasurement], beside: float
@@ -82,6 +83,7 @@ def test_whatever_was_seen_speeds_are_speeds(
             assert least - 1e-6 <= both.sd <= most + 1e-6
 
 
+@pytest.mark.slow
 @given(all_traits, all_seen, st.randoms(use_true_random=False))
 def test_the_order_of_what_was_seen_does_not_matter(
     traits: dict[str, Traits], seen: list[PairMeasurement], draw: random.Random
@@ -125,6 +127,7 @@ def test_what_was_measured_often_is_believed(
     assert guess.sd < 0.05
 
 
+@pytest.mark.slow
 @given(all_traits, st.floats(0.2, 0.8))
 def test_each_measurement_makes_it_surer(traits: dict[str, Traits], speed: float) -> None:
     start = [PairMeasurement("a", "b", speed), PairMeasurement("b", "a", speed)]

@@ -29,6 +29,7 @@ def by_hand(table: Table) -> dict[tuple[float | str, ...], tuple[float, float]]:
     }
 
 
+@pytest.mark.slow
 def test_the_verdict_is_that_of_the_table(table: Table) -> None:
     replay = SearchReplay(table, DEFAULT, noise=0.0)
     trials = list(replay.measurements())
@@ -51,6 +52,7 @@ def test_the_verdict_is_that_of_the_table(table: Table) -> None:
     )
 
 
+@pytest.mark.nightly
 def test_without_noise_a_trial_shows_the_row(table: Table) -> None:
     replay = SearchReplay(table, DEFAULT, noise=0.0)
     known = by_hand(table)
@@ -90,6 +92,7 @@ def test_a_table_of_one_workload_knows_no_static_setting(tmp_path: Path) -> None
     assert SearchReplay(table, DEFAULT).verdict().static is None
 
 
+@pytest.mark.slow
 def test_only_rows_that_are_there_are_tried(table: Table) -> None:
     replay = SearchReplay(table, DEFAULT, budget=40, noise=0.3)
     assert len(replay.space) == 27

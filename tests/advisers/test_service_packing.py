@@ -95,6 +95,7 @@ def test_joules_fall_and_the_target_is_kept(training: bool) -> None:
     assert watts[0] is not None and watts[1] is not None and watts[0] < watts[1]
 
 
+@pytest.mark.slow
 def test_the_limit_of_the_training_is_kept_too() -> None:
     own = adviser(1.0, tuning_limit=1.2)
     last = searched(own)[-1][1]
@@ -110,6 +111,7 @@ def test_other_jobs_of_the_same_classes_go_on_with_a_search() -> None:
     assert one == two
 
 
+@pytest.mark.slow
 def test_a_disturbed_measurement_is_not_judged() -> None:
     own = adviser(0.05)
     first = own.answer(ask(ran(AS_FOUND)))
@@ -120,6 +122,7 @@ def test_a_disturbed_measurement_is_not_judged() -> None:
     assert following.setting != first.setting and search is not None and search.judged(judged.requested) is None
 
 
+@pytest.mark.nightly
 def test_a_default_that_misses_the_target_ends_without_a_setting() -> None:
     last = searched(adviser(0.1 * ran(AS_FOUND).services["s"].p99_s))[-1][1]
     assert (last.setting, last.over, last.note) == (AS_FOUND, True, "no setting can keep the target")
@@ -147,6 +150,7 @@ def overloading(setting: Setting) -> Measurement:
     return Measurement(setting, MeasurementStatus.CENSORED, overloaded=("s",))
 
 
+@pytest.mark.nightly
 def test_a_setting_that_overloads_the_service_is_known_to_break_the_target() -> None:
     """Nothing but the fact is measured. It rules out the setting, and those that are as slow."""
     own = adviser(1.6 * ran(AS_FOUND).services["s"].p99_s)
@@ -159,6 +163,7 @@ def test_a_setting_that_overloads_the_service_is_known_to_break_the_target() -> 
     assert search is not None and search.best == {"gpu_clock": 1500.0, BATCH: 16.0}
 
 
+@pytest.mark.nightly
 def test_a_search_that_must_end_keeps_the_best_so_far() -> None:
     own = adviser(1.6 * ran(AS_FOUND).services["s"].p99_s)
     first = own.answer(ask(ran(AS_FOUND))).setting

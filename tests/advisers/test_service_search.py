@@ -71,6 +71,7 @@ def test_only_sure_settings_are_tried_and_the_best_keeps_the_target(training: bo
     assert best is not None and joules[best["clock"]] < joules[1500.0]
 
 
+@pytest.mark.nightly
 def test_a_batch_may_be_the_only_knob_beside_training() -> None:
     space = Space.product(Knob("batch", (1.0, 4.0, 16.0), Role.WORK_SIZE))
     first = measured(DEFAULT, training=True)
@@ -81,6 +82,7 @@ def test_a_batch_may_be_the_only_knob_beside_training() -> None:
     assert bounds_s[0] >= bounds_s[2], "batches of one cannot be sure to keep up"
 
 
+@pytest.mark.slow
 def test_a_target_that_no_setting_keeps_is_told() -> None:
     searching = search(0.2 * measured(DEFAULT).p99_s)
     assert list(steps(searching)) == []
@@ -88,6 +90,7 @@ def test_a_target_that_no_setting_keeps_is_told() -> None:
     assert searching.best is None
 
 
+@pytest.mark.slow
 def test_a_setting_that_cannot_be_applied_is_not_tried_again() -> None:
     searching = search(2.0 * measured(DEFAULT).p99_s, budget=4)
     failed = searching.next()
@@ -98,6 +101,7 @@ def test_a_setting_that_cannot_be_applied_is_not_tried_again() -> None:
         searching.told(measured(DEFAULT))
 
 
+@pytest.mark.nightly
 def test_joules_a_request_are_the_measured_power_over_the_rate() -> None:
     searching = search(1.0, budget=1)
     first = measured(DEFAULT)
@@ -126,6 +130,7 @@ def test_a_first_measurement_of_an_idle_service_is_refused() -> None:
         ServiceSearch(SPACE, DEFAULT, 1.0, LOAD, idle)
 
 
+@pytest.mark.slow
 def test_the_time_of_a_neighbour_must_be_known() -> None:
     with pytest.raises(ValueError, match="lacks the iteration time of training"):
         ServiceSearch(SPACE, DEFAULT, 1.0, LOAD, measured(DEFAULT), [TRAINING])

@@ -79,6 +79,7 @@ def carry_out(tuned: TunerAdviser, device: Device) -> tuple[list[Setting], Advic
     return tried, advice
 
 
+@pytest.mark.slow
 def test_it_finds_a_setting_that_saves_and_keeps_the_limit() -> None:
     device = Device()
     tried, advice = carry_out(adviser(device), device)
@@ -171,6 +172,7 @@ def test_a_knob_that_is_gone_is_searched_without() -> None:
     assert "gpu_clock" not in dict(advice.setting)
 
 
+@pytest.mark.nightly
 def test_with_no_knob_left_it_is_over() -> None:
     device = Device()
     tuned = adviser(device)
@@ -181,6 +183,7 @@ def test_with_no_knob_left_it_is_over() -> None:
     assert advice.over and advice.setting == () and "nothing can be set" in advice.note
 
 
+@pytest.mark.slow
 def test_nothing_feasible_is_an_answer() -> None:
     """Only the default keeps the limit here, and the default is no setting to apply."""
     device = Device()
@@ -203,6 +206,7 @@ def test_a_job_that_is_slower_in_the_packing_counts_by_its_work() -> None:
     assert judged is not None and judged.energy == pytest.approx(expected)
 
 
+@pytest.mark.slow
 def test_what_a_job_alone_has_shown_is_the_prior_of_its_packing() -> None:
     device = Device()
     space = device.space()

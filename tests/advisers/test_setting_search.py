@@ -138,6 +138,7 @@ def test_little_to_gain_ends_it_after_three_trials_at_the_soonest() -> None:
     assert searching.best == DEFAULT and searching.saved == 0.0
 
 
+@pytest.mark.nightly
 def test_a_disturbed_trial_is_repeated_twice_and_then_left() -> None:
     searching = search()
     searching.next()
@@ -152,6 +153,7 @@ def test_a_disturbed_trial_is_repeated_twice_and_then_left() -> None:
     assert searching.best is not None
 
 
+@pytest.mark.slow
 def test_a_default_that_is_always_disturbed_or_fails_ends_it() -> None:
     disturbed, failing = search(), search()
     for _ in range(3):
@@ -224,6 +226,7 @@ def test_a_prior_is_used() -> None:
         search(TWO, prior=grey_box(SPACE, ["else"], DEFAULT))
 
 
+@pytest.mark.slow
 def test_equal_seeds_give_equal_searches() -> None:
     assert carry_out(search(TWO, seed=5), TWO) == carry_out(search(TWO, seed=5), TWO)
 

@@ -201,6 +201,7 @@ def test_a_mapping_holds_the_jobs_of_its_file(tmp_path: Path, monkeypatch: pytes
     assert made.source == loaded.source and made.source.args == ("--lr", "1e-3", "yes", "007")
 
 
+@pytest.mark.slow
 def test_a_simulation_is_what_its_command_prints(tmp_path: Path) -> None:
     result = ecoshare.simulate(generate="sweep", jobs=20, seed=3, gpus=2, policies=["fifo", "srtf"])
     line = ("--generate", "sweep", "--jobs", "20", "--seed", "3", "--gpus", "2", "--policy", "fifo,srtf")

@@ -77,6 +77,7 @@ class StopsItself:
         self.closed = True
 
 
+@pytest.mark.slow
 def test_a_run_gives_what_its_command_prints(
     run: Callable[..., ecoshare.RunResult], capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -145,6 +146,7 @@ def test_a_signal_stops_the_run_and_reaches_the_program(
         result.check()
 
 
+@pytest.mark.slow
 def test_ctrl_c_is_a_keyboard_interrupt_and_the_run_can_be_resumed(
     run: Callable[..., ecoshare.RunResult], tmp_path: Path
 ) -> None:
@@ -172,6 +174,7 @@ def test_a_value_with_secrets_cannot_be_resumed(run: Callable[..., ecoshare.RunR
         ecoshare.resume(folder)
 
 
+@pytest.mark.slow
 def test_another_thread_can_run_jobs(run: Callable[..., ecoshare.RunResult], tmp_path: Path) -> None:
     """Only the main thread may handle signals. The report is drawn there, too."""
     found: list[Any] = []
@@ -212,6 +215,7 @@ def test_ctrl_c_beside_a_loop_stops_the_run(run: Callable[..., ecoshare.RunResul
     assert summary["state"] == "interrupted"
 
 
+@pytest.mark.nightly
 def test_the_load_of_a_run_that_was_waited_for_is_not_told_as_that_of_other_programs(
     run: Callable[..., ecoshare.RunResult], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -47,7 +47,7 @@ def test_a_log_that_is_too_small_is_told() -> None:
     assert why_not_tested(log(), 4 * HOUR_S) == ""
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_back_test_submits_ahead_of_time_where_jobs_wait() -> None:
     jobs = log()
     rule = back_tested(jobs, 3, 2, 18 * HOUR_S, Overlap.TAKE_OVER, jobs[-1].submit_s + 1.0)

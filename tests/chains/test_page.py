@@ -34,6 +34,7 @@ def written(folder: Path) -> None:
     )
 
 
+@pytest.mark.nightly
 def test_the_program_of_the_page_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -122,6 +122,7 @@ def samples(count: int, seed: int) -> list[WaitSample]:
     return found
 
 
+@pytest.mark.nightly
 def test_as_many_waits_as_the_quantile_says_are_at_most_the_predicted_one() -> None:
     model = GradientBoosting(samples(2000, 0), 0.8)
     kept = [each.wait_s <= model.wait_of(each.features) for each in samples(500, 1)]

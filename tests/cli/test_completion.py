@@ -130,6 +130,7 @@ def test_a_typing_mistake_gets_a_suggestion(words: tuple[str, ...], meant: str, 
     assert f"hint: did you mean '{meant}'?\n" in done.stderr and "expected " in done.stderr
 
 
+@pytest.mark.slow
 def test_help_shows_no_type_for_flags_and_all_kinds_of_traces(tmp_path: Path) -> None:
     for words in (("run",), ("profiles",), ("profiles", "list"), ()):
         assert "bool" not in ecoshare(*words, "--help", cwd=tmp_path).stdout
@@ -138,6 +139,7 @@ def test_help_shows_no_type_for_flags_and_all_kinds_of_traces(tmp_path: Path) ->
         assert kind in shown, kind
 
 
+@pytest.mark.slow
 def test_an_ordinary_command_loads_nothing_to_complete() -> None:
     program = "import sys, ecoshare.cli; print(*(name for name in sys.modules if name.startswith('ecoshare')))"
     seen = subprocess.run(

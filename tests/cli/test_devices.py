@@ -72,6 +72,7 @@ def test_times_that_cannot_be_kept_are_not_measured(tmp_path: Path) -> None:
     assert "--profiles" in done.stderr and "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 @needs_two
 def test_known_speeds_are_shown_and_written_for_the_simulator(tmp_path: Path) -> None:
     store = CalibrationStore(tmp_path / "profiles")

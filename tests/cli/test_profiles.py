@@ -82,6 +82,7 @@ def test_a_list_of_nothing_says_where_it_looked(tmp_path: Path) -> None:
     assert profiles(tmp_path, "list", "--json")[1] == "[]\n"
 
 
+@pytest.mark.slow
 def test_show_prints_what_the_saved_file_prints(folder: Path) -> None:
     code, stdout, _ = profiles(folder, "show", TRAIN)
     assert code == 0 and stdout == ecoshare("profile", f"profiles/{TRAIN}.json", cwd=folder).stdout
@@ -132,6 +133,7 @@ def counts(folder: Path, job_class: str, **iterations: int) -> None:
     IterationStore(folder / "profiles").add(job_class, own, new)
 
 
+@pytest.mark.slow
 def test_iterations_are_listed_shown_and_removed_with_their_class(folder: Path) -> None:
     counts(folder, TRAIN, a=1200)
     counts(folder, BRIEF, b=30, c=3000)

@@ -51,6 +51,7 @@ def left(folder: Path) -> set[str]:
     return {each.name for each in (folder / "ecoshare-runs").iterdir()}
 
 
+@pytest.mark.slow
 def test_the_newest_run_is_listed_first_with_joules_and_their_source(folder: Path) -> None:
     code, stdout, stderr = runs(folder)
     lines = stdout.splitlines()
@@ -113,6 +114,7 @@ def test_a_damaged_folder_has_one_line_and_can_be_removed(folder: Path, file: st
     assert left(folder) == {FIRST, THIRD, "latest"}
 
 
+@pytest.mark.slow
 def test_what_is_no_run_folder_is_neither_listed_nor_removed(folder: Path) -> None:
     other = folder / "ecoshare-runs" / "notes"
     other.mkdir()

@@ -184,6 +184,7 @@ def test_a_job_that_ends_while_its_agent_hangs_does_not_run_again(tmp_path: Path
     wait_for(lambda: not members(done.folder.path))
 
 
+@pytest.mark.nightly
 def test_all_ends_at_once_when_the_run_is_killed(tmp_path: Path) -> None:
     """The lease is so long that only the end of the connection can end the jobs."""
     latest = tmp_path / "runs" / "latest"

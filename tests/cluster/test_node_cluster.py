@@ -39,6 +39,7 @@ def test_devices_of_different_models_are_refused() -> None:
         assert [each.name for each in cluster.devices] == ["a/cpu", "b/cpu"]
 
 
+@pytest.mark.slow
 def test_another_version_of_ecoshare_is_refused() -> None:
     with (
         pytest.raises(UnfitEnvironment, match="the node b has ecoshare older, and"),

@@ -9,6 +9,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from ecoshare.cluster.agent_line import AgentLine
 from ecoshare.cluster.node_link import NodeStart
 from ecoshare.cluster.process_link import ProcessLink
@@ -104,6 +106,7 @@ async def told_after_a_loss(
     return told
 
 
+@pytest.mark.slow
 def test_a_job_that_is_given_to_a_node_which_is_lost_already_ends_at_once() -> None:
     """If it failed, the run would wait for the end of that job for ever."""
     failed, exited = asyncio.run(told_after_a_loss(_ENDS, after="late"))
@@ -111,6 +114,7 @@ def test_a_job_that_is_given_to_a_node_which_is_lost_already_ends_at_once() -> N
     assert isinstance(exited, JobExited) and (exited.job, exited.outcome) == ("late", Outcome.DEVICE_FAILED)
 
 
+@pytest.mark.slow
 def test_the_usage_of_a_lost_attempt_is_the_last_one_that_was_heard(tmp_path: Path) -> None:
     """If it failed, a run could tell more iterations of a job than its end has."""
     plan = planning.make(load(job_file(tmp_path, slow_steps("j", 1, 1))), (registry.find("cpu"),), policy="fair")

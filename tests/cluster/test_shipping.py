@@ -166,6 +166,7 @@ def test_a_state_folder_that_cannot_be_written_is_told_in_one_line(
     assert "ECOSHARE_STATE" in told.value.hint
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(st.lists(st.tuples(st.sampled_from("arcl"), st.integers(0, 2), st.integers(0, 400_000)), max_size=12))
 def test_files_arrive_as_they_are(tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int, int]]) -> None:

@@ -23,6 +23,7 @@ def test_jobs_run_on_all_nodes(tmp_path: Path) -> None:
     assert sorted(job for job, _ in world.completed) == list("abcd")
 
 
+@pytest.mark.slow
 def test_jobs_of_a_node_that_hangs_go_on_elsewhere_after_its_lease(tmp_path: Path) -> None:
     """The agent ends them by itself. If they began elsewhere before, each would run twice at once."""
     endless = {(name, 1): Fate(iterations=10**6) for name in "ab"}

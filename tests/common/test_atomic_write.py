@@ -46,6 +46,7 @@ def write_again_and_again(path: Path, letter: bytes, concurrent: bool) -> None:
         atomic_write(path, letter * LENGTH, concurrent=concurrent)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("letters", "concurrent"), [((b"b",), False), ((b"b", b"c"), True)])
 def test_a_reader_sees_one_whole_content(tmp_path: Path, letters: tuple[bytes, ...], concurrent: bool) -> None:
     """Else a report would be cut off, or a profile hold parts of two. The writers are killed in the end."""
@@ -204,6 +205,7 @@ def test_sync_is_done_before_the_rename_and_only_if_asked(tmp_path: Path, monkey
     assert done == ["rename"]
 
 
+@pytest.mark.nightly
 def test_threads_that_write_one_file_do_not_mix(tmp_path: Path) -> None:
     """Each writer has a temporary name of its own: with one name, a write would fail or hold parts of two."""
     path = tmp_path / "file"

@@ -183,7 +183,7 @@ for owner in owners:
 """
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_no_setting_of_a_thread_in_this_torch_is_missing(tmp_path: Path) -> None:
     """If it failed, a new version of torch keeps something for each thread that is neither carried nor left out.
 

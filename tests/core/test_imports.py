@@ -145,6 +145,7 @@ def test_a_node_elsewhere_needs_the_run_alone(layer: str) -> None:
         assert not used, f"{path.relative_to(ROOT)} imports {used}"
 
 
+@pytest.mark.slow
 def test_a_run_on_one_machine_needs_no_cluster() -> None:
     for path in files("ecoshare/runtime"):
         used = {name for name in imports(path) if name.startswith("ecoshare.cluster")}
@@ -164,6 +165,7 @@ def test_the_tuner_stands_alone() -> None:
         assert not any(name.partition(".")[0] == "ecoshare" for name in imports(path)), path
 
 
+@pytest.mark.slow
 def test_nothing_needs_an_integration() -> None:
     for path in files("ecoshare"):
         if ROOT / "ecoshare" / "integrations" not in path.parents:
@@ -217,6 +219,7 @@ def test_what_jobs_load_brings_nothing_heavy_into_their_process() -> None:
     assert not heavy & set(seen)
 
 
+@pytest.mark.slow
 def test_the_command_line_starts_without_torch() -> None:
     seen = subprocess.run(
         [
@@ -231,6 +234,7 @@ def test_the_command_line_starts_without_torch() -> None:
     assert seen == "False\n"
 
 
+@pytest.mark.slow
 def test_only_the_view_of_the_terminal_loads_textual() -> None:
     outside = [path for path in files("ecoshare") if not path.is_relative_to(ROOT / "ecoshare/top")]
     assert [path for path in outside if any(name.partition(".")[0] == "textual" for name in imports(path))] == []

@@ -43,6 +43,7 @@ def test_no_job_lacks_memory_that_it_was_promised(
     assert all(core.handle(event) == commands for event, commands in world.log), "it does not replay"
 
 
+@pytest.mark.slow
 @given(
     seed=st.integers(0, 2**32),
     policy=st.sampled_from(["fifo", "srtf", "pack", "fair", "priority", "energy"]),
@@ -64,6 +65,7 @@ def test_jobs_that_outgrow_their_profiles_go_on_while_memory_is_free(
     assert all(core.handle(event) == commands for event, commands in world.log), "it does not replay"
 
 
+@pytest.mark.nightly
 def test_many_jobs_of_these_worlds_grow_to_a_multiple() -> None:
     """If this failed, the test above would show little."""
     config = Config("fair", 2, 4, enforces_memory=True)

@@ -157,6 +157,7 @@ def state(value: object, seen: dict[int, int]) -> object:
     return [type(value).__name__, *((name, state(getattr(value, name, None), seen)) for name in names)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "policy", ["energy", *(pytest.param(each, marks=pytest.mark.slow) for each in ("jct", "fair"))]
 )

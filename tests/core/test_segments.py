@@ -147,6 +147,7 @@ def test_a_segment_is_read_as_it_was_written() -> None:
     assert event_log.entry_of(line) == opened
 
 
+@pytest.mark.slow
 @given(
     config=CONFIGS,
     jobs=JOBS,

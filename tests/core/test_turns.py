@@ -66,6 +66,7 @@ def test_the_order_of_the_table_does_not_matter(contenders: list[Contender], dra
     assert (chosen is None) == (not contenders)
 
 
+@pytest.mark.nightly
 @given(st.lists(st.floats(0.5, 4.0), min_size=2, max_size=6))
 def test_equal_ranks_get_time_in_proportion_to_their_weights(weights: list[float]) -> None:
     held = [0.0] * len(weights)
@@ -337,6 +338,7 @@ class Lane:
             job.back = False
 
 
+@pytest.mark.nightly
 @given(
     st.floats(0.002, 0.05),
     st.floats(0.002, 0.2),
@@ -360,6 +362,7 @@ def test_one_that_loads_data_gets_what_it_can_use_or_its_share(
 JOBS = st.builds(Simulated, iteration_s=st.floats(0.002, 0.03), away_s=st.just(0.0) | st.floats(0.002, 0.2))
 
 
+@pytest.mark.slow
 @given(st.lists(JOBS, min_size=2, max_size=8), st.sampled_from([0.0001, 0.0025]))
 def test_absences_starve_no_job_and_no_job_waits_past_the_bound(jobs: list[Simulated], handover_s: float) -> None:
     lane = Lane(jobs, handover_s)

@@ -46,6 +46,7 @@ def found(driver: FakeAmdDriver, hip: int = 0) -> DeviceInfo:
     return device
 
 
+@pytest.mark.nightly
 def test_a_gpu_is_found_by_its_hip_number(driver: FakeAmdDriver) -> None:
     driver.gpu(1).load(7, used_bytes=8 << 30)
     first, second = found(driver, 0), found(driver, 1)
@@ -109,6 +110,7 @@ def test_a_counter_that_is_far_off_the_power_draw_is_not_believed(driver: FakeAm
         device.open_meter()
 
 
+@pytest.mark.slow
 def test_a_gpu_that_the_driver_no_longer_finds_has_failed(driver: FakeAmdDriver) -> None:
     device = registry.open_device(found(driver))
     assert device.health() == DeviceHealth()

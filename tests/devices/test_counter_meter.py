@@ -37,6 +37,7 @@ def test_the_counters_period_is_found_and_not_assumed(driver: FakeDriver) -> Non
     assert 0.035 < opened(driver).info.period_s < 0.08, "that of most boards is 0.1 s"
 
 
+@pytest.mark.slow
 def test_joules_are_those_of_the_gpu(driver: FakeDriver) -> None:
     meter = opened(driver)
     driver.gpu(0).load(1, compute=0.6, memory=0.3)
@@ -58,6 +59,7 @@ def test_an_interval_shorter_than_the_period_has_no_joules(driver: FakeDriver) -
         between(first, meter.read(), meter.info.period_s)
 
 
+@pytest.mark.nightly
 def test_a_counter_that_goes_back_is_a_fault_once(driver: FakeDriver) -> None:
     meter = opened(driver)
     driver.gpu(0).load(1, compute=1.0)

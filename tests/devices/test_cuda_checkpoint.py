@@ -100,6 +100,7 @@ def test_a_process_that_finds_no_room_is_lost_for_ever(
     assert not failure(resume, job.pid).runs_on and not failure(park, job.pid).runs_on
 
 
+@pytest.mark.nightly
 def test_a_process_in_a_long_call_runs_on(job: CudaJob, checkpoints: Checkpoints) -> None:
     job.call("work", 0.5)
     job.tell("synchronize")
@@ -208,6 +209,7 @@ def test_a_process_with_managed_memory_is_refused(job: CudaJob, monkeypatch: pyt
     assert "managed memory" in str(fault) and fault.runs_on
 
 
+@pytest.mark.slow
 def test_a_machine_says_why_it_parks_nothing(driver: FakeDriver, job: CudaJob, monkeypatch: pytest.MonkeyPatch) -> None:
     assert cuda_checkpoint.why_not() == ""
     monkeypatch.setattr(cuda_checkpoint, "LIBRARY", str(build.old_cuda()))

@@ -320,6 +320,7 @@ def test_an_older_driver_tells_clocks_and_their_reasons_by_other_names(
     control.restore()
 
 
+@pytest.mark.slow
 def test_clocks_locked_by_another_program_are_left(driver: FakeDriver, state: StateFolder) -> None:
     import pynvml
 
@@ -385,6 +386,7 @@ def test_a_lock_that_was_given_up_is_nobodys_of_ours(driver: FakeDriver, state: 
     assert driver.gpu(0).settings().gpu_clocks_mhz == (345, 1500)
 
 
+@pytest.mark.slow
 def test_under_our_own_limit_nothing_is_told_that_was_not_seen_before(driver: FakeDriver, state: StateFolder) -> None:
     driver.gpu(0).load(1, compute=1.0, memory=0.5)
     control = claim(driver, state, assume_unlocked=False)

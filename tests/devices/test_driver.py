@@ -424,6 +424,7 @@ while True:
 """
 
 
+@pytest.mark.nightly
 def test_processes_share_it_and_may_be_killed_at_any_moment(driver: FakeDriver, gpu: NVIDIAGPU) -> None:
     """A half-written state would lose energy or a load; a lock that was left would hang this test."""
     driver.gpu(0).load(101)

@@ -90,6 +90,7 @@ def kill_often(folder: Path, seeds: range) -> None:
         kill_once(driver, folder, seed)
 
 
+@pytest.mark.slow
 def test_the_gpu_is_as_before_after_any_kill(tmp_path: Path) -> None:
     kill_often(tmp_path, range(QUICK))
 

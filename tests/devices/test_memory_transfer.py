@@ -91,6 +91,7 @@ def test_a_fault_of_the_driver_reaches_the_caller(transfers: Transfers, job: Cud
     assert not fault_of(transfers.make().resume(job.pid)).runs_on
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", ["Lock", "Checkpoint"])
 def test_a_driver_that_hangs_costs_the_time_limit(
     transfers: Transfers, job: CudaJob, checkpoints: Checkpoints, call: str

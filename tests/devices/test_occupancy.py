@@ -116,6 +116,7 @@ def test_a_run_that_was_killed_uses_nothing(first: Holder, state: StateFolder) -
     assert not list(state.locks.glob("*.run"))
 
 
+@pytest.mark.slow
 def test_the_next_run_waits_for_the_ending_jobs_of_the_last(state: StateFolder) -> None:
     """A process that was forked from a killed one holds the lock until it has ended, too."""
     device = processors()
@@ -130,6 +131,7 @@ def test_the_next_run_waits_for_the_ending_jobs_of_the_last(state: StateFolder) 
     timer.join()
 
 
+@pytest.mark.slow
 def test_one_that_waits_is_let_in_when_the_first_has_ended(first: Holder) -> None:
     told: list[str] = []
     timer = threading.Timer(0.5, first.let_go)
@@ -218,6 +220,7 @@ def test_to_wait_and_to_share_exclude_each_other() -> None:
         DeviceAdmission.of(wait=True, share_device=True)
 
 
+@pytest.mark.nightly
 def test_the_line_of_one_that_waits_for_a_queue_says_how_that_ends() -> None:
     """A queue does not end by itself, so a run that only waits for it would never begin."""
     told: list[str] = []

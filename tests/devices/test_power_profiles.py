@@ -363,6 +363,7 @@ def test_a_profile_that_is_set_already_makes_room_for_the_look(driver: FakeDrive
     control.restore()
 
 
+@pytest.mark.nightly
 def test_on_an_idle_gpu_the_profile_waits_for_the_clock(driver: FakeDriver, state: StateFolder) -> None:
     """Set now, it would hide for ever whether the clock is locked."""
     control = claim(driver, state, assume_unlocked=False)
@@ -373,6 +374,7 @@ def test_on_an_idle_gpu_the_profile_waits_for_the_clock(driver: FakeDriver, stat
     control.restore()
 
 
+@pytest.mark.slow
 def test_a_clock_that_another_program_has_locked_is_left_and_the_profile_is_set(
     driver: FakeDriver, state: StateFolder
 ) -> None:

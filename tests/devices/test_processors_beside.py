@@ -246,6 +246,7 @@ def start(found: FakeDriver, folder: Path) -> tuple[subprocess.Popen[str], int]:
     return process, int(process.stdout.readline())
 
 
+@pytest.mark.nightly
 def test_the_guard_puts_both_back_after_a_kill(found: FakeDriver, fake: FakeProcessors, tmp_path: Path) -> None:
     from tests.warm import wait_for
 
@@ -258,7 +259,7 @@ def test_the_guard_puts_both_back_after_a_kill(found: FakeDriver, fake: FakeProc
     assert found.gpu(0).settings().power_limit_w == FOUND_W
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("mended_by", ["the next claim", "a run that sets nothing", "ecoshare restore"])
 def test_both_killed_leave_two_journals_that_are_mended(
     found: FakeDriver, fake: FakeProcessors, tmp_path: Path, mended_by: str

@@ -100,6 +100,7 @@ def test_the_end_of_a_run_goes_on_with_the_other_device_and_tells_of_the_first(f
     assert limits_w(found) == FOUND and not journals(), "a driver that is merely slow ends what was begun"
 
 
+@pytest.mark.slow
 def test_a_setting_that_hangs_is_refused_and_its_restore_ends_in_time(found: FakeDriver) -> None:
     first, second = claimed()
     found.gpu(0).fault(Fault.HANGS, functions="nvmlDeviceSetPowerManagementLimit")
@@ -163,6 +164,7 @@ def test_what_a_dead_run_left_on_a_driver_that_hangs_is_told(found: FakeDriver) 
     assert "does not answer" in words and not as_found
 
 
+@pytest.mark.slow
 def test_a_journal_stays_for_another_process(found: FakeDriver, tmp_path: Path) -> None:
     """The process ends although its call hangs, and its lock ends with it."""
     left_by_a_dead_run()

@@ -37,6 +37,7 @@ def test_a_setting_goes_through_the_daemon_and_back(driver: FakeDriver, socket: 
     assert (settings.power_limit_w, settings.gpu_clocks_mhz) == (FOUND_W, None)
 
 
+@pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")  # from httpcore, if no server answers
 def test_a_daemon_that_is_gone_costs_its_knobs_and_leaves_the_journal(
     driver: FakeDriver, socket: Path, tmp_path: Path

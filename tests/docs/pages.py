@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -39,9 +40,15 @@ def parse(text: str) -> Page:
     return Page(tuple(links), frozenset(_anchors(_text(heading) for heading in headings)))
 
 
+@cache
+def read(page: Path) -> Page:
+    """Links and anchors of this file, which does not change."""
+    return parse(page.read_text(encoding="utf-8"))
+
+
 def broken(page: Path, root: Path = ROOT) -> list[str]:
     """Relative links of a page without a target: a missing file, a missing heading, or a place outside the root."""
-    links = parse(page.read_text(encoding="utf-8")).links
+    links = read(page).links
     return [link for link in links if not re.match(r"[a-z]+:", link) and not _leads_somewhere(page, link, root)]
 
 
@@ -50,7 +57,7 @@ def _leads_somewhere(page: Path, link: str, root: Path) -> bool:
     target = (page.parent / name).resolve() if name else page
     if not target.is_relative_to(root) or not target.exists():
         return False
-    return not anchor or (target.suffix == ".md" and anchor in parse(target.read_text(encoding="utf-8")).anchors)
+    return not anchor or (target.suffix == ".md" and anchor in read(target).anchors)
 
 
 def _all(tokens: list[Token]) -> Iterator[Token]:

@@ -127,11 +127,12 @@ def faults(path: Path, root: Path = ROOT, is_printed: bool = True) -> list[str]:
     text = path.read_text()
     tree = ast.parse(text)
     found = []
-    prose = [*docstrings(tree), *comments(text)]
+    told = {*docstrings(tree), *comments(text)}
+    prose = sorted(told)
     for line, words, describes in strings(tree) if is_printed else ():
         if describes:
             prose.append((line, words))
-        elif (line, words) not in prose and (person := PERSONS.search(words)):
+        elif (line, words) not in told and (person := PERSONS.search(words)):
             found.append(f"{path.relative_to(root)}:{line}: prints {person[0]!r}: {words[:70]}")
     for line, words in prose:
         for sentence in sentences(words):

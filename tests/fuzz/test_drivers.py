@@ -26,6 +26,7 @@ from tests.rounds import rounds
 NIGHTLY = pytest.mark.nightly
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("driver", "prepare", "count", "part"),
     [

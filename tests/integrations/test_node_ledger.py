@@ -38,6 +38,7 @@ def enter(ledger: NodeLedger, wanted: Wish) -> TrialPlace:
     return place
 
 
+@pytest.mark.nightly
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.integers(1, 700), st.integers(0, 500), st.booleans())))
 def test_no_lane_is_ever_over_committed(steps: list[tuple[str, int, int, bool]]) -> None:
     """Each step admits a trial, if possible, or ends the oldest one."""

@@ -173,6 +173,7 @@ def test_a_trial_has_the_methods_of_optunas(tmp_path: Path) -> None:
     assert told["sweeps"][0]["best"][0]["value"] == 0.5
 
 
+@pytest.mark.nightly
 def test_trials_prune_themselves_as_the_studys_pruner_says(tmp_path: Path) -> None:
     def objective(trial: optuna.Trial) -> float:
         for step in range(4):
@@ -189,6 +190,7 @@ def test_trials_prune_themselves_as_the_studys_pruner_says(tmp_path: Path) -> No
     assert done.summary["state"] == "completed"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [ZeroDivisionError, KeyboardInterrupt])
 def test_an_exception_ends_the_study_as_in_optuna(tmp_path: Path, kind: type[BaseException]) -> None:
     def objective(trial: optuna.Trial) -> float:
@@ -206,6 +208,7 @@ def test_an_exception_ends_the_study_as_in_optuna(tmp_path: Path, kind: type[Bas
     assert note.startswith("in trial 1;") and f"{kind.__name__}: no more" in log.read_text()
 
 
+@pytest.mark.nightly
 def test_leaving_the_program_in_an_objective_ends_the_study(tmp_path: Path) -> None:
     study = optuna.create_study()
     with pytest.raises(EcoshareError, match="SystemExit: 3"):
@@ -213,6 +216,7 @@ def test_leaving_the_program_in_an_objective_ends_the_study(tmp_path: Path) -> N
     assert states(study) == ["FAIL"]
 
 
+@pytest.mark.nightly
 def test_a_study_in_another_thread(tmp_path: Path) -> None:
     """Such a study gets no signals, and its callbacks run in that thread."""
     seen: list[str] = []
@@ -253,6 +257,7 @@ def test_an_exception_ends_the_trials_beside_it(tmp_path: Path) -> None:
     assert time.monotonic() - began_s < 25, "30 s is what trial 0 takes, if it is not stopped"
 
 
+@pytest.mark.slow
 def test_what_is_caught_fails_one_trial(tmp_path: Path) -> None:
     class Own(ValueError):
         pass
@@ -268,6 +273,7 @@ def test_what_is_caught_fails_one_trial(tmp_path: Path) -> None:
     assert study.trials[1].user_attrs[ERROR].endswith("Own: not this one")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "death", ["killed", *(pytest.param(each, marks=pytest.mark.slow) for each in ("exits", "hangs"))]
 )
@@ -302,6 +308,7 @@ def test_a_study_does_not_go_on_without_the_server_of_its_lanes(tmp_path: Path) 
     assert states(study) == ["FAIL"]
 
 
+@pytest.mark.slow
 def test_callbacks_come_here_in_order_and_may_stop_the_study(tmp_path: Path) -> None:
     seen: list[tuple[int, TrialState, bool]] = []
 
@@ -316,6 +323,7 @@ def test_callbacks_come_here_in_order_and_may_stop_the_study(tmp_path: Path) -> 
     assert len(study.trials) == 3
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("way", ["trial.study", "closure"])
 def test_an_objective_may_stop_the_study(tmp_path: Path, way: str) -> None:
     def objective(trial: optuna.Trial) -> float:
@@ -417,8 +425,8 @@ def objective(trial):
         model(torch.randn(4, 2)).sum().backward()
         optimizer.step()
         time.sleep(0.01)
-    if "sleeps" in sys.argv:
-        time.sleep(100)
+    while "sleeps" in sys.argv:  # a signal just before a long sleep would be heard after it
+        time.sleep(0.05)
     return trial.suggest_float("x", 0, 1)
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a test suite in the background ignores it
@@ -547,7 +555,7 @@ def test_ctrl_c_twice_kills_what_does_not_end(tmp_path: Path) -> None:
     assert out.splitlines() == ["interrupted", "['FAIL', 'FAIL']"], err
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_sigterm_ends_the_program_when_the_trials_have_ended(tmp_path: Path) -> None:
     program = started(tmp_path, "3000")
     program.send_signal(signal.SIGTERM)
@@ -556,7 +564,7 @@ def test_sigterm_ends_the_program_when_the_trials_have_ended(tmp_path: Path) -> 
     assert states(optuna.load_study(storage=f"sqlite:///{tmp_path}/study.db", study_name="s")) == ["FAIL", "FAIL"]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_nothing_stays_of_a_program_that_was_killed(tmp_path: Path) -> None:
     """A killed program leaves nothing in the study, either: the next call reports the state of its trials."""
     program = started(tmp_path, "3000")
@@ -577,6 +585,7 @@ def of_run(token: str) -> list[int]:
     return reaping.members(token)
 
 
+@pytest.mark.slow
 def test_a_run_of_a_study_is_not_resumed_but_optimized_again(tmp_path: Path) -> None:
     optimize(optuna.create_study(), lambda trial: 1.0, n_trials=1, lanes=1)
     done = ecoshare("run", "--resume", "ecoshare-runs/latest")

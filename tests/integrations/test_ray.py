@@ -57,7 +57,7 @@ def test_losses_are_those_without_sharing_and_turns_are_told(ledger: Path, tmp_p
     assert needs["ephemeral_bytes"] > 0
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_no_two_have_the_turn_at_once(ledger: Path, tmp_path: Path) -> None:
     space = [{"seed": seed, "logs": str(tmp_path), "each_s": 0.004, "iterations": 300} for seed in range(2)]
     results = run(share(of(trials.reports), memory=SMALL), space, tmp_path)

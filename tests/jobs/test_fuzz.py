@@ -125,6 +125,7 @@ def _assert_jobs_or_mistakes(path: Path, data: bytes) -> None:
         assert copy.env == dict.fromkeys(job.env, "***")
 
 
+@pytest.mark.slow
 @given(text=st.sampled_from([RICH, WRITTEN]), edits=st.lists(EDITS, max_size=4))
 def test_edited_files(job_file: Path, text: str, edits: list[Edit]) -> None:
     """If it failed, some typing error would end in a traceback, or in a place outside the file."""
@@ -134,6 +135,7 @@ def test_edited_files(job_file: Path, text: str, edits: list[Edit]) -> None:
     _assert_jobs_or_mistakes(job_file, data)
 
 
+@pytest.mark.nightly
 @given(FILES, st.booleans())
 def test_any_structure(job_file: Path, file: dict[str, Any], flow: bool) -> None:
     """If it failed, some value in some place would end in a traceback."""

@@ -151,6 +151,7 @@ def job_files(draw: st.DrawFn) -> str:
     )
 
 
+@pytest.mark.slow
 @given(job_files())
 def test_no_secret_survives_in_any_style(text: str) -> None:
     """If it failed, some way to write a value would leave it, or a part of it, in the copy."""

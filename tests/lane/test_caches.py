@@ -100,6 +100,7 @@ def train(iterations: int, until: Callable[[], bool] = lambda: False, away_s: fl
     return body
 
 
+@pytest.mark.slow
 @processes(3 * KEPT + WORK)
 def test_one_ephemeral_region_serves_all_jobs_of_a_lane(jobs: Processes) -> None:
     """Fails if a job allocates before the one that had the turn has emptied its cache."""
@@ -117,6 +118,7 @@ def test_caches_that_are_kept_do_not_fit(jobs: Processes) -> None:
     wait_for(lambda: jobs.memory.refused > 0)
 
 
+@pytest.mark.slow
 @processes(3 * KEPT + WORK)
 def test_one_that_is_away_has_no_cache(jobs: Processes) -> None:
     """Fails if a job that loads data keeps what the next holder of the turn needs."""
@@ -175,7 +177,7 @@ def test_a_job_that_moves_leaves_no_cache_behind(jobs: Processes) -> None:
     assert jobs.memory.refused == 0
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @processes(4 * KEPT + WORK)
 @pytest.mark.parametrize("seed", range(3))
 def test_kills_at_any_moment_take_no_room_from_the_others(jobs: Processes, seed: int) -> None:

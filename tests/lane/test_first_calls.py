@@ -23,7 +23,7 @@ print(json.dumps({
 """
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_they_start_no_thread_and_draw_no_number() -> None:
     """Else a process that has made them could not be forked, or a script's random draws would change."""
     done = subprocess.run([sys.executable, "-c", LOOKS], capture_output=True, text=True, check=True)

@@ -117,6 +117,7 @@ def test_so_is_every_example(name: str, lane: ServedLane, tmp_path: Path) -> Non
     assert [lane.printed(job) for job in jobs] == [stdout, stdout]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["signals", "threads"])
 def test_what_a_thread_cannot_do_it_does_in_a_process_of_its_own(name: str, lane: ServedLane, tmp_path: Path) -> None:
     case = next(case for case in CASES if case.name == name)
@@ -157,7 +158,7 @@ def test_a_dying_job_ends_its_process_and_is_named(name: str, how: str, lane: Se
     assert all(slot.seat == SlotState.EMPTY for slot in lane.table.slots)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_job_that_hangs_is_one_that_failed(lane: ServedLane, tmp_path: Path) -> None:
     script = written(
         tmp_path,
@@ -180,6 +181,7 @@ def test_a_job_that_hangs_is_one_that_failed(lane: ServedLane, tmp_path: Path) -
     assert lane.ended("beside").outcome == "lost"
 
 
+@pytest.mark.slow
 def test_one_can_be_stopped_and_the_others_go_on(lane: ServedLane, tmp_path: Path) -> None:
     script = written(
         tmp_path,
@@ -216,6 +218,7 @@ def test_unseeded_jobs_draw_different_numbers(lane: ServedLane, tmp_path: Path) 
     assert not set(one) & set(two)
 
 
+@pytest.mark.slow
 def test_nothing_of_a_job_runs_without_the_turn(lane: ServedLane, tmp_path: Path) -> None:
     script = written(
         tmp_path,
@@ -293,6 +296,7 @@ for step in range(20):
 """
 
 
+@pytest.mark.slow
 def test_what_one_changes_the_others_do_not_see(lane: ServedLane, tmp_path: Path) -> None:
     script = written(tmp_path, CHANGES)
     with lane.together():
@@ -556,6 +560,7 @@ AS_ALONE = {
 QUICKLY = {"how tensors are printed", "a stdin that was closed", "an exit from an exit"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "what", [pytest.param(what, marks=[] if what in QUICKLY else pytest.mark.slow) for what in AS_ALONE]
 )

@@ -91,6 +91,7 @@ def requests(lane: ServedLane, job: str) -> RequestTotals:
     return total(read(lane.folder / f"{job}.jsonl"))
 
 
+@pytest.mark.slow
 def test_they_answer_as_alone_beside_training_in_their_process(lane: ServedLane, tmp_path: Path) -> None:
     """If it failed, a service would answer otherwise for the jobs in its process, or change the losses of training."""
     script, source = written(tmp_path, PROGRAM), RequestSource(rate_per_s=200.0, count=30, seed=1)
@@ -172,6 +173,7 @@ UNFIT = {
 }
 
 
+@pytest.mark.slow
 def test_those_that_need_threads_are_moved_out(lane: ServedLane, tmp_path: Path) -> None:
     for number, (why, source) in enumerate(UNFIT.items()):
         (folder := tmp_path / str(number)).mkdir()

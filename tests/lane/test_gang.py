@@ -145,6 +145,7 @@ def test_all_ranks_hand_over_after_the_same_iteration(lanes: Callable[[int], Lan
     assert all(each.header.holder == NO_SLOT for each in machine.tables)
 
 
+@pytest.mark.slow
 def test_gangs_that_share_lanes_never_wait_for_each_other(lanes: Callable[[int], Lanes]) -> None:
     """Three lanes, and gangs on each pair of them: if two held one lane each, no job would ever go on."""
     machine = lanes(3)
@@ -166,6 +167,7 @@ def test_without_other_jobs_a_gang_never_hands_over(lanes: Callable[[int], Lanes
     assert [each.count for each in table.ranks] == [STEPS, STEPS]
 
 
+@pytest.mark.slow
 def test_a_rank_that_ends_early_is_not_waited_for(lanes: Callable[[int], Lanes]) -> None:
     machine = lanes(2)
     machine.meet = {1}
@@ -177,6 +179,7 @@ def test_a_rank_that_ends_early_is_not_waited_for(lanes: Callable[[int], Lanes])
     assert not table.keeps
 
 
+@pytest.mark.nightly
 def test_ranks_that_do_not_get_there_together_keep_their_lanes(
     lanes: Callable[[int], Lanes], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -49,7 +49,7 @@ def test_only_a_process_with_threads_of_gloo_waits(monkeypatch: pytest.MonkeyPat
     assert waits == [0.05]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_threads_of_gloo_have_this_name() -> None:
     """If it failed, ranks would now and then end with SIGABRT after their work was done."""
     done = subprocess.run([sys.executable, "-c", REAL], capture_output=True, text=True, check=True)

@@ -345,7 +345,7 @@ def test_results_are_the_same_and_nothing_is_kept(counted: Counted) -> None:
     assert [each() for each in kept] == [None] * 6
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_gradients_that_are_only_traced_mark_nothing(counted: Counted) -> None:
     """If it failed, compiling an encoder would end an iteration before its decoder runs."""
     import torch._dynamo  # the hooks wrap it

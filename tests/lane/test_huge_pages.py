@@ -65,6 +65,7 @@ print(huge_kib() - before)
 """
 
 
+@pytest.mark.nightly
 def test_a_server_that_was_forked_from_the_users_process_does_not_copy_its_memory() -> None:
     """The user's data may fill half of the machine's memory, and would be there twice."""
 

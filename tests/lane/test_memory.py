@@ -154,8 +154,15 @@ _SLOW = {
 """Scripts that the quick tests leave out."""
 
 
-def _each(names: Iterable[str], longer: pytest.MarkDecorator = pytest.mark.slow) -> list[Any]:
-    return [pytest.param(name, marks=[longer] if name in _SLOW else []) for name in names]
+_EVERY_CHANGE = {"accumulation", "deep_checkpointed", "transformer"}
+"""Scripts of these that CI runs; it leaves the others to the night."""
+
+
+def _each(names: Iterable[str], longer: pytest.MarkDecorator | None = None) -> list[Any]:
+    def mark(name: str) -> pytest.MarkDecorator:
+        return longer or (pytest.mark.slow if name in _EVERY_CHANGE else pytest.mark.nightly)
+
+    return [pytest.param(name, marks=[mark(name)] if name in _SLOW else []) for name in names]
 
 
 @pytest.mark.slow
@@ -251,6 +258,7 @@ def _without_times(text: str) -> list[str]:
     return [line for line in text.splitlines() if not line.startswith("USDT")]
 
 
+@pytest.mark.nightly
 def test_a_script_that_profiles_itself_is_left_alone(
     observe: Callable[[str], Path], result_of: Callable[[str], dict[str, Any]]
 ) -> None:
@@ -273,6 +281,7 @@ def test_forked_workers_do_not_record(
     assert result_of("forked_workers")["events"] > 0
 
 
+@pytest.mark.slow
 def test_a_script_that_ends_early_says_so(result_of: Callable[[str], dict[str, Any]]) -> None:
     """An observation without a whole iteration must give no figure: half an iteration would pass for a peak."""
     result = result_of("short")

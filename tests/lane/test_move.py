@@ -644,7 +644,7 @@ def cut_moves(lanes: Lanes, what: str, steps: Iterator[int], waits: bool) -> int
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("waits", [False, True])
+@pytest.mark.parametrize("waits", [True, pytest.param(False, marks=pytest.mark.nightly)])
 def test_death_at_a_line_of_a_move_leaves_both_lanes_going(lanes: Lanes, waits: bool) -> None:
     assert cut_moves(lanes, "line", count(1, 17), waits) > 5
 
@@ -658,7 +658,7 @@ def test_death_at_any_instruction_of_a_move_leaves_both_lanes_going(lanes: Lanes
     assert cut_moves(lanes, what, count(1, stride), waits) > 25
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_death_at_any_moment_leaves_both_lanes_going(lanes: Lanes) -> None:
     tries = 50
     dice = random.Random(tries)

@@ -74,6 +74,7 @@ def is_there(pid: int) -> bool:
     return Path(f"/proc/{pid}").exists() and processes.resident_bytes([pid]) > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["program", "daemon"])
 def test_what_a_job_leaves_behind_ends_with_it(how: str, lane: ServedLane) -> None:
     one, other = Leaver(lane, "one", how), Leaver(lane, "other", how)
@@ -84,6 +85,7 @@ def test_what_a_job_leaves_behind_ends_with_it(how: str, lane: ServedLane) -> No
     wait_for(lambda: not Path(f"/proc/{other.left}").exists())  # it was waited for, too
 
 
+@pytest.mark.slow
 def test_a_process_that_tells_nothing_ends_after_the_last_job_that_may_have_started_it(lane: ServedLane) -> None:
     one = Leaver(lane, "one", "program without its environment")
     other = Leaver(lane, "other", "program without its environment")

@@ -125,7 +125,7 @@ def test_a_script_that_closes_everything_has_its_files_for_itself(tmp_path: Path
         assert {file.stat().st_size for file in files} <= {0, len(expected)}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_script_finds_no_descriptor_of_ours_where_it_would_get_its_own(tmp_path: Path) -> None:
     """Else the bytes that the job writes to the numbers that it expects would be in its lane's table."""
     script = written(
@@ -145,6 +145,7 @@ def test_a_script_finds_no_descriptor_of_ours_where_it_would_get_its_own(tmp_pat
     assert len(ours) == 2 and min(ours) >= 768, files
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fused", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_job_that_is_stopped_with_the_lanes_lock_ends_and_its_neighbour_goes_on(
     lane: ServedLane, tmp_path: Path, fused: bool

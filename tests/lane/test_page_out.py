@@ -6,6 +6,8 @@ import ctypes
 import mmap
 import random
 
+import pytest
+
 from ecoshare.common.machine_memory import free_swap_bytes
 from ecoshare.lane import own_memory, page_out
 from tests.lane.forked import ForkedJobs, succeed
@@ -44,6 +46,7 @@ def fill_and_page_out() -> None:
     assert content == random.Random(7).randbytes(FILLED_BYTES)
 
 
+@pytest.mark.nightly
 def test_memory_goes_to_swap_and_its_content_comes_back() -> None:
     jobs = ForkedJobs()
     succeed(jobs.start(fill_and_page_out))

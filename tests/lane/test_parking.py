@@ -109,6 +109,7 @@ def test_the_only_job_of_a_lane_rests_too(lane: Lane) -> None:
     lane.end(pid)
 
 
+@pytest.mark.nightly
 def test_a_job_that_loads_data_rests_when_it_comes_back(lane: Lane) -> None:
     pids = [lane.train(0, away_s=0.05), lane.train(1)]
     lane.works(1)
@@ -122,6 +123,7 @@ def test_a_job_that_loads_data_rests_when_it_comes_back(lane: Lane) -> None:
     lane.end(*pids)
 
 
+@pytest.mark.slow
 def test_the_time_at_rest_is_waited_but_is_no_long_wait(lane: Lane) -> None:
     """An iteration does not seem to take that time, and the bound of the waits is not hurt."""
     pids = [lane.train(slot) for slot in range(2)]

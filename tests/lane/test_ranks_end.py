@@ -36,6 +36,7 @@ def is_running(pid: int) -> bool:
         return False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["stop", "kill", "exit"])
 def test_ranks_end_before_their_lane_goes_on(lane: ServedLane, tmp_path: Path, end: str) -> None:
     """A rank that is left would work on the device in the turns of the next job."""

@@ -107,6 +107,7 @@ def test_threads_share_one_turn(table: LaneTable) -> None:
     assert table.slots[0].handovers == 1
 
 
+@pytest.mark.slow
 def test_threads_that_never_stop_together_still_let_the_neighbour_in(table: LaneTable, trains: int) -> None:
     """At any time one of them is inside, so the turn would never end if each could join at once."""
     turn = service(table)

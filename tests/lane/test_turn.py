@@ -76,6 +76,7 @@ def iterate(
     return body
 
 
+@pytest.mark.slow
 def test_one_job_at_a_time_has_the_turn(table: LaneTable, fork: Fork, tmp_path: Path) -> None:
     marks = tmp_path / "marks"
     succeed(*(fork(slot, iterate(800, marks)) for slot in range(4)))
@@ -87,6 +88,7 @@ def test_one_job_at_a_time_has_the_turn(table: LaneTable, fork: Fork, tmp_path: 
     assert table.header.holder == NO_SLOT
 
 
+@pytest.mark.slow
 def test_turns_alternate_while_others_wait(table: LaneTable, fork: Fork) -> None:
     succeed(fork(0, iterate(1000, beside=True)), fork(1, iterate(1000, beside=True)))
     assert table.header.handovers > 100
@@ -180,6 +182,7 @@ def test_death_between_granting_and_waking_loses_nothing(table: LaneTable, fork:
     outlived_by_a_waiter(table, fork, die_before_waking)
 
 
+@pytest.mark.slow
 def test_a_wait_that_a_signal_handler_breaks_off_is_taken_up_again(table: LaneTable, fork: Fork) -> None:
     def with_alarm(turn: LaneTurn, own: LaneTable) -> None:
         class Alarm(Exception):
@@ -230,6 +233,7 @@ def test_a_newcomer_does_not_catch_up_on_one_that_is_away(table: LaneTable, fork
     succeed(newcomer)
 
 
+@pytest.mark.slow
 def test_a_more_urgent_job_gets_in_at_the_next_boundary(table: LaneTable, fork: Fork) -> None:
     def slow(turn: LaneTurn, own: LaneTable) -> None:
         turn.take()
@@ -249,6 +253,7 @@ def test_a_more_urgent_job_gets_in_at_the_next_boundary(table: LaneTable, fork: 
     succeed(patient)
 
 
+@pytest.mark.nightly
 def test_a_less_urgent_job_waits_for_the_end(table: LaneTable, fork: Fork) -> None:
     urgent = fork(0, iterate(200, each_s=0.002), rank=0)
     wait_for(lambda: table.header.holder == 0)
@@ -323,6 +328,7 @@ def train(turn: LaneTurn, own: LaneTable) -> None:
         turn.offer(lambda: None)
 
 
+@pytest.mark.slow
 def test_one_that_loads_data_does_not_wait_for_whole_quanta(table: LaneTable, fork: Fork) -> None:
     fork(0, train)
     wait_for(lambda: table.slots[0].iterations > 3)
@@ -335,6 +341,7 @@ def test_one_that_loads_data_does_not_wait_for_whole_quanta(table: LaneTable, fo
     assert table.slots[1].waited_s < 60 * 0.05
 
 
+@pytest.mark.nightly
 def test_one_that_was_away_for_a_moment_waits_until_the_other_has_had_as_much(table: LaneTable, fork: Fork) -> None:
     fork(0, train)
     wait_for(lambda: table.slots[0].iterations > 3)
@@ -393,6 +400,7 @@ def test_a_file_that_is_no_table_is_refused(tmp_path: Path) -> None:
         LaneTable(other)
 
 
+@pytest.mark.slow
 def test_a_reserved_turn_goes_to_its_slot_alone_and_to_all_again_after(table: LaneTable, fork: Fork) -> None:
     pids = [fork(slot, iterate(100_000, each_s=0.0005)) for slot in range(3)]
     wait_for(lambda: all(table.slots[slot].iterations > 20 for slot in range(3)))
@@ -408,6 +416,7 @@ def test_a_reserved_turn_goes_to_its_slot_alone_and_to_all_again_after(table: La
         os.kill(pid, signal.SIGKILL)
 
 
+@pytest.mark.slow
 def test_a_lane_that_is_reserved_for_no_slot_pauses_and_goes_on(table: LaneTable, fork: Fork) -> None:
     pid = fork(0, iterate(400, each_s=0.001))
     wait_for(lambda: table.slots[0].iterations > 10)

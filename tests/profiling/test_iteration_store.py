@@ -73,6 +73,7 @@ def test_only_the_last_counts_are_kept(tmp_path: Path) -> None:
     assert learned(store, own) == LearnedIterations(900, MOST_COUNTS, 100, 900)
 
 
+@pytest.mark.nightly
 def test_only_the_last_used_arguments_are_kept(tmp_path: Path) -> None:
     store = IterationStore(tmp_path)
     for number in range(MOST_ARGUMENTS):

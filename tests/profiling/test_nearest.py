@@ -101,6 +101,7 @@ def test_what_others_write_and_remove_is_seen(tmp_path: Path) -> None:
     assert store.notes == []
 
 
+@pytest.mark.nightly
 def test_a_thousand_profiles_are_read_once(tmp_path: Path) -> None:
     """Else a plan of ten thousand jobs would read ten million files."""
     for number in range(1000):

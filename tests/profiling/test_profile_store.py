@@ -124,6 +124,7 @@ any_profile = built(
 )
 
 
+@pytest.mark.nightly
 @given(any_profile)
 def test_what_was_saved_is_found_to_the_last_bit(tmp_path_factory: pytest.TempPathFactory, measured: Profile) -> None:
     """Else a figure would change in the store."""

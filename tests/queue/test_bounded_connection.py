@@ -83,6 +83,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bounded_connection, "REQUEST_WITHIN_S", 0.5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sent", [b"", REQUEST])
 def test_a_client_without_a_whole_request_is_gone_soon(sent: bytes) -> None:
     def play(port: int) -> None:
@@ -93,6 +94,7 @@ def test_a_client_without_a_whole_request_is_gone_soon(sent: bytes) -> None:
     played(app, play)
 
 
+@pytest.mark.slow
 def test_a_second_request_has_no_more_time_than_the_first() -> None:
     async def small(scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 204, "headers": []})
@@ -137,6 +139,7 @@ def test_too_many_connections_end_the_oldest_that_waits_and_no_busy_one() -> Non
     played(app, play)
 
 
+@pytest.mark.nightly
 def test_a_body_that_does_not_come_is_not_waited_for() -> None:
     limited = FastAPI()
     limited.add_middleware(BodyLimit, most_bytes=100, within_s=0.5)

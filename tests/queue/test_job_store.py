@@ -75,6 +75,7 @@ def test_a_name_is_added_once_or_nothing_is(tmp_path: Path) -> None:
     store.close()
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_one_line_and_loses_nothing(tmp_path: Path) -> None:
     """A limit on the size of files stands for a full disk."""
     program = f"""

@@ -48,7 +48,7 @@ def begun(up: Served) -> int:
     return len(event_log.segments(up.run / "events.jsonl"))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_jobs_go_on_and_ended_ones_are_found(folder: Path) -> None:
     with served(folder, *LANES, segment_bytes=SHORT) as up:
         go = up.waits("long")

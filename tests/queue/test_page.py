@@ -45,6 +45,14 @@ def page(up: Served, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
         yield tab
 
 
+@pytest.fixture(scope="module")
+def ended(up: Served) -> str:
+    """Name of a job that has written markup and failed."""
+    up.lines("submit", "hostile.py")
+    up.ask("wait", "hostile")
+    return "hostile"
+
+
 def opened(page: Tab, name: str) -> None:
     """Open a job by a press on its name."""
     selector = f"#jobs button[title={json.dumps(name)}]"
@@ -63,6 +71,7 @@ def test_the_token_leaves_the_address_and_nothing_comes_from_elsewhere(up: Serve
     assert (up.home / "token").read_text() not in "".join(loaded)
 
 
+@pytest.mark.slow
 def test_it_shows_devices_and_jobs_as_they_change(up: Served, page: Tab) -> None:
     up.lines("submit", "long.yaml")
     row = "#jobs tbody[data-group=running] tr:nth-child(2)"
@@ -82,11 +91,9 @@ def test_it_shows_devices_and_jobs_as_they_change(up: Served, page: Tab) -> None
     page.shows("#news", "trains cancelled")
 
 
-def test_what_jobs_write_is_text(up: Served, page: Tab) -> None:
+def test_what_jobs_write_is_text(ended: str, page: Tab) -> None:
     """If it failed, a job could steer the queue with the token of the page."""
-    up.lines("submit", "hostile.py")
-    up.ask("wait", "hostile")
-    opened(page, "hostile")
+    opened(page, ended)
     page.shows("#output-state", "all of it")
     lines = page.run("document.querySelector('#output').textContent").split("\n")
     assert lines[:3] == [MARKUP, "100 %", "&lt;kept&gt;"] and len(lines[3]) < 5000
@@ -145,6 +152,7 @@ def test_output_is_followed_and_a_job_is_cancelled_after_a_question(up: Served, 
     page.click("#close")
 
 
+@pytest.mark.nightly
 def test_keys_are_enough(up: Served, page: Tab) -> None:
     go = up.waits("keyed")
     up.begun("keyed")
@@ -163,11 +171,12 @@ def test_keys_are_enough(up: Served, page: Tab) -> None:
     assert page.run("document.querySelector('#job').hidden") is True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dark", [False, True])
-def test_it_fits_a_phone(up: Served, page: Tab, dark: bool) -> None:
+def test_it_fits_a_phone(ended: str, page: Tab, dark: bool) -> None:
     page.size(400, 800, dark)
     assert page.run("document.documentElement.scrollWidth") <= 400
-    opened(page, "hostile")
+    opened(page, ended)
     assert page.run("document.documentElement.scrollWidth") <= 400
     page.click("#close")
     page.size(1400, 900, dark)

@@ -117,7 +117,7 @@ def test_jobs_that_are_to_run_again_survive_a_kill(folder: Path, segment_bytes: 
     assert {job["name"]: job["state"] for job in summary["jobs"]} == {"first": "completed", "second": "completed"}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_drained_queue_lets_what_runs_end_and_the_rest_wait(folder: Path) -> None:
     (folder / "waits.py").write_text(WAITS)
     go = folder / "go"

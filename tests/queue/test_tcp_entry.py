@@ -25,6 +25,7 @@ HANGING = 600
 """Connections that send half a header: more than a queue takes over TCP."""
 
 
+@pytest.mark.slow
 def test_up_and_page_print_the_address_with_the_token(up: Served) -> None:
     address, token = (up.home / "address").read_text(), (up.home / "token").read_text()
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+", address) and len(token) >= 43
@@ -51,6 +52,7 @@ def test_the_token_opens_the_interface_and_nothing_else_does(http: httpx.Client,
     assert http.get("/api/v1/jobs", headers=bearer).status_code == 200, "wrong tokens lock the owner out"
 
 
+@pytest.mark.slow
 def test_other_sites_are_refused_whatever_they_know(http: httpx.Client, bearer: dict[str, str]) -> None:
     port = http.base_url.port
     for host, code in (
@@ -80,6 +82,7 @@ def test_other_sites_are_refused_whatever_they_know(http: httpx.Client, bearer: 
     assert form.status_code == 422, "what a form of another site can send is no request"
 
 
+@pytest.mark.nightly
 def test_a_refusal_is_read_by_a_client_that_is_still_sending(up: Served) -> None:
     """A connection that is closed with a part of the request unread is reset, and the answer may be lost."""
     host, port = (up.home / "address").read_text().removeprefix("http://").split(":")
@@ -204,6 +207,7 @@ REQUESTS = (
 )
 
 
+@pytest.mark.slow
 def test_malformed_requests_leave_nothing_in_the_log(up: Served, http: httpx.Client, bearer: dict[str, str]) -> None:
     """If it failed, another user could fill the disk of the owner."""
     before = up.process.stderr

@@ -168,6 +168,7 @@ def test_a_turn_that_is_held_without_an_iteration_is_told_with_what_ends_it(tmp_
     assert world.completed == [("b", 1)]
 
 
+@pytest.mark.slow
 def test_a_log_that_grows_while_a_sweep_is_open_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_turnover, "SEGMENT_BYTES", 2000)
     sweep = {"name": "s", "sweep": {"grid": {"x": list(range(12))}}}

@@ -84,6 +84,7 @@ def test_of_very_many_failures_there_is_one_of_each_reason(tmp_path: Path) -> No
     assert failures(summary)[-1] is cancelled and len(failures(summary)) == 306
 
 
+@pytest.mark.nightly
 def test_a_curve_of_very_many_values_keeps_few_and_the_last(tmp_path: Path) -> None:
     reported(tmp_path, "a", *({"loss": 1.0 / number} for number in range(1, 50_001)))
     ((metric,), more) = (told := output(tmp_path, [done("a")])).metrics, told.more_metrics

@@ -83,6 +83,7 @@ def test_progress_that_is_not_looked_at_changes_no_packing(
         assert found == eager.changes(event, [*commands, WakeAt(0, event.at_s)], core)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("search", [False, True])
 def test_the_summary_of_a_run_is_the_same_by_its_records_and_by_a_replay(tmp_path: Path, search: bool) -> None:
     entries, jobs = searched() if search else (entries_of(PAIR, world(ab=0.9), ENERGY), PAIR)
@@ -141,6 +142,7 @@ def _later(entry: Event | Command, by_s: float) -> Event | Command:
     return entry if isinstance(entry, Command) else replace(entry, at_s=entry.at_s + by_s)
 
 
+@pytest.mark.nightly
 def test_records_make_a_log_hardly_longer(tmp_path: Path) -> None:
     jobs = [job(f"j{place}", "abc"[place % 3], 5.0) for place in range(60)]
     entries = entries_of(jobs, world(ab=0.9, bc=0.8, ac=0.7), ENERGY)

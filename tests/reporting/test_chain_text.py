@@ -41,7 +41,7 @@ def test_the_terminal_shows_the_table() -> None:
     assert "finished" in out.getvalue() and "Slurm job" in out.getvalue()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_report_of_a_run_has_its_chain() -> None:
     plain = run(jobs=1)
     assert 'id="chain"' not in html(plain)

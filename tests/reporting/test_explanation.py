@@ -92,6 +92,7 @@ def test_the_words_of_a_job(folder: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "its slowdown was" in told(capsys, folder, "anna")
 
 
+@pytest.mark.slow
 def test_a_pair_that_did_not_pay_is_told_as_measured_against_expected(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -93,6 +93,7 @@ def test_parquet_has_the_rows_of_csv_with_their_types(done: Done) -> None:
     assert rows[1]["slowdown"] is None and rows[1]["error"] == HOSTILE, "not known is null, and text is as it was"
 
 
+@pytest.mark.nightly
 def test_a_column_of_which_nothing_is_known_keeps_its_type(done: Done) -> None:
     summary = read(done.folder).summary
     jobs = tuple(dataclasses.replace(job, energy=None, jct_s=None) for job in summary.jobs)
@@ -109,6 +110,7 @@ def test_json_is_the_summary(done: Done) -> None:
     assert json.loads(content(done, "json"))["jobs"] == json.loads(done.folder.summary.read_text())["jobs"]
 
 
+@pytest.mark.slow
 def test_html_names_every_job_and_shows_what_it_said_as_text(done: Done) -> None:
     page = Page(content(done, "html").decode())
     assert not page.named("script") and HOSTILE in page.text
@@ -164,6 +166,7 @@ def test_a_run_that_was_cut_off_can_be_exported_in_every_form(copy: RunFolder) -
     assert copy.events.read_bytes() == before, "looking at a run changed it"
 
 
+@pytest.mark.slow
 def test_a_run_that_goes_on_is_shown_as_such(copy: RunFolder) -> None:
     with copy.events.open("ab") as writer:
         fcntl.flock(writer, fcntl.LOCK_EX)
@@ -212,6 +215,7 @@ def test_a_huge_trace_is_written_only_where_asked_for(copy: RunFolder, monkeypat
     assert exports.export(copy, "perfetto")
 
 
+@pytest.mark.slow
 def test_what_draws_is_loaded_only_to_draw() -> None:
     program = (
         "import sys, ecoshare.cli, ecoshare.runtime.run_lifecycle, ecoshare.reporting.end_of_run; print(*sys.modules)"

@@ -90,6 +90,7 @@ def whole() -> Page:
     return Page(html(run(gap=False)))
 
 
+@pytest.mark.slow
 def test_the_report_has_all_its_parts(page: Page) -> None:
     assert [each["id"] for each in page.named("section")] == [
         "lanes",
@@ -143,6 +144,7 @@ def test_classes_of_one_script_are_told_apart_by_their_jobs(data: RunData) -> No
     assert any("job0 beside train-resnet50.lr01: expected" in (svg["aria-label"] or "") for svg in page.named("svg"))
 
 
+@pytest.mark.slow
 def test_the_top_says_what_ran_how_long_on_what_joules_and_what_sharing_saved(whole: Page) -> None:
     text = whole.text
     top = text[: text.index("All jobs")]
@@ -306,6 +308,7 @@ def test_secrets_of_the_run_stay_out(data: RunData, content: str) -> None:
     assert data.environment["token"] not in content
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("jobs", [1, *(pytest.param(each, marks=pytest.mark.nightly) for each in (40, 60))])
 def test_any_number_of_jobs_can_be_read(jobs: int) -> None:
     data = run(jobs=jobs, lanes=1 if jobs == 1 else 2, failing=False, period_s=20.0)

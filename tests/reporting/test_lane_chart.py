@@ -64,6 +64,7 @@ def test_a_move_of_an_earlier_session_is_not_carried_out_by_the_next() -> None:
     assert {each.lane for each in own} == {0}
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("jobs", "most_in_legend"), [(3, 3), (12, 12), (200, 16)])
 def test_names_stand_in_bars_or_in_the_legend_or_under_the_pointer(jobs: int, most_in_legend: int) -> None:
     chart = chart_of(run(jobs=jobs, lanes=3, failing=False, period_s=60.0), "lanes")
@@ -88,6 +89,7 @@ def test_stays_that_are_too_short_to_be_seen_are_drawn_together() -> None:
     assert all(len(bar) == 1 for bar in _bars(short[:100], 50.0)), "all of them are wide enough"
 
 
+@pytest.mark.nightly
 def test_lanes_that_share_memory_share_a_chart() -> None:
     apart, together = chart_of(run(lanes=2), "memory"), chart_of(elastic(run(lanes=2)), "memory")
     assert apart.figure is not None and together.figure is not None

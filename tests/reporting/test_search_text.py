@@ -135,6 +135,7 @@ def replay(tmp_path_factory: pytest.TempPathFactory) -> SearchReplay:
     return replay
 
 
+@pytest.mark.nightly
 def test_a_replay_ends_with_the_numbers_of_the_table(replay: SearchReplay) -> None:
     verdict = replay.verdict()
     text = shown(achieved=False, of=replayed(replay, verdict), verdict=verdict)
@@ -190,6 +191,7 @@ def test_a_replay_is_kept_in_the_form_of_any_result(replay: SearchReplay) -> Non
     assert made.trials[0].best and made.trials[-1].number == len(made.trials)
 
 
+@pytest.mark.nightly
 def test_the_picture_shows_every_trial_and_the_table(replay: SearchReplay) -> None:
     verdict = replay.verdict()
     made = replayed(replay, verdict)
@@ -257,6 +259,7 @@ def test_a_page_is_whole_in_itself_and_hostile_names_stay_text() -> None:
     assert not re.search(r"//\w|href=\"[^#]", named), "something elsewhere is referred to"
 
 
+@pytest.mark.slow
 def test_a_png_is_one() -> None:
     ground = Ground(settings=[(1.0, 1.0), (1.2, 0.7)], optimum=(1.0, 1.0))
     assert picture(".png", tuned(), "x", ground).startswith(b"\x89PNG")

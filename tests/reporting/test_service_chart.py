@@ -117,6 +117,7 @@ def test_a_service_without_requests_has_a_row_and_the_reason_for_no_picture() ->
     assert of_services(run(jobs=2)) == []
 
 
+@pytest.mark.nightly
 def test_of_many_services_those_that_kept_their_targets_worst_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(services_section, "_MOST_DRAWN", 2)
     data = run(jobs=3, failing=False)

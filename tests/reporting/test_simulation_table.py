@@ -104,6 +104,7 @@ def test_a_table_is_never_wider_than_the_console(results: list[SimulationResult]
     )
 
 
+@pytest.mark.nightly
 def test_services_have_a_table_of_their_own(tmp_path: Path) -> None:
     served = TraceJob("ranker <b>", "r", 0.0, (Phase(1, 0.004),), service=SERVICE)
     training = TraceJob("t", "t", 0.0, (Phase(100, 0.02),))
@@ -246,6 +247,7 @@ def test_the_page_shows_what_was_simulated(tmp_path: Path, results: list[Simulat
     assert len(ids) == len(set(ids)), "charts that share ids draw each other's parts"
 
 
+@pytest.mark.slow
 def test_the_page_requests_nothing_from_elsewhere(tmp_path: Path, results: list[SimulationResult]) -> None:
     page = Page(report(tmp_path / "report.html", results))
     assert "default-src 'none'" in str(page.named("meta"))
@@ -256,6 +258,7 @@ def test_the_page_requests_nothing_from_elsewhere(tmp_path: Path, results: list[
     assert not re.search(r"url\((?!#)|@import", (tmp_path / "report.html").read_text(encoding="utf-8"))
 
 
+@pytest.mark.slow
 def test_what_comes_from_a_trace_is_text(tmp_path: Path, results: list[SimulationResult]) -> None:
     name = '"><script>alert(1)</script>$\\frac{1}$\x1b\udcff'
     hostile = replace(TRACE, file=name, kind=name, note=HOSTILE)
@@ -267,6 +270,7 @@ def test_what_comes_from_a_trace_is_text(tmp_path: Path, results: list[Simulatio
     assert any(HOSTILE in text for text in page.text)
 
 
+@pytest.mark.slow
 def test_a_page_that_cannot_be_written_is_an_error_with_its_name(
     tmp_path: Path, results: list[SimulationResult]
 ) -> None:
@@ -366,7 +370,7 @@ def test_the_axis_of_times_has_ticks_whatever_the_jobs_took(jcts_s: tuple[float,
     assert len(set(shown)) == len(shown), "two ticks read alike"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_hundred_thousand_jobs_are_drawn_in_seconds(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     jobs = tuple(finished(float(jct_s), at) for at, jct_s in enumerate(rng.lognormal(7.0, 2.0, 100_000)))

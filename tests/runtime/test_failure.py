@@ -169,6 +169,7 @@ def test_a_job_that_outgrows_its_profile_goes_on_and_is_granted_more_in_the_next
     assert caps[1] > 800, caps
 
 
+@pytest.mark.slow
 def test_a_run_without_anything_left_says_so_and_gives_its_result_again(tmp_path: Path) -> None:
     (tmp_path / "loud.py").write_text(
         "import sys\nsys.stderr.write('\\x1b[31mred\\x1b[0m\\n\\x1b[0m\\n')\nsys.exit(4)\n"
@@ -257,6 +258,7 @@ def interrupted(tmp_path: Path, *jobs: dict[str, Any], presses: int, after: str)
     return process.wait(), stderr, json.loads(stdout)
 
 
+@pytest.mark.slow
 def test_ctrl_c_lets_jobs_end_at_a_boundary(tmp_path: Path) -> None:
     """A job that saves its state on SIGTERM continues from there when the run is resumed."""
     saves = {
@@ -273,6 +275,7 @@ def test_ctrl_c_lets_jobs_end_at_a_boundary(tmp_path: Path) -> None:
     assert (tmp_path / "checkpoint_resume.pt").exists()
 
 
+@pytest.mark.slow
 def test_ctrl_c_twice_ends_a_job_that_hangs(tmp_path: Path) -> None:
     began_s = time.monotonic()
     hangs = {"name": "hangs", "script": str(SCRIPTS / "hangs.py")}

@@ -89,6 +89,7 @@ def two_threads() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
+@pytest.mark.slow
 def test_calls_find_what_this_process_has(tmp_path: Path, two_threads: None) -> None:
     here = parallel_work()  # libgomp has threads of its own now: a plain fork would wait for them for ever
     mark = tmp_path / "handled"
@@ -119,12 +120,14 @@ def test_calls_have_the_settings_of_the_thread_that_hands_them_over(tmp_path: Pa
     assert said(result, "a") == "True meta 0.333\n", said(result, "a", "stderr")
 
 
+@pytest.mark.nightly
 def test_unseeded_calls_draw_different_numbers(tmp_path: Path) -> None:
     torch.manual_seed(1)
     result = call(lambda word: print(torch.rand(1).item()), ["a", "b"], tmp_path)
     assert said(result, "a") != said(result, "b")
 
 
+@pytest.mark.slow
 def test_a_call_that_raises_fails_alone_and_says_why(tmp_path: Path) -> None:
     def function(word: str) -> None:
         if word == "b":
@@ -144,6 +147,7 @@ def test_a_call_that_gives_up_is_pruned(tmp_path: Path) -> None:
     assert job(result, "a")["state"] == "pruned"
 
 
+@pytest.mark.nightly
 def test_children_of_this_process_are_not_the_jobs(tmp_path: Path) -> None:
     child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,), daemon=True)
     child.start()

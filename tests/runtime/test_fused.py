@@ -103,7 +103,7 @@ def test_kill_minus_nine_of_a_shared_process_repeats_only_those_in_it(tmp_path: 
     assert lost.reason == f"the process that it shared died of {moved.job}"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_killed_run_of_shared_processes_goes_on(tmp_path: Path) -> None:
     job = sweep("--epochs=4", "--ms=10", random={"lr": {"log": [1e-4, 0.2]}}, trials=12, metric=PRINTED)
     path = job_file(tmp_path, job)

@@ -46,7 +46,7 @@ def service(name: str, what: str = "serve", **requests: Any) -> dict[str, Any]:
     return {"name": name, "script": "program.py", "args": [what], "isolation": "lane", "service": described}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_services_of_a_program_share_a_process_until_the_training_ends(tmp_path: Path) -> None:
     """The open-ended one ends with the last other job, and the one for HTTP has a process of its own."""
     (tmp_path / "program.py").write_text(PROGRAM)

@@ -139,6 +139,7 @@ def test_one_rank_ends_the_attempt_of_all_and_is_named(done: Finished) -> None:
     assert job["finish_s"] - job["start_s"] < 30.0, "the other rank was not left waiting"
 
 
+@pytest.mark.slow
 def test_a_rank_that_is_killed_ends_the_others_at_once(tmp_path: Path) -> None:
     path = job_file(tmp_path, gang(tmp_path, "a", 30, "sleeps"))
     process = start(path, *PARTS)

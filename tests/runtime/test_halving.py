@@ -94,7 +94,7 @@ def check(done: Finished, rates: int = len(RATES)) -> None:
         assert job["state"] == "pruned" and job["steps"] < 9
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_best_trials_go_on_from_rung_to_rung(tmp_path: Path) -> None:
     done = run(tmp_path, search(tmp_path))
     check(done)

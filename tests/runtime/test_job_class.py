@@ -176,6 +176,7 @@ def test_an_environment_made_by_the_standard_library_is_looked_through(tmp_path:
     assert torch_version(str(python)) == "9.9+cpu"
 
 
+@pytest.mark.slow
 def test_finding_classes_loads_no_torch(project: Path) -> None:
     """Else `ecoshare run --dry-run` would take seconds."""
     code = (

@@ -126,7 +126,7 @@ def kill_and_resume(folder: Path, victim: str, after_s: float, cold: bool = Fals
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("number", range(ALL))
+@pytest.mark.parametrize("number", [0, 1, *(pytest.param(each, marks=pytest.mark.nightly) for each in range(2, ALL))])
 def test_a_killed_controller_or_guard(tmp_path: Path, number: int) -> None:
     dice = random.Random(number)
     kill_and_resume(tmp_path, ["controller", "guard"][number % 2], dice.uniform(0, 1.8))
@@ -154,6 +154,7 @@ def test_a_killed_supervisor_is_replaced_and_its_jobs_run_again(tmp_path: Path) 
     kill_and_resume(tmp_path, "supervisor", 1.2)
 
 
+@pytest.mark.slow
 @pytest.mark.cold
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("loads", [True, pytest.param(False, marks=SLOW)])
@@ -170,6 +171,7 @@ def test_a_controller_that_is_killed_before_torch_is_loaded_leaves_no_process(tm
     gone(token_of(tmp_path), 1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.cold
 @pytest.mark.parametrize(
     "number", [signal.SIGINT, *(pytest.param(each, marks=SLOW) for each in (signal.SIGTERM, signal.SIGHUP))]
@@ -216,6 +218,7 @@ def test_guard_and_controller_both(tmp_path: Path) -> None:
     assert not shared.exists(), "the next run removes what was left"
 
 
+@pytest.mark.nightly
 def test_a_controller_that_is_killed_before_its_jobs_start_leaves_no_folder(tmp_path: Path) -> None:
     for moment in range(rounds(3, nightly=50)):
         (folder := tmp_path / str(moment)).mkdir()

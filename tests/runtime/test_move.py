@@ -191,7 +191,7 @@ def test_a_job_in_an_interpreter_of_its_own_moves_too(run: Callable[..., Moved])
     assert moved.slots == [0, 0]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_jobs_killed_on_their_way_leave_the_others_going(run: Callable[..., Moved]) -> None:
     """After SIGKILL of the moving job at any moment, it is tried again, and every slot is free at the end."""
     dice, killed = random.Random(3), set[int]()
@@ -214,7 +214,7 @@ def test_jobs_killed_on_their_way_leave_the_others_going(run: Callable[..., Move
     assert moved.slots == [0, 0]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_supervisor_killed_on_their_way_is_replaced(run: Callable[..., Moved]) -> None:
     killed: list[int] = []
 

@@ -94,6 +94,7 @@ def test_a_command_that_fails_is_a_note_and_no_failure_of_the_run(stopped: Finis
     assert stopped.log("fails", "on_end") == b"broken\n"
 
 
+@pytest.mark.nightly
 def test_what_has_ended_does_not_tell_again(stopped: Finished) -> None:
     folder = stopped.folder.parents[1]
     (folder / "told").unlink()

@@ -99,7 +99,7 @@ def test_a_killed_server_takes_the_parked_job_with_it_and_all_run_again(tmp_path
     assert {(job["name"], job["attempts"]) for job in json.loads(stdout)["jobs"]} == {("long", 2), ("urgent", 2)}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_ctrl_c_ends_parked_jobs_too(tmp_path: Path) -> None:
     process = start(job_file(tmp_path, *jobs()), *PARKS, new_session=True)
     wait_for(lambda: is_parked(tmp_path))
@@ -130,6 +130,7 @@ def test_a_preemptible_job_saves_its_state_and_goes_on_later(tmp_path: Path) -> 
     assert not any(isinstance(each, ParkJob | Parked | Resumed) for each in entries(tmp_path))
 
 
+@pytest.mark.slow
 def test_the_plan_says_which_jobs_keep_their_places(tmp_path: Path) -> None:
     two = [slow_steps("a", 5), slow_steps("b", 5, preemptible=True)]
     line = [*words(job_file(tmp_path, *two)), "--policy", "priority", "--jobs-per-lane", "1", "--dry-run"]

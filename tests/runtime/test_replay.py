@@ -24,7 +24,7 @@ print(len(steps), sum(len(now) for _, _, now in steps), "torch" in sys.modules)
 """
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_recorded_run_replays_without_torch(tmp_path: Path) -> None:
     jobs = [slow_steps(f"j{n}", 20 + 10 * n, 10, priority=n, iterations=20 + 10 * n) for n in range(5)]
     fails = {"name": "fails", "script": str(SCRIPTS / "raises.py"), "retries": 1, "arrival": "1 s"}

@@ -31,7 +31,7 @@ def cut(folder: Path, before: Any) -> None:
     (folder / "events.jsonl").write_bytes(b"".join(lines[:place]))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_what_a_trial_said_last_is_read_from_its_log_where_no_event_has_it(tmp_path: Path) -> None:
     done = run(tmp_path, sweep(grid={"lr": [0.1, 0.01, 0.05]}, metric=PRINTED, parallel=1))
     before = done.summary
@@ -45,7 +45,7 @@ def test_what_a_trial_said_last_is_read_from_its_log_where_no_event_has_it(tmp_p
     assert again.summary["sweeps"][0]["best"][0]["name"] == before["sweeps"][0]["best"][0]["name"]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_optuna_hears_of_trials_that_ended_unheard(tmp_path: Path) -> None:
     job = sweep(
         optuna={"space": {"lr": {"log": [1e-3, 0.2]}}, "sampler": "RandomSampler"}, trials=4, metric=PRINTED, parallel=1
@@ -86,7 +86,11 @@ def test_a_record_that_a_power_cut_has_emptied_is_made_up_for_by_the_log(tmp_pat
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("outcome", "attempts", "goes_on"),
-    [(Outcome.OUTGREW, 1, True), (Outcome.OUTGREW, 2, False), (Outcome.OUT_OF_MEMORY, 1, False)],
+    [
+        (Outcome.OUTGREW, 1, True),
+        pytest.param(Outcome.OUTGREW, 2, False, marks=pytest.mark.nightly),
+        pytest.param(Outcome.OUT_OF_MEMORY, 1, False, marks=pytest.mark.nightly),
+    ],
 )
 def test_a_job_that_outgrew_its_memory_begins_again_once_over_a_kill_too(
     tmp_path: Path, outcome: Outcome, attempts: int, goes_on: bool

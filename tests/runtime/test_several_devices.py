@@ -172,7 +172,7 @@ def test_jobs_of_several_devices_take_their_lanes_in_one_order(tmp_path: Path) -
     assert {job["state"] for job in done.summary["jobs"]} == {"completed"}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_two
 def test_a_run_on_two_devices_is_resumed_there(tmp_path: Path) -> None:
     path = job_file(tmp_path, *(slow_steps(name, 40, 20) for name in "abcd"))
@@ -211,6 +211,7 @@ def test_two_gpus_are_measured_each_by_its_own_counter(tmp_path: Path) -> None:
         assert job["energy"]["value_j"] == pytest.approx(own_j)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("held", "wanted", "named"),
     [("cuda:0,cuda:1", "cuda:1", "cuda:1"), ("cuda:1", "cuda:0,cuda:1", "cuda:1"), ("cpu/2", "cpu/2", "cpu")],

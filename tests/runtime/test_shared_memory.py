@@ -56,7 +56,7 @@ def test_shared_memory_of_a_job_goes_with_it(tmp_path: Path, end: str) -> None:
     assert not is_there(end)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("signals", [[signal.SIGINT, signal.SIGINT], [signal.SIGKILL]])
 def test_shared_memory_goes_with_a_run_that_is_ended(tmp_path: Path, signals: list[signal.Signals]) -> None:
     process = start(job_file(tmp_path, leaking(tmp_path, "hangs")))

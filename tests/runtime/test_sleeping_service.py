@@ -159,7 +159,7 @@ def test_a_server_that_cannot_sleep_ends(tmp_path: Path) -> None:
     assert len(said) == 3 and said[-1].endswith("/health: 403 Forbidden; so it ends"), said
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_server_that_dies_is_started_again(tmp_path: Path) -> None:
     ports = free_ports()
     started = start(job_file(tmp_path, server(tmp_path, ports), trains(tmp_path, 150)), "--lanes", "1")

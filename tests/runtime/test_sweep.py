@@ -229,7 +229,7 @@ def test_the_table_and_the_plan_show_the_sweep(tmp_path: Path) -> None:
     assert "s: 2 of 2 trials ended" in done.stderr or "starts" not in done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_what_ends_a_run_leaves_its_trials_for_later(tmp_path: Path) -> None:
     job = sweep(args=("--epochs", "400", "--ms", "5"), grid={"lr": [0.1, 0.2]}, metric=PRINTED)
     process = start(job_file(tmp_path, job))

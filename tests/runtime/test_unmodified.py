@@ -17,17 +17,20 @@ from typing import Any
 
 import pytest
 
-from tests.rounds import is_nightly
 from tests.runtime.running import Finished, alone, copy_of_scripts, run
-from tests.scripts.cases import CASES, QUICK, Case
+from tests.scripts.cases import CASES, Case
 
 PLAIN = [case for case in CASES if not case.needs_compiler]
-SOME = [case for case in PLAIN if case.name in QUICK]
 COMPILED = [case for case in CASES if case.needs_compiler]
 COLD = {"argv", "atexit_output", "at_the_end", "env_threads", "exec_open", "hash_order", "import_failure", "main_guard"}
 COLD |= {"no_torch", "pickle_main", "set_threads", "signals", "spawned", "stdin_read", "warnings_out"}
 """Scripts that show how their interpreter began, which are compared with `python script`. The others are compared with
-it at night only, and otherwise with an interpreter that was forked after it had loaded torch."""
+an interpreter that was forked after it had loaded torch."""
+AT_NIGHT = {"atexit_output", "hash_order", "main_guard_spawn", "pickle_main", "set_threads", "spawned", "stdin_read"}
+AT_NIGHT |= {"warnings_out"}
+"""Scripts that CI leaves out, since one start of an interpreter that loads torch takes as long as ten of the others."""
+EVERY_CHANGE = [case for case in PLAIN if case.name not in AT_NIGHT]
+OTHERS = [case for case in PLAIN if case.name in AT_NIGHT]
 
 
 @dataclass
@@ -67,14 +70,13 @@ class Compared:
 
 
 @pytest.fixture(scope="module")
-def some(tmp_path_factory: pytest.TempPathFactory) -> Compared:
-    return Compared.of(SOME, tmp_path_factory.mktemp("some"), cold=())
+def every(tmp_path_factory: pytest.TempPathFactory) -> Compared:
+    return Compared.of(EVERY_CHANGE, tmp_path_factory.mktemp("every"), COLD)
 
 
 @pytest.fixture(scope="module")
-def every(tmp_path_factory: pytest.TempPathFactory) -> Compared:
-    cold = {case.name for case in PLAIN} if is_nightly() else COLD
-    return Compared.of(PLAIN, tmp_path_factory.mktemp("every"), cold)
+def others(tmp_path_factory: pytest.TempPathFactory) -> Compared:
+    return Compared.of(OTHERS, tmp_path_factory.mktemp("others"), COLD)
 
 
 @pytest.fixture(scope="module")
@@ -84,16 +86,16 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compared:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("case", SOME, ids=lambda case: case.name)
-def test_the_same_shared_as_alone(case: Case, some: Compared) -> None:
-    some.check(case)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("case", PLAIN, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", EVERY_CHANGE, ids=lambda case: case.name)
 def test_every_script_does_what_python_does(case: Case, every: Compared) -> None:
     every.check(case)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("case", OTHERS, ids=lambda case: case.name)
+def test_so_do_those_that_take_long(case: Case, others: Compared) -> None:
+    others.check(case)
 
 
 @pytest.mark.nightly
@@ -105,7 +107,7 @@ def test_the_same_compiled(case: Case, compiled: Compared) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ways", [("forked", "hidden"), pytest.param(("fresh",), marks=pytest.mark.slow)])
+@pytest.mark.parametrize("ways", [("forked", "hidden"), pytest.param(("fresh",), marks=pytest.mark.nightly)])
 def test_what_a_script_has_not_closed_is_written(tmp_path: Path, ways: tuple[str, ...]) -> None:
     jobs = []
     for way in ways:

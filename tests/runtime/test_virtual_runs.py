@@ -43,6 +43,7 @@ def test_jobs_take_turns_and_wait_for_no_time_of_the_machine(tmp_path: Path) -> 
     assert finished.data.summary.makespan_s == pytest.approx(3.0 + 1.0 + 4.0, abs=0.5)
 
 
+@pytest.mark.slow
 def test_the_same_world_gives_the_same_log(tmp_path: Path) -> None:
     """Else a failure of a schedule of faults could not be looked into."""
     logs = []

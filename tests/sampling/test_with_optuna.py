@@ -28,6 +28,7 @@ def loss(values: dict[str, str]) -> float:
     return (float(values["x"]) - 1.0) ** 2 + (3.0 if values["kind"] == "bad" else 0.0)
 
 
+@pytest.mark.nightly
 def test_it_learns(tmp_path: Path) -> None:
     """If it failed, the reports of trials would not reach the study."""
     sampler = opened(tmp_path / "study.log")

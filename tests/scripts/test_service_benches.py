@@ -39,6 +39,7 @@ def missed(figures: list[Figure]) -> list[str]:
     return [each.name.rpartition(": ")[2] for each in figures if each.met is False]
 
 
+@pytest.mark.nightly
 def test_each_fault_of_a_service_on_a_gpu_misses_its_bound(tmp_path: Path) -> None:
     good = ran(tmp_path, 0.01)
     assert not missed(services.compared(good, good, good))

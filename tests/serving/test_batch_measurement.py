@@ -47,6 +47,7 @@ def measured(asked: Asked, handler: Callable[[list[Any]], Sequence[Any]], sizes:
     return read(asked.path)
 
 
+@pytest.mark.slow
 def test_each_size_is_measured_in_turn_and_then_the_largest_until_the_run_stops(tmp_path: Path) -> None:
     asked, calls = Asked(tmp_path / "batches.jsonl"), list[list[int]]()
 

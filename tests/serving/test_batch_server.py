@@ -84,6 +84,7 @@ def test_a_request_with_a_deadline_of_its_own_goes_first() -> None:
     assert [each[0] for each in gate.batches] == ["first", "soon", 0, 1, 2, "last"]
 
 
+@pytest.mark.nightly
 def test_ten_thousand_requests_at_once_are_refused_beyond_the_queue_and_take_no_memory() -> None:
     with gated(queue=100) as (gate, server, _):
         accepted = [server.submit(number) for number in range(100)]

@@ -45,6 +45,7 @@ def test_percentiles_over_all_intervals_are_those_of_all_latencies(tmp_path: Pat
     assert (totals.arrived, totals.answered, totals.failed) == (20_011, 20_011, 0)
 
 
+@pytest.mark.slow
 def test_calls_of_a_server_that_is_idle_afterwards_are_written_within_a_second(tmp_path: Path) -> None:
     """The displays lacked the last second until the next call came: 213 of 300 requests."""
     turn = cast(ServiceTurn, SimpleNamespace(begin=lambda _due_s: None, end=lambda: None))

@@ -257,6 +257,7 @@ def test_the_gate_is_closed_while_another_job_must_have_the_turn(started: Fixtur
     assert math.isfinite(started.turn.takes[1][0])
 
 
+@pytest.mark.nightly
 def test_a_turn_is_not_shorter_than_the_calls_around_it(started: Fixture) -> None:
     """If it failed, a client that asks again at once would pay for a sleep and a wake with each request."""
     started.scheduler.slow_s = 0.15

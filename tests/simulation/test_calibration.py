@@ -145,6 +145,7 @@ def run(*line: str) -> str:
     return done.output if not done.exit_code else f"{done.exit_code}: {done.exception}"
 
 
+@pytest.mark.slow
 def test_the_command_line_takes_a_calibration(tmp_path: Path) -> None:
     jobs = tmp_path / "jobs.csv"
     jobs.write_text("job_id,num_gpu,submit_time,iterations,model_name,duration\n1,1,0,10,resnet50,100\n")

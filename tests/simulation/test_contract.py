@@ -61,6 +61,9 @@ def contract(policy: object, options: tuple[tuple[str, float], ...] = ()) -> Pol
 QUICK = {"max-min"}
 """Policy with rounds in the quick tests; the others are among the slow tests."""
 
+EVERY_CHANGE = QUICK | {"edp", "energy", "fair", "fifo", "jct", "least-energy", "makespan", "priority", "srtf"}
+"""Policies that CI holds to the contract. The others, those of papers, are held to it at night."""
+
 
 class OwnContract(PolicyContract):
     """Contract of a policy of ecoshare's own, with small options and as it is."""
@@ -91,7 +94,8 @@ for policy in own_names():
     options = tuple((name, small[name]) for name in named(policy).options if name in small)
     title = f"Test{policy.title().replace('-', '')}"  # a class each: the tests of one share its simulations
     kind = OwnContract if policy in QUICK else SlowContract
-    globals()[title] = type(title, (kind,), {"policy": policy, "options": options})
+    made = type(title, (kind,), {"policy": policy, "options": options})
+    globals()[title] = made if policy in EVERY_CHANGE else pytest.mark.nightly(made)
 
 
 class Aging(Fifo):
@@ -408,6 +412,7 @@ def test_the_package_of_the_page_keeps_the_contract(installed: dict[str, str]) -
     assert done.returncode == 0 and f"{2 * len(CHECKS)} passed" in done.stdout, done.stdout + done.stderr
 
 
+@pytest.mark.nightly
 def test_an_impatient_policy_changes_levels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(OWN))
     options = (("patience", 3.0),)

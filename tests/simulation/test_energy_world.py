@@ -448,7 +448,7 @@ def test_the_bound_is_the_optimum_of_all_columns(world: MeasuredWorld, draw: st.
                 assert (worth_w <= states.watts * (1.0 + 1e-6)).all()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @given(draw=st.data(), seed=st.integers(0, 99))
 def test_more_freedom_never_raises_the_bound(world: MeasuredWorld, draw: st.DataObject, seed: int) -> None:
     """If it failed, the program would be wrong; alone, the best setting of each class is the whole answer."""

@@ -65,6 +65,7 @@ def test_the_same_seed_gives_the_same_trace_and_another_one_another(kind: str, g
     assert all(job.service_s > 0.0 for job in once.jobs) and once.note
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_trace_in_another_process(tmp_path: Path) -> None:
     script = (
         "import sys; from pathlib import Path; from ecoshare.simulation.traces import generate, own\n"
@@ -112,6 +113,7 @@ def test_without_a_catalogue_no_memory_and_no_speed_is_invented() -> None:
     assert "memory is not known" in trace.note
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("load", [0.5, 3.0])
 def test_jobs_come_as_fast_as_the_load_says(load: float) -> None:
     """The standard error over 20,000 jobs is about 1 %; a load changes only arrivals."""

@@ -38,6 +38,7 @@ trace_jobs = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(trace_jobs, min_size=1, max_size=8, unique_by=lambda job: job.name))
 def test_what_is_written_is_read_back_bit_for_bit(
     tmp_path_factory: pytest.TempPathFactory, jobs: list[TraceJob]

@@ -165,6 +165,7 @@ def on_processors(jobs: list[TraceJob], truth: World, known: ClassesKnown | None
     return joules, ClassesKnown(0.0, colocations=seen[-1]), log
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("announced", [True, False], ids=["lengths known", "lengths unknown"])
 def test_a_first_run_of_the_examples_takes_hardly_more_joules_than_one_after_the_other(announced: bool) -> None:
     """It took 1.22 times as many: three pairs of jobs that want all processors were tried and measured."""

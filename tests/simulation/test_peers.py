@@ -79,7 +79,7 @@ def test_gavels_fifo_is_ours_with_its_gaps() -> None:
     assert found.figures == pytest.approx(theirs.figures, abs=0.001)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_our_own_planner_is_within_what_is_wanted_of_one() -> None:
     figures = peers.own_planner(bench("shockwave120"), data())
     assert len(figures) == 4 and all(figure.met for figure in figures), figures

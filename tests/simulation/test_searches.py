@@ -87,6 +87,7 @@ def test_every_kind_of_search_is_in_order_in_every_way(kind: str, way: tuple[str
     assert Run(generate(kind, 9, 1, gpus=4), *way).result.finished
 
 
+@pytest.mark.nightly
 def test_a_trial_that_asha_prunes_ends_at_a_rung_with_better_trials() -> None:
     trace = generate("asha", 60, 0, gpus=4)
     run = Run(trace, "fluid", 2, 1)

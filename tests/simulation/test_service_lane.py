@@ -91,6 +91,7 @@ targets = st.floats(0.02, 0.3)
 loads = st.builds(lambda *each: each, rates, answers, targets)
 
 
+@pytest.mark.nightly
 @given(st.lists(loads, min_size=1, max_size=3), st.floats(0.002, 0.06), st.sampled_from([0.0, 0.3]))
 def test_turns_keep_their_rules(
     given_loads: list[tuple[float, float, float]], iteration_s: float, spread: float

@@ -321,7 +321,7 @@ def test_public_traces_are_read_as_they_are(tmp_path: Path) -> None:
     assert read(tmp_path / "own.csv").jobs == trace.jobs
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_data
 def test_philly_is_read_whole() -> None:
     trace = read(data("philly", "philly_jobs.csv"))

@@ -126,6 +126,7 @@ def agrees_with_the_core(entries: list[LogEntry]) -> int:
     return checked
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", [Config("fair", 1, 2), Config("srtf", 1, 1, preempt=True)])
 def test_the_states_are_those_of_the_core(config: Config) -> None:
     jobs = [test_packs.job(f"job{n}", "class", 400.0 - 60.0 * n, arrival_s=20.0 * n) for n in range(6)]

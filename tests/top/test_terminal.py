@@ -77,6 +77,7 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("keys", "code"), [("q", 0), ("\x03", 0)])
 def test_it_draws_and_quits(up: Served, keys: str, code: int) -> None:
     terminal = Terminal("top", "--queue", "test", cwd=up.folder)
@@ -86,6 +87,7 @@ def test_it_draws_and_quits(up: Served, keys: str, code: int) -> None:
     terminal.check_restored()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_it_and_restores_the_terminal(up: Served, number: int) -> None:
     terminal = Terminal("top", "--queue", "test", cwd=up.folder)
@@ -95,6 +97,7 @@ def test_a_signal_ends_it_and_restores_the_terminal(up: Served, number: int) -> 
     terminal.check_restored()
 
 
+@pytest.mark.nightly
 def test_a_recorded_run_is_played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ECOSHARE_STATE", str(tmp_path / "state"))  # the queue of the other tests has the processors
     run(tmp_path, {"name": "a", "script": str(SCRIPTS / "no_torch.py")})
@@ -113,6 +116,7 @@ def test_without_a_terminal_one_line_names_other_commands(tmp_path: Path, words:
     assert "`ecoshare status`" in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "term", "code", "said"),
     [

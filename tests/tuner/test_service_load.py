@@ -38,6 +38,7 @@ def batch_times(start_s: float, request_s: float) -> np.ndarray:
     return start_s + request_s * SIZES
 
 
+@pytest.mark.nightly
 @given(times, times, shares, st.floats(0.0, 2.0))
 def test_a_harder_load_is_never_predicted_to_be_faster(
     start_s: float, request_s: float, load: float, iteration_s: float

@@ -92,6 +92,7 @@ def test_a_packing_of_jobs_known_alone_is_tuned_in_fewer_trials() -> None:
     assert fmean(warms) <= fmean(colds) - 0.5
 
 
+@pytest.mark.nightly
 def test_whole_responses_are_taken_as_they_are() -> None:
     """The power of a mix is the mean of its jobs' power, and times are each job's own."""
     members = jobs(1, 2)

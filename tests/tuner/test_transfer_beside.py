@@ -92,6 +92,7 @@ def test_a_limit_that_none_feels_alone_is_felt_by_both_together() -> None:
     assert float(in_turns[1, at]) == pytest.approx(0.0, abs=1e-9), "in turns no job shares the device"
 
 
+@pytest.mark.nightly
 def test_less_is_sure_where_the_slowdown_was_not_measured() -> None:
     def spread(prior: Prior) -> float:
         return float(prior.parts[0].root[:, 0, AT].square().sum().sqrt())
@@ -100,6 +101,7 @@ def test_less_is_sure_where_the_slowdown_was_not_measured() -> None:
     assert spread(prior_of(slowdowns={"a": 1.25})) > spread(prior_of())
 
 
+@pytest.mark.nightly
 def test_what_a_slower_neighbour_costs_is_not_known() -> None:
     """If one job waits for the other, the clock affects both in an unknown way; alone all is known here."""
 

@@ -88,7 +88,7 @@ def test_made_up_workloads_are_tuned_in_a_few_trials() -> None:
     assert fmean(count for count, _ in found) < fmean(count for count, _ in plain)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_best_keeps_the_limits() -> None:
     for seed in range(10):
         device, tuned = Device(seed), make(seed)
@@ -131,6 +131,7 @@ def test_nothing_feasible_is_an_answer() -> None:
     assert tuned.best() is None
 
 
+@pytest.mark.slow
 def test_trials_are_saved_and_loaded(tmp_path: Path) -> None:
     device, tuned = Device(1), make()
     for _ in range(4):

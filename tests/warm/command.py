@@ -28,6 +28,12 @@ COLD = [sys.executable, "-m", "ecoshare"]
 _READ_WHILE_LOADING = ("OMP_", "MKL_", "KMP_", "GOMP_", "PYTHON", "TORCH", "LD_PRELOAD")
 """Environment variables that libraries read while they are loaded; a process that has loaded them ignores these."""
 
+_SET_BY_LIBRARIES = {"KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK", "TORCHINDUCTOR_CACHE_DIR"}
+"""Variables that libraries set in their process when they are imported, and that change nothing for others."""
+
+_AS_IT_BEGAN = dict(os.environ)
+"""Environment of this process at its start, in which the zygotes are started, before tests are imported."""
+
 
 class Started:
     """Started command with its output.
@@ -235,16 +241,10 @@ class _Spawned:
 
 def _loads_otherwise(environment: Mapping[str, str]) -> bool:
     """Whether libraries would behave differently if they were loaded in this environment, not in that of the tests."""
-    names = environment.keys() | _as_it_began().keys()
+    names = (environment.keys() | _AS_IT_BEGAN.keys()) - _SET_BY_LIBRARIES
     return any(
-        environment.get(name) != _as_it_began().get(name) for name in names if name.startswith(_READ_WHILE_LOADING)
+        environment.get(name) != _AS_IT_BEGAN.get(name) for name in names if name.startswith(_READ_WHILE_LOADING)
     )
-
-
-@functools.cache
-def _as_it_began() -> dict[str, str]:
-    """Environment in which the zygotes were started."""
-    return dict(os.environ)
 
 
 def share_zygotes() -> None:
@@ -266,7 +266,7 @@ def _zygote(kind: str) -> str:
     folder = Path(os.environ.get(_SHARED) or tempfile.mkdtemp(prefix="ecoshare-tests-"))
     end, theirs = os.pipe()
     # Threads that wait must not burn the processors that others compute on: read when torch is loaded, and by no job.
-    environment = {"GOMP_SPINCOUNT": SPIN_COUNT, **_as_it_began()}
+    environment = {"GOMP_SPINCOUNT": SPIN_COUNT, **_AS_IT_BEGAN}
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(folder / kind))
         listener.listen(64)

@@ -58,6 +58,7 @@ def test_a_question_has_its_bound() -> None:
     assert len(made.asked_about(dict.fromkeys(made.solos, 1.0), (), 48)) == 48
 
 
+@pytest.mark.nightly
 @given(st.lists(st.sampled_from(["busy", "waits", "a", "b", "c", "d", "e"]), min_size=2, max_size=4))
 def test_forecasts_are_those_of_a_question_that_names_every_class(group: list[str]) -> None:
     """Pairs of two alike classes, and of one with itself, are among them."""

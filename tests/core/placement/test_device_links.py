@@ -180,6 +180,7 @@ def test_links_that_are_all_equal_change_nothing(
     assert linked.log[1:] == plain.log[1:]
 
 
+@pytest.mark.nightly
 @given(seed=st.integers(0, 50), policy=st.sampled_from(own_names()))
 def test_runs_with_links_replay_to_the_same_commands(seed: int, policy: str) -> None:
     """`VirtualDriver` replays the log at its end, and checks what must always hold."""

@@ -42,6 +42,7 @@ def moves_of(log: Iterable[tuple[Event, Sequence[Command]]]) -> Iterator[tuple[f
                 yield event.at_s, each.job
 
 
+@pytest.mark.slow
 @given(
     policy=st.sampled_from(own_names()),
     jobs=st.lists(
@@ -115,7 +116,7 @@ def last_end_s(policy: str, lanes: int, places: int, jobs: list[int]) -> tuple[f
     return max(each.finish_s for each in done.result.finished), list(moves_of(done.log))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @given(
     policy=st.sampled_from(["fair", "pack", "priority", "tiresias", "gittins", "energy", "jct", "makespan", "edp"]),
     lanes=st.integers(1, 3),

@@ -182,6 +182,7 @@ def test_a_held_lane_that_closes_gives_its_job_up() -> None:
 LENGTHS_S = st.sampled_from([0.5, 3.0, 20.0, 60.0])
 
 
+@pytest.mark.slow
 @given(
     data=st.data(),
     jobs=st.lists(st.tuples(st.integers(1, 2), LENGTHS_S, st.floats(0.0, 30.0), st.sampled_from("xy")), max_size=12),
