@@ -61,6 +61,7 @@ def test_a_picture_that_cannot_be_written_is_said_after_the_result(folder: Path)
     assert done.returncode == 4 and "cannot write f.svg" in done.stderr and "chosen " in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("args", "code", "said"),
     [

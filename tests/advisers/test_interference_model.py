@@ -264,6 +264,7 @@ def test_on_measured_pairs_of_unseen_types_it_decides_as_well_as_it_did() -> Non
         assert values[f"{judged}: ours, within 1.96 sd"] >= 0.85
 
 
+@pytest.mark.slow
 @needs_data
 def test_the_judge_fits_nothing_to_left_out_types() -> None:
     """If it failed, the judgement would be kinder than a live run: speeds of left-out types must not change it."""

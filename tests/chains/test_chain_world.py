@@ -45,6 +45,7 @@ def test_copies_stay_near_their_job_and_in_its_week() -> None:
     assert all(one.submit_s <= each.submit_s <= WEEK_S for each in copies)
 
 
+@pytest.mark.slow
 @needs_data
 def test_the_clusters_of_the_trace_are_there() -> None:
     clusters = read_clusters(data())

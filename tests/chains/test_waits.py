@@ -129,6 +129,7 @@ def test_as_many_waits_as_the_quantile_says_are_at_most_the_predicted_one() -> N
     assert 0.7 <= sum(kept) / len(kept) <= 0.9
 
 
+@pytest.mark.slow
 def test_a_longer_queue_than_any_seen_has_a_longer_wait() -> None:
     """Trees alone would predict the largest wait that they have seen, and never more."""
     model = GradientBoosting(samples(500, 0), 0.8)

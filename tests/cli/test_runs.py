@@ -203,6 +203,7 @@ def test_runs_of_a_queue_are_listed_and_removed(folder: Path, queue: QueueFolder
     assert not list(queue.runs.iterdir()) and len(left(folder)) == 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "found"),
     [

@@ -232,6 +232,7 @@ def test_whatever_fails_every_job_ends_and_none_is_on_a_failed_device(
 RULES = [None, StoppingSpec("asha", 1, 3), StoppingSpec("halving", 1, 2)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["fair", "fifo", "srtf", "energy", "fluid"])
 @pytest.mark.parametrize("rule", RULES, ids=["all", "asha", "halving"])
 @pytest.mark.parametrize("devices", [1, 2], ids=["the only device", "one of two devices"])

@@ -123,6 +123,7 @@ def test_without_emptied_caches_jobs_lack_memory() -> None:
     assert any(world.failures for world in worlds)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(24))
 def test_jobs_on_their_way_to_another_lane_take_no_more_than_there_is(seed: int) -> None:
     """Fails if jobs of a large T move beside jobs of a small one: two of them have a T each until both have arrived."""

@@ -71,6 +71,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("text", "line", "what"), HOSTILE.values(), ids=HOSTILE)
 def test_hostile_text(text: str, line: int, what: str, folder: Path) -> None:
     """If it failed, a file of a few lines could hang the command or take all memory."""

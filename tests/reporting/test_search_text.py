@@ -215,6 +215,7 @@ def test_a_live_search_is_drawn_with_what_was_measured() -> None:
     assert "10 % less energy, 5 % slower" in chart.alt
 
 
+@pytest.mark.slow
 def test_no_number_lies_on_another() -> None:
     crowd = tuple(trial(number, 0.9 + 0.001 * (number % 3), 1.05) for number in range(1, 21))
     chart = frontier(tuned(trials=crowd, best=crowd[3].requested, default=crowd[0].requested), "crowd")

@@ -301,6 +301,7 @@ def test_noise_is_of_measurements_alone(world: MeasuredWorld) -> None:
     assert fmean(times) == pytest.approx(1.0, abs=0.01) and pstdev(times) < 0.04
 
 
+@pytest.mark.slow
 @needs_data
 def test_features_say_something_and_not_all() -> None:
     """If it failed, no predictor could learn from profiles, or it could read the truth off them."""
