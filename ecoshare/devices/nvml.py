@@ -33,6 +33,8 @@ class NvmlGpu:
             machine.
         free_bytes: Free device memory.
         driver: Version of the driver.
+        cuda: Newest version of CUDA that the driver runs; None if it does not tell.
+        capability: Compute capability; None if the driver does not tell it.
         compute_mode: `default`, `exclusive_process` or `prohibited`.
         default_limit_w: Default power limit (W); None if the board does not report it.
         unfit: Reason why it cannot be shared, in words; empty if it can.
@@ -44,6 +46,8 @@ class NvmlGpu:
     memory_bytes: int
     free_bytes: int
     driver: str
+    cuda: tuple[int, int] | None
+    capability: tuple[int, int] | None
     compute_mode: str
     default_limit_w: float | None
     unfit: str
@@ -198,8 +202,25 @@ def _gpu(nvml: Any, handle: Any, index: int, driver: str) -> NvmlGpu:
         raise
     except nvml.NVMLError as error:
         unfit = f"does not tell what a run must know of it: the NVIDIA driver says {str(error)!r}"
+    cuda, capability = _cuda(nvml), _told(nvml, lambda: nvml.nvmlDeviceGetCudaComputeCapability(handle))
     uuid, model = str(nvml.nvmlDeviceGetUUID(handle)), str(nvml.nvmlDeviceGetName(handle))
-    return NvmlGpu(index, uuid, model, memory_bytes, free_bytes, driver, mode, limit_w, unfit)
+    return NvmlGpu(index, uuid, model, memory_bytes, free_bytes, driver, cuda, capability, mode, limit_w, unfit)
+
+
+def _cuda(nvml: Any) -> tuple[int, int] | None:
+    """Newest version of CUDA that the driver runs. The question does not initialise CUDA."""
+    number = _told(nvml, nvml.nvmlSystemGetCudaDriverVersion_v2)
+    return (number // 1000, number % 1000 // 10) if number else None
+
+
+def _told(nvml: Any, read: Any) -> Any:
+    """Result of `read`, or None if it is not to be had: a run can do without it."""
+    try:
+        return read()
+    except nvml.NVMLError_GpuIsLost:
+        raise
+    except nvml.NVMLError:
+        return None
 
 
 def _memory_bytes(nvml: Any, handle: Any) -> tuple[int, int]:

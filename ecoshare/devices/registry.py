@@ -16,6 +16,7 @@ from ecoshare.common.plural import counted
 from ecoshare.devices import vendors
 from ecoshare.devices.knob import Knobs
 from ecoshare.devices.power_model import PowerModel
+from ecoshare.devices.torch_build import TorchBuild
 from ecoshare.devices.vendor import OpenDevice, Vendor
 from ecoshare.errors import UnfitEnvironment, UsageError, did_you_mean
 from ecoshare.values.device import PROCESSORS, DeviceInfo
@@ -74,6 +75,15 @@ def power_models(devices: Sequence[DeviceInfo]) -> dict[str, PowerModel | None]:
         UnfitEnvironment: A device is not there, or does not answer.
     """
     return {each.name: vendor(each.vendor).power_model(each) for each in devices}
+
+
+def check_torch(devices: Sequence[DeviceInfo], build: TorchBuild) -> None:
+    """Check that the torch of jobs can use the devices of a run, which are of one vendor.
+
+    Raises:
+        UnfitEnvironment: It cannot use one of them.
+    """
+    vendor(devices[0].vendor).check_torch(devices, build)
 
 
 def open_knobs(name: str, key: str) -> Knobs:

@@ -6,6 +6,7 @@
                           ├── environment()    variables that show a job its devices alone
                           ├── nearness()       how two devices are linked
                           ├── share_contexts() how processes use them at the same moment
+                          ├── check_torch()    whether the torch of jobs can use them
                           ├── memory_transfer() ──► MemoryTransfer: moves memory to the host and back
                           ├── power_model()    watts for a device without a meter
                           ├── open_knobs()     ──► Knobs: what can be set (devices/knob.py)
@@ -28,6 +29,7 @@ from ecoshare.devices.knob import Knobs
 from ecoshare.devices.memory_transfer import MemoryTransfer
 from ecoshare.devices.meter import Meter
 from ecoshare.devices.power_model import PowerModel
+from ecoshare.devices.torch_build import TorchBuild
 from ecoshare.values.device import DeviceInfo
 
 
@@ -144,6 +146,14 @@ class Vendor(Protocol):
 
         Raises:
             UnfitEnvironment: A device admits one process, and there is no service that shares it.
+        """
+        ...
+
+    def check_torch(self, devices: Sequence[DeviceInfo], build: TorchBuild) -> None:
+        """Check, before the first job starts, that the torch of jobs can use these devices.
+
+        Raises:
+            UnfitEnvironment: It cannot use one of them. The message says why, and the hint what would help.
         """
         ...
 

@@ -74,6 +74,11 @@ class Yielder(Protocol):
         """Time (s) that the job loses if it leaves the device and takes it again, beyond two hand-overs."""
         ...
 
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether another job waits for the device."""
+        ...
+
 
 class Hooks:
     """Hooks of one job: they turn what its script does into boundaries."""
@@ -299,14 +304,19 @@ class Hooks:
     def _worth_leaving(self, batches: Any, there: bool) -> bool:
         """Whether the device would stand idle during the next fetch for long enough to hand it over.
 
-        Without worker processes this process does the work of the fetch. On the CPU that is device work.
+        Without worker processes this process does the work of the fetch. On the CPU that is device work. An accelerator
+        works on while the CPU fetches, and must be waited for before the job leaves it: while no other job waits, that
+        would make the job slower and nothing faster. The first fetches start worker processes, which takes long.
         """
         workers: int = getattr(batches, "_num_workers", 0)
         if self._stays or (workers == 0 and not self._accelerator):
             return False
         known_s = self._fetch_s.get(batches, {}).get(there)
-        least_s = _WORTH_LEAVING_S + self._yielder.absence_cost_s
-        return workers > 0 and not there if known_s is None else known_s > least_s
+        if known_s is None:
+            return workers > 0 and not there
+        if self._accelerator and not self._yielder.is_waited_for:
+            return False
+        return known_s > _WORTH_LEAVING_S + self._yielder.absence_cost_s
 
     def _boundary(self, kind: Boundary) -> None:
         if torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():  # type: ignore[no-untyped-call]

@@ -136,12 +136,24 @@ class PrepareForks:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """The supervisor has loaded torch and takes launches."""
+    """The supervisor has loaded torch and takes launches.
+
+    Attributes:
+        torch: Version of torch.
+        threads: Number of torch's threads within an operation.
+        load_s: Time (s) that loading took.
+        cuda: Version of CUDA for which torch was built; empty for none.
+        hip: Version of HIP for which torch was built; empty for none.
+        architectures: GPUs for which torch has kernels, as in `devices.torch_build.TorchBuild`.
+    """
 
     pid: int
     torch: str
     threads: int
     load_s: float
+    cuda: str = ""
+    hip: str = ""
+    architectures: str = ""
 
 
 @dataclass(frozen=True, slots=True)

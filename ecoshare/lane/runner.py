@@ -170,6 +170,11 @@ class HookedJob:
         """See `Yielder`."""
         return self._turns[0].absence_cost_s
 
+    @property
+    def is_waited_for(self) -> bool:
+        """See `Yielder`."""
+        return any(turn.is_waited_for for turn in self._turns)
+
     def boundary(self, kind: Boundary) -> None:
         """Count the iteration that has ended, and let another job run if it is time."""
         self._pace.keep()

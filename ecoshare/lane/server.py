@@ -182,7 +182,8 @@ class JobSupervisor:
         self.added = {name: os.environ.pop(name) for name in names}
         gc.collect()
         gc.freeze()  # loaded objects are never garbage: a collection in a child need not touch, and so copy, them
-        self._send(Ready(os.getpid(), torch.__version__, torch.get_num_threads(), time.monotonic() - began_s))
+        load_s = time.monotonic() - began_s
+        self._send(Ready(os.getpid(), torch.__version__, torch.get_num_threads(), load_s, *_built_for()))
 
     def _obey(self, message: Message) -> LaunchAttempt | socket.socket | None:
         if isinstance(message, LaunchAttempt):
@@ -488,6 +489,17 @@ class JobSupervisor:
 
 def _owner(attempt: AttemptProcess) -> Owner:
     return attempt.launch.job, attempt.launch.attempt
+
+
+def _built_for() -> tuple[str, str, str]:
+    """Versions of CUDA and HIP for which torch was built, and its architectures, as in `Ready`.
+
+    `torch.cuda.get_arch_list` would ask for the devices first, which initialises CUDA: no child could use it then.
+    """
+    import torch
+
+    architectures = getattr(torch._C, "_cuda_getArchFlags", lambda: "")  # a build for the CPU has none
+    return torch.version.cuda or "", torch.version.hip or "", architectures() or ""
 
 
 def _confine(processors: Sequence[int]) -> None:

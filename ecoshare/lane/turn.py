@@ -316,6 +316,11 @@ class LaneTurn:
         return header.empty_s + max(0.0, header.refill_s) if header.empties else 0.0
 
     @property
+    def is_waited_for(self) -> bool:
+        """Whether another job waits for the turn."""
+        return bool(self._table.header.waiting_rank != NO_RANK)
+
+    @property
     def asked(self) -> int:
         """Request of the controller to the job: a `BoundaryRequest`."""
         return int(self._slot.ask)

@@ -23,7 +23,8 @@ from ecoshare.devices import cuda_checkpoint, mps, power_model, registry
 from ecoshare.devices.knob_survey import survey
 from ecoshare.devices.processor_load import LoadWatch
 from ecoshare.devices.state_folder import STATE_HINT, StateFolder
-from ecoshare.errors import EcoshareError
+from ecoshare.devices.torch_build import TorchBuild
+from ecoshare.errors import EcoshareError, UnfitEnvironment
 from ecoshare.jobs.quantities import format_size
 from ecoshare.lane import futex
 from ecoshare.profiling.profiles_folder import default_folder
@@ -36,7 +37,8 @@ _COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 _TORCH = """
 import json, torch
 print(json.dumps({"version": torch.__version__, "threads": torch.get_num_threads(), "cuda": torch.version.cuda,
-                  "available": torch.cuda.is_available()}))
+                  "hip": torch.version.hip, "available": torch.cuda.is_available(),
+                  "architectures": getattr(torch._C, "_cuda_getArchFlags", str)()}))
 """
 
 
@@ -113,6 +115,12 @@ def _torch() -> CheckResult:
         return CheckResult("torch", "fail", f"cannot be imported: {said}", f"{sys.executable} -m pip install torch")
     seen = json.loads(done.stdout)
     evidence = f"torch {seen['version']}, {seen['threads']} intra-op threads, CUDA build {seen['cuda'] or 'none'}"
+    try:
+        if gpus := registry.preferred(registry.visible_gpus()):
+            build = TorchBuild(seen["version"], seen["cuda"] or "", seen["hip"] or "", seen["architectures"])
+            registry.check_torch(gpus, build)
+    except UnfitEnvironment as error:
+        return CheckResult("torch", "warn", str(error), f"{error.hint}; jobs on the processors run")
     if seen["cuda"] and not seen["available"]:
         return CheckResult("torch", "warn", evidence + ", but no GPU that it can use", "see `nvidia-smi`; CPU jobs run")
     return CheckResult("torch", "ok", evidence)
@@ -130,7 +138,9 @@ def _gpus() -> list[CheckResult]:
     findings = []
     for gpu in found:
         evidence = f"{gpu.name} {gpu.model}, {format_size(gpu.free_bytes)} of {format_size(gpu.total_bytes)} free"
-        evidence += f", driver {gpu.driver}" + (f", compute mode {gpu.compute_mode}" if gpu.compute_mode else "")
+        evidence += f", {gpu.uuid}, driver {gpu.driver}" + (
+            f", compute mode {gpu.compute_mode}" if gpu.compute_mode else ""
+        )
         if gpu.unfit:
             findings.append(CheckResult("device", "warn", evidence, f"it {gpu.unfit}"))
         elif gpu.compute_mode == "exclusive_process":

@@ -34,6 +34,8 @@ from ecoshare.core.commands import (
     StartJob,
 )
 from ecoshare.core.events import Done, Refused
+from ecoshare.devices import registry
+from ecoshare.devices.torch_build import TorchBuild
 from ecoshare.lane.messages import GRACE_S, Ended, Ready, StopAttempt
 from ecoshare.lane.table_layout import SlotState
 from ecoshare.record.sample_file import SampleFile
@@ -77,7 +79,9 @@ class Node:
         """Node of a run that has not begun."""
         self._parts, self._run = parts, run
         plan, folder = parts.plan, parts.folder
-        self.supervisor = Supervisor(parts.host, parts.token, folder.supervisor_log, plan.starts_many)
+        self.supervisor = Supervisor(
+            parts.host, parts.token, folder.supervisor_log, self._check_torch, plan.starts_many
+        )
         self.attempts = Attempts(
             parts.shared, plan.places, self.supervisor.send, run.tell, parts.context_bytes, parts.host.clock
         )
@@ -178,6 +182,10 @@ class Node:
     async def open(self) -> None:
         """See `RunNode`."""
         await self.supervisor.open()
+
+    def _check_torch(self, ready: Ready) -> None:
+        build = TorchBuild(ready.torch, ready.cuda, ready.hip, ready.architectures)
+        registry.check_torch([each.device for each in self._parts.devices], build)
 
     def works(self) -> Iterator[Coroutine[Any, Any, None]]:
         """See `RunNode`."""

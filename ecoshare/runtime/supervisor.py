@@ -24,17 +24,23 @@ class Supervisor:
         ready: Start message of the server; None before it has loaded torch.
     """
 
-    def __init__(self, host: RunHost, token: str, log: Path, starts_many: bool = False) -> None:
+    def __init__(
+        self, host: RunHost, token: str, log: Path, check: Callable[[Ready], None], starts_many: bool = False
+    ) -> None:
         """Prepare a supervisor; `open` gets its server.
 
         Args:
             host: Host of the run, which provides servers.
             token: Token that marks the processes of the run.
             log: File for the stderr of the server.
+            check: Raises `UnfitEnvironment` if jobs with the torch of the server could not use their devices. Nothing
+                is sent to the server before.
             starts_many: Whether so many jobs are to be launched that a cheap fork is worth its preparation.
         """
         self.ready: Ready | None = None
         self._host, self._token, self._log, self._starts_many = host, token, log, starts_many
+        self._check = check
+        self._held: list[Message] = []
         self._present: WarmServer | None = None
 
     async def open(self) -> None:
@@ -54,8 +60,11 @@ class Supervisor:
         return self._server.pid
 
     def send(self, message: Message) -> None:
-        """Send a message. It is lost if the server is dead."""
-        self._server.send(message)
+        """Send a message, when the server is ready. It is lost if the server is dead."""
+        if self.ready is None:
+            self._held.append(message)
+        else:
+            self._server.send(message)
 
     async def listen(
         self, heard: Callable[[Message], None], lost: Callable[[], None], live_jobs: Callable[[], int]
@@ -68,13 +77,14 @@ class Supervisor:
             live_jobs: Number of jobs that have not ended.
 
         Raises:
-            UnfitEnvironment: The server has died several times, and no job ended meanwhile.
+            UnfitEnvironment: Jobs could not use their devices, or the server has died several times, and no job ended
+                meanwhile.
         """
         deaths, live = 0, live_jobs()
         while deaths < _MOST_DEATHS:
             async for message in self._server.messages():
                 if isinstance(message, Ready):
-                    self.ready = message
+                    self._begin(message)
                 heard(message)
             deaths = 1 if live_jobs() < live else deaths + 1
             live = live_jobs()
@@ -83,6 +93,14 @@ class Supervisor:
         raise UnfitEnvironment(
             f"the jobs' supervisor died {counted(deaths, 'time')}, and no job ended meanwhile", f"see {self._log}"
         )
+
+    def _begin(self, ready: Ready) -> None:
+        if self.ready is None:
+            self._check(ready)
+        self.ready = ready
+        held, self._held = self._held, []
+        for message in held:
+            self._server.send(message)
 
     async def _replace(self) -> None:
         code = await self._server.close()
@@ -93,6 +111,7 @@ class Supervisor:
         # No other task runs between this assignment and the loop of `lost`. Every later launch goes to the new server,
         # and every earlier one is lost.
         await self.open()
+        self._held.clear()
 
     def kill(self) -> None:
         """Kill the present server, whether it answers or not. All jobs die with it, and a new server replaces it."""

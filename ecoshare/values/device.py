@@ -23,7 +23,7 @@ NODE_TIMEOUT_S = 15.0
 LEAST_NODE_TIMEOUT_S = 5.0
 """Shortest such time (s): a busy machine may send nothing for some seconds."""
 
-_NOT_IN_JSON = ("total_bytes", "free_bytes", "unfit")
+_NOT_IN_JSON = ("total_bytes", "free_bytes", "unfit", "cuda", "capability")
 """Fields that describe one moment, or hold only before a run begins."""
 
 
@@ -46,6 +46,8 @@ class DeviceInfo:
         total_bytes: Whole memory of a GPU; 0 for the processors.
         free_bytes: Free memory of a GPU when it was found; 0 for the processors.
         unfit: Reason why the device cannot be shared, in words; empty if it can.
+        cuda: Newest version of CUDA that the driver of an NVIDIA GPU runs; None if it is not known.
+        capability: Compute capability of an NVIDIA GPU; None if it is not known.
         processors: Numbers of the processors of a partition; empty for a GPU, and for all processors of this process.
         links: Nearness (`values/nearness.py`) of other devices of the run, as (name, nearness) pairs.
         node: Name of the machine that has it, if the run has several; `local` otherwise.
@@ -64,6 +66,8 @@ class DeviceInfo:
     total_bytes: int = 0
     free_bytes: int = 0
     unfit: str = ""
+    cuda: tuple[int, int] | None = None
+    capability: tuple[int, int] | None = None
     processors: tuple[int, ...] = ()
     links: tuple[tuple[str, int], ...] = ()
     node: str = LOCAL

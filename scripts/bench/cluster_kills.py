@@ -34,7 +34,6 @@ from typing import Any
 
 from ecoshare.common.folders import RUNS
 from ecoshare.errors import UnfitEnvironment
-from ecoshare.lane import processes
 from ecoshare.runtime import shared_folder
 from scripts.bench.benchmarking import JOBS, ROOT, Figure, percentile, say
 from scripts.bench.kills import is_locked
@@ -205,7 +204,7 @@ class ClusterKills:
                 return next(iter(self.cluster.actors(node)), 0)
             case "agent":
                 words = f"ecoshare\0agent\0{node}\0".encode()
-                marked = [pid for pid in processes.marked({_MARK: folder.name}) if words in _line(pid)]
+                marked = [pid for pid in _marked(folder) if words in _line(pid)]
                 return next(iter(marked), 0)
         return process.pid
 
@@ -226,7 +225,7 @@ class ClusterKills:
         while left := self._left(folder):
             if time.monotonic() - ended_s > LEFT_WITHIN_S:
                 one.survived = one.survived or left
-                for pid in processes.marked({_MARK: folder.name}):
+                for pid in _marked(folder):
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)
                 return
@@ -235,7 +234,7 @@ class ClusterKills:
 
     def _left(self, folder: Path) -> str:
         """Words on what is there of the commands of a round: processes, shared memory, claims."""
-        found = [f"{pid} {_line(pid)[:200]!r}" for pid in processes.marked({_MARK: folder.name})]
+        found = [f"{pid} {_line(pid)[:200]!r}" for pid in _marked(folder)]
         found += [f"actor {pid}" for pid in self.cluster.actors()]
         with contextlib.suppress(OSError, ValueError):
             nodes = json.loads((folder / RUNS / "latest" / "environment.json").read_text()).get("nodes", {})
@@ -247,6 +246,17 @@ class ClusterKills:
 
 def _starts(log: Path) -> int:
     return log.read_bytes().count(b'"StartJob"') if log.exists() else 0
+
+
+def _marked(folder: Path) -> list[int]:
+    """Processes that began with the mark of this folder in their environment."""
+    wanted, found = f"{_MARK}={folder.name}".encode(), []
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):  # gone
+                if wanted in Path(entry.path, "environ").read_bytes().split(b"\0"):
+                    found.append(int(entry.name))
+    return found
 
 
 def _line(pid: int) -> bytes:

@@ -55,7 +55,7 @@ def _plurals() -> Iterator[str]:
 def _plural(value: ast.expr, after: ast.expr) -> str:
     if not (isinstance(value, ast.FormattedValue) and isinstance(after, ast.Constant)):
         return ""
-    noun = _COUNTED.match(f"}}{after.value}")
+    noun = _COUNTED.match(f"}}{after.value!s}")
     call = ast.unparse(value.value)
     is_count = not isinstance(value.value, ast.Call) or call.startswith("len(")
     return f"{{{call}{noun.group()}" if noun is not None and is_count else ""

@@ -313,7 +313,8 @@ def test_an_older_driver_tells_clocks_and_their_reasons_by_other_names(
     assert opened.state().temperature_c == 66.0
     opened.close()
     control = claim(driver, state, assume_unlocked=False)
-    assert control.clocks().temperature_c == 66.0
+    clocks = control.clocks()
+    assert clocks is not None and clocks.temperature_c == 66.0
     assert control.apply({GPU_CLOCK: 1200.0}).refused[GPU_CLOCK].cause is Cause.UNTOLD
     driver.gpu(0).load(1, compute=0.9)
     assert control.apply({GPU_CLOCK: 1200.0}).setting == {GPU_CLOCK: 1200.0}

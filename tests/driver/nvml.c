@@ -6,6 +6,7 @@
 #define _GNU_SOURCE
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -199,6 +200,33 @@ GETTER(nvmlDeviceGetCurrentClocksThrottleReasons, unsigned long long, operate(gp
 API nvmlDeviceGetUUID(device_t device, char *uuid, unsigned length) {
     ENTER(device);
     return leave(gpu ? text(gpu->uuid, uuid, length) : result);
+}
+
+// First branches of the driver with their newest versions of CUDA, by NVIDIA's release notes.
+static const struct { int branch, cuda; } RUNS[] = {
+    {580, 13000}, {570, 12080}, {550, 12040}, {535, 12020}, {525, 12000}, {470, 11040}, {0, 10000},
+};
+
+API nvmlSystemGetCudaDriverVersion_v2(int *version) {
+    result_t result = enter(NO_GPU, __func__);
+    if (result == SUCCESS)
+        for (int i = 0, branch = atoi(page->driver_version); i < (int)(sizeof RUNS / sizeof *RUNS); i++)
+            if (branch >= RUNS[i].branch) {
+                *version = RUNS[i].cuda;
+                break;
+            }
+    return leave(result);
+}
+
+API nvmlDeviceGetCudaComputeCapability(device_t device, int *major, int *minor) {
+    // By NVML_DEVICE_ARCH_*: Kepler 2, Maxwell 3, Pascal 4, Volta 5, Turing 6, Ampere 7, Ada 8, Hopper 9, Blackwell 10.
+    static const int CAPABILITIES[] = {20, 30, 30, 50, 60, 70, 75, 80, 89, 90, 100};
+    ENTER(device);
+    if (gpu) {
+        *major = CAPABILITIES[gpu->architecture] / 10;
+        *minor = CAPABILITIES[gpu->architecture] % 10;
+    }
+    return leave(result);
 }
 
 API nvmlDeviceGetName(device_t device, char *name, unsigned length) {

@@ -172,7 +172,7 @@ def test_a_turn_that_is_held_without_an_iteration_is_told_with_what_ends_it(tmp_
 def test_a_log_that_grows_while_a_sweep_is_open_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_turnover, "SEGMENT_BYTES", 2000)
     sweep = {"name": "s", "sweep": {"grid": {"x": list(range(12))}}}
-    told = set()
+    told = set[str]()
 
     async def client(queue: LiveQueue) -> None:
         await queue.submit(submission(1, sweep, folder=tmp_path))

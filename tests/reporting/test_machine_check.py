@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -58,3 +59,14 @@ def test_without_a_gpu_swap_counts(gpu: FakeDriver, monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(machine_memory, "free_swap_bytes", lambda size=size: size)
         assert machine_check._parked_jobs().verdict == verdict
     assert "4 GiB free" in machine_check._parked_jobs().evidence
+
+
+def test_a_torch_that_the_driver_cannot_run_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if COMPILER is None:
+        pytest.skip("the fake driver is written in C, and there is no compiler")
+    seen = {"version": "2.14.1+cu130", "threads": 2, "cuda": "13.0", "hip": None, "architectures": "sm_90"}
+    monkeypatch.setattr(machine_check, "_TORCH", f"print({json.dumps({**seen, 'available': False})!r})")
+    with FakeDriver(tmp_path, version="570.86.10"):
+        result = machine_check._torch()
+    assert result.verdict == "warn" and "runs CUDA 12.8 at most" in result.evidence
+    assert result.remedy.startswith("install driver 580 or newer") and "jobs on the processors run" in result.remedy

@@ -223,7 +223,7 @@ def test_another_controller_goes_on_where_one_died(tmp_path: Path) -> None:
 )
 def test_a_parked_job_goes_on_or_begins_again(faults: dict[str, Any], attempts: int, tmp_path: Path) -> None:
     world = World(tmp_path, {("long", 1): Fate(iterations=400)}, memory_bytes=2 * GIB, **faults)
-    jobs = [{"name": "long"}, {"name": "urgent", "priority": 9, "arrival": "5 s"}]
+    jobs: list[dict[str, Any]] = [{"name": "long"}, {"name": "urgent", "priority": 9, "arrival": "5 s"}]
     finished = run(world, jobs, policy="priority", lanes=1, places=1, host_bytes=8 * GIB)
     check(finished)
     assert states(finished) == {"long": "completed", "urgent": "completed"}

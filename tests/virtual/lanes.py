@@ -169,7 +169,7 @@ class VirtualLanes:
 
     async def _load(self) -> None:
         await asyncio.sleep(3.0)
-        self._answer(Ready(self.pid, "virtual", 1, 3.0))
+        self._answer(Ready(self.pid, "virtual", 1, 3.0, "12.6"))
         self._is_loaded = True
         for message in self._early:
             self._obey(message)

@@ -35,6 +35,10 @@ _AS_IT_BEGAN = dict(os.environ)
 """Environment of this process at its start, in which the zygotes are started, before tests are imported."""
 
 
+_LOAD_S = 3.0
+"""Time (s) that a real server takes to load torch, or more."""
+
+
 class Started:
     """Started command with its output.
 
@@ -62,7 +66,7 @@ class Started:
             script: A Python script to start instead of `ecoshare`; the words are its arguments.
             environment: Whole environment; by default that of this process.
             cold: Start the real command, instead of forking one that has loaded everything.
-            loads: Start and load its lane server, as with `cold`, instead of a fork.
+            loads: Let its lane server take seconds to be ready, as one that loads torch does.
             stdin: Descriptor for standard input, which is empty by default.
             stdout: Descriptor for standard output, which is kept by default; `stderr` likewise.
         """
@@ -84,7 +88,7 @@ class Started:
                 "cwd": os.fspath(cwd or Path.cwd()),
                 "environment": environment,
                 "new_session": new_session,
-                "servers": None if loads or _loads_otherwise(environment) else _zygote("server"),
+                "servers": None if _loads_otherwise(environment) else [_zygote("server"), _LOAD_S if loads else 0.0],
             }
             self._process = ZygoteChild(_zygote("command"), request, files)
         os.close(nothing)
@@ -200,7 +204,7 @@ def fork_script(script: Path, *words: str, cwd: Path, environment: Mapping[str, 
 
 def spawned(token: str, log: Path) -> WarmServer:
     """Server in place of `ecoshare.runtime.warm_server.Spawned`, for a test that runs jobs in its own process."""
-    return WarmServer(_zygote("server"), token, log)
+    return WarmServer(_zygote("server"), 0.0, token, log)
 
 
 def fork_server(token: str, log: Path, channel: socket.socket) -> ZygoteChild:

@@ -12,9 +12,14 @@ from ecoshare.runtime.warm_server import LaneServer, environment
 from tests.warm.client import ZygoteChild
 
 
-def fork(zygote: str, token: str, log: Path, channel: socket.socket) -> ZygoteChild:
-    """Let the zygote fork a server for the controller at the other end of `channel`."""
+def fork(zygote: str, token: str, log: Path, channel: socket.socket, load_s: float = 0.0) -> ZygoteChild:
+    """Let the zygote fork a server for the controller at the other end of `channel`.
+
+    Args:
+        load_s: Time (s) after which the server is ready, as if it loaded torch meanwhile.
+    """
     request = {"environment": environment(token), "cwd": str(Path.cwd()), "new_session": True, "shown": TOKEN}
+    request["load_s"] = load_s
     with log.open("ab") as errors, Path(os.devnull).open("r+b") as nothing:
         return ZygoteChild(zygote, request, [nothing.fileno(), nothing.fileno(), errors.fileno(), channel.fileno()])
 
@@ -22,11 +27,11 @@ def fork(zygote: str, token: str, log: Path, channel: socket.socket) -> ZygoteCh
 class WarmServer:
     """See the module; the methods are those of `Spawned`."""
 
-    def __init__(self, zygote: str, token: str, log: Path) -> None:
+    def __init__(self, zygote: str, load_s: float, token: str, log: Path) -> None:
         """Let the zygote fork the server."""
         self._channel, theirs = socket.socketpair()
         with theirs:
-            child = fork(zygote, token, log, theirs)
+            child = fork(zygote, token, log, theirs, load_s)
 
         def reap() -> int:
             code = child.wait()

@@ -17,6 +17,7 @@ import selectors
 import signal
 import socket
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -160,6 +161,9 @@ def begin_server(birth: Birth) -> None:
     """Run as a lane server with everything loaded."""
     from ecoshare.lane import processes, server
 
+    # Jobs on a pretended GPU use a stand-in for CUDA, which this torch for processors would be refused for.
+    server._built_for = lambda: ("12.6", "6.2", "")
+    time.sleep(birth.request["load_s"])
     # The environment of a process that others see is the one in which its program was started.
     name = birth.request["shown"]
     processes.mark(name, os.environ[name])
@@ -214,7 +218,7 @@ def begin_command(birth: Birth) -> None:
     sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace")
     forked.find_library()
     if birth.request["servers"] is not None:
-        run_host.Spawned = partial(WarmServer, birth.request["servers"])  # type: ignore[assignment, attr-defined]
+        run_host.Spawned = partial(WarmServer, *birth.request["servers"])  # type: ignore[assignment, attr-defined]
     if (script := birth.request["script"]) is not None:
         sys.argv = [script, *birth.request["words"]]
         sys.path[0] = str(Path(script).parent)

@@ -26,6 +26,7 @@ from ecoshare.devices.knob import GPU_CLOCK, MEMORY_CLOCK, Access, Cause, Clocks
 from ecoshare.devices.memory_transfer import MemoryTransfer
 from ecoshare.devices.meter import MeterFault
 from ecoshare.devices.power_model import PowerModel
+from ecoshare.devices.torch_build import TorchBuild
 from ecoshare.devices.vendor import DeviceHealth, DeviceState
 from ecoshare.devices.zeus_knobs import ZeusPowerLimit, cause_of, reported
 from ecoshare.errors import UnfitEnvironment
@@ -221,6 +222,19 @@ class Amd:
     ) -> ContextSharing:
         """No service: each process has queues of its own, which the GPU runs at the same moment."""
         return ContextSharing("the GPU runs the queues of several processes at once")
+
+    def check_torch(self, devices: Sequence[DeviceInfo], build: TorchBuild) -> None:
+        """Check that torch is built for ROCm.
+
+        Raises:
+            UnfitEnvironment: It is not.
+        """
+        if not build.hip:
+            first = devices[0]
+            raise UnfitEnvironment(
+                f"torch {build.version} is built without ROCm, so no job could use {first.name} ({first.model})",
+                "install a build of torch for ROCm, or run with `--device cpu`",
+            )
 
     def memory_transfer(self, device: DeviceInfo, environment: Mapping[str, str]) -> MemoryTransfer:
         """None to be had: the driver has no calls for it.

@@ -13,6 +13,7 @@ from ecoshare.devices.memory_transfer import CudaMemoryTransfer
 from ecoshare.devices.nvidia_knobs import GpuKnobs
 from ecoshare.devices.nvml import NvmlDevice, NvmlGpu
 from ecoshare.devices.power_model import PowerModel
+from ecoshare.devices.torch_build import TorchBuild, check_cuda
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.values.device import DeviceInfo
 
@@ -75,6 +76,15 @@ class Nvidia:
             return ContextSharing(f"lanes alternate by the driver's time slices: {error}")
         end = partial(mps.end, daemon)
         return ContextSharing("MPS daemon started for this run", True, daemon.environment, mps.BEHIND, end)
+
+    def check_torch(self, devices: Sequence[DeviceInfo], build: TorchBuild) -> None:
+        """Compare torch with the driver and the compute capability of each GPU.
+
+        Raises:
+            UnfitEnvironment: It does not fit one of them.
+        """
+        for each in devices:
+            check_cuda(build, each)
 
     def memory_transfer(self, device: DeviceInfo, environment: Mapping[str, str]) -> CudaMemoryTransfer:
         """Transfer by the driver's checkpoint calls.
@@ -158,6 +168,8 @@ def _info(place: int, gpu: NvmlGpu) -> DeviceInfo:
         cores=len(os.sched_getaffinity(0)),
         power_limit_w=gpu.default_limit_w,
         driver=gpu.driver,
+        cuda=gpu.cuda,
+        capability=gpu.capability,
         compute_mode=gpu.compute_mode,
         vendor=Nvidia.name,
         total_bytes=gpu.memory_bytes,

@@ -17,6 +17,7 @@ from ecoshare.devices.meter import MeterFault
 from ecoshare.devices.partitions import nearness
 from ecoshare.devices.power_model import PowerModel
 from ecoshare.devices.rapl_meter import RaplMeter
+from ecoshare.devices.torch_build import TorchBuild
 from ecoshare.devices.vendor import DeviceHealth, DeviceState
 from ecoshare.values.device import PROCESSORS, DeviceInfo
 
@@ -96,6 +97,9 @@ class Processors:
     ) -> ContextSharing:
         """No service: the kernel shares the processors."""
         return ContextSharing("no GPU")
+
+    def check_torch(self, devices: Sequence[DeviceInfo], build: TorchBuild) -> None:
+        """Every build of torch uses the processors."""
 
     def memory_transfer(self, device: DeviceInfo, environment: Mapping[str, str]) -> NoMemoryTransfer:
         """No transfer from outside: a job that waits pages itself out."""

@@ -105,6 +105,11 @@ class RayTrial:
         """See `Yielder`."""
         return self._turn.absence_cost_s
 
+    @property
+    def is_waited_for(self) -> bool:
+        """See `Yielder`."""
+        return self._turn.is_waited_for
+
     def begin(self) -> None:
         """Take the turn before the user's function runs; on a GPU, when the function first uses it."""
         torch = sys.modules.get("torch")
