@@ -49,6 +49,10 @@ _THROTTLES = {
 }
 """Bits of `clock_reasons` for causes that keep a clock below the requested one."""
 
+_BOARD_LIMITS = 0x200 | 0x400
+"""Bits for the limits of the board and of its voltage. Boards of the GeForce kind show them at full boost, which is
+below the highest clock of their table: an RTX 4090 runs at 2,655 of 3,105 MHz. So they are no throttling."""
+
 _REMEDIES = {
     Cause.NO_PERMISSION: "it takes CAP_SYS_ADMIN on the machine, which root of a container lacks without `--cap-add "
     "SYS_ADMIN`; or run zeusd with a socket that your group may write, and set ZEUSD_SOCK_PATH",
@@ -114,8 +118,9 @@ class GpuKnobs:
     def looks_unlocked(self, knob: str) -> bool:
         """Whether a clock was seen at its maximum under load; False if there is merely no sign of a lock.
 
-        The result is False for a GPU clock that something throttles. Application clocks then have their defaults, and
-        no reason for the present clock names a user's choice.
+        The result is False for a GPU clock that something throttles, that the board itself limits, or that varies from
+        look to look, as none does that is locked. Application clocks then have their defaults, and no reason for the
+        present clock names a user's choice.
 
         Raises:
             KnobFault: The clock looks locked. Or it cannot be told: the GPU is idle, or throttles the memory clock.
@@ -128,7 +133,7 @@ class GpuKnobs:
             raise KnobFault(Cause.LOCKED, f"application clocks are set: {now} MHz, by default {usual} MHz", remedy)
         steps = sorted(self.clocks_mhz) if knob == MEMORY_CLOCK else self.clocks_mhz[max(self.clocks_mhz)]
         enough_mhz = steps[-1] - (steps[-1] - steps[-2] if knob == GPU_CLOCK and len(steps) > 1 else 0.0)
-        seen_mhz, throttled = 0.0, False
+        seen_mhz, all_mhz, throttled, boosted = 0.0, set[float](), False, False
         for look in range(_LOOKS):
             if look:
                 time.sleep(_LOOK_S)
@@ -136,13 +141,15 @@ class GpuKnobs:
             if bits & _IDLE:
                 continue  # an idle GPU proves nothing: locked clocks may be at their maximum, unlocked clocks below it
             clocks = self.clocks()
-            seen_mhz = max(seen_mhz, (clocks.memory_mhz if knob == MEMORY_CLOCK else clocks.gpu_mhz) or 0.0)
+            all_mhz.add((clocks.memory_mhz if knob == MEMORY_CLOCK else clocks.gpu_mhz) or 0.0)
+            seen_mhz = max(all_mhz)
             if seen_mhz >= enough_mhz:
                 return True
             if bits & _USER_CLOCKS:
                 raise KnobFault(Cause.LOCKED, f"another program has set {knob}: {seen_mhz:.0f} MHz", remedy)
             throttled = throttled or any(bits & bit for bit in _THROTTLES)
-        if throttled and knob == GPU_CLOCK:
+            boosted = boosted or bool(bits & _BOARD_LIMITS)
+        if (throttled or boosted or len(all_mhz) > 1) and knob == GPU_CLOCK:
             return False
         if throttled or not seen_mhz:
             why = "throttled" if throttled else "idle"

@@ -58,6 +58,8 @@ def print_summary(summary: RunSummary, console: Console, with_meter: bool = True
         say(console, line)
     for line in kept_lanes(summary)[:_MOST_ERRORS]:
         say(console, printable(line, console.encoding))
+    if beside := beside_the_gpu(summary):
+        say(console, printable(beside, console.encoding), "yellow")
     if moved := parked(summary):
         say(console, printable(moved, console.encoding))
     if summary.power_budget is not None:
@@ -179,6 +181,25 @@ def kept_lanes(summary: RunSummary) -> list[str]:
         + ("" if are_seen else "; iterations of child processes are not seen")
         for (why, are_seen), jobs in names.items()
     ]
+
+
+def beside_the_gpu(summary: RunSummary) -> str:
+    """Jobs that did iterations and never took a turn on their GPU, in one line; empty if there is none.
+
+    Scripts with a fall-back do so where torch finds no GPU, and those that choose the CPU themselves.
+    """
+    jobs = [
+        job.name
+        for job in summary.jobs
+        if job.handovers == 0 and (job.iterations or job.eval_iterations) and "cuda" in "".join(job.devices)
+    ]
+    if not jobs:
+        return ""
+    whose = "its" if len(jobs) == 1 else "their"
+    return (
+        f"{listed(jobs)} did {whose} iterations on the processors and never used the GPU: {whose} joules are not those "
+        "of the work (does the script choose a device?)"
+    )
 
 
 def parked(summary: RunSummary) -> str:

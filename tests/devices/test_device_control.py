@@ -6,10 +6,11 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from ecoshare.devices import journal
+from ecoshare.devices import journal, nvidia_knobs
 from ecoshare.devices.device_control import DeviceControl
 from ecoshare.devices.device_knobs import DeviceKnobs
 from ecoshare.devices.knob import GPU_CLOCK, MEMORY_CLOCK, UNLOCKED, Cause, KnobFault, Reading
@@ -21,6 +22,7 @@ from ecoshare.errors import UnfitEnvironment
 from ecoshare.values.power_response import POWER_LIMIT
 from tests.devices.claims import FOUND_W, claim, die_after_setting, limited, state_in
 from tests.driver import FakeDriver, Fault
+from tests.driver.presets import RELIABILITY
 
 LIMIT_CALL, LOCK_CALL = "nvmlDeviceSetPowerManagementLimit", "nvmlDeviceSetGpuLockedClocks"
 
@@ -340,6 +342,29 @@ def test_clocks_locked_by_another_program_are_left(driver: FakeDriver, state: St
 def test_a_gpu_that_something_throttles_may_be_locked(driver: FakeDriver, state: StateFolder) -> None:
     driver.gpu(0).load(1, compute=0.9)
     driver.gpu(0).ceiling(1400)
+    control = claim(driver, state, assume_unlocked=False)
+    assert not control.apply({GPU_CLOCK: 1200.0}).refused
+    control.restore()
+
+
+def test_a_board_at_its_full_boost_below_its_table_is_not_locked(driver: FakeDriver, state: StateFolder) -> None:
+    """An RTX 4090 runs at 2,655 of 3,105 MHz: no search of clocks would begin there."""
+    driver.gpu(0).load(1, compute=0.9)
+    driver.gpu(0).ceiling(1800, RELIABILITY)
+    control = claim(driver, state, assume_unlocked=False)
+    assert not control.apply({GPU_CLOCK: 1200.0}).refused
+    control.restore()
+
+
+def test_a_clock_that_varies_is_not_locked(
+    driver: FakeDriver, state: StateFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver.gpu(0).load(1, compute=0.9)
+    driver.gpu(0).ceiling(1800, 0)
+    control = claim(driver, state, assume_unlocked=False)
+    assert control.apply({GPU_CLOCK: 1200.0}).refused[GPU_CLOCK].cause is Cause.LOCKED, "it stays, and nothing says why"
+    control.restore()
+    monkeypatch.setattr(nvidia_knobs, "time", SimpleNamespace(sleep=lambda _: driver.gpu(0).ceiling(1500, 0)))
     control = claim(driver, state, assume_unlocked=False)
     assert not control.apply({GPU_CLOCK: 1200.0}).refused
     control.restore()

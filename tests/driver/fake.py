@@ -79,8 +79,10 @@ class FakeGpu:
         """Let a process leave the GPU."""
         self._pretend.end(pid)
 
-    def ceiling(self, mhz: int | None) -> None:
-        """Bound the graphics clock that the GPU achieves for any request; None removes the bound."""
+    def ceiling(self, mhz: int | None, reasons: int = presets.SOFTWARE_THERMAL) -> None:
+        """Bound the graphics clock that the GPU achieves for any request, for these reasons; None removes the bound."""
+        with self._state.change() as page:
+            page.gpu[self.index].ceiling_reasons = reasons
         self._state.post(self.index, EVENT_CEILING, mhz or 0)
 
     def temperature(self, celsius: int) -> None:

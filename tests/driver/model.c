@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { IDLE = 0x1, APPLICATION_CLOCKS = 0x2, POWER_CAP = 0x4, THERMAL = 0x20 };
+enum { IDLE = 0x1, APPLICATION_CLOCKS = 0x2, POWER_CAP = 0x4 };
 
 static const double AVERAGED_OVER_S = 0.5;
 
@@ -117,7 +117,7 @@ struct point operate(const struct gpu *gpu) {
     }
     if (gpu->ceiling_mhz && gpu->ceiling_mhz < asked_mhz) {
         asked_mhz = gpu->ceiling_mhz;
-        point.reasons |= THERMAL;
+        point.reasons |= gpu->ceiling_reasons;
     }
     uint32_t ceiling_mhz = profile_ceiling_mhz(gpu);
     if (ceiling_mhz && ceiling_mhz < asked_mhz)

@@ -10,6 +10,9 @@ from tests.driver.state import Profile as ProfileRecord
 SHUTDOWN_C = 95
 """Temperature (°C) at which every board turns itself off."""
 
+SOFTWARE_THERMAL, RELIABILITY = 0x20, 0x400
+"""Bits of NVML's reasons for a clock. A GeForce board shows the second one at its full boost, below its table."""
+
 CANNOT = 2
 """MIG mode of a board without MIG."""
 

@@ -73,6 +73,7 @@ struct gpu {
     uint32_t application_mhz[2]; /* graphics, memory */
     uint32_t default_application_mhz[2];
     uint32_t ceiling_mhz; /* what is achieved at most, whatever is requested; 0: none */
+    uint32_t ceiling_reasons; /* and why, as bits of nvmlClocksEventReasons */
     uint32_t shutdown_c;  /* the temperature at which the board turns itself off */
     uint32_t profiles; /* how many it has; 0: the board knows none */
     uint32_t remapping; /* rows of memory: bit 0, a remapping waits for a reset; bit 1, one has failed */

@@ -82,6 +82,7 @@ class Gpu(ctypes.Structure):
         ("application_mhz", _u32 * 2),
         ("default_application_mhz", _u32 * 2),
         ("ceiling_mhz", _u32),
+        ("ceiling_reasons", _u32),
         ("shutdown_c", _u32),
         ("profiles", _u32),
         ("remapping", _u32),

@@ -17,7 +17,7 @@ from ecoshare.record.summary import summarise
 from ecoshare.record.window_costs import WindowSummary
 from ecoshare.reporting.job_table import details_of
 from ecoshare.reporting.prose import say
-from ecoshare.reporting.run_table import iterations, kept_lanes, measured, print_summary, totals
+from ecoshare.reporting.run_table import beside_the_gpu, iterations, kept_lanes, measured, print_summary, totals
 from ecoshare.values.attempt import Outcome
 from tests.record.test_summary import OPENED, plan, story
 from tests.reporting.made_run import run
@@ -110,6 +110,24 @@ def test_a_sentence_moves_no_cursor() -> None:
     say(console, "no job is of class \x1b[2J\x07, and there is none")
     assert isinstance(console.file, io.StringIO)
     assert console.file.getvalue() == "no job is of class \\x1b[2J\\x07, and there is none\n"
+
+
+def test_jobs_that_never_used_their_gpu_are_named() -> None:
+    """If it failed, a script that fell back to the processors would be praised for the joules of an idle GPU."""
+    jobs = [
+        replace(job, name=name, iterations=iterations, handovers=handovers, devices=(device,))
+        for job, (name, iterations, handovers, device) in zip(
+            summary(*4 * ["completed"]).jobs,
+            (("a", 9, 0, "cuda:0"), ("b", 9, 3, "cuda:0"), ("c", 0, 0, "cuda:0"), ("d", 9, 0, "cpu")),
+            strict=True,
+        )
+    ]
+    found = replace(summary("completed"), jobs=tuple(jobs))
+    assert beside_the_gpu(found).startswith("a did its iterations on the processors and never used the GPU")
+    assert not beside_the_gpu(replace(found, jobs=tuple(jobs[1:])))
+    shown = io.StringIO()
+    print_summary(found, Console(file=shown, width=200), with_meter=True)
+    assert "a did its iterations on the processors" in shown.getvalue()
 
 
 def test_jobs_that_kept_their_lanes_are_named_with_the_reason() -> None:
