@@ -535,7 +535,7 @@ def test_an_objective_without_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("args", [(), ("handler",)])
+@pytest.mark.parametrize("args", [(), pytest.param(("handler",), marks=pytest.mark.nightly)])
 def test_ctrl_c_ends_the_trials_and_is_passed_on(tmp_path: Path, args: tuple[str, ...]) -> None:
     program = started(tmp_path, "3000", *args)
     os.killpg(program.pid, signal.SIGINT)  # like a terminal

@@ -188,7 +188,7 @@ def test_a_log_that_grows_while_a_sweep_is_open_is_told(tmp_path: Path, monkeypa
     assert any("it waits for the end of 1 open sweep to begin anew" in each for each in told)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_jobs_of_a_backlog_with_different_arguments_write_little(tmp_path: Path) -> None:
     """Before, each end wrote a line about all pairs of forty-eight classes: some hundred kilobytes a job."""
     names = [f"job-{number}" for number in range(48)]

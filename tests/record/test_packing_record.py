@@ -69,7 +69,7 @@ def test_a_log_tells_what_a_replay_of_it_finds(
     assert packing_timeline(recorded(entries)) == packing_timeline(entries)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @given(JOBS, SPEEDS, st.sampled_from((*PACKS, "fair")), st.integers(1, 3), st.booleans())
 def test_progress_that_is_not_looked_at_changes_no_packing(
     jobs: list[TraceJob], speeds: dict[str, float], policy: str, lanes: int, profile: bool

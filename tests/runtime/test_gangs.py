@@ -196,7 +196,7 @@ def _ranks(folder: Path, rank: str) -> list[int]:
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_torchrun_itself_has_all_devices_of_its_job(tmp_path: Path) -> None:
     done = run(tmp_path, gang(tmp_path, "a", 10, launch="torchrun", retries=3), options=PARTS)
     assert done.code == 0, done.stderr

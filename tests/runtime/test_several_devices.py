@@ -70,7 +70,7 @@ def test_jobs_are_placed_on_both_devices(both: Finished) -> None:
     assert (wide["devices"], wide["keeps_lane"]) == (["cpu:0", "cpu:1"], "one process uses 2 devices")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_two
 def test_a_job_has_the_processors_and_the_bits_of_its_partition(both: Finished, tmp_path: Path) -> None:
     processors = {device["name"]: device["processors"] for device in both.summary["devices"]}
