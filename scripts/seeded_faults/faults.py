@@ -83,16 +83,24 @@ RESUME_AND_LOG = (
     ),
     Fault(
         "commands are carried out before the log has them",
-        "ecoshare/core/driving.py",
-        """        if self._noted is not None:
-            self._noted(event, commands)
-        for command in commands:
-            self._methods[type(command)](command, event.at_s)
+        "ecoshare/runtime/driver.py",
+        """        commands = self.core.handle(event)
+        try:
+            self._parts.log.write(event, commands, self.core)
+        except OSError as error:
+            await self._write_held(error)
+        self._parts.progress.event(event, commands)
+        self._drive.carry_out(event, commands)
+        return commands
 """,
-        """        for command in commands:
-            self._methods[type(command)](command, event.at_s)
-        if self._noted is not None:
-            self._noted(event, commands)
+        """        commands = self.core.handle(event)
+        self._drive.carry_out(event, commands)
+        try:
+            self._parts.log.write(event, commands, self.core)
+        except OSError as error:
+            await self._write_held(error)
+        self._parts.progress.event(event, commands)
+        return commands
 """,
         _RUNS,
     ),
