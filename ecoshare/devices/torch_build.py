@@ -55,7 +55,9 @@ def check_cuda(build: TorchBuild, gpu: DeviceInfo) -> None:
     """
     torch, which = f"torch {build.version}", f"{gpu.name} ({gpu.model})"
     if not build.cuda:
-        wanted = _BUILD_FOR_OLD.get(gpu.cuda[0], "") if gpu.cuda else ""
+        if gpu.cuda is None:
+            return
+        wanted = _BUILD_FOR_OLD.get(gpu.cuda[0], "")
         raise UnfitEnvironment(
             f"{torch} is built without CUDA, so no job could use {which}",
             f"install a build of torch for CUDA{wanted and f' {wanted}'}, or run with `--device cpu`",

@@ -45,6 +45,7 @@ def refused(
         (OLD, "470.82.01", (11, 4), "built for CUDA 12.6", "driver 525 or newer, or a build of torch for CUDA 11.8"),
         (PROCESSORS, "580.95.05", (13, 0), "is built without CUDA", "--device cpu"),
         (NEW, "580.95.05", None, None, ""),
+        (PROCESSORS, "580.95.05", None, None, ""),
     ],
 )
 def test_the_driver_must_run_what_torch_is_built_for(
@@ -83,7 +84,7 @@ def test_there_must_be_kernels_for_the_gpu(architectures: str, capability: tuple
 @needs_compiler
 @pytest.mark.parametrize(("preset", "capability"), [(P100, (6, 0)), (V100, (7, 0)), (H200, (9, 0))])
 def test_the_driver_is_asked(preset: Preset, capability: tuple[int, int], tmp_path: Path) -> None:
-    with FakeDriver(tmp_path, [preset]):
+    with FakeDriver(tmp_path, [preset], version="580.95.05"):
         (gpu,) = registry.visible_gpus()
         assert (gpu.cuda, gpu.capability) == ((13, 0), capability)
         registry.check_torch([gpu], OLD)

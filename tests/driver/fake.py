@@ -125,7 +125,7 @@ class FakeDriver:
         folder: Path,
         gpus: Sequence[presets.Preset] = (presets.H200,),
         *,
-        version: str = "580.95.05",
+        version: str = "",
         virtual: bool = False,
         period_ms: int = 100,
         phase_ms: int = 0,
@@ -133,14 +133,16 @@ class FakeDriver:
         """Make a driver with its state in a file in `folder`.
 
         Args:
-            version: Version of the driver, which decides which CUDA it runs.
+            version: Version of the driver, which then tells the CUDA that it runs. By default it tells none, for there
+                is none, and a torch for processors may use its GPUs.
             virtual: Whether time passes only by `advance`.
             period_ms: Time between updates of the energy counters.
             phase_ms: Time of the first update, counted from the clock's zero.
         """
         assert 0 < len(gpus) <= GPUS and period_ms > 0
         page = Page(len(gpus), virtual, VIRTUAL_BEGIN_S * 10**9, period_ms * 10**6, phase_ms * 10**6)
-        page.driver_version, page.nvml_version = version.encode(), b"13.580.95.05"
+        page.driver_version, page.nvml_version = version.encode() or b"580.95.05", b"13.580.95.05"
+        page.tells_cuda = bool(version)
         for index, preset in enumerate(gpus):
             page.gpu[index] = preset.gpu(index)
             page.gpu[index].until_ns = page.now_ns()

@@ -209,6 +209,8 @@ static const struct { int branch, cuda; } RUNS[] = {
 
 API nvmlSystemGetCudaDriverVersion_v2(int *version) {
     result_t result = enter(NO_GPU, __func__);
+    if (result == SUCCESS && !page->tells_cuda)
+        return leave(FUNCTION_NOT_FOUND);
     if (result == SUCCESS)
         for (int i = 0, branch = atoi(page->driver_version); i < (int)(sizeof RUNS / sizeof *RUNS); i++)
             if (branch >= RUNS[i].branch) {

@@ -137,6 +137,7 @@ struct page {
     int64_t phase_ns;
     char driver_version[32];
     char nvml_version[32];
+    uint64_t tells_cuda; /* whether the driver has a CUDA of its own, and tells its version */
     uint64_t events_begun; /* how many were ever appended; the ring's place is the remainder */
     uint64_t events_done;
     uint64_t calls_made;

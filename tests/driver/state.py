@@ -150,6 +150,7 @@ class Page(ctypes.Structure):
         ("phase_ns", _i64),
         ("driver_version", _char * 32),
         ("nvml_version", _char * 32),
+        ("tells_cuda", _u64),
         ("events_begun", _u64),
         ("events_done", _u64),
         ("calls_made", _u64),
