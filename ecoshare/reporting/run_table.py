@@ -195,10 +195,9 @@ def beside_the_gpu(summary: RunSummary) -> str:
     ]
     if not jobs:
         return ""
-    whose = "its" if len(jobs) == 1 else "their"
     return (
-        f"{listed(jobs)} did {whose} iterations on the processors and never used the GPU: {whose} joules are not those "
-        "of the work (does the script choose a device?)"
+        f"{listed(jobs)} never used the GPU and did all work on the processors: the joules in the table are not those of "
+        "that work (does the script choose a device?)"
     )
 
 
