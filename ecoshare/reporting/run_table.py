@@ -196,8 +196,8 @@ def beside_the_gpu(summary: RunSummary) -> str:
     if not jobs:
         return ""
     return (
-        f"{listed(jobs)} never used the GPU and did all work on the processors: the joules in the table are not those of "
-        "that work (does the script choose a device?)"
+        f"{listed(jobs)} never used the GPU and did all work on the processors: the joules in the table are not those "
+        "of that work (does the script choose a device?)"
     )
 
 
