@@ -117,7 +117,7 @@ def _torch() -> CheckResult:
     evidence = f"torch {seen['version']}, {seen['threads']} intra-op threads, CUDA build {seen['cuda'] or 'none'}"
     try:
         if gpus := registry.preferred(registry.visible_gpus()):
-            build = TorchBuild(seen["version"], seen["cuda"] or "", seen["hip"] or "", seen["architectures"])
+            build = TorchBuild(seen["version"], seen["cuda"] or "", seen["hip"] or "", seen["architectures"] or "")
             registry.check_torch(gpus, build)
     except UnfitEnvironment as error:
         return CheckResult("torch", "warn", str(error), f"{error.hint}; jobs on the processors run")

@@ -191,7 +191,9 @@ def beside_the_gpu(summary: RunSummary) -> str:
     jobs = [
         job.name
         for job in summary.jobs
-        if job.handovers == 0 and (job.iterations or job.eval_iterations) and "cuda" in "".join(job.devices)
+        if job.handovers == 0
+        and (job.iterations or job.eval_iterations)
+        and any("cuda" in name for name in job.devices)
     ]
     if not jobs:
         return ""
