@@ -133,8 +133,8 @@ class FakeDriver:
         """Make a driver with its state in a file in `folder`.
 
         Args:
-            version: Version of the driver, which then tells the CUDA that it runs. By default it tells none, for there
-                is none, and a torch for processors may use its GPUs.
+            version: Version of the driver, which then tells the CUDA that it runs. Without one it tells none, and a
+                torch for processors may use its GPUs.
             virtual: Whether time passes only by `advance`.
             period_ms: Time between updates of the energy counters.
             phase_ms: Time of the first update, counted from the clock's zero.
