@@ -303,9 +303,9 @@ class Window:
         limits, session = self.limits, self.sampler.session
         period_s = session.period_s if session is not None else 0.0
         is_measured = session is not None and session.source == MEASURED
+        await self._take(result)  # it takes the time of the driver, in which iterations end
         began_s, began = self.now_s(), self._done()
         result.timed_from_s = began_s
-        await self._take(result)
         # One iteration more, since the first one to end began before the measurement.
         while limits.iterations is not None and self._done() - began <= limits.iterations:
             await asyncio.sleep(_LOOK_S)

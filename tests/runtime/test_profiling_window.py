@@ -1,10 +1,15 @@
-"""Limits of a profiling window: how long it lasts while other jobs wait for its end, and while none does."""
+"""Profiling windows in virtual time: how long they last while other jobs wait for their end, and while none does."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from ecoshare.runtime.profiling_window import Limits
+from ecoshare.profiling.profile_store import ProfileStore
+from ecoshare.runtime.profiling_window import DEFAULT_LIMITS, Limits
+from tests.virtual.lanes import Fate
+from tests.virtual.run import World, check, run
 
 
 @pytest.mark.parametrize(
@@ -36,3 +41,30 @@ def test_the_window_of_a_job_that_tests_its_model_lasts_long_enough_to_see_a_tes
 def test_a_time_that_does_not_settle_ends_with_the_longest_window() -> None:
     assert not Limits().may_end(11.9, 0.0, False, others_wait=True)
     assert Limits().may_end(12.0, 0.0, False, others_wait=True)
+
+
+@pytest.mark.parametrize("driver_s", [0.0, 0.4])
+def test_as_many_iterations_are_measured_as_were_asked_for(driver_s: float, tmp_path: Path) -> None:
+    """Before, iterations that ended while the driver of the meter took its time were counted, and not measured."""
+    world = World(tmp_path, {("a", 1): Fate(iterations=2000, iteration_s=0.025)}, driver_s=driver_s)
+    finished = run(world, [{"name": "a"}], window=Limits(iterations=40), store=ProfileStore(tmp_path / "profiles"))
+    (made,) = finished.made.values()
+    assert made.train is not None and 40 <= made.train.count <= 42
+    assert made.train.mean_s == pytest.approx(0.025)
+
+
+@pytest.mark.parametrize("lanes", [1, 2])
+def test_each_class_is_measured_alone_and_the_other_job_goes_on_afterwards(lanes: int, tmp_path: Path) -> None:
+    fates = {(name, 1): Fate(iterations=number, iteration_s=0.05) for name, number in (("a", 400), ("b", 500))}
+    world, store = World(tmp_path, fates), ProfileStore(tmp_path / "profiles")
+    jobs = [{"name": name, "args": [name]} for name in "ab"]
+    finished = run(world, jobs, policy="fair", lanes=lanes, places=2 // lanes, store=store)
+    check(finished)
+    summary = finished.data.summary
+    assert [job.iterations for job in summary.jobs] == [400, 500]
+    assert [window.job for window in summary.windows] == ["a", "b"] and not any(each.error for each in summary.windows)
+    for window, made in zip(summary.windows, finished.made.values(), strict=True):
+        assert made == store.find(made.job_class) and made.window.paused_jobs == 1
+        assert made.train is not None and made.train.mean_s == pytest.approx(0.05), "no other job is in its times"
+        assert made.window.measured_s >= DEFAULT_LIMITS.shortest_s and window.to_s is not None
+        assert window.to_s - window.from_s == pytest.approx(made.window.total_s, abs=0.5)

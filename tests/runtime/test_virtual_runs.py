@@ -20,9 +20,11 @@ from ecoshare.errors import UnfitEnvironment
 from ecoshare.lane import exit_records
 from ecoshare.lane.messages import Ended, LaunchAttempt, Message
 from ecoshare.lane.table_layout import SLOTS
+from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.record.kept_file import KeptFile
 from ecoshare.record.reading import read
 from ecoshare.runtime import driver
+from ecoshare.runtime.profiling_window import Limits
 from ecoshare.values.attempt import Outcome
 from tests.virtual.lanes import Fate
 from tests.virtual.run import World, check, entries, resume, run, run_in, states
@@ -234,14 +236,22 @@ def test_a_parked_job_goes_on_or_begins_again(faults: dict[str, Any], attempts: 
     assert any(isinstance(each, Resumed) for each in told) == (is_parked and attempts == 1)
 
 
-fates = st.builds(
-    Fate,
-    load_s=st.floats(0.0, 5.0),
-    iterations=st.integers(1, 12),
-    iteration_s=st.floats(0.001, 2.0),
-    outcome=st.sampled_from(["completed", "completed", "completed", "failed", "crashed", "out of memory"]),
-    launched=st.sampled_from([True, True, True, False]),
-)
+_SHORT = Limits(shortest_s=0.5, modelled_s=0.5, longest_s=3.0)
+"""Limits on a window, with which a job of a few iterations may be measured."""
+
+
+def _fates(iterations: tuple[int, int], longest_s: float) -> st.SearchStrategy[Fate]:
+    return st.builds(
+        Fate,
+        load_s=st.floats(0.0, 5.0),
+        iterations=st.integers(*iterations),
+        iteration_s=st.floats(0.001, longest_s),
+        outcome=st.sampled_from(["completed", "completed", "completed", "failed", "crashed", "out of memory"]),
+        launched=st.sampled_from([True, True, True, False]),
+    )
+
+
+fates = _fates((1, 12), 2.0) | _fates((40, 80), 0.5)
 
 
 @given(
@@ -254,6 +264,7 @@ fates = st.builds(
     image_s=st.none() | st.floats(1000.0, 1040.0),
     parks_fail=st.none() | st.lists(st.sampled_from([None, True, False]), max_size=3),
     resumes_fail=st.sets(st.integers(0, 3), max_size=2),
+    windows=st.booleans(),
 )
 def test_no_job_is_lost_or_done_twice(
     tmp_path_factory: pytest.TempPathFactory,
@@ -266,11 +277,13 @@ def test_no_job_is_lost_or_done_twice(
     image_s: float | None,
     parks_fail: list[bool | None] | None,
     resumes_fail: set[int],
+    windows: bool,
 ) -> None:
     """Whatever jobs, servers and the controller do: each job has one end, and one that it deserves.
 
     A controller that dies is the copy of its folder at that moment, with which another controller goes on. If jobs are
-    parked, urgent ones come later, and transfers fail. A fault tells whether the job runs on.
+    parked, urgent ones come later, and transfers fail. A fault tells whether the job runs on. If there are profiles,
+    jobs are measured in windows, each of which may end with its job or its server.
     """
     told = {
         (f"j{number}", attempt): fate for number, own in enumerate(jobs) for attempt, fate in enumerate(own, start=1)
@@ -293,7 +306,10 @@ def test_no_job_is_lost_or_done_twice(
         asked = [
             {**each, "priority": 9 * number, "arrival": f"{2 * number + 3} s"} for number, each in enumerate(asked)
         ]
-    finished = run(world, asked, policy=policy, **options)
+    if windows:
+        asked = [{**each, "args": [each["name"]]} for each in asked]  # a class each
+        options["store"] = ProfileStore(world.folder / "profiles")
+    finished = run(world, asked, policy=policy, window=_SHORT, **options)
     _check_ends(world, finished, len(jobs))
     if world.image is not None:
         again = World(world.folder, told, devices=devices, memory_bytes=2 * GIB)

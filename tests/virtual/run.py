@@ -42,6 +42,7 @@ from ecoshare.runtime.node_opening import OpenedNode, RunFacts, node_plan
 from ecoshare.runtime.node_parts import NodeParts
 from ecoshare.runtime.parking_host import ParkingHost
 from ecoshare.runtime.plan import Plan
+from ecoshare.runtime.profiling_window import Limits
 from ecoshare.runtime.run_host import RunHost, WarmServer
 from ecoshare.runtime.run_lifecycle import FinishedRun
 from ecoshare.runtime.run_node import NodeRun
@@ -76,12 +77,18 @@ def gpu(number: int = 0, memory_bytes: int = 24 << 30) -> DeviceInfo:
 
 
 class _InLoop(DriverCalls):
-    """Calls of a driver that answers at once."""
+    """Calls of a driver, which takes its time."""
+
+    def __init__(self, takes_s: float) -> None:
+        super().__init__(5.0)
+        self._takes_s = takes_s
 
     async def apart(self, call: Callable[[], Any]) -> Any:
-        return call()
+        return await self.answer(call)
 
     async def answer(self, call: Callable[[], Any]) -> Any:
+        if self._takes_s:
+            await asyncio.sleep(self._takes_s)
         return call()
 
 
@@ -172,6 +179,7 @@ class World:
         at_begin: Called in the loop of the run, at its begin.
         parks_fail: Faults of the transfers of memory to the host, in their order; None for one that does not fail.
         resumes_fail: Numbers of the transfers back that fail, from 0.
+        driver_s: Time (s) that the driver of a device takes to answer.
     """
 
     folder: Path
@@ -190,6 +198,7 @@ class World:
     at_begin: list[Callable[[], None]] = field(default_factory=list)
     parks_fail: Sequence[TransferFault | None] = ()
     resumes_fail: Collection[int] = ()
+    driver_s: float = 0.0
     _servers: list[VirtualLanes] = field(default_factory=list)
 
     @property
@@ -329,7 +338,7 @@ class Machines:
 
 def virtual_device(world: World, device: DeviceInfo) -> ClaimedDevice:
     """Device of a world, as its node has it."""
-    return ClaimedDevice(device, open=partial(_OpenGpu, world, device), calls=_InLoop(5.0))
+    return ClaimedDevice(device, open=partial(_OpenGpu, world, device), calls=_InLoop(world.driver_s))
 
 
 def jobs_of(folder: Path, jobs: Sequence[Mapping[str, Any]]) -> Path:
@@ -339,11 +348,25 @@ def jobs_of(folder: Path, jobs: Sequence[Mapping[str, Any]]) -> Path:
     return job_file(folder, *({"script": "train.py", **job} for job in jobs))
 
 
-def run(world: World, jobs: Sequence[Mapping[str, Any]], policy: str = "fifo", **options: Any) -> FinishedRun:
-    """Run jobs, given by their keys in a job file."""
+def run(
+    world: World,
+    jobs: Sequence[Mapping[str, Any]],
+    policy: str = "fifo",
+    window: Limits | None = None,
+    **options: Any,
+) -> FinishedRun:
+    """Run jobs, given by their keys in a job file.
+
+    Args:
+        world: The surroundings.
+        jobs: The jobs.
+        policy: Name of the policy.
+        window: Limits on the profiling windows; None for the default.
+        options: Options of the plan.
+    """
     loaded = load(jobs_of(world.folder, jobs))
     plan = planning.make(loaded, world.found, policy=policy, hosts=world.machines.parking_hosts(), **options)
-    return run_opening.start(plan, loaded.text, world.disk, Silent(), machines=world.machines, host=world)
+    return run_opening.start(plan, loaded.text, world.disk, Silent(), window, machines=world.machines, host=world)
 
 
 def resume(world: World, runs: Path) -> FinishedRun:
