@@ -231,6 +231,14 @@ class LaneTable:
                 self.refresh()
         self.wake(index)
 
+    def tell_moved(self, index: int, owner: int = 0) -> None:
+        """Let the job of a slot reserve the addresses of its memory, which is moved. `owner` works as in `free`."""
+        with self.locked():
+            if self.slots[index].owner == owner and self.slots[index].parked == ParkRequest.READY:
+                self.slots[index].parked = ParkRequest.MOVED
+                self.slots[index].grant += 1
+        self.wake(index)
+
     def unpark(self, index: int, owner: int = 0) -> None:
         """Let the job of a slot have turns again. `owner` works as in `free`.
 
@@ -242,11 +250,13 @@ class LaneTable:
             slot, now_s = self.slots[index], self._clock_s()
             if slot.owner == owner and slot.parked:
                 slot.parked = ParkRequest.NOTHING
+                slot.grant += 1  # it may sleep alone
                 if slot.seat == SlotState.WAITING:
                     slot.waited_s += now_s - slot.since_s
                     slot.since_s = now_s
                     self.level(index, now_s)
                 chosen = self.grant_if_free(now_s)
+        self.wake(index)
         self.wake(chosen)
 
     def unbar(self, index: int) -> None:
@@ -319,6 +329,10 @@ class LaneTable:
             seen: Value of the slot's `grant` that the caller has read. If it has changed, the call returns at once.
         """
         futex.wait(self._grants[index], seen, timeout_s)
+
+    def sleeping_alone(self, index: int, seen: int, timeout_s: float) -> Callable[[], object]:
+        """Call that sleeps as `sleep` does, while no other thread of the process runs Python."""
+        return futex.waiting_alone(self._grants[index], seen, timeout_s)
 
     def level(self, index: int, now_s: float) -> None:
         """Bring the service of a newcomer or returner level with the jobs present. The caller holds the lock."""

@@ -103,6 +103,10 @@ class ParkRequest(IntEnum):
     """The job shall wait without its turn, with its cache empty, and calls nothing of its device meanwhile."""
     READY = 2
     """The job does so."""
+    MOVED = 3
+    """The memory of the job is no longer on the device. The job shall reserve the addresses that the driver has given up."""
+    RESERVED = 4
+    """The job has done so."""
 
 
 class Header(ctypes.Structure):

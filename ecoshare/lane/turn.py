@@ -30,6 +30,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ecoshare.lane.boundary_answers import BoundaryAnswers
+from ecoshare.lane.driver_addresses import DriverAddresses
 from ecoshare.lane.gang_turn import GangTurn
 from ecoshare.lane.lane_table import LaneTable, lane_path
 from ecoshare.lane.table_layout import NO_GOAL, NO_RANK, REASON_BYTES, UNREACHABLE, ParkRequest, SlotState
@@ -38,6 +39,9 @@ from ecoshare.lane.trace import Kind, Tracer
 
 _LOOK_AGAIN_S = 1.0
 """Time (s) after which a waiter looks for itself: the process that had to wake it may have been killed."""
+
+_MOVED_WITHIN_S = 60.0
+"""Time (s) after which a job of which the memory is being moved lets its other threads run for a moment."""
 
 _COLD = 8
 """Iterations at the beginning of a turn that the hand-over may slow down. The first is slowed most, but caches fill and
@@ -83,6 +87,7 @@ class LaneTurn:
         self._swap = swap
         self._empty, self._page_out = empty, page_out
         self._gang = gang
+        self._addresses = DriverAddresses()
         self._table = table
         self._index = index
         self._slot = table.slots[index]
@@ -409,6 +414,12 @@ class LaneTurn:
             if slot.parked == ParkRequest.ASKED:
                 self._rest()
                 continue
+            if slot.parked == ParkRequest.READY and self._addresses.are_noted:
+                self._addresses.reserve(table.sleeping_alone(self._index, seen, _MOVED_WITHIN_S))
+                continue
+            if slot.parked == ParkRequest.MOVED:
+                self._addresses.reserve()  # again, if a signal ended the sleep before the move was over
+                slot.parked = ParkRequest.RESERVED
             table.sleep(self._index, seen, _LOOK_AGAIN_S)
         self._gather()
         now_s = time.monotonic()
@@ -430,12 +441,14 @@ class LaneTurn:
         self._empty()
         self._table.note_emptied(self._index, True)
         self._page_out()
+        self._addresses.note()
         with self._table.locked():
             if self._slot.parked == ParkRequest.ASKED:  # else the controller has changed its mind
                 self._slot.parked = ParkRequest.READY
 
     def _begin(self, now_s: float) -> None:
         slot = self._slot
+        self._addresses.release()
         self._table.note_wait(self._waited_before_s + now_s - slot.since_s)
         self._waited_before_s = 0.0
         slot.handovers += 1

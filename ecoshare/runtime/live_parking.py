@@ -26,6 +26,8 @@ from ecoshare.core.events import Event, Parked, Refused, Resumed
 from ecoshare.devices.memory_transfer import MemoryTransfer, TransferFault
 from ecoshare.devices.registry import vendor
 from ecoshare.jobs.quantities import format_size
+from ecoshare.lane import driver_addresses
+from ecoshare.lane.driver_addresses import MappedRange
 from ecoshare.lane.messages import GRACE_S, Ended, StopAttempt
 from ecoshare.lane.table_layout import ParkRequest, SlotState
 from ecoshare.runtime.attempts import Attempts, LiveAttempt
@@ -42,6 +44,23 @@ _ROOM_WITHIN_S = 30.0
 
 _SPARE_BYTES = 256 << 20
 """Memory (bytes) that is left free on the host and on the device beside the memory of the job."""
+
+
+_RESERVED_WITHIN_S = 10.0
+"""Longest time (s) to wait until a process has reserved the addresses of memory that was moved."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Moved:
+    """Memory that is on the host.
+
+    Attributes:
+        device_bytes: Memory (bytes) that it takes on the device; 0 if unknown.
+        mappings: Mappings of the process when its memory was on the device.
+    """
+
+    device_bytes: int
+    mappings: list[MappedRange]
 
 
 class _RunsOn(Exception):
@@ -73,7 +92,7 @@ class LiveParking:
     send: Callable[[StopAttempt], None]
     tell: Callable[[Callable[..., Event]], None]
     begin: Callable[[Coroutine[Any, Any, None]], None]
-    _moved_bytes: dict[str, int] = field(default_factory=dict)
+    _moved: dict[str, _Moved] = field(default_factory=dict)  # key of an attempt: its memory
     _lost: dict[tuple[str, int], str] = field(default_factory=dict)  # reason in words, by job and attempt
 
     def park(self, command: ParkJob) -> None:
@@ -150,6 +169,7 @@ class LiveParking:
         free_bytes = machine_memory.available_bytes()
         if moved_bytes and moved_bytes + _SPARE_BYTES > free_bytes:
             raise _RunsOn(f"its memory is {format_size(moved_bytes)}, and the host has {format_size(free_bytes)} free")
+        before = _mappings(pid)
         try:
             await self.transfers[device].park(pid)
         except TransferFault as fault:
@@ -158,7 +178,27 @@ class LiveParking:
                 raise _RunsOn(str(fault)) from fault
             raise self._ends(own, f"its memory could not be moved to the host: {fault}") from fault
         self._attempt(command)
-        self._moved_bytes[own.key] = moved_bytes
+        if any(each.is_devices for each in before):
+            await self._reserved(command, own)
+        moved = self._moved[own.key] = _Moved(moved_bytes, before)
+        self._must_be_untouched(own, moved)
+
+    async def _reserved(self, command: ParkJob, own: LiveAttempt) -> None:
+        """Let the process reserve the addresses of its memory. One that is stopped may do so when it goes on."""
+        lane, index = own.places[0]
+        self.attempts.tables[lane].tell_moved(index, own.owner)
+        until_s = loop_s() + _RESERVED_WITHIN_S
+        while self.attempts.slot(command.job).parked != ParkRequest.RESERVED and loop_s() < until_s:
+            await asyncio.sleep(_LOOK_S)
+            self._attempt(command)
+
+    def _must_be_untouched(self, own: LiveAttempt, moved: _Moved) -> None:
+        """End an attempt of which a thread has mapped memory of its own where that of the device was.
+
+        The driver would map over it when the job is resumed, and the job would go on with wrong values.
+        """
+        if driver_addresses.taken(moved.mappings, _mappings(self._pid(own))):
+            raise self._ends(own, "another thread of it has mapped memory where that of the device was")
 
     async def _resume(self, command: ResumeJob) -> None:
         try:
@@ -174,10 +214,11 @@ class LiveParking:
         self.tell(partial(Resumed, command=command.id, took_s=loop_s() - began_s))
 
     async def _move_back(self, command: ResumeJob, own: LiveAttempt, device: str) -> None:
-        moved_bytes = self._moved_bytes.pop(own.key, 0)
-        if moved_bytes and not await self._has_room(moved_bytes, device):
+        moved = self._moved.pop(own.key, _Moved(0, []))
+        if moved.device_bytes and not await self._has_room(moved.device_bytes, device):
             raise self._ends(own, "its memory could not come back: other programs have taken that of the device")
         self._attempt(command)
+        self._must_be_untouched(own, moved)
         try:
             await self.transfers[device].resume(self._pid(own))
         except TransferFault as fault:
@@ -224,6 +265,14 @@ class LiveParking:
     def _unpark(self, own: LiveAttempt) -> None:
         lane, slot = own.places[0]
         self.attempts.tables[lane].unpark(slot, own.owner)
+
+
+def _mappings(pid: int) -> list[MappedRange]:
+    """Mappings of a process; none of one that has ended, or that cannot be examined."""
+    try:
+        return driver_addresses.mappings(pid)
+    except OSError:
+        return []
 
 
 def transfers(sessions: Iterable[DeviceSession], token: str) -> dict[str, MemoryTransfer]:

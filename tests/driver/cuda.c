@@ -1,5 +1,6 @@
 /* The checkpoint calls of libcuda.so.1, without a driver: a checkpoint really takes the memory of a process off the
- * ledger of the device, and a restore takes it again.
+ * ledger of the device, and a restore takes it again. A thread of the driver in that process unmaps the device's memory
+ * meanwhile, and maps it at the old addresses, over whatever is there (MAP_FIXED).
  *
  * Compiled with OLD_DRIVER it is the library of a driver before 570, without these calls.
  */
@@ -9,6 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -275,6 +277,63 @@ static int drain(struct operation *operation, int pid, unsigned timeout_ms) {
     return result;
 }
 
+enum { MAPPINGS = 4, MAPPING_BYTES = 2 << 20 };
+
+static struct {
+    int descriptor;
+    char *at[MAPPINGS];
+} own;
+
+static void map_device(int how) {
+    for (int i = 0; i < MAPPINGS; i++)
+        own.at[i] = mmap(own.at[i], MAPPING_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | how, own.descriptor, 0);
+}
+
+/* The thread of the driver in a process with CUDA. `word` is the `mapped` of that process. */
+static void *keep_mappings(void *word) {
+    volatile int32_t *mapped = word;
+    for (;; sleep_ms(1))
+        if (*mapped == TO_UNMAP) {
+            for (int i = 0; i < MAPPINGS; i++)
+                munmap(own.at[i], MAPPING_BYTES);
+            if (getenv("FAKE_CUDA_INTRUDER") != NULL) /* a thread of a library, which wants memory just now */
+                mmap(NULL, MAPPING_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+            *mapped = UNMAPPED;
+        } else if (*mapped == TO_MAP) {
+            map_device(MAP_FIXED);
+            *mapped = MAPPED;
+        }
+    return NULL;
+}
+
+/* Map memory of the device into this process, as CUDA does at its first use, and begin the driver's thread there.
+ *
+ * `path` is that of the device's file, and `mapped` that word of this process's entry, which stays mapped. */
+API fakeMapDevice(const char *path, int32_t *mapped) {
+    pthread_t thread;
+    own.descriptor = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (own.descriptor < 0 || ftruncate(own.descriptor, MAPPING_BYTES) != 0)
+        return OPERATING_SYSTEM;
+    map_device(0);
+    *mapped = MAPPED;
+    return pthread_create(&thread, NULL, keep_mappings, mapped) ? OPERATING_SYSTEM : CUDA_SUCCESS;
+}
+
+/* Let the driver's thread in a process map or unmap, and wait for it. */
+static int remap(struct operation *operation, int pid, int32_t asked, int32_t done) {
+    int result = CUDA_SUCCESS;
+    if (operation->process->mapped == NO_MAPPINGS || operation->process->mapped == done)
+        return result;
+    operation->process->mapped = asked;
+    while (result == CUDA_SUCCESS && operation->process->mapped != done) {
+        give(&operation->cuda);
+        operation->process = NULL;
+        sleep_ms(1);
+        result = find(operation, pid);
+    }
+    return result;
+}
+
 API cuCheckpointProcessGetState(int pid, int *state) {
     struct operation operation;
     int result = begin(&operation, pid, __func__);
@@ -309,6 +368,8 @@ API cuCheckpointProcessCheckpoint(int pid, void *args) {
         sleep_ms(1);
         result = find(&operation, pid);
     }
+    if (result == CUDA_SUCCESS)
+        result = remap(&operation, pid, TO_UNMAP, UNMAPPED);
     if (result == CUDA_SUCCESS) {
         for (int i = 0; i < GPUS; i++)
             operation.process->parked_bytes[i] = free_memory(i, pid);
@@ -331,6 +392,8 @@ API cuCheckpointProcessRestore(int pid, void *args) {
             operation.process->state = FAILED; /* for ever: a second restore finds an illegal state */
             result = OUT_OF_MEMORY;
         }
+    if (result == CUDA_SUCCESS)
+        result = remap(&operation, pid, TO_MAP, MAPPED);
     if (result == CUDA_SUCCESS) {
         show(operation.process, 1);
         memset(operation.process->parked_bytes, 0, sizeof operation.process->parked_bytes);

@@ -14,6 +14,7 @@
 #include "state.h"
 
 enum { PROCESSES = 128 };
+enum { NO_MAPPINGS = 0, MAPPED = 1, TO_UNMAP = 2, UNMAPPED = 3, TO_MAP = 4 };
 enum { RUNNING = 0, LOCKED = 1, CHECKPOINTED = 2, FAILED = 3 };
 
 struct process {
@@ -23,7 +24,7 @@ struct process {
     int32_t calls;              /* CUDA calls that the process is in */
     int32_t works;              /* whether its work runs on the device */
     int32_t locker;             /* process that waits for these calls to end; 0: none */
-    int32_t unused;
+    int32_t mapped;             /* mappings of device memory: enum below */
     int64_t parked_bytes[GPUS]; /* memory that was on each GPU before the checkpoint */
     struct load loads[GPUS];    /* load that NVML showed */
 };

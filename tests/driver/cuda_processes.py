@@ -1,4 +1,4 @@
-"""Processes that use CUDA on a fake driver, with the state that its checkpoint calls give them. Standard library only.
+"""Processes that use CUDA on a fake driver, with the state that its checkpoint calls give them.
 
 `cuda.h` has the layout of the file, and `cuda.c` the calls.
 """
@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from ecoshare.devices import cuda_checkpoint
 from tests.driver.device_memory import PROCESSES, started_ticks
 from tests.driver.state import GPUS, Load
 
@@ -33,7 +34,7 @@ class Process(ctypes.Structure):
         ("calls", _i32),
         ("works", _i32),
         ("locker", _i32),
-        ("unused", _i32),
+        ("mapped", _i32),
         ("parked_bytes", _i64 * GPUS),
         ("loads", Load * GPUS),
     )
@@ -92,6 +93,20 @@ class OwnCudaProcess:
             self._own = next(free)
             ctypes.memset(ctypes.byref(self._own), 0, ctypes.sizeof(Process))
             self._own.pid, self._own.started_ticks = pid, started_ticks(pid)
+            self._map_device(Path(f"{state_path}.dev"))
+
+    def _map_device(self, folder: Path) -> None:
+        """Map memory of the device into this process, if the driver is one of NVIDIA that can park it."""
+        try:
+            library = ctypes.CDLL(cuda_checkpoint.LIBRARY)
+        except OSError:
+            return
+        if not hasattr(library, "fakeMapDevice"):
+            return
+        (folder / "dev").mkdir(parents=True, exist_ok=True)
+        path = os.fsencode(folder / "dev" / "nvidia0")
+        offset = Process.mapped.offset
+        assert library.fakeMapDevice(path, ctypes.byref(self._own, offset)) == 0
 
     @contextmanager
     def call(self) -> Iterator[None]:

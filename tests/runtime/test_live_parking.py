@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import mmap
 import os
 import signal
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -18,15 +20,18 @@ import pytest
 from ecoshare.core.commands import MoveJob, OpenLane, ParkJob, ResumeJob, StartJob
 from ecoshare.core.events import Done, Event, Parked, Resumed
 from ecoshare.devices import registry
-from ecoshare.devices.memory_transfer import NoMemoryTransfer
+from ecoshare.devices.memory_transfer import CudaMemoryTransfer, MemoryTransfer, NoMemoryTransfer
+from ecoshare.lane import driver_addresses
 from ecoshare.lane.lane_table import LaneTable, lane_path
-from ecoshare.lane.messages import Ended, MoveAttempt
+from ecoshare.lane.messages import Ended, MoveAttempt, StopAttempt
 from ecoshare.lane.turn import LaneTurn
 from ecoshare.record.sample_file import SampleFile
 from ecoshare.runtime.attempts import Attempts
 from ecoshare.runtime.device_claim import ClaimedDevice
 from ecoshare.runtime.live_parking import LiveParking
 from ecoshare.runtime.meter_sampler import MeterSampler
+from tests.driver import COMPILER, FakeDriver, presets
+from tests.driver.cuda_processes import OwnCudaProcess
 from tests.lane.forked import ForkedJobs
 from tests.warm import wait_for
 
@@ -38,11 +43,26 @@ class Live:
 
     Attributes:
         told: Events for the core so far.
+        sent: Messages to the supervisor so far.
         attempts: Attempts in progress: this one.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        begin: Callable[[], object] = lambda: None,
+        transfer: MemoryTransfer | None = None,
+    ) -> None:
+        """Start an attempt.
+
+        Args:
+            folder: Folder of the lanes.
+            begin: Called in its process first; the process keeps what it returns.
+            transfer: Transfer of its memory; None for that of processors.
+        """
         self.told: list[Event] = []
+        self.sent: list[object] = []
+        self._transfer = transfer or NoMemoryTransfer()
         self.attempts = Attempts(folder, 2, self._send, self._tell)
         for number in range(2):
             self.attempts.open_lane(OpenLane(number + 1, number, "cpu", GIB), lambda pid: None)
@@ -51,7 +71,7 @@ class Live:
         )
         own = self.attempts.start(StartJob(10, "a", 1, (0,), GIB, False), job)
         self._jobs = ForkedJobs()
-        self.pid = self._jobs.start(partial(_iterate, lane_path(folder, 0), own.places[0][1]))
+        self.pid = self._jobs.start(partial(_iterate, begin, lane_path(folder, 0), own.places[0][1]))
         wait_for(lambda: self.attempts.slot("a").iterations > 2)
 
     def _tell(self, make: Callable[..., Event]) -> None:
@@ -59,6 +79,7 @@ class Live:
 
     def _send(self, message: object) -> None:
         """Ask the job to move, as the supervisor does."""
+        self.sent.append(message)
         if isinstance(message, MoveAttempt):
             own = self.attempts.live[message.job]
             lane, slot = own.places[0]
@@ -74,7 +95,7 @@ class Live:
                 LiveParking(
                     attempts=self.attempts,
                     sessions=cast(Any, {"cpu": SimpleNamespace(sampler=sampler)}),
-                    transfers={"cpu": NoMemoryTransfer()},
+                    transfers={"cpu": self._transfer},
                     is_releasing=lambda device: False,
                     send=self._send,
                     tell=self._tell,
@@ -88,7 +109,8 @@ class Live:
         self._jobs.end()
 
 
-def _iterate(path: Path, slot: int) -> None:
+def _iterate(begin: Callable[[], object], path: Path, slot: int) -> None:
+    _kept = begin()
     turn = LaneTurn(LaneTable(path), slot)
     turn.take()
     while True:
@@ -130,3 +152,82 @@ def test_a_job_that_ends_instead_has_no_other_answer(live: Live) -> None:
 
     asyncio.run(run())
     assert not live.told
+
+
+def _map_memory(folder: Path) -> None:
+    """Let a thread of this process map memory all the time, count that, and watch what it has written there."""
+
+    def maps() -> None:
+        kept: list[mmap.mmap] = []
+        while True:
+            kept = kept[-100:]
+            kept.append(mmap.mmap(-1, 2 << 20))
+            kept[-1][:4] = b"mine"
+            (folder / "maps").write_text(str(int((folder / "maps").read_text()) + 1))
+            if any(each[:4] != b"mine" for each in kept):
+                (folder / "spoiled").touch()
+
+    (folder / "maps").write_text("0")
+    threading.Thread(target=maps, daemon=True).start()
+
+
+@pytest.fixture
+def driver(tmp_path: Path) -> Iterator[FakeDriver]:
+    if COMPILER is None:
+        pytest.skip("the fake driver is written in C, and there is no compiler")
+    with FakeDriver(tmp_path, [presets.A4000], virtual=True) as entered:
+        yield entered
+
+
+def _on_gpu(folder: Path, driver: FakeDriver) -> Live:
+    def begin() -> OwnCudaProcess:
+        _map_memory(folder)
+        return OwnCudaProcess(driver.state_path)
+
+    return Live(folder, begin, CudaMemoryTransfer({**os.environ, **driver.environment}))
+
+
+def test_threads_keep_what_they_map_while_their_process_is_parked(driver: FakeDriver, tmp_path: Path) -> None:
+    """The driver unmaps its memory, and maps it at the old addresses again, over whatever is there by then."""
+    live = _on_gpu(tmp_path, driver)
+    maps = tmp_path / "maps"
+
+    async def run() -> None:
+        for number in range(3):
+            async with live.parking() as (parking, _):
+                parking.park(ParkJob(12 + number, "a", 1))
+            assert type(live.told[-1]) is Parked
+            while_parked = maps.read_text()
+            wait_for(lambda: int(maps.read_text() or "0") > int(while_parked or "0") + 50)  # noqa: B023
+            async with live.parking() as (parking, _):
+                parking.resume(ResumeJob(22 + number, "a", 1, 1))
+
+    try:
+        asyncio.run(run())
+        assert [type(event) for event in live.told] == [Parked, Resumed] * 3
+        done = live.attempts.slot("a").iterations
+        wait_for(lambda: live.attempts.slot("a").iterations > done + 2)
+        assert not (tmp_path / "spoiled").exists()
+        kept = driver_addresses.mappings(live.pid)
+        assert sum(each.is_devices for each in kept) > 0 and not any(each.is_reserved for each in kept)
+    finally:
+        live.close()
+
+
+def test_a_process_is_not_resumed_over_the_memory_of_a_library(
+    driver: FakeDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread that runs no Python cannot be made to wait. The attempt begins again."""
+    monkeypatch.setenv("FAKE_CUDA_INTRUDER", "1")
+    live = _on_gpu(tmp_path, driver)
+
+    async def run() -> None:
+        async with live.parking() as (parking, _):
+            parking.park(ParkJob(12, "a", 1))
+
+    try:
+        asyncio.run(run())
+        (stop,) = live.sent
+        assert isinstance(stop, StopAttempt) and "has mapped memory" in stop.reason and not live.told
+    finally:
+        live.close()

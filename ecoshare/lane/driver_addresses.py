@@ -1,0 +1,154 @@
+"""Addresses that a GPU's driver gives up while a process is parked, and takes again when it is resumed.
+
+::
+
+    before   ─ /dev/nvidia0 ─┤ other ├─ /dev/nvidia0 ─
+    parked   ═══ reserved ═══┤ other ├═══ reserved ═══    no thread maps anything there
+    resumed  ─ /dev/nvidia0 ─┤ other ├─ /dev/nvidia0 ─    mapped over the reservation
+
+The driver maps its memory at the old addresses again, over whatever is there by then (MAP_FIXED), while threads of the
+process go on. So nothing else may come there meanwhile:
+
+- The thread that waits for the turn holds the interpreter from before the driver gives the addresses up until they are
+  reserved: no other thread runs Python then.
+- Threads of libraries may map memory even so. The controller looks for that, and does not resume such a process, which
+  would go on with wrong values.
+
+Source: reports to gVisor (google/gvisor 14008 and 14776) and DMTCP (dmtcp/dmtcp 1287). Some drivers reserve the
+addresses themselves.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import re
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+_LINE = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (....) \S+ \S+ \d+ *(.*)")
+_DEVICE = re.compile(r"/dev/nvidia[^/]*$")
+_NAME = "ecoshare-reserved"
+_NO_ACCESS, _FIXED_NOREPLACE = 0, 0x100000
+_FAILED = ctypes.c_void_p(-1).value
+
+_mmap = ctypes.PyDLL(None, use_errno=True).mmap
+"""mmap(2), for which the calling thread keeps the interpreter."""
+_mmap.restype = ctypes.c_void_p
+_mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long)
+_munmap = ctypes.PyDLL(None, use_errno=True).munmap
+_munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+
+
+class MappedRange(NamedTuple):
+    """Mapping of a process.
+
+    Attributes:
+        begin: First address.
+        end: Address after the last one.
+        access: Access as the kernel shows it, such as `rw-p`.
+        path: Name of the file that is mapped; empty for anonymous memory.
+    """
+
+    begin: int
+    end: int
+    access: str
+    path: str
+
+    @property
+    def is_devices(self) -> bool:
+        """Whether it is memory of a GPU or its driver."""
+        return _DEVICE.search(self.path) is not None
+
+    @property
+    def is_reserved(self) -> bool:
+        """Whether this module has reserved it."""
+        return self.path.startswith(f"/memfd:{_NAME}")
+
+    @property
+    def is_held_free(self) -> bool:
+        """Whether it is anonymous, and may not be accessed: a driver's own reservation, say."""
+        return not self.path and self.access.startswith("---")
+
+
+def mappings(pid: int | str = "self") -> list[MappedRange]:
+    """Mappings of a process, in the order of their addresses.
+
+    Raises:
+        OSError: The process has ended, or belongs to another user.
+    """
+    found = (_LINE.fullmatch(line) for line in Path(f"/proc/{pid}/maps").read_text().splitlines())
+    return [MappedRange(int(each[1], 16), int(each[2], 16), each[3], each[4]) for each in found if each]
+
+
+def taken(before: Iterable[MappedRange], after: Iterable[MappedRange]) -> list[MappedRange]:
+    """Mappings of others where a driver had mapped its own: a process with one must not be resumed.
+
+    Args:
+        before: Mappings of the process before it was parked.
+        after: Present mappings of the process.
+    """
+    held = [each for each in before if each.is_devices]
+    free = _merged([*held, *(each for each in before if each.is_held_free)])
+    return [
+        each
+        for each in after
+        if not (each.is_devices or each.is_reserved)
+        and any(own.begin < each.end and each.begin < own.end for own in held)
+        and not (each.is_held_free and any(begin <= each.begin and each.end <= end for begin, end in free))
+    ]
+
+
+def _merged(ranges: Sequence[MappedRange]) -> list[tuple[int, int]]:
+    merged: list[tuple[int, int]] = []
+    for each in sorted(ranges):
+        if merged and each.begin <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], each.end))
+        else:
+            merged.append((each.begin, each.end))
+    return merged
+
+
+class DriverAddresses:
+    """The driver's addresses in this process, while it is about to be parked, and parked."""
+
+    def __init__(self) -> None:
+        self._ranges: list[MappedRange] = []
+        self._file: int | None = None
+
+    def note(self) -> None:
+        """Note which addresses the driver has. They are to be reserved as soon as it has given them up."""
+        self._ranges = [each for each in mappings() if each.is_devices]
+        if self._ranges and self._file is None:
+            self._file = os.memfd_create(_NAME)
+
+    @property
+    def are_noted(self) -> bool:
+        """Whether the driver had addresses at the last `note`."""
+        return bool(self._ranges)
+
+    def reserve(self, *first: Callable[[], object]) -> None:
+        """Reserve the addresses. A mapping of the driver, or of anything else, stays as it is.
+
+        Args:
+            first: Calls to make before, of built-in functions. No other thread runs Python between them and the end.
+        """
+        how = (_NO_ACCESS, mmap.MAP_PRIVATE | _FIXED_NOREPLACE, self._file, 0)
+        reserve = [partial(_mmap, each.begin, each.end - each.begin, *how) for each in self._ranges]
+        # One call: between two of its own, the interpreter would let another thread run.
+        placed = list(map(partial.__call__, [*map(partial, first), *reserve]))[len(first) :]
+        for each, begin in zip(self._ranges, placed, strict=True):
+            if begin not in (each.begin, _FAILED):  # a kernel before 4.17 has placed it elsewhere
+                _munmap(begin, each.end - each.begin)
+
+    def release(self) -> None:
+        """Release what is still reserved: the process runs again, or was not parked."""
+        if not self._ranges:
+            return
+        for each in mappings():
+            if each.is_reserved:
+                _munmap(each.begin, each.end - each.begin)
+        self._ranges = []
