@@ -230,7 +230,8 @@ class Agent:
         ]
         guard = guard_of(begun.token, self._claims, opening.lease_s)
         last.callback(guard.dismiss)
-        sharing = undo.enter_context(shared_contexts(occupancy.devices, opening.lanes, begun.shared, begun.token))
+        contexts = shared_contexts(occupancy.devices, opening.lanes, opening.plan.places, begun.shared, begun.token)
+        sharing = undo.enter_context(contexts)
         undo.callback(folder.keep_log)
         profiler = Profiler(folder, ProfileStore(profiles), opening.limits, opening.only_profiles)
         parts = NodeParts(

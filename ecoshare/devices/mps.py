@@ -1,8 +1,8 @@
 """NVIDIA's Multi-Process Service (MPS), which lets jobs of parallel lanes run on a GPU at the same moment.
 
 A run uses a daemon that is already running. Else the run starts a daemon of its own, with pipes and logs in the run's
-shared-memory folder; that daemon ends with the run. The GPU's compute mode never changes. Client limits (16 or 48
-contexts, by architecture) are far above the number of lanes. Source: NVIDIA, "Multi-Process Service", chapters 2 and 4.
+shared-memory folder; that daemon ends with the run. The GPU's compute mode never changes. Source: NVIDIA,
+"Multi-Process Service", chapters 2 and 4.
 """
 
 from __future__ import annotations
@@ -21,6 +21,10 @@ CONTROL = "nvidia-cuda-mps-control"
 _SERVER = "nvidia-cuda-mps-server"[:15]  # the kernel keeps 15 letters
 _DEFAULT_PIPES = Path("/tmp/nvidia-mps")  # the driver's default
 _ANSWER_S = 10.0
+
+_VOLTA = (7, 0)
+_MOST, _MOST_BEFORE_VOLTA = 48, 16
+"""Most clients of a daemon on one GPU. Some newer drivers take more."""
 
 BEHIND: dict[str, str | None] = {"CUDA_MPS_CLIENT_PRIORITY": "1"}
 """Variables that give a client the lower of the two priorities, which are 0 (normal) and 1 (below normal)."""
@@ -42,6 +46,11 @@ class Daemon:
     def environment(self) -> dict[str, str | None]:
         """Variables that make a job a client of the daemon."""
         return {"CUDA_MPS_PIPE_DIRECTORY": str(self.pipes)}
+
+
+def most_clients(capability: tuple[int, int] | None) -> int:
+    """Most processes that MPS takes on a GPU of this compute capability; None if it is not known."""
+    return _MOST_BEFORE_VOLTA if capability is not None and capability < _VOLTA else _MOST
 
 
 def running() -> Daemon | None:

@@ -134,13 +134,14 @@ class Vendor(Protocol):
         ...
 
     def share_contexts(
-        self, devices: Sequence[DeviceInfo], lanes: int, folder: Path, environment: Mapping[str, str]
+        self, devices: Sequence[DeviceInfo], lanes: int, places: int, folder: Path, environment: Mapping[str, str]
     ) -> ContextSharing:
         """Decide how the jobs of parallel lanes use a device at the same moment.
 
         Args:
             devices: All devices of the run.
             lanes: Number of lanes on each device.
+            places: Most jobs in a lane.
             folder: Folder of the run for sockets.
             environment: Environment of a service that is started for it.
 

@@ -104,7 +104,7 @@ class ParkRequest(IntEnum):
     READY = 2
     """The job does so."""
     MOVED = 3
-    """The memory of the job is no longer on the device. The job shall reserve the addresses that the driver has given up."""
+    """The memory of the job has left the device. The job shall reserve the addresses that the driver has given up."""
     RESERVED = 4
     """The job has done so."""
 

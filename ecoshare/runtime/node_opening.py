@@ -127,7 +127,9 @@ def open_this_machine(plan: Plan, run: RunFacts, search: OneSearch | None = None
         guard = guard_of(run.token, claims)
         last.callback(guard.dismiss)
         shared = undo.enter_context(shared_folder.made(run.token))
-        sharing = undo.enter_context(shared_contexts(plan.devices, plan.lanes, shared, run.token))
+        sharing = undo.enter_context(
+            shared_contexts(plan.devices, plan.lanes, places_of(plan.policy, plan.places), shared, run.token)
+        )
         plan = replace(plan, mps=sharing.is_shared)
         devices = [
             ClaimedDevice(
@@ -157,17 +159,20 @@ def open_this_machine(plan: Plan, run: RunFacts, search: OneSearch | None = None
 
 
 @contextlib.contextmanager
-def shared_contexts(devices: Sequence[DeviceInfo], lanes: int, folder: Path, token: str) -> Iterator[ContextSharing]:
+def shared_contexts(
+    devices: Sequence[DeviceInfo], lanes: int, places: int, folder: Path, token: str
+) -> Iterator[ContextSharing]:
     """Context manager: the processes of a run share contexts on the devices of this machine; see `Vendor`.
 
     Args:
         devices: Devices of one vendor.
         lanes: Number of lanes of each device.
+        places: Most jobs in a lane.
         folder: Private folder for sockets.
         token: Token that marks the processes of the run.
     """
     environment = {**os.environ, TOKEN: token, SPARED: "1"}
-    sharing = registry.vendor(devices[0].vendor).share_contexts(devices, lanes, folder, environment)
+    sharing = registry.vendor(devices[0].vendor).share_contexts(devices, lanes, places, folder, environment)
     try:
         yield sharing
     finally:

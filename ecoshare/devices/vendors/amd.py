@@ -218,7 +218,7 @@ class Amd:
         return {pair: near for pair, near in found.items() if near}
 
     def share_contexts(
-        self, devices: Sequence[DeviceInfo], lanes: int, folder: Path, environment: Mapping[str, str]
+        self, devices: Sequence[DeviceInfo], lanes: int, places: int, folder: Path, environment: Mapping[str, str]
     ) -> ContextSharing:
         """No service: each process has queues of its own, which the GPU runs at the same moment."""
         return ContextSharing("the GPU runs the queues of several processes at once")

@@ -50,22 +50,31 @@ class Nvidia:
         return {(devices[one].name, devices[other].name): near for (one, other), near in found.items()}
 
     def share_contexts(
-        self, devices: Sequence[DeviceInfo], lanes: int, folder: Path, environment: Mapping[str, str]
+        self, devices: Sequence[DeviceInfo], lanes: int, places: int, folder: Path, environment: Mapping[str, str]
     ) -> ContextSharing:
         """Choose MPS if several processes run on a GPU at once and MPS is available. One daemon serves all GPUs.
 
         A daemon that already runs is always used. Otherwise, one lane needs no MPS: its jobs never run at once. Each
-        job has its own context, so a crash stays with its job.
+        job has its own context, so a crash stays with its job. Jobs that are more than MPS takes get none.
 
         Raises:
-            UnfitEnvironment: A GPU is in compute mode exclusive_process, and MPS is not available.
+            UnfitEnvironment: A GPU is in compute mode exclusive_process, and MPS is not available, or a daemon that
+                already runs does not take so many jobs.
         """
         exclusive = [each for each in devices if each.compute_mode == "exclusive_process"]
+        too_many = next(filter(None, (_too_many(each, lanes * places) for each in devices)), "")
         if (found := mps.running()) is not None:
+            if too_many:
+                raise UnfitEnvironment(
+                    f"the MPS daemon at {found.pipes} gets every job: {too_many}",
+                    "give --lanes or --jobs-per-lane a smaller number, or end the daemon",
+                )
             return ContextSharing(f"MPS daemon found at {found.pipes}", True, found.environment, mps.BEHIND)
         if lanes == 1 and not exclusive:
             return ContextSharing("one lane: jobs take turns, each with a context of its own")
         try:
+            if too_many:
+                raise UnfitEnvironment(too_many, "give --lanes or --jobs-per-lane a smaller number")
             daemon = mps.start(folder, [str(each.uuid) for each in devices], dict(environment))
         except UnfitEnvironment as error:
             if exclusive:
@@ -176,3 +185,9 @@ def _info(place: int, gpu: NvmlGpu) -> DeviceInfo:
         free_bytes=gpu.free_bytes,
         unfit=gpu.unfit,
     )
+
+
+def _too_many(device: DeviceInfo, processes: int) -> str:
+    """Why MPS does not take so many processes on a GPU, in words; empty if it does."""
+    most = mps.most_clients(device.capability)
+    return f"MPS takes {most} processes on {device.name}, and there may be {processes}" if processes > most else ""

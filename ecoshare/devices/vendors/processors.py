@@ -93,7 +93,7 @@ class Processors:
         return {(devices[one].name, devices[other].name): near for (one, other), near in found.items()}
 
     def share_contexts(
-        self, devices: Sequence[DeviceInfo], lanes: int, folder: Path, environment: Mapping[str, str]
+        self, devices: Sequence[DeviceInfo], lanes: int, places: int, folder: Path, environment: Mapping[str, str]
     ) -> ContextSharing:
         """No service: the kernel shares the processors."""
         return ContextSharing("no GPU")
