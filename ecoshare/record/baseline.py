@@ -168,6 +168,8 @@ def _unknown(
     for job in jobs:
         if job.service is not None:
             reasons.setdefault(job.job_class, f"{job.name} is a service, and savings are those of iterations")
+        elif job.is_beside_its_gpu:
+            reasons.setdefault(job.job_class, f"{job.name} never used its GPU")
         elif job.widened:
             reasons.setdefault(job.job_class, f"{job.name} had more devices than it needs")
     guessed_s, all_s = math.fsum(each.guessed_s for each in times), math.fsum(each.time_s for each in times)

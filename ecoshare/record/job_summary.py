@@ -119,6 +119,14 @@ class JobSummary:
         return self.state == "completed"
 
     @property
+    def is_beside_its_gpu(self) -> bool:
+        """Whether the job did its iterations on the processors, and took no turn on the GPU that it had.
+
+        Scripts with a fall-back do so where torch finds no GPU, and those that choose the CPU themselves.
+        """
+        return _is_beside(self.devices, self.handovers, self.iterations + self.eval_iterations)
+
+    @property
     def energy_j(self) -> float | None:
         """Energy (J) of the device that is attributed to the job; None without a meter."""
         return self.energy.value_j if self.energy is not None else None
@@ -156,7 +164,8 @@ def job_summary(
     """
     usage, last = history.usage, history.exit
     arrival_s, start_s, finish_s = history.arrival_s, history.start_s, history.finish_s
-    own = job_energy(job["name"], energy)
+    is_beside = last is not None and _is_beside(devices, usage.handovers, usage.done)
+    own = None if is_beside else job_energy(job["name"], energy)
     counted = energy.iterations(job["name"])
     is_elsewhere = profile is not None and profile.machine.device not in devices  # which may be faster
     doubt = "" if at_settings or history.widened or is_elsewhere else too_fast(usage, profile)
@@ -208,6 +217,10 @@ def job_summary(
         value=value if math.isfinite(value) else None,
         steps=len(history.reports),
     )
+
+
+def _is_beside(devices: tuple[str, ...], handovers: int | None, iterations: int) -> bool:
+    return handovers == 0 and iterations > 0 and any("cuda" in name for name in devices)
 
 
 def job_state(history: JobHistory, stopped: bool, live: bool, is_unplaceable: bool = False) -> str:

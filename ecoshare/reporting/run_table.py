@@ -184,22 +184,13 @@ def kept_lanes(summary: RunSummary) -> list[str]:
 
 
 def beside_the_gpu(summary: RunSummary) -> str:
-    """Jobs that did iterations and never took a turn on their GPU, in one line; empty if there is none.
-
-    Scripts with a fall-back do so where torch finds no GPU, and those that choose the CPU themselves.
-    """
-    jobs = [
-        job.name
-        for job in summary.jobs
-        if job.handovers == 0
-        and (job.iterations or job.eval_iterations)
-        and any("cuda" in name for name in job.devices)
-    ]
+    """Jobs that never used their GPU, in one line; empty if there is none."""
+    jobs = [job.name for job in summary.jobs if job.is_beside_its_gpu]
     if not jobs:
         return ""
     return (
-        f"{listed(jobs)} never used the GPU and did all work on the processors: the joules in the table are not those "
-        "of that work (does the script choose a device?)"
+        f"{listed(jobs)} never used the GPU and did all work on the processors, of which the joules are not known "
+        "(does the script choose a device?)"
     )
 
 

@@ -59,6 +59,18 @@ def test_the_same_world_gives_the_same_log(tmp_path: Path) -> None:
     assert logs[0] == logs[1] == logs[2]
 
 
+def test_a_job_beside_its_gpu_gets_none_of_the_joules(tmp_path: Path) -> None:
+    """Else a script that fell back to the processors would look as if it had cost an idle GPU's joules."""
+    finished = run(World(tmp_path, {("a", 1): Fate(beside=True)}), [{"name": "a"}, {"name": "b"}])
+    check(finished)
+    summary = finished.data.summary
+    a, b = summary.jobs
+    assert a.is_beside_its_gpu and a.iterations == 20 and a.energy is None
+    assert not b.is_beside_its_gpu and b.energy is not None
+    assert summary.baseline is not None and summary.baseline.exclusive_energy_j is None
+    assert "a never used its GPU" in summary.baseline.unknown
+
+
 def test_a_job_that_hangs_is_ended_by_the_second_request(tmp_path: Path) -> None:
     world = World(tmp_path, {("a", 1): Fate(iterations=5, hangs=True)}, stops_s=(1010.0, 1012.0))
     finished = run(world, [{"name": "a"}, {"name": "b"}])

@@ -45,6 +45,7 @@ class Fate:
         outcome: How it ends after them: a value of `values.attempt.Outcome`.
         launched: Whether it can be started at all.
         hangs: Whether it does not end after them, but holds its turn until it is killed.
+        beside: Whether it works beside the device, and takes no turn.
     """
 
     load_s: float = 1.0
@@ -53,6 +54,7 @@ class Fate:
     outcome: str = "completed"
     launched: bool = True
     hangs: bool = False
+    beside: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -233,6 +235,11 @@ class VirtualLanes:
         if await self._killed_within(attempt, attempt.fate.load_s):
             self._end(attempt)
             return
+        while attempt.fate.beside:
+            if await self._killed_within(attempt, attempt.fate.iteration_s) or attempt.done == attempt.fate.iterations:
+                self._end(attempt)
+                return
+            self._count(attempt)
         with attempt.table.locked():
             slot = attempt.table.slots[attempt.index]
             slot.since_s, slot.emptied = self._clock.monotonic_s(), 1
