@@ -20,19 +20,20 @@ MOST_MISTAKES = 20
 """Most mistakes that are reported for one file: more of them are of one kind."""
 
 
-def bytes_of(path: Path, limit: tuple[int, str] = _LONGEST) -> bytes:
+def bytes_of(path: Path, limit: tuple[int, str] = _LONGEST, is_text: bool = False) -> bytes:
     """Bytes of a file.
 
     Args:
         path: The file.
         limit: Most bytes of the file, and a hint for the user if it has more.
+        is_text: Whether a NUL ends the reading.
 
     Raises:
         UsageError: The file cannot be read, or is too long.
     """
     most_bytes, hint = limit
     try:
-        data = documents.read_begin(path, most_bytes)
+        data = documents.read_begin(path, most_bytes, is_text)
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
     if len(data) > most_bytes:
@@ -51,9 +52,11 @@ def lines_of(path: Path, form: str, limit: tuple[int, str] = _LONGEST) -> list[s
     Raises:
         UsageError: The file cannot be read, is too long, or is no text.
     """
-    data = io.BytesIO(bytes_of(path, limit))
+    data = bytes_of(path, limit, is_text=True)
+    if (place := data.find(b"\0")) >= 0:
+        raise UsageError(f"{path} is no text (UTF-8): byte {place + 1}", form)
     try:
-        text = io.TextIOWrapper(data, encoding="utf-8-sig").read()
+        text = io.TextIOWrapper(io.BytesIO(data), encoding="utf-8-sig").read()
     except UnicodeDecodeError as error:
         raise UsageError(f"{path} is no text (UTF-8): byte {error.start + 1}", form) from error
     return list(io.StringIO(text))

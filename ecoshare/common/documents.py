@@ -59,12 +59,13 @@ def _opened(path: Path, flags: int) -> BufferedReader:
     return os.fdopen(descriptor, "rb")
 
 
-def read_begin(path: Path, most_bytes: int) -> bytes:
+def read_begin(path: Path, most_bytes: int, is_text: bool = False) -> bytes:
     """Read the first bytes of a file that a user has named. The file may be a pipe, or have no end.
 
     Args:
         path: File to read.
         most_bytes: Limit. One byte more is read, so the caller can tell a file that exceeds the limit.
+        is_text: Whether to read no further than a chunk with a NUL, which no text has.
 
     Raises:
         OSError: The file cannot be read.
@@ -75,6 +76,8 @@ def read_begin(path: Path, most_bytes: int) -> bytes:
         # The file is read in chunks, because `read` first allocates memory for the whole size that it is asked for.
         while len(data) <= most_bytes and (chunk := file.read(min(1 << 16, most_bytes + 1 - len(data)))):
             data += chunk
+            if is_text and b"\0" in chunk:
+                break
     return bytes(data)
 
 

@@ -19,10 +19,12 @@ import fcntl
 import os
 import shlex
 import shutil
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from ecoshare.common import documents
 from ecoshare.common.file_lock import locked_alone
 from ecoshare.devices.state_folder import STATE_HINT, StateFolder
 from ecoshare.errors import UnfitEnvironment, UsageError
@@ -31,6 +33,7 @@ from ecoshare.lane.files import make_folder
 
 DEFAULT_NAME = "default"
 
+_MOST_LOCK_BYTES = 64
 _LOOKS_S = 0.2
 """Time (s) within which looks of clients at the lock of a queue are over. Each look whether the queue is up (`is_up`)
 holds it for some microseconds, so one try is not enough."""
@@ -126,6 +129,9 @@ class QueueFolder:
             with own_folder(self.path) as folder:
                 flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
                 file = os.open(self._lock.name, flags, 0o600, dir_fd=folder)
+            if not stat.S_ISREG(os.fstat(file).st_mode):
+                os.close(file)
+                raise UnfitEnvironment(f"{self._lock} is not a regular file", "remove it")
         except OSError as error:
             raise UnfitEnvironment(f"cannot write {self.path}: {error.strerror or error}", STATE_HINT) from error
         try:
@@ -166,20 +172,17 @@ class QueueFolder:
     def is_up(self) -> bool:
         """Whether a process serves the queue."""
         try:
-            file = os.open(self._lock, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-        except OSError:
-            return False
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            with documents.open_own(self._lock) as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
-        finally:
-            os.close(file)
+        except OSError:
+            return False
         return False
 
     def _by(self) -> str:
         with contextlib.suppress(OSError, ValueError):
-            return f" (process {int(self._lock.read_text())})"
+            return f" (process {int(documents.read_own(self._lock, _MOST_LOCK_BYTES))})"
         return ""
 
     @property

@@ -47,3 +47,9 @@ def test_a_file_that_is_too_long_is_not_read(tmp_path: Path) -> None:
 def test_long_and_empty_cells_are_shown_short() -> None:
     assert [quoted(text) for text in ("", " ", "x ", "y" * 60)] == ["nothing", "nothing", "'x '", repr("y" * 60)]
     assert quoted("y" * 61) == repr("y" * 57 + "...")
+
+
+def test_a_device_is_no_text_which_shows_at_its_begin() -> None:
+    """Before, a GiB of it was read first."""
+    with pytest.raises(UsageError, match=r"/dev/zero is no text \(UTF-8\): byte 1$"):
+        lines_of(Path("/dev/zero"), "a text")

@@ -42,6 +42,19 @@ def test_a_client_that_looks_at_the_lock_does_not_keep_a_queue_from_opening(tmp_
     assert not folder.is_up()
 
 
+@pytest.mark.parametrize("put", [os.mkfifo, Path.mkdir, lambda path: path.symlink_to("/dev/zero")])
+def test_another_kind_of_file_in_the_place_of_the_lock_makes_no_client_wait(
+    put: Callable[[Path], object], tmp_path: Path
+) -> None:
+    """Before, each look at a queue waited for the other end of a pipe."""
+    folder = QueueFolder("test", tmp_path / "test")
+    folder.make()
+    put(folder.path / "lock")
+    assert not folder.is_up()
+    with pytest.raises(UnfitEnvironment), folder.locked():
+        pass
+
+
 def test_a_folder_made_by_hand_is_closed_to_others_and_a_queue_that_is_down_names_no_process(tmp_path: Path) -> None:
     folder = QueueFolder("test", tmp_path / "test")
     folder.path.mkdir(mode=0o755)
