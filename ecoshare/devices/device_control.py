@@ -478,10 +478,14 @@ class DeviceControl:
 _LOOK = "`ecoshare devices` shows it; remove the journal once the device is as it should be"
 
 
+_ENDS_WITHIN_S = 1.0
+"""Longest time (s) to wait for a device. The guard of a killed run has put it back by then, and looks are over."""
+
+
 def _claim(state: StateFolder, device: str, model: str) -> DeviceLock:
     path = state.lock(device)
     try:
-        return DeviceLock(path)
+        return DeviceLock(path, _ENDS_WITHIN_S)
     except BlockingIOError:
         raise UnfitEnvironment(
             f"{model} is being set by {holder(path)}",

@@ -32,7 +32,7 @@ _ROUNDED = 1.0
 """Tolerance (W or MHz): kernels and boards round values, and a process may die before it reads the rounded value."""
 
 _TRIES, _PAUSE_S = 3, 0.05
-_TAKE_S, _LOOK_S = 3.0, 0.02
+_TAKE_S = 3.0
 
 
 class Foreign(Enum):
@@ -310,16 +310,12 @@ def _failed(known: Journal, name: str, words: str, remedy: str) -> Restored:
 
 
 def _take(path: Path, wait_s: float) -> DeviceLock:
-    until_s = time.monotonic() + wait_s
-    while True:
-        try:
-            return DeviceLock(path)
-        except BlockingIOError:
-            if time.monotonic() >= until_s:
-                raise Busy(holder(path)) from None
-            time.sleep(_LOOK_S)
-        except OSError as error:  # another user put something else there
-            raise UntrustedJournal(f"{path} cannot be locked: {error.strerror}") from error
+    try:
+        return DeviceLock(path, wait_s)
+    except BlockingIOError:
+        raise Busy(holder(path)) from None
+    except OSError as error:  # another user put something else there
+        raise UntrustedJournal(f"{path} cannot be locked: {error.strerror}") from error
 
 
 __all__ = ["Busy", "KnobOutcome", "Restored", "UntrustedJournal", "mend", "put_back"]

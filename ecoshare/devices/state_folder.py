@@ -14,7 +14,6 @@ both. Root has a fixed one: `sudo` may keep the HOME of its caller or not, and a
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import pwd
 import re
@@ -26,6 +25,7 @@ from pathlib import Path
 
 import platformdirs
 
+from ecoshare.common.file_lock import locked_alone
 from ecoshare.common.folders import SHARED_MEMORY
 from ecoshare.values.device import DeviceInfo
 
@@ -79,6 +79,10 @@ class StateFolder:
         return self.locks / f"ecoshare-{_plain(device)}.{token}.run"
 
 
+_POLL_S = 0.01
+"""Time (s) between two tries to take a lock."""
+
+
 def open_lock(path: Path) -> int:
     """Open a file that processes of all users lock, and return its descriptor. A missing file is made.
 
@@ -104,8 +108,12 @@ def open_lock(path: Path) -> int:
 class DeviceLock:
     """The right to set one device. The lock ends with the process that holds it, however that process ends."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, within_s: float = 0.0) -> None:
         """Take the lock.
+
+        Args:
+            path: File of the lock.
+            within_s: Longest time (s) to wait for it.
 
         Raises:
             BlockingIOError: Another process has it; `holder` names that process.
@@ -113,7 +121,8 @@ class DeviceLock:
         """
         self._file = open_lock(path)
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not locked_alone(self._file, within_s, _POLL_S):
+                raise BlockingIOError(errno.EAGAIN, "another process has it", str(path))
         except BaseException:
             os.close(self._file)
             raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -199,6 +200,15 @@ def test_a_change_by_another_program_is_reported_and_not_overwritten(found: Fake
     (restored,) = control.restore()
     assert restored.outcome is KnobOutcome.FOREIGN and "450 W" in restored.words and "600 W" in restored.words
     assert found.gpu(0).settings().power_limit_w == 450.0
+
+
+def test_a_run_waits_for_the_guard_of_a_killed_one(found: FakeDriver, state: StateFolder) -> None:
+    """The guard has the lock for a moment after it has put the GPU back. Before, the next run was refused then."""
+    control = claim(found, state)
+    ends = threading.Timer(0.2, control.restore)
+    ends.start()
+    claim(found, state).restore()
+    ends.join()
 
 
 def test_the_second_run_is_refused_with_the_owners_name(found: FakeDriver, state: StateFolder) -> None:
