@@ -184,12 +184,12 @@ def test_a_job_gets_the_device_of_another_node_and_gives_it_back(tmp_path: Path)
 
 
 SLOW_LINK = """
-import os, time
+import os, sys, time
 import torch
 
 model = torch.nn.Linear(8, 8)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for step in range(100):
+for step in range(int(sys.argv[1])):
     loss = model(torch.ones(4, 8)).square().mean()
     optimizer.zero_grad()
     loss.backward()
@@ -202,11 +202,12 @@ for step in range(100):
 def test_a_gang_that_is_slow_between_machines_keeps_to_one_the_next_time(tmp_path: Path) -> None:
     """Two machines of two devices. The first gang finds one free device on each, and the second two on one."""
     (tmp_path / "ranks.py").write_text(SLOW_LINK)
-    ranks = {"script": "ranks.py", "gpus": 2, "nodes": 2, "launch": "ranks"}
+    ranks = {"script": "ranks.py", "args": ["100"], "gpus": 2, "nodes": 2, "launch": "ranks"}
     lengths = {"b0": 30, "b1": 250, "b2": 30, "b3": 250}
-    # They come when a busy machine has opened its lanes, too; else the short ones would be on one machine.
-    jobs = [slow_steps(name, steps, 20, arrival="8 s") for name, steps in lengths.items()]
-    jobs += [{"name": "over", **ranks, "arrival": "8.5 s"}, {"name": "within", **ranks, "after": ["over", "b1", "b3"]}]
+    # The first job needs all devices, so both machines have opened their lanes; else the short ones would be on one.
+    jobs = [{"name": "all", **ranks, "args": ["1"], "gpus": 4}]
+    jobs += [slow_steps(name, steps, 20, after=["all"]) for name, steps in lengths.items()]
+    jobs += [{"name": "over", **ranks, "after": ["all"]}, {"name": "within", **ranks, "after": ["over", "b1", "b3"]}]
     store = ProfileStore(tmp_path / "profiles")
     done = run_on(tmp_path, jobs, device="cpu/2", lanes=1, places=1, store=store)
     devices = {job.name: job.devices for job in done.data.summary.jobs}
