@@ -24,7 +24,7 @@ from tests.warm import ROOT, ending_what_runs, share_zygotes
 
 # The same examples every time: new ones are for people to find at night, not for an unrelated change.
 settings.register_profile("quick", max_examples=25, deadline=None, print_blob=True, derandomize=True)
-settings.register_profile("nightly", settings.get_profile("quick"), max_examples=1000, derandomize=False)
+settings.register_profile("nightly", settings.get_profile("quick"), max_examples=300, derandomize=False)
 settings.register_profile("faults", settings.get_profile("quick"), phases=(Phase.explicit, Phase.generate))
 settings.load_profile("quick")  # `--hypothesis-profile` loads another one
 
@@ -46,6 +46,12 @@ _left_out: dict[str, int] = {}
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add an option for CI, which installs all that its tests need."""
     parser.addoption("--no-skips", action="store_true", help="fail if a test skips that could run on this machine")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Let the slow tests begin first where workers share them, or one of them would go on alone at the end."""
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
 def pytest_deselected(items: Sequence[pytest.Item]) -> None:
