@@ -64,7 +64,7 @@ def times(searching: SettingSearch, setting: Setting) -> list[float]:
 
 
 @pytest.mark.nightly
-@settings(max_examples=rounds(25, nightly=300))
+@settings(max_examples=rounds(25, nightly=60))
 @given(st.lists(st.tuples(statuses, positive, positive, positive), min_size=1, max_size=14), st.integers(1, 14))
 def test_whatever_comes_the_rules_are_kept(
     told: list[tuple[MeasurementStatus, float, float, float]], budget: int

@@ -17,7 +17,7 @@ from tests.driver.fake import Settings
 from tests.rounds import rounds
 from tests.warm import ROOT, Started, ecoshare, wait_for
 
-QUICK, ALL = 1, rounds(12, nightly=200)
+QUICK, ALL = 1, rounds(12, nightly=60)
 THEIRS = (presets.COMPUTE, presets.HIGH)
 """Power profiles that other programs have requested."""
 BEFORE = Settings(FOUND_W, None, None, False, THEIRS)

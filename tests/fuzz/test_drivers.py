@@ -30,17 +30,17 @@ NIGHTLY = pytest.mark.nightly
 @pytest.mark.parametrize(
     ("driver", "prepare", "count", "part"),
     [
-        ("job_files", job_files.prepare, rounds(60, nightly=2_000), 0),
-        ("traces", traces.prepare, rounds(40, nightly=2_000), 0),
-        ("stores", stores.prepare, rounds(30, nightly=1_000), 0),
-        ("messages", messages.prepare, rounds(60, nightly=2_000), 0),
-        pytest.param("requests", requests.prepare, rounds(2, nightly=20), 0, marks=NIGHTLY),
-        pytest.param("run_folders", run_folders.prepare, rounds(40, nightly=500), 0, marks=NIGHTLY),
-        *(pytest.param("users", users.prepare, rounds(4, nightly=60), part, marks=NIGHTLY) for part in range(5)),
-        pytest.param("environments", environments.prepare, rounds(8, nightly=200), 0, marks=NIGHTLY),
-        pytest.param("signals", signals.prepare, rounds(5, nightly=100), 0, marks=NIGHTLY),
+        ("job_files", job_files.prepare, rounds(60, nightly=600), 0),
+        ("traces", traces.prepare, rounds(40, nightly=600), 0),
+        ("stores", stores.prepare, rounds(30, nightly=300), 0),
+        ("messages", messages.prepare, rounds(60, nightly=600), 0),
+        pytest.param("requests", requests.prepare, rounds(2, nightly=8), 0, marks=NIGHTLY),
+        pytest.param("run_folders", run_folders.prepare, rounds(40, nightly=150), 0, marks=NIGHTLY),
+        *(pytest.param("users", users.prepare, rounds(4, nightly=30), part, marks=NIGHTLY) for part in range(3)),
+        pytest.param("environments", environments.prepare, rounds(8, nightly=60), 0, marks=NIGHTLY),
+        pytest.param("signals", signals.prepare, rounds(5, nightly=30), 0, marks=NIGHTLY),
         *(
-            pytest.param("faulty_jobs", faulty_jobs.prepare, rounds(2, nightly=25), part, marks=NIGHTLY)
+            pytest.param("faulty_jobs", faulty_jobs.prepare, rounds(2, nightly=12), part, marks=NIGHTLY)
             for part in range(4)
         ),
     ],

@@ -56,7 +56,7 @@ def test_examples_give_the_same_bits(tmp_path: Path, lanes: int, places: int, al
 def test_no_run_of_many_differs(tmp_path: Path) -> None:
     """Two threads' first call of a function of MKL goes wrong about once in a hundred if the script makes it."""
     script, args = EXAMPLES / "gnn.py", ("--epochs", "2")
-    count = rounds(15, nightly=60)
+    count = rounds(15, nightly=30)
     jobs: list[dict[str, Any]] = [
         {"name": f"gnn-{number}", "script": str(script), "args": list(args)} for number in range(count)
     ]

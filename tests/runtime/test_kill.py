@@ -23,7 +23,7 @@ from tests.runtime.running import SCRIPTS, job_file, parent, resume, run, slow_s
 from tests.runtime.running import start as start_run
 from tests.warm import Started, ecoshare, wait_for
 
-ALL, COLD = rounds(4, nightly=50), rounds(2, nightly=8)
+ALL, COLD = rounds(4, nightly=16), rounds(2, nightly=4)
 """Number of rounds with a warm server, and with a server that loads."""
 
 SLOW = pytest.mark.slow
@@ -220,7 +220,7 @@ def test_guard_and_controller_both(tmp_path: Path) -> None:
 
 @pytest.mark.nightly
 def test_a_controller_that_is_killed_before_its_jobs_start_leaves_no_folder(tmp_path: Path) -> None:
-    for moment in range(rounds(3, nightly=50)):
+    for moment in range(rounds(3, nightly=16)):
         (folder := tmp_path / str(moment)).mkdir()
         process = start(folder)
         wait_for((folder / "ecoshare-runs/latest/environment.json").exists)
