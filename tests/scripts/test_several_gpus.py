@@ -1,4 +1,4 @@
-"""The part of gpu_check.py for several GPUs: on partitions of the processors, on a fake driver, and with one GPU."""
+"""Parts of gpu_check.py without a GPU: those for several GPUs, and for scripts of different kinds."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from scripts.bench.benchmarking import JOBS, Figure
-from scripts.bench.gpu import several
+from scripts.bench.gpu import kinds, several
 from scripts.bench.job_file import JobEntry
 from tests.driver import COMPILER, FakeDriver, presets
 from tests.driver.training import COMPUTES, SCRIPT, STREAMS
@@ -85,3 +85,12 @@ def test_joules_are_those_of_each_gpu_by_its_counter(tmp_path: Path, monkeypatch
         joules = found[f"joules of {name}"]
         assert joules.value is not None and joules.value > 10.0 and joules.note == "measured"
     assert len(driver.setter_calls()) == before, "the check sets nothing"
+
+
+@pytest.mark.nightly
+def test_scripts_of_kinds_that_need_no_gpu_do_the_same_alone_and_shared(tmp_path: Path) -> None:
+    found = by_name(kinds.figures(tmp_path / "kinds", "cpu", steps=20))
+    same = [each.met for name, each in found.items() if name.endswith("the same parameters as alone")]
+    assert same == [True] * 2 * len(kinds.ON_PROCESSORS)
+    assert [found[f"{kind}-0: iterations seen"].value for kind in kinds.ON_PROCESSORS] == [20, 20, 20]
+    assert all((found[f"{kind}: under ecoshare / alone"].value or 0.0) > 0.0 for kind in kinds.MEASURED)

@@ -20,6 +20,8 @@ Then the checks, as far as the nine minutes go; `--only` names one part:
 * the memory of eight trials in one process (a fused lane) and in eight, and whether fused examples lose the same;
 * contexts, caches that are emptied and filled again, and three jobs with caches that do not fit together (memory.py);
 * memory of jobs that goes to the host and back: its speed, equal numbers, and a run that parks (parked.py);
+* scripts that use a GPU in other ways: streams, graphs, GradScaler, pinned memory, cudaMallocAsync, torch.compile
+  (kinds.py);
 * a service beside training: the same answers and losses, latencies, joules a request (services.py);
 * which knobs the board offers, read and not set.
 
@@ -46,7 +48,7 @@ from unittest.mock import patch
 from ecoshare.devices import mps
 from scripts.bench import fused
 from scripts.bench.benchmarking import ROOT, Figure, Options, run_benchmark, say
-from scripts.bench.gpu import memory, parked, profiles, services, several
+from scripts.bench.gpu import kinds, memory, parked, profiles, services, several
 from scripts.bench.gpu.shared_run import share
 from scripts.bench.job_file import JobEntry
 from scripts.bench.mix import figures as mix_figures
@@ -88,7 +90,7 @@ class CheckOptions(Options):
     Attributes:
         device: `cuda`, or `cpu` to try out the mix.
         length: Seconds of each job of the mix alone; None for the usual length.
-        only: Part to run, `mix`, `checks`, `memory`, `several` or `services`; None for all.
+        only: Part to run, `mix`, `checks`, `kinds`, `memory`, `several` or `services`; None for all.
     """
 
     device: str
@@ -176,6 +178,9 @@ def measure(options: CheckOptions) -> list[Figure]:
         with tempfile.TemporaryDirectory(prefix="gpu-check-") as name:
             figures += clock.take("memory", lambda: memory.figures(Path(name)))
             return figures + clock.take("parked jobs", lambda: parked.figures(Path(name, "parked")))
+    if options.only == "kinds":
+        with tempfile.TemporaryDirectory(prefix="gpu-check-") as name:
+            return figures + clock.take("kinds of scripts", lambda: kinds.figures(Path(name, "kinds")))
     if options.only == "several":
         with tempfile.TemporaryDirectory(prefix="gpu-check-") as name:
             return figures + _several(clock, Path(name), {})
@@ -211,6 +216,7 @@ def checks(clock: Clock) -> list[Figure]:
         figures += clock.take("memory", lambda: memory.figures(folder))
         figures += clock.take("parked jobs", lambda: parked.figures(folder / "parked"))
         figures += _services(clock, folder)
+        figures += clock.take("kinds of scripts", lambda: kinds.figures(folder / "kinds"))
     return figures
 
 
@@ -346,7 +352,9 @@ def _out_of_memory(folder: Path, printed: dict[str, bytes]) -> list[Figure]:
 def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu tries out the mix")
     parser.add_argument("--length", type=float, metavar="S", help="seconds of each job of the mix alone")
-    parser.add_argument("--only", choices=("mix", "checks", "memory", "several", "services"), help="a part of it")
+    parser.add_argument(
+        "--only", choices=("mix", "checks", "kinds", "memory", "several", "services"), help="a part of it"
+    )
 
 
 def main() -> None:

@@ -1,7 +1,8 @@
 """Parked jobs on a real GPU: the speed of checkpoint and restore, the same bits after them, and a run that parks.
 
 A process fills a part of the GPU with numbers, and is parked and resumed by ecoshare's own transfer. It then compares
-all numbers. In the run, a job of high priority comes while another one has the only place.
+all numbers. In the run, a job of high priority comes while another one has the only place. A thread of each job maps
+memory all the time.
 """
 
 from __future__ import annotations
@@ -38,6 +39,18 @@ import sys
 import torch
 torch.manual_seed(1)
 torch.use_deterministic_algorithms(True)
+import mmap
+import threading
+import time
+def maps():  # the driver maps its memory over what comes to its addresses while the job is parked
+    kept = []
+    while True:
+        kept = [*kept[-200:], mmap.mmap(-1, 2 << 20)]
+        kept[-1][:4] = b"mine"
+        if any(each[:4] != b"mine" for each in kept):
+            print("memory of a thread is spoiled", flush=True)
+        time.sleep(0.002)
+threading.Thread(target=maps, daemon=True).start()
 kept = torch.ones(int(sys.argv[2]), dtype=torch.uint8, device="cuda")
 model = torch.nn.Linear(512, 512, device="cuda")
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
