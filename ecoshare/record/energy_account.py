@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from ecoshare.devices.meter import MeterFault, Reading, between
 from ecoshare.record.energy_attribution import Work, idle_part_j, split
 from ecoshare.record.samples import AttemptProgress, Idle, Line, Sample, Session, job_of
-from ecoshare.values.joules import Energy
+from ecoshare.values.joules import MEASURED, Energy
 
 _NOTHING_S = 1e-9
 _INTERRUPTED = "the run was interrupted, and resumed later"
@@ -24,6 +24,9 @@ _STALE = "the energy counter stood still while a job was busy"
 
 _BUSY_S = 0.05
 """Time (s) with the turn above which a job counts as busy in an interval; a counter that stands still then is stale."""
+
+_EMPTY_S, _EMPTY_PERIODS = 2.0, 20
+"""Least time (s), and least updates of the counter, that tell the power of a GPU without a job."""
 
 _BRIEF_S = 0.1
 _BRIEF_SHARE = 0.1
@@ -60,6 +63,7 @@ class EnergyInterval:
         jobs_j: Active joules of each job.
         iterations: Iterations of each job, training and inference together.
         stale: Whether the counter stood still while a job was busy.
+        begun: Whether a job has had the turn by its end.
     """
 
     from_s: float
@@ -70,6 +74,7 @@ class EnergyInterval:
     iterations: dict[str, int]
     fault: str = ""
     stale: bool = False
+    begun: bool = False
 
 
 @dataclass(slots=True)
@@ -104,6 +109,21 @@ class EnergyAccount:
     def idle_w(self) -> float | None:
         """Power (W) of the device at rest; None if it is not known."""
         return self.session.idle_w if self.session is not None else None
+
+    @property
+    def empty_w(self) -> float | None:
+        """Power (W) of a GPU before the first job; None if that is not measured, or was too short.
+
+        From then on the contexts of jobs are there. A context alone may lift the power of a GPU by a half and more.
+        """
+        session = self.session
+        if session is None or (session.source, session.scope) != (MEASURED, "gpu"):
+            return None
+        before = list(itertools.takewhile(lambda each: not each.begun and not each.fault, self.intervals))
+        wall_s = math.fsum(each.to_s - each.from_s for each in before)
+        if wall_s < max(_EMPTY_S, _EMPTY_PERIODS * session.period_s):
+            return None
+        return math.fsum(each.energy_j or 0.0 for each in before) / wall_s
 
 
 def account(lines: Iterable[Line], rates: Callable[[str], EnergyRate | None]) -> EnergyAccount:
@@ -248,7 +268,8 @@ def _interval(
     iterations: dict[str, int] = {}
     for key, each in done.items():
         iterations[job_of(key)] = iterations.get(job_of(key), 0) + each.iterations + each.eval_iterations
-    return EnergyInterval(first.at_s, last.at_s, value_j, idle_j, jobs_j, iterations)
+    begun = any(each.held_s > _NOTHING_S for each in last.jobs.values())
+    return EnergyInterval(first.at_s, last.at_s, value_j, idle_j, jobs_j, iterations, begun=begun)
 
 
 def spent(first: Sample, last: Sample, period_s: float) -> Energy:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ecoshare.record.energy_account import EnergyAccount, EnergyRate, account
@@ -61,9 +61,12 @@ class RunEnergy:
     @property
     def idle_w(self) -> float | None:
         """Power (W) of all devices at rest; None if that of one is not known."""
-        watts = [each.idle_w for each in self.devices.values()]
-        known = [value for value in watts if value is not None]
-        return math.fsum(known) if known and len(known) == len(watts) else None
+        return _sum_of_all([each.idle_w for each in self.devices.values()])
+
+    @property
+    def empty_w(self) -> float | None:
+        """Power (W) of all GPUs before the first job; None if that of one is not known."""
+        return _sum_of_all([each.empty_w for each in self.devices.values()])
 
     @property
     def faults(self) -> tuple[str, ...]:
@@ -88,6 +91,12 @@ class RunEnergy:
     def peak_bytes(self, job: str) -> int | None:
         """Largest memory (bytes) of a job in any sample; None if it is not known."""
         return max((each.peak_bytes[job] for each in self.devices.values() if job in each.peak_bytes), default=None)
+
+
+def _sum_of_all(values: Sequence[float | None]) -> float | None:
+    """Sum of values; None if one is not known."""
+    known = [value for value in values if value is not None]
+    return math.fsum(known) if known and len(known) == len(values) else None
 
 
 def _sum(values: Iterable[float]) -> float | None:

@@ -94,6 +94,7 @@ class RunSummary:
         energy: Energy of all devices.
         idle_energy_j: Part (J) of the energy that no job caused.
         idle_power_w: Power (W) of all devices at rest.
+        empty_power_w: Power (W) of all GPUs before the first job, without its context.
         search_energy_j: Joules of the windows and of the settings that were tried and not kept, beyond the work.
         jobs: Jobs in the order of the plan, then trials in the order in which they were drawn.
         windows: Profiling windows.
@@ -116,6 +117,7 @@ class RunSummary:
     energy: DeviceEnergy | None = None
     idle_energy_j: float | None = None
     idle_power_w: float | None = None
+    empty_power_w: float | None = None
     search_energy_j: float | None = None
     jobs: tuple[JobSummary, ...] = ()
     sweeps: tuple[SweepSummary, ...] = ()

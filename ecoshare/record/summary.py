@@ -106,6 +106,7 @@ def summarise(
         energy=run_energy(energy),
         idle_energy_j=energy.idle_j,
         idle_power_w=energy.idle_w,
+        empty_power_w=energy.empty_w,
         search_energy_j=search_energy_j(measured, tried_j) if energy.value_j is not None else None,
         jobs=tuple(jobs),
         sweeps=tuple(swept),

@@ -25,6 +25,9 @@ from ecoshare.reporting.verdicts import sharing, verdicts
 
 _MOST_ERRORS = 10
 
+_CONTEXTS_W = 5.0
+"""Power (W) of contexts from which on it is told."""
+
 _LESSER = {"queued": 3, "iterations": 2, "slowdown": 1}
 """Columns that a narrow terminal drops, the largest number first. summary.json has all of them."""
 
@@ -111,6 +114,8 @@ def totals(summary: RunSummary, with_meter: bool = True) -> str:
         idle = format_energy(summary.idle_energy_j or 0.0)
         if summary.idle_power_w is None:
             idle += " (the draw at rest is not known: the jobs' part has it)"
+        elif summary.empty_power_w is not None and summary.idle_power_w - summary.empty_power_w >= _CONTEXTS_W:
+            idle += f" ({summary.empty_power_w:.0f} W before the first job, {summary.idle_power_w:.0f} W with contexts)"
         meter = f" ({summary.energy.about}; told once, `ecoshare doctor` tells it again)" if with_meter else ""
         parts.append(f"energy {energy(summary.energy)} of which idle {idle}{meter}")
     else:

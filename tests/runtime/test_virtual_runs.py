@@ -23,11 +23,12 @@ from ecoshare.lane.table_layout import SLOTS
 from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.record.kept_file import KeptFile
 from ecoshare.record.reading import read
+from ecoshare.reporting.run_table import totals
 from ecoshare.runtime import driver
 from ecoshare.runtime.profiling_window import Limits
 from ecoshare.values.attempt import Outcome
 from tests.virtual.lanes import Fate
-from tests.virtual.run import World, check, entries, resume, run, run_in, states
+from tests.virtual.run import CONTEXT_W, IDLE_W, World, check, entries, resume, run, run_in, states
 
 POLICIES = ("fifo", "srtf", "fair", "priority")
 DISPLACE = ("srtf", "fair", "priority")
@@ -69,6 +70,18 @@ def test_a_job_beside_its_gpu_gets_none_of_the_joules(tmp_path: Path) -> None:
     assert not b.is_beside_its_gpu and b.energy is not None
     assert summary.baseline is not None and summary.baseline.exclusive_energy_j is None
     assert "a never used its GPU" in summary.baseline.unknown
+
+
+def test_the_power_of_contexts_is_told_apart_and_no_job_pays_for_it(tmp_path: Path) -> None:
+    """The idle power that is taken off is that with contexts. The power before the first job is told beside it."""
+    fates = {(name, 1): Fate(load_s=0.0, iterations=400) for name in "ab"}
+    known: dict[str, Any] = {"store": ProfileStore(tmp_path / "profiles"), "lanes": 1, "places": 2}
+    summary = run(World(tmp_path, fates), [{"name": name} for name in "ab"], "fair", **known).data.summary
+    assert summary.empty_power_w == pytest.approx(IDLE_W, rel=0.01)
+    assert summary.idle_power_w == pytest.approx(IDLE_W + 2 * CONTEXT_W, rel=0.05)
+    assert summary.energy is not None and summary.idle_energy_j is not None
+    assert summary.idle_energy_j == pytest.approx(summary.energy.value_j, rel=0.05), "nothing but contexts was there"
+    assert "(50 W before the first job, 90 W with contexts)" in totals(summary)
 
 
 def test_a_job_that_hangs_is_ended_by_the_second_request(tmp_path: Path) -> None:

@@ -53,7 +53,8 @@ from tests.runtime.running import job_file
 from tests.virtual.clock import VirtualClock
 from tests.virtual.lanes import Fate, Span, VirtualLanes
 
-IDLE_W, WORK_W = 50.0, 250.0
+IDLE_W, CONTEXT_W = 50.0, 20.0
+"""Power (W) of an idle GPU, and of the context of each job."""
 
 _TRANSFER_S = 0.3
 """Time (s) in which the memory of a job is moved."""
@@ -94,7 +95,7 @@ class _InLoop(DriverCalls):
 
 @dataclass(slots=True)
 class _OpenGpu:
-    """Meter of constant power, and a driver that finds nothing amiss until the device fails."""
+    """Meter of constant power and of contexts, and a driver that finds nothing amiss until the device fails."""
 
     world: World
     device: DeviceInfo
@@ -105,7 +106,8 @@ class _OpenGpu:
 
     def read(self) -> Reading:
         now_s = self.world.clock.monotonic_s()
-        return Reading(now_s, IDLE_W * now_s)
+        contexts_s = sum(min(each.to_s, now_s) - each.from_s for each in self.world.spans)
+        return Reading(now_s, IDLE_W * now_s + CONTEXT_W * contexts_s)
 
     def open_meter(self) -> _OpenGpu:
         return self
