@@ -7,8 +7,9 @@ import gc
 import itertools
 import os
 import re
+import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from hypothesis.internal.constants_ast import Constants
 from xdist.scheduler import LoadScopeScheduling
 
 from ecoshare.devices.processor_load import QUIET
+from ecoshare.runtime.signals import ENDING
 from tests.rounds import is_nightly
 from tests.warm import ROOT, ending_what_runs, share_zygotes
 
@@ -41,6 +43,24 @@ _number = itertools.count()
 
 _left_out: dict[str, int] = {}
 """Number of tests with these markers that were left out."""
+
+
+_handlers = {number: signal.getsignal(number) for number in ENDING}
+"""Handlers of signals at the begin of all tests."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol() -> Generator[None, object, object]:
+    """Put the handlers back after each test: a whole run in this process ignores Ctrl-C at its end, as a command may.
+
+    Otherwise a later test that sends itself one would wait for ever.
+    """
+    try:
+        return (yield)
+    finally:
+        for number, handler in _handlers.items():
+            if signal.getsignal(number) is not handler:
+                signal.signal(number, handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -117,13 +117,10 @@ class DriverAddresses:
 
     def __init__(self) -> None:
         self._ranges: list[MappedRange] = []
-        self._file: int | None = None
 
     def note(self) -> None:
         """Note which addresses the driver has. They are to be reserved as soon as it has given them up."""
         self._ranges = [each for each in mappings() if each.is_devices]
-        if self._ranges and self._file is None:
-            self._file = os.memfd_create(_NAME)
 
     @property
     def are_noted(self) -> bool:
@@ -136,10 +133,16 @@ class DriverAddresses:
         Args:
             first: Calls to make before, of built-in functions. No other thread runs Python between them and the end.
         """
-        how = (_NO_ACCESS, mmap.MAP_PRIVATE | _FIXED_NOREPLACE, self._file, 0)
+        try:
+            named = os.memfd_create(_NAME)  # the name tells the reservations from other mappings
+        except OSError:  # the script has as many files open as it may have: nothing is reserved, and that is found
+            named = -1
+        how = (_NO_ACCESS, mmap.MAP_PRIVATE | _FIXED_NOREPLACE, named, 0)
         reserve = [partial(_mmap, each.begin, each.end - each.begin, *how) for each in self._ranges]
         # One call: between two of its own, the interpreter would let another thread run.
         placed = list(map(partial.__call__, [*map(partial, first), *reserve]))[len(first) :]
+        if named >= 0:
+            os.close(named)
         for each, begin in zip(self._ranges, placed, strict=True):
             if begin not in (each.begin, _FAILED):  # a kernel before 4.17 has placed it elsewhere
                 _munmap(begin, each.end - each.begin)
