@@ -9,7 +9,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,22 +45,19 @@ _left_out: dict[str, int] = {}
 """Number of tests with these markers that were left out."""
 
 
-_handlers = {number: signal.getsignal(number) for number in ENDING}
-"""Handlers of signals at the begin of all tests."""
+_handlers = {**{number: signal.getsignal(number) for number in ENDING}, signal.SIGINT: signal.default_int_handler}
+"""Handlers of signals at the begin of each test. A test suite in the background would ignore Ctrl-C."""
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol() -> Generator[None, object, object]:
-    """Put the handlers back after each test: a whole run in this process ignores Ctrl-C at its end, as a command may.
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol() -> None:
+    """Put the handlers back: a whole run in this process ignores Ctrl-C at its end, as a command may.
 
     Otherwise a later test that sends itself one would wait for ever.
     """
-    try:
-        return (yield)
-    finally:
-        for number, handler in _handlers.items():
-            if signal.getsignal(number) is not handler:
-                signal.signal(number, handler)
+    for number, handler in _handlers.items():
+        if signal.getsignal(number) is not handler:
+            signal.signal(number, handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -49,7 +49,11 @@ class Daemon:
 
 
 def most_clients(capability: tuple[int, int] | None) -> int:
-    """Most processes that MPS takes on a GPU of this compute capability; None if it is not known."""
+    """Most processes that MPS takes on a GPU.
+
+    Args:
+        capability: Compute capability of the GPU; None if it is not known.
+    """
     return _MOST_BEFORE_VOLTA if capability is not None and capability < _VOLTA else _MOST
 
 

@@ -20,16 +20,16 @@ addresses themselves.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import mmap
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from pathlib import Path
-from typing import NamedTuple
 
-_LINE = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (....) \S+ \S+ \d+ *(.*)")
+from ecoshare.lane.own_memory import MappedRange, mappings
+
 _DEVICE = re.compile(r"/dev/nvidia[^/]*$")
 _NAME = "ecoshare-reserved"
 _NO_ACCESS, _FIXED_NOREPLACE = 0, 0x100000
@@ -43,45 +43,19 @@ _munmap = ctypes.PyDLL(None, use_errno=True).munmap
 _munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
 
 
-class MappedRange(NamedTuple):
-    """Mapping of a process.
-
-    Attributes:
-        begin: First address.
-        end: Address after the last one.
-        access: Access as the kernel shows it, such as `rw-p`.
-        path: Name of the file that is mapped; empty for anonymous memory.
-    """
-
-    begin: int
-    end: int
-    access: str
-    path: str
-
-    @property
-    def is_devices(self) -> bool:
-        """Whether it is memory of a GPU or its driver."""
-        return _DEVICE.search(self.path) is not None
-
-    @property
-    def is_reserved(self) -> bool:
-        """Whether this module has reserved it."""
-        return self.path.startswith(f"/memfd:{_NAME}")
-
-    @property
-    def is_held_free(self) -> bool:
-        """Whether it is anonymous, and may not be accessed: a driver's own reservation, say."""
-        return not self.path and self.access.startswith("---")
+def is_devices(mapping: MappedRange) -> bool:
+    """Whether a mapping is memory of a GPU or its driver."""
+    return _DEVICE.search(mapping.path) is not None
 
 
-def mappings(pid: int | str = "self") -> list[MappedRange]:
-    """Mappings of a process, in the order of their addresses.
+def is_reserved(mapping: MappedRange) -> bool:
+    """Whether this module has reserved it."""
+    return mapping.path.startswith(f"/memfd:{_NAME}")
 
-    Raises:
-        OSError: The process has ended, or belongs to another user.
-    """
-    found = (_LINE.fullmatch(line) for line in Path(f"/proc/{pid}/maps").read_text().splitlines())
-    return [MappedRange(int(each[1], 16), int(each[2], 16), each[3], each[4]) for each in found if each]
+
+def _is_held_free(mapping: MappedRange) -> bool:
+    """Whether it is anonymous, and may not be accessed: a driver's own reservation, say."""
+    return not mapping.path and mapping.access.startswith("---")
 
 
 def taken(before: Iterable[MappedRange], after: Iterable[MappedRange]) -> list[MappedRange]:
@@ -91,14 +65,15 @@ def taken(before: Iterable[MappedRange], after: Iterable[MappedRange]) -> list[M
         before: Mappings of the process before it was parked.
         after: Present mappings of the process.
     """
-    held = [each for each in before if each.is_devices]
-    free = _merged([*held, *(each for each in before if each.is_held_free)])
+    kept = list(before)
+    held = [each for each in kept if is_devices(each)]
+    free = _merged([*held, *filter(_is_held_free, kept)])
     return [
         each
         for each in after
-        if not (each.is_devices or each.is_reserved)
+        if not (is_devices(each) or is_reserved(each))
         and any(own.begin < each.end and each.begin < own.end for own in held)
-        and not (each.is_held_free and any(begin <= each.begin and each.end <= end for begin, end in free))
+        and not (_is_held_free(each) and any(begin <= each.begin and each.end <= end for begin, end in free))
     ]
 
 
@@ -120,7 +95,9 @@ class DriverAddresses:
 
     def note(self) -> None:
         """Note which addresses the driver has. They are to be reserved as soon as it has given them up."""
-        self._ranges = [each for each in mappings() if each.is_devices]
+        self._ranges = []
+        with contextlib.suppress(OSError):  # the script has as many files open as it may have
+            self._ranges = list(filter(is_devices, mappings()))
 
     @property
     def are_noted(self) -> bool:
@@ -135,7 +112,7 @@ class DriverAddresses:
         """
         try:
             named = os.memfd_create(_NAME)  # the name tells the reservations from other mappings
-        except OSError:  # the script has as many files open as it may have: nothing is reserved, and that is found
+        except OSError:  # no file may be opened: nothing is reserved, and the controller sees what comes there
             named = -1
         how = (_NO_ACCESS, mmap.MAP_PRIVATE | _FIXED_NOREPLACE, named, 0)
         reserve = [partial(_mmap, each.begin, each.end - each.begin, *how) for each in self._ranges]
@@ -151,7 +128,7 @@ class DriverAddresses:
         """Release what is still reserved: the process runs again, or was not parked."""
         if not self._ranges:
             return
-        for each in mappings():
-            if each.is_reserved:
+        with contextlib.suppress(OSError):  # the rest of them costs addresses only
+            for each in filter(is_reserved, mappings()):
                 _munmap(each.begin, each.end - each.begin)
         self._ranges = []

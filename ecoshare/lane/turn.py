@@ -419,7 +419,10 @@ class LaneTurn:
                 continue
             if slot.parked == ParkRequest.MOVED:
                 self._addresses.reserve()  # again, if a signal ended the sleep before the move was over
-                slot.parked = ParkRequest.RESERVED
+                with table.locked():
+                    if slot.parked == ParkRequest.MOVED:  # else the controller has let the job go on meanwhile
+                        slot.parked = ParkRequest.RESERVED
+                continue
             table.sleep(self._index, seen, _LOOK_AGAIN_S)
         self._gather()
         now_s = time.monotonic()

@@ -27,9 +27,10 @@ from ecoshare.devices.memory_transfer import MemoryTransfer, TransferFault
 from ecoshare.devices.registry import vendor
 from ecoshare.jobs.quantities import format_size
 from ecoshare.lane import driver_addresses
-from ecoshare.lane.driver_addresses import MappedRange
 from ecoshare.lane.messages import GRACE_S, Ended, StopAttempt
+from ecoshare.lane.own_memory import MappedRange, mappings
 from ecoshare.lane.table_layout import ParkRequest, SlotState
+from ecoshare.record.samples import attempt_key
 from ecoshare.runtime.attempts import Attempts, LiveAttempt
 from ecoshare.runtime.device_session import DeviceSession
 from ecoshare.runtime.warm_server import environment
@@ -44,7 +45,6 @@ _ROOM_WITHIN_S = 30.0
 
 _SPARE_BYTES = 256 << 20
 """Memory (bytes) that is left free on the host and on the device beside the memory of the job."""
-
 
 _RESERVED_WITHIN_S = 10.0
 """Longest time (s) to wait until a process has reserved the addresses of memory that was moved."""
@@ -105,6 +105,7 @@ class LiveParking:
 
     def verdict(self, ended: Ended) -> tuple[Outcome, str]:
         """Outcome of an attempt that has ended, and the reason: an attempt that lost its memory was ended for that."""
+        self._moved.pop(attempt_key(ended.job, ended.attempt), None)
         outcome, lost = Outcome(ended.outcome), self._lost.pop((ended.job, ended.attempt), "")
         return (Outcome.NOT_RESUMED, lost) if lost and outcome is Outcome.STOPPED else (outcome, ended.reason)
 
@@ -178,7 +179,7 @@ class LiveParking:
                 raise _RunsOn(str(fault)) from fault
             raise self._ends(own, f"its memory could not be moved to the host: {fault}") from fault
         self._attempt(command)
-        if any(each.is_devices for each in before):
+        if any(map(driver_addresses.is_devices, before)):
             await self._reserved(command, own)
         moved = self._moved[own.key] = _Moved(moved_bytes, before)
         self._must_be_untouched(own, moved)
@@ -270,7 +271,7 @@ class LiveParking:
 def _mappings(pid: int) -> list[MappedRange]:
     """Mappings of a process; none of one that has ended, or that cannot be examined."""
     try:
-        return driver_addresses.mappings(pid)
+        return list(mappings(pid))
     except OSError:
         return []
 

@@ -151,11 +151,7 @@ def test_ctrl_c_ends_all_ranks(tmp_path: Path) -> None:
     def stop(_link: ProcessLink) -> None:
         os.kill(os.getpid(), signal.SIGINT)
 
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a worker of pytest ignores it
-    try:
-        done = run_on(tmp_path, [over_nodes(tmp_path, "wide", 100_000)], begun=strikes(stop, "n0", tmp_path, events=2))
-    finally:
-        signal.signal(signal.SIGINT, before)
+    done = run_on(tmp_path, [over_nodes(tmp_path, "wide", 100_000)], begun=strikes(stop, "n0", tmp_path, events=2))
     [end] = [each for each in event_log.read(done.folder.events) if isinstance(each, JobExited)]
     assert end.outcome is Outcome.STOPPED and end.usage.iterations > 0
     wait_for(lambda: not members(done.folder.path))

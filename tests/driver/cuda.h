@@ -24,7 +24,7 @@ struct process {
     int32_t calls;              /* CUDA calls that the process is in */
     int32_t works;              /* whether its work runs on the device */
     int32_t locker;             /* process that waits for these calls to end; 0: none */
-    int32_t mapped;             /* mappings of device memory: enum below */
+    int32_t mapped;             /* mappings of device memory: NO_MAPPINGS to TO_MAP */
     int64_t parked_bytes[GPUS]; /* memory that was on each GPU before the checkpoint */
     struct load loads[GPUS];    /* load that NVML showed */
 };

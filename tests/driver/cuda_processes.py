@@ -82,6 +82,10 @@ class CudaProcesses:
             return None if found is None else Process.from_buffer_copy(found)
 
 
+_with_mappings: list[OwnCudaProcess] = []
+"""Entries at which a thread of the driver looks until its process ends."""
+
+
 class OwnCudaProcess:
     """This process, as a user of CUDA."""
 
@@ -107,6 +111,7 @@ class OwnCudaProcess:
         path = os.fsencode(folder / "dev" / "nvidia0")
         offset = Process.mapped.offset
         assert library.fakeMapDevice(path, ctypes.byref(self._own, offset)) == 0
+        _with_mappings.append(self)
 
     @contextmanager
     def call(self) -> Iterator[None]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ecoshare.lane.driver_addresses import MappedRange, taken
+from ecoshare.lane.driver_addresses import taken
+from ecoshare.lane.own_memory import MappedRange
 
 DEVICE = "/dev/nvidia0"
 BEFORE = [

@@ -21,9 +21,10 @@ from ecoshare.core.commands import MoveJob, OpenLane, ParkJob, ResumeJob, StartJ
 from ecoshare.core.events import Done, Event, Parked, Resumed
 from ecoshare.devices import registry
 from ecoshare.devices.memory_transfer import CudaMemoryTransfer, MemoryTransfer, NoMemoryTransfer
-from ecoshare.lane import driver_addresses
+from ecoshare.lane.driver_addresses import is_devices, is_reserved
 from ecoshare.lane.lane_table import LaneTable, lane_path
 from ecoshare.lane.messages import Ended, MoveAttempt, StopAttempt
+from ecoshare.lane.own_memory import mappings
 from ecoshare.lane.turn import LaneTurn
 from ecoshare.record.sample_file import SampleFile
 from ecoshare.runtime.attempts import Attempts
@@ -57,7 +58,7 @@ class Live:
 
         Args:
             folder: Folder of the lanes.
-            begin: Called in its process first; the process keeps what it returns.
+            begin: Called in its process first.
             transfer: Transfer of its memory; None for that of processors.
         """
         self.told: list[Event] = []
@@ -110,7 +111,7 @@ class Live:
 
 
 def _iterate(begin: Callable[[], object], path: Path, slot: int) -> None:
-    _kept = begin()
+    begin()
     turn = LaneTurn(LaneTable(path), slot)
     turn.take()
     while True:
@@ -180,9 +181,9 @@ def driver(tmp_path: Path) -> Iterator[FakeDriver]:
 
 
 def _on_gpu(folder: Path, driver: FakeDriver) -> Live:
-    def begin() -> OwnCudaProcess:
+    def begin() -> None:
         _map_memory(folder)
-        return OwnCudaProcess(driver.state_path)
+        OwnCudaProcess(driver.state_path)
 
     return Live(folder, begin, CudaMemoryTransfer({**os.environ, **driver.environment}))
 
@@ -208,8 +209,8 @@ def test_threads_keep_what_they_map_while_their_process_is_parked(driver: FakeDr
         done = live.attempts.slot("a").iterations
         wait_for(lambda: live.attempts.slot("a").iterations > done + 2)
         assert not (tmp_path / "spoiled").exists()
-        kept = driver_addresses.mappings(live.pid)
-        assert sum(each.is_devices for each in kept) > 0 and not any(each.is_reserved for each in kept)
+        kept = list(mappings(live.pid))
+        assert any(map(is_devices, kept)) and not any(map(is_reserved, kept))
     finally:
         live.close()
 

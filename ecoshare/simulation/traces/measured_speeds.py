@@ -85,7 +85,7 @@ def read_json(path: Path) -> Any:
         UsageError: The file cannot be read, or is not JSON.
     """
     try:
-        return json.loads(bytes_of(path))
+        return json.loads(bytes_of(path, is_text=True))
     except json.JSONDecodeError as error:
         raise UsageError(f"{path}:{error.lineno}:{error.colno}: no JSON: {error.msg}") from error
     except (ValueError, RecursionError) as error:

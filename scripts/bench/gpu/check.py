@@ -90,7 +90,7 @@ class CheckOptions(Options):
     Attributes:
         device: `cuda`, or `cpu` to try out the mix.
         length: Seconds of each job of the mix alone; None for the usual length.
-        only: Part to run, `mix`, `checks`, `kinds`, `memory`, `several` or `services`; None for all.
+        only: Part to run: `mix`, `checks`, or one of `PARTS`; None for all.
     """
 
     device: str
@@ -174,19 +174,9 @@ def measure(options: CheckOptions) -> list[Figure]:
     if not torch.cuda.is_available():
         return [Figure("GPU", None, "", note="this machine has none")]
     figures = [Figure("GPUs", torch.cuda.device_count(), "", note=torch.cuda.get_device_name(0))]
-    if options.only == "memory":
+    if options.only in PARTS:
         with tempfile.TemporaryDirectory(prefix="gpu-check-") as name:
-            figures += clock.take("memory", lambda: memory.figures(Path(name)))
-            return figures + clock.take("parked jobs", lambda: parked.figures(Path(name, "parked")))
-    if options.only == "kinds":
-        with tempfile.TemporaryDirectory(prefix="gpu-check-") as name:
-            return figures + clock.take("kinds of scripts", lambda: kinds.figures(Path(name, "kinds")))
-    if options.only == "several":
-        with tempfile.TemporaryDirectory(prefix="gpu-check-") as name:
-            return figures + _several(clock, Path(name), {})
-    if options.only == "services":
-        with tempfile.TemporaryDirectory(prefix="gpu-check-") as name:
-            return figures + _services(clock, Path(name))
+            return figures + PARTS[options.only](clock, Path(name))
     if options.only != "checks":
         figures += _mix(clock, "cuda", options.length or (QUICK_LENGTH_S if options.quick else LENGTH_S))
     if options.only != "mix":
@@ -213,15 +203,21 @@ def checks(clock: Clock) -> list[Figure]:
         if "vae" in printed:
             figures += clock.take("out of memory", lambda: _out_of_memory(folder, printed))
         figures += clock.take("profiles", lambda: profiles.figures(folder))
-        figures += clock.take("memory", lambda: memory.figures(folder))
-        figures += clock.take("parked jobs", lambda: parked.figures(folder / "parked"))
-        figures += _services(clock, folder)
-        figures += clock.take("kinds of scripts", lambda: kinds.figures(folder / "kinds"))
+        figures += _memory(clock, folder) + _services(clock, folder) + _kinds(clock, folder)
     return figures
+
+
+def _memory(clock: Clock, folder: Path) -> list[Figure]:
+    figures = clock.take("memory", lambda: memory.figures(folder))
+    return figures + clock.take("parked jobs", lambda: parked.figures(folder / "parked"))
 
 
 def _services(clock: Clock, folder: Path) -> list[Figure]:
     return clock.take("services", lambda: services.figures(folder / "services"))
+
+
+def _kinds(clock: Clock, folder: Path) -> list[Figure]:
+    return clock.take("kinds of scripts", lambda: kinds.figures(folder / "kinds"))
 
 
 def _losses(folder: Path, printed: dict[str, bytes], repeated: dict[str, bytes]) -> list[Figure]:
@@ -262,6 +258,15 @@ def _several(clock: Clock, folder: Path, repeated: dict[str, bytes]) -> list[Fig
     (own := folder / "several").mkdir()
     parts = several.parts(own, several.gpus(), examples(), repeated)
     return [figure for part, measure in parts.items() for figure in clock.take(part, measure)]
+
+
+PARTS: dict[str, Callable[[Clock, Path], list[Figure]]] = {
+    "kinds": _kinds,
+    "memory": _memory,
+    "several": lambda clock, folder: _several(clock, folder, {}),
+    "services": _services,
+}
+"""Checks that can be run alone, by their names for `--only`."""
 
 
 def _fused(folder: Path, printed: dict[str, bytes]) -> list[Figure]:
@@ -352,9 +357,7 @@ def _out_of_memory(folder: Path, printed: dict[str, bytes]) -> list[Figure]:
 def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu tries out the mix")
     parser.add_argument("--length", type=float, metavar="S", help="seconds of each job of the mix alone")
-    parser.add_argument(
-        "--only", choices=("mix", "checks", "kinds", "memory", "several", "services"), help="a part of it"
-    )
+    parser.add_argument("--only", choices=("mix", "checks", *PARTS), help="a part of it")
 
 
 def main() -> None:
