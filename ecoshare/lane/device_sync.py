@@ -96,12 +96,18 @@ def limit_cuda(most_bytes: int, device: int = 0) -> None:
     total_bytes = torch.cuda.get_device_properties(device).total_memory
     with contextlib.suppress(RuntimeError):  # a plugged-in allocator has no such limit
         torch.cuda.set_per_process_memory_fraction(max(0.0, min(1.0, most_bytes / total_bytes)), device)
+        _limits[device] = most_bytes
+
+
+_limits: dict[int, int] = {}
+"""Limit (bytes) of torch's allocator on each device that has one."""
 
 
 def change_limit(most_bytes: int, device: int = 0) -> bool:
     """Limit torch's allocator on a device to this. Return False, and change nothing, if the job needs more than that.
 
-    It needs more if it keeps more or has had more at its peak, or if nothing can be known.
+    It needs more if it keeps more or has had more at its peak, or if nothing can be known. A higher limit than before
+    is always taken: without it the job would end sooner.
     """
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():
@@ -116,7 +122,7 @@ def change_limit(most_bytes: int, device: int = 0) -> bool:
         return False
     needed_bytes = int((1.0 + _LOST_SHARE) * statistics["allocated_bytes.all.peak"])
     needed_bytes = max(statistics["reserved_bytes.all.current"], needed_bytes)
-    if needed_bytes > most_bytes:
+    if needed_bytes > most_bytes and most_bytes < _limits.get(device, needed_bytes):
         return False
     limit_cuda(most_bytes, device)
     return True

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from unittest import mock
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ecoshare.core.commands import LimitMemory
@@ -51,6 +51,7 @@ def test_no_job_lacks_memory_that_it_was_promised(
     jobs=st.integers(1, 6),
     gib=st.integers(8, 24),
 )
+@example(seed=1, policy="srtf", lanes=1, jobs=3, gib=13)  # a higher limit was refused
 def test_jobs_that_outgrow_their_profiles_go_on_while_memory_is_free(
     seed: int, policy: str, lanes: int, jobs: int, gib: int
 ) -> None:

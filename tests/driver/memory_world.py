@@ -444,7 +444,8 @@ class MemoryWorld:
         allocator, most_bytes = process.allocator, command.cap_bytes - process.load.context_bytes
         if allocator.reserved.current > most_bytes:
             allocator.empty_cache()
-        if max(allocator.reserved.current, (1.0 + LOST_SHARE) * allocator.allocated.peak) > most_bytes:
+        needed_bytes = max(allocator.reserved.current, (1.0 + LOST_SHARE) * allocator.allocated.peak)
+        if needed_bytes > most_bytes < allocator.cap_bytes:
             self._later(0.0, partial(Refused, command=command.id, error="the job keeps more memory than that"))
         else:
             allocator.cap_bytes, process.cap_bytes = most_bytes, command.cap_bytes

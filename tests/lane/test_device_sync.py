@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from ecoshare.lane.device_sync import DeviceSync, change_limit, memory_in_use
+from ecoshare.lane import device_sync
+from ecoshare.lane.device_sync import DeviceSync, change_limit, limit_cuda, memory_in_use
 
 
 class Devices:
@@ -45,6 +46,7 @@ class Devices:
 def devices(monkeypatch: pytest.MonkeyPatch) -> Devices:
     made = Devices()
     monkeypatch.setitem(sys.modules, "torch", made.torch)
+    monkeypatch.setattr(device_sync, "_limits", {})
     return made
 
 
@@ -57,4 +59,7 @@ def test_memory_and_its_limit_are_those_of_the_own_device(devices: Devices) -> N
     assert memory_in_use(3) == (7, 6)
     assert not change_limit(10, device=3), "it keeps 20"
     assert change_limit(30, device=3)
+    limit_cuda(12, device=3)
+    assert not change_limit(11, device=3)
+    assert change_limit(15, device=3), "to raise a limit helps it, though it keeps 20"
     assert devices.asked and {device for _, device in devices.asked} == {3}
