@@ -36,6 +36,9 @@ NAMES = (GPU_CLOCK, MEMORY_CLOCK, POWER_LIMIT, POWER_PROFILE)
 
 _VOLTA, _AMPERE = 5, 7  # nvmlDeviceArchitecture: the first with locks of GPU clocks, and of memory clocks
 _LOOKS, _LOOK_S = 8, 0.05
+_COMPUTES_AT = 2
+"""Performance state in which a GeForce board computes: its memory clock is a step below the highest."""
+
 _IDLE = 0x1
 _USER_CLOCKS = 0x2
 """Bits of the reasons for the present clock: an idle GPU; application clocks or a lock."""
@@ -119,7 +122,8 @@ class GpuKnobs:
         """Whether a clock was seen at its maximum under load; False if there is merely no sign of a lock.
 
         The result is False for a GPU clock that something throttles, that the board itself limits, or that varies from
-        look to look, as none does that is locked. Application clocks then have their defaults, and no reason for the
+        look to look, as none does that is locked; and for a memory clock that is a step below the highest on a board
+        of the GeForce kind that computes in P2. Application clocks then have their defaults, and no reason for the
         present clock names a user's choice.
 
         Raises:
@@ -150,6 +154,9 @@ class GpuKnobs:
             throttled = throttled or any(bits & bit for bit in _THROTTLES)
             boosted = boosted or bool(bits & _BOARD_LIMITS)
         if (throttled or boosted or len(all_mhz) > 1) and knob == GPU_CLOCK:
+            return False
+        is_a_step_below = knob == MEMORY_CLOCK and usual is None and seen_mhz in steps[-2:-1]
+        if is_a_step_below and self._told(lambda: nvml.nvmlDeviceGetPerformanceState(handle)) == _COMPUTES_AT:
             return False
         if throttled or not seen_mhz:
             why = "throttled" if throttled else "idle"

@@ -182,10 +182,11 @@ def _typed() -> Iterator[None]:
 
 
 def _gpu(nvml: Any, handle: Any, index: int, driver: str) -> NvmlGpu:
-    mode, unfit = "default", ""
+    mode, model, unfit = "default", "a GPU", ""
     memory_bytes = free_bytes = 0
     limit_w = None
     try:
+        model = str(nvml.nvmlDeviceGetName(handle))
         if _optional(nvml, lambda: nvml.nvmlDeviceGetMigMode(handle)[0]):
             # The driver may forbid to read its other values.
             unfit = "is cut into MIG instances, which ecoshare cannot share yet"
@@ -203,7 +204,7 @@ def _gpu(nvml: Any, handle: Any, index: int, driver: str) -> NvmlGpu:
     except nvml.NVMLError as error:
         unfit = f"does not tell what a run must know of it: the NVIDIA driver says {str(error)!r}"
     cuda, capability = _cuda(nvml), _told(nvml, lambda: nvml.nvmlDeviceGetCudaComputeCapability(handle))
-    uuid, model = str(nvml.nvmlDeviceGetUUID(handle)), str(nvml.nvmlDeviceGetName(handle))
+    uuid = str(nvml.nvmlDeviceGetUUID(handle))
     return NvmlGpu(index, uuid, model, memory_bytes, free_bytes, driver, cuda, capability, mode, limit_w, unfit)
 
 

@@ -110,6 +110,11 @@ class FakeGpu:
             tuple(bit for bit in range(256) if gpu.requested_profiles[bit // 32] >> bit % 32 & 1),
         )
 
+    def limit_power(self, watts: float) -> None:
+        """Set the power limit, as another program would."""
+        with self._state.change() as page:
+            page.gpu[self.index].limit_mw = round(1000 * watts)
+
     def request_profiles(self, *numbers: int) -> None:
         """Request exactly these power profiles, as another program would. No limit is moved."""
         with self._state.change() as page:
@@ -150,6 +155,9 @@ class FakeDriver:
         self.state_path = folder / "nvml.state"
         self._state = State.create(self.state_path, page, self.library)
         self._gpus = [FakeGpu(self._state, index) for index in range(len(gpus))]
+        for gpu, preset in zip(self._gpus, gpus, strict=True):
+            if preset.lacks:
+                gpu.fault(Fault.NOT_SUPPORTED, functions=preset.lacks)
         self._before: list[tuple[ctypes.CDLL | None, str, str | None]] = []  # one for each time that it was entered
 
     @property

@@ -6,8 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { IDLE = 0x1, APPLICATION_CLOCKS = 0x2, POWER_CAP = 0x4 };
-
 static const double AVERAGED_OVER_S = 0.5;
 
 struct demand {
@@ -101,9 +99,11 @@ struct point operate(const struct gpu *gpu) {
 
     const uint32_t *memory_mhz = gpu->memory_clock_mhz;
     uint32_t slowest = gpu->memory_clocks - 1;
+    uint32_t highest_mhz = smaller(memory_mhz[0], gpu->application_mhz[1]);
+    if (gpu->loaded_memory_mhz)
+        highest_mhz = smaller(highest_mhz, gpu->loaded_memory_mhz);
     uint32_t row = place(memory_mhz, gpu->memory_clocks,
-                         wanted(gpu->memory_lock_mhz, memory_mhz[slowest],
-                                smaller(memory_mhz[0], gpu->application_mhz[1]), idle));
+                         wanted(gpu->memory_lock_mhz, memory_mhz[slowest], highest_mhz, idle));
     point.memory_mhz = memory_mhz[row];
 
     const uint32_t *mhz = gpu->graphics_clock_mhz[row];
@@ -134,15 +134,27 @@ struct point operate(const struct gpu *gpu) {
     }
 }
 
+/* The time up to a moment as the counter sees it: all of a period has passed when the part that it looks at has. */
+static double counted_ns(const struct page *page, const struct gpu *gpu, int64_t at_ns) {
+    double looked_ns = gpu->sampled_ms * 1e6;
+    if (looked_ns == 0.0)
+        return (double)at_ns;
+    int64_t since_ns = at_ns - page->phase_ns;
+    int64_t rest_ns = (since_ns % page->period_ns + page->period_ns) % page->period_ns;
+    double whole_ns = (double)(since_ns - rest_ns);
+    return whole_ns + fmin(1.0, (double)rest_ns / looked_ns) * (double)page->period_ns;
+}
+
 void integrate(const struct page *page, struct gpu *gpu, int64_t to_ns) {
     if (to_ns < gpu->until_ns)
         return;
     double power_w = operate(gpu).power_w;
     int64_t tick_ns = to_ns - ((to_ns - page->phase_ns) % page->period_ns + page->period_ns) % page->period_ns;
+    double before_ns = counted_ns(page, gpu, gpu->until_ns);
     if (tick_ns >= gpu->until_ns)
-        gpu->published_mj = gpu->energy_mj + power_w * (double)(tick_ns - gpu->until_ns) * 1e-6;
+        gpu->published_mj = gpu->energy_mj + power_w * (counted_ns(page, gpu, tick_ns) - before_ns) * 1e-6;
+    gpu->energy_mj += power_w * (counted_ns(page, gpu, to_ns) - before_ns) * 1e-6;
     double elapsed_ns = (double)(to_ns - gpu->until_ns);
-    gpu->energy_mj += power_w * elapsed_ns * 1e-6;
     gpu->average_w = power_w + (gpu->average_w - power_w) * exp(-elapsed_ns * 1e-9 / AVERAGED_OVER_S);
     gpu->until_ns = to_ns;
 }

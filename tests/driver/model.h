@@ -3,6 +3,9 @@
 
 #include "state.h"
 
+/* Bits of nvmlClocksEventReasons. */
+enum { IDLE = 0x1, APPLICATION_CLOCKS = 0x2, POWER_CAP = 0x4 };
+
 struct point {
     uint32_t graphics_mhz;
     uint32_t memory_mhz;

@@ -425,6 +425,14 @@ API nvmlDeviceGetClockInfo(device_t device, unsigned type, unsigned *mhz) {
     return leave(clock_of(type, point.graphics_mhz, point.memory_mhz, mhz));
 }
 
+/* P8 at rest, and P2 where the board computes below its highest memory clock. */
+API nvmlDeviceGetPerformanceState(device_t device, unsigned *state) {
+    ENTER(device);
+    if (gpu)
+        *state = operate(gpu).reasons & IDLE ? 8 : gpu->loaded_memory_mhz ? 2 : 0;
+    return leave(result);
+}
+
 API nvmlDeviceGetMaxClockInfo(device_t device, unsigned type, unsigned *mhz) {
     ENTER(device);
     return leave(gpu ? clock_of(type, gpu->graphics_clock_mhz[0][0], gpu->memory_clock_mhz[0], mhz) : result);

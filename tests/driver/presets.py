@@ -51,6 +51,10 @@ class Preset:
         clocks_mhz: Graphics clocks of each memory clock; both begin with the highest.
         coefficients: Coefficients of the power model, in the order of `state.Coefficients`.
         limits_w: Lowest, default and highest power limit.
+        boost_mhz: Graphics clock that it achieves at most, for the reasons in `boost_reasons`; 0 for that of the table.
+        loaded_memory_mhz: Highest memory clock while a process is there; 0 for that of the table.
+        sampled_ms: Time for which the energy counter looks in each of its periods, for all of it; 0 for always.
+        lacks: Pattern of the functions that this board does not support; empty for none.
     """
 
     name: str
@@ -64,6 +68,11 @@ class Preset:
     reserved_bytes: int = 512 * 2**20
     profiles: tuple[Profile, ...] = ()
     has_ecc: bool = True
+    boost_mhz: int = 0
+    boost_reasons: int = 0
+    loaded_memory_mhz: int = 0
+    sampled_ms: int = 0
+    lacks: str = ""
 
     def gpu(self, index: int) -> Gpu:
         """State of such a GPU after the start of the machine."""
@@ -79,6 +88,10 @@ class Preset:
             temperature_c=40,
             shutdown_c=SHUTDOWN_C,
             has_ecc=self.has_ecc,
+            ceiling_mhz=self.boost_mhz,
+            ceiling_reasons=self.boost_reasons,
+            loaded_memory_mhz=self.loaded_memory_mhz,
+            sampled_ms=self.sampled_ms,
             limit_mw=1000 * default_w,
             default_limit_mw=1000 * default_w,
             lowest_limit_mw=1000 * lowest_w,
@@ -154,6 +167,59 @@ A4000 = Preset(
 )
 """Board with two memory clocks, each with graphics clocks of its own (the real board has more)."""
 
+GEFORCE = Preset(
+    "NVIDIA GeForce RTX 4090",
+    architecture=8,
+    memory_bytes=24_564 * 2**20,
+    limits_w=(150, 450, 600),
+    clocks_mhz={10501: _clocks(3105, 735), 10251: _clocks(3105, 735), 810: _clocks(3105, 735)},
+    coefficients=(20.0, 8.0, 30.0, 330.0, 80.0, 1.3, 0.7, 0.5),
+    has_ecc=False,
+    boost_mhz=2655,
+    boost_reasons=RELIABILITY,
+    loaded_memory_mhz=10251,
+    lacks="nvmlDevice@(GetApplicationsClock|GetDefaultApplicationsClock)",
+)
+"""Board that boosts below its table, and computes at a memory clock below the highest (P2)."""
+
+LAPTOP = Preset(
+    "NVIDIA GeForce RTX 4070 Laptop GPU",
+    architecture=8,
+    memory_bytes=8_188 * 2**20,
+    limits_w=(5, 80, 80),
+    clocks_mhz={8001: _clocks(3105, 735), 810: _clocks(3105, 735)},
+    coefficients=(8.0, 4.0, 8.0, 60.0, 25.0, 1.3, 0.7, 0.5),
+    has_ecc=False,
+    boost_mhz=1980,
+    boost_reasons=SOFTWARE_THERMAL,
+    lacks="nvmlDevice@(SetPowerManagementLimit|GetApplicationsClock|GetDefaultApplicationsClock)",
+)
+"""Board that is always warm, and whose power limit the maker has fixed."""
+
+GB10 = Preset(
+    "NVIDIA GB10",
+    architecture=10,
+    memory_bytes=122_560 * 2**20,
+    limits_w=(20, 140, 140),
+    clocks_mhz={8533: _clocks(2418, 210)},
+    coefficients=(12.0, 5.0, 10.0, 90.0, 25.0, 1.3, 0.65, 0.45),
+    has_ecc=False,
+    lacks="nvmlDevice@(GetMemoryInfo*|GetComputeMode|GetMigMode|*PowerManagement*|*MemoryLockedClocks)",
+)
+"""Board that shares the memory of the machine, and is asked for much that it does not support."""
+
+A100 = Preset(
+    "NVIDIA A100-SXM4-80GB",
+    architecture=7,
+    memory_bytes=81_920 * 2**20,
+    limits_w=(100, 400, 400),
+    clocks_mhz={1593: _clocks(1410, 210)},
+    coefficients=(45.0, 10.0, 25.0, 260.0, 110.0, 1.3, 0.65, 0.45),
+    mig_mode=0,
+    sampled_ms=25,
+)
+"""Board whose energy counter looks a quarter of the time (arXiv 2312.02741)."""
+
 P100 = Preset(
     "Tesla P100-PCIE-16GB",
     architecture=4,
@@ -163,3 +229,6 @@ P100 = Preset(
     coefficients=(25.0, 6.0, 12.0, 165.0, 60.0, 1.3, 0.7, 0.5),
 )
 """Board that is too old for an energy counter."""
+
+ALL = (H200, B200, V100, A4000, GEFORCE, LAPTOP, GB10, A100, P100)
+"""All boards."""

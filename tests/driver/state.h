@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 #define MAGIC 0x4c4d564e454b4146u /* "FAKENVML" */
-#define VERSION 4
+#define VERSION 5
 
 enum { GPUS = 8, LOADS = 32, MEMORY_CLOCKS = 4, GRAPHICS_CLOCKS = 160, EVENTS = 1024, FAULTS = 16, CALLS = 256 };
 enum { PROFILES = 8, MASK_WORDS = 8 };
@@ -74,6 +74,8 @@ struct gpu {
     uint32_t default_application_mhz[2];
     uint32_t ceiling_mhz; /* what is achieved at most, whatever is requested; 0: none */
     uint32_t ceiling_reasons; /* and why, as bits of nvmlClocksEventReasons */
+    uint32_t loaded_memory_mhz; /* the highest memory clock while a process is there (P2); 0: that of the table */
+    uint32_t sampled_ms; /* so long the counter looks in each of its periods, for all of it; 0: always */
     uint32_t shutdown_c;  /* the temperature at which the board turns itself off */
     uint32_t profiles; /* how many it has; 0: the board knows none */
     uint32_t remapping; /* rows of memory: bit 0, a remapping waits for a reset; bit 1, one has failed */
@@ -88,7 +90,7 @@ struct gpu {
     struct coefficients coefficients;
     struct load loads[LOADS]; /* pid 0: free */
     int64_t until_ns;         /* up to when energy is counted */
-    double energy_mj;
+    double energy_mj; /* as the counter counts it */
     double published_mj; /* at the last tick */
     double returned_mj;  /* at the last reading that was answered */
     double average_w;

@@ -15,7 +15,7 @@ GPUS, LOADS, MEMORY_CLOCKS, GRAPHICS_CLOCKS = 8, 32, 4, 160
 EVENTS, FAULTS, CALLS = 1024, 16, 256
 PROFILES, MASK_WORDS = 8, 8
 MAGIC = 0x4C4D564E454B4146
-VERSION = 4
+VERSION = 5
 
 EVENT_LOAD, EVENT_END, EVENT_CEILING, EVENT_TEMPERATURE = 1, 2, 3, 4
 FAULT_RETURN, FAULT_IGNORE, FAULT_STALE, FAULT_RESET, FAULT_HANG = 1, 2, 3, 4, 5
@@ -83,6 +83,8 @@ class Gpu(ctypes.Structure):
         ("default_application_mhz", _u32 * 2),
         ("ceiling_mhz", _u32),
         ("ceiling_reasons", _u32),
+        ("loaded_memory_mhz", _u32),
+        ("sampled_ms", _u32),
         ("shutdown_c", _u32),
         ("profiles", _u32),
         ("remapping", _u32),
