@@ -26,7 +26,7 @@ from tests.warm import ROOT, ending_what_runs, share_zygotes
 
 # The same examples every time: new ones are for people to find at night, not for an unrelated change.
 settings.register_profile("quick", max_examples=25, deadline=None, print_blob=True, derandomize=True)
-settings.register_profile("nightly", settings.get_profile("quick"), max_examples=300, derandomize=False)
+settings.register_profile("nightly", settings.get_profile("quick"), max_examples=100, derandomize=False)
 settings.register_profile("faults", settings.get_profile("quick"), phases=(Phase.explicit, Phase.generate))
 settings.load_profile("quick")  # `--hypothesis-profile` loads another one
 

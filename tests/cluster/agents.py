@@ -1,10 +1,17 @@
-"""Runs on machines that are agents of this one: each has the processors, and a state folder of its own."""
+"""Runs on machines that are agents of this one: each has the processors, and a state folder of its own.
+
+Agents are forked from a process that has loaded all that they load, as are their lane servers (`tests.warm`), unless a
+test asks for the real command: one that is about the agent's process does.
+"""
 
 from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import tempfile
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -12,6 +19,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from ecoshare.cluster.line_writer import LineWriter
 from ecoshare.cluster.node_cluster import held
 from ecoshare.cluster.node_link import NodeStart
 from ecoshare.cluster.process_link import ProcessLink, agent_command
@@ -26,9 +34,45 @@ from ecoshare.runtime.run_lifecycle import FinishedRun
 from ecoshare.runtime.signals import CommandSignals
 from ecoshare.values.power_response import BY_LIMITS
 from tests.runtime.running import SCRIPTS, alone, job_file
-from tests.warm import wait_for
+from tests.warm import Started, wait_for
 
 LEASE_S = 5.0
+
+
+class Forked:
+    """Agent that is forked from a process which has loaded everything, with what a link uses of `subprocess.Popen`."""
+
+    def __init__(self, words: Sequence[str], environment: Mapping[str, str], said: int) -> None:
+        """Start it; its errors go to the descriptor `said`."""
+        (theirs, ours), (out, told) = os.pipe(), os.pipe()
+        self._lock, self.stdin, self.stdout = threading.Lock(), os.fdopen(ours, "wb"), os.fdopen(out, "rb")
+        options: dict[str, Any] = {"environment": environment, "new_session": True}
+        self._started = Started("agent", *words, **options, stdin=theirs, stdout=told, stderr=said)
+        for each in (theirs, told):
+            os.close(each)
+        self.pid, self.kill = self._started.pid, self._started.kill
+
+    def wait(self, timeout: float = 180.0) -> int:
+        """Exit code; the thread that reads asks for it too."""
+        until_s = time.monotonic() + timeout
+        while True:
+            with self._lock:
+                code = self._started.poll()
+            if code is not None:
+                return code
+            if time.monotonic() > until_s:
+                raise subprocess.TimeoutExpired("agent", timeout)
+            time.sleep(0.005)
+
+
+class WarmLink(ProcessLink):
+    """Link to such an agent."""
+
+    def __init__(self, words: Sequence[str], environment: Mapping[str, str]) -> None:
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`
+        process: Any = Forked(words, environment, self._said.fileno())
+        self._process, self._reader = process, None
+        self._writer = LineWriter(self._write, process.stdin.close)
 
 
 def agent(
@@ -38,6 +82,7 @@ def agent(
     device: str = "cpu",
     variables: Mapping[str, str] = MappingProxyType({}),
     unpacked: Path | None = None,
+    cold: bool = False,
 ) -> ProcessLink:
     """Start an agent, and put its link into `started`.
 
@@ -48,10 +93,14 @@ def agent(
         device: Device of the node.
         variables: Further variables of its environment.
         unpacked: Folder that was shipped to the node; None if none was.
+        cold: Start the real command.
     """
     options = ["--device", device, *(["--unpacked", str(unpacked)] if unpacked is not None else [])]
     environment = {**os.environ, **variables, "ECOSHARE_STATE": str(folder / f"state-{name}")}
-    started[name] = ProcessLink(agent_command(name, options), environment)
+    if cold:
+        started[name] = ProcessLink(agent_command(name, options), environment)
+    else:
+        started[name] = WarmLink([name, *options], environment)
     return started[name]
 
 
@@ -84,6 +133,7 @@ def run_on(
     idle_s: float | None = None,
     given_back: Callable[[str], None] | None = None,
     asked: Callable[[int], None] = lambda _nodes: None,
+    cold: bool = False,
     **options: Any,
 ) -> FinishedRun:
     """Run jobs on agents.
@@ -102,6 +152,7 @@ def run_on(
         idle_s: Time (s) without a job after which a node is given back; None to keep all.
         given_back: Called with the name of a node that is given back; None if none may be.
         asked: Called with each number of nodes that the run asks for.
+        cold: Start real agents, which load everything.
         options: Options of the plan.
     """
     loaded, started = load(job_file(folder, *jobs)), dict[str, ProcessLink]()
@@ -109,7 +160,7 @@ def run_on(
     unpacked = shutil.copytree(shipped, folder / "unpacked") if shipped is not None else None
 
     def start(name: str) -> NodeStart:
-        begin = partial(agent, folder, name, started, device, variables(name), unpacked)
+        begin = partial(agent, folder, name, started, device, variables(name), unpacked, cold)
         return NodeStart(name, "127.0.0.1", begin, None if given_back is None else partial(given_back, name))
 
     first = [start(name) for name in names]
@@ -146,6 +197,19 @@ def strikes(
         blow(link)
 
     return begun
+
+
+def lasting(folder: Path) -> list[dict[str, Any]]:
+    """Two jobs that last until there is a file `go` in the folder."""
+    script = "import pathlib, sys, time\nwhile not pathlib.Path(sys.argv[1]).exists():\n    time.sleep(0.02)\n"
+    (folder / "lasts.py").write_text(script)
+    job = {"script": str(folder / "lasts.py"), "args": [str(folder / "go")]}
+    return [{"name": f"j{number}", **job} for number in range(2)]
+
+
+def starts(log: Path) -> int:
+    """Number of starts of jobs, by the log of the run."""
+    return log.read_bytes().count(b'"StartJob"')
 
 
 def members(run: Path) -> list[int]:

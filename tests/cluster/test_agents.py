@@ -33,7 +33,7 @@ from ecoshare.runtime.profiling_window import Limits
 from ecoshare.runtime.run_lifecycle import FinishedRun
 from ecoshare.values.attempt import Outcome
 from tests.cluster import agents
-from tests.cluster.agents import LEASE_S, agent, check_alike, members, run_on, states, strikes
+from tests.cluster.agents import LEASE_S, agent, check_alike, lasting, members, run_on, starts, states, strikes
 from tests.driver import COMPILER, presets
 from tests.driver.runs import two_gpus
 from tests.driver.training import COMPUTES
@@ -54,7 +54,7 @@ from pathlib import Path
 from tests.cluster import agents
 
 folder, agents.LEASE_S = Path(sys.argv[1]), float(sys.argv[2])
-agents.run_on(folder, json.loads(sys.argv[3]), sys.argv[4:])
+agents.run_on(folder, json.loads(sys.argv[3]), sys.argv[4:], cold=True)
 """
 """Program of a run that a test stops or kills. Arguments: folder, lease (s), jobs, and names of the nodes."""
 
@@ -78,19 +78,6 @@ def have_begun(log: Path) -> set[str]:
     """Jobs that have told progress, by the log of the run."""
     told = [json.loads(line) for line in log.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
     return {each["job"] for each in told if each.get("event") == "IterationsDone"}
-
-
-def lasting(folder: Path) -> list[dict[str, Any]]:
-    """Two jobs that last until there is a file `go` in the folder."""
-    script = "import pathlib, sys, time\nwhile not pathlib.Path(sys.argv[1]).exists():\n    time.sleep(0.02)\n"
-    (folder / "lasts.py").write_text(script)
-    job = {"script": str(folder / "lasts.py"), "args": [str(folder / "go")]}
-    return [{"name": f"j{number}", **job} for number in range(2)]
-
-
-def starts(log: Path) -> int:
-    """Number of starts of jobs, by the log of the run."""
-    return log.read_bytes().count(b'"StartJob"')
 
 
 def entries(done: FinishedRun) -> list[LogEntry]:
@@ -131,7 +118,7 @@ def test_jobs_of_a_killed_agent_run_again_on_the_other_node(tmp_path: Path) -> N
         os.kill(link.pid, signal.SIGKILL)
 
     jobs = [slow_steps(f"j{number}", 1000, 4) for number in range(2)]
-    done = run_on(tmp_path, jobs, begun=strikes(kill, "n1", tmp_path))
+    done = run_on(tmp_path, jobs, begun=strikes(kill, "n1", tmp_path), cold=True)
     assert states(done) == {"j0": ("completed", 1000), "j1": ("completed", 1000)}
     check_alike(done.folder.path, ["j0", "j1"], 1000, 4)
     found = entries(done)
@@ -245,7 +232,7 @@ def test_a_machine_that_is_cut_off_ends_its_job_before_another_one_begins_it_aga
         os.killpg(link.pid, signal.SIGCONT)
         (tmp_path / "go").touch()
 
-    done = run_on(tmp_path, lasting(tmp_path), begun=strikes(cut_off, "n1", tmp_path, events=0))
+    done = run_on(tmp_path, lasting(tmp_path), begun=strikes(cut_off, "n1", tmp_path, events=0), cold=True)
     assert {state for state, _ in states(done).values()} == {"completed"}
     [failed] = [each for each in entries(done) if isinstance(each, DeviceFailed)]
     assert failed.device == "n1/cpu" and "nothing was heard of it for" in failed.reason

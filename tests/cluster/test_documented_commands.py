@@ -25,6 +25,7 @@ from ecoshare.core.events import JobExited
 from ecoshare.record import event_log, run_documents
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.values.attempt import Outcome
+from tests import warm
 from tests.cluster.agents import members
 from tests.cluster.ray_cluster import ray_cluster
 from tests.cluster.slurm_cluster import is_installed, slurm
@@ -168,8 +169,11 @@ class Shell:
 
     def answers(self, queue: str) -> bool:
         """Whether a queue answers."""
-        words = ["ecoshare", "status", "--queue", queue]
-        return subprocess.run(words, env=self.environment, capture_output=True).returncode == 0
+        return self._forked("status", "--queue", queue).returncode == 0
+
+    def _forked(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Run a command that no page shows, which a loaded process forks."""
+        return warm.ecoshare(*words, cwd=self.work, environment=self.environment)
 
     def locks(self) -> list[Path]:
         """Lock of each queue. The text in it is the process that serves the queue, and empty if none does."""
@@ -178,12 +182,14 @@ class Shell:
     def close_queues(self) -> None:
         """Give each queue jobs, if its commands have given none, check that they complete, and end the queue."""
         for queue in self.queues:
-            status = f"ecoshare status --queue {queue} --json"
-            if not json.loads(self.run(status))["jobs"]:
-                self.run(f"ecoshare submit jobs.yaml --wait --queue {queue}")
-            jobs = json.loads(self.run(status))["jobs"]
+            status = ("status", "--json", "--queue", queue)
+            if not json.loads(self._forked(*status).stdout)["jobs"]:
+                assert self._forked("submit", "jobs.yaml", "--wait", "--queue", queue).returncode == 0
+            shown = json.loads(self._forked(*status).stdout)
+            assert len(shown["devices"]) == 2, "both nodes"
+            jobs = shown["jobs"]
             assert sorted((each["name"], each["state"]) for each in jobs) == [("j0", "completed"), ("j1", "completed")]
-            self.run(f"ecoshare down --queue {queue}")
+            assert self._forked("down", "--queue", queue).returncode == 0
         for process in self.served.values():
             assert process.wait(60.0) == 0
         wait_for(lambda: not any(each.read_text() for each in self.locks()))
@@ -216,6 +222,8 @@ def check_run(run: Path, nodes: int, attempts: tuple[int, int] = (1, 1)) -> None
     completed = sorted((each.job, each.attempt) for each in ends if each.outcome is Outcome.COMPLETED)
     assert completed == list(zip(("j0", "j1"), attempts, strict=True)), ends
     assert len(run_documents.read_environment(RunFolder(run).environment)["nodes"]) == nodes
+    for _, logged, now in event_log.replay(event_log.read(run / "events.jsonl")):
+        assert logged == now
     assert not members(run)
 
 
@@ -342,13 +350,17 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
     made.kill_queues()
 
 
+RUN = [each for each in BLOCKS if set(commands(each)) - set(NOT_RUN)]
+"""Blocks with commands that run. Two pages show one and the same: it runs once."""
+
+
 def name(block: Block) -> str:
     return f"{block.page.name}:{block.line}"
 
 
 @pytest.mark.nightly
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("block", [each for each in BLOCKS if set(commands(each)) - set(NOT_RUN)], ids=name)
+@pytest.mark.parametrize("block", {tuple(commands(each)): each for each in RUN}.values(), ids=name)
 def test_the_commands_of_a_block_run(block: Block, shell: Shell, request: pytest.FixtureRequest) -> None:
     """If it failed, a command of the page would not do what the page says."""
     for command in commands(block):

@@ -133,6 +133,7 @@ def test_a_machine_that_cannot_join_is_named_once(tmp_path: Path, monkeypatch: p
         ["n0"],
         coming=coming,
         variables=lambda name: {"PATH": "/nowhere", "PYTHONHOME": "/nowhere"} if name == "n1" else {},
+        cold=True,
     )
     assert states(done) == {"j": ("completed", 600)}
     assert "machines that come are not seen: the engine is away" in done.notes

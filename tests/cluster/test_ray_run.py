@@ -8,16 +8,16 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from ecoshare.core.events import DeviceFailed, JobExited
+from ecoshare.core.events import DeviceFailed, JobExited, RunOpened
 from ecoshare.record import event_log
 from ecoshare.values.attempt import Outcome
-from tests.cluster.agents import check_alike, members
+from tests import warm
+from tests.cluster.agents import check_alike, lasting, members, starts
 from tests.cluster.ray_cluster import RayCluster, ray_cluster
 from tests.runtime.running import job_file, slow_steps
 from tests.warm import ROOT, wait_for
@@ -81,26 +81,6 @@ def test_ctrl_c_ends_the_jobs_of_all_nodes(cluster: RayCluster, tmp_path: Path) 
 
 
 @pytest.mark.nightly
-def test_a_killed_run_is_gone_on_with_on_the_cluster(cluster: RayCluster, tmp_path: Path) -> None:
-    job_file(tmp_path, *(slow_steps(f"j{number}", 300, 4) for number in range(2)))
-    run, log = command(tmp_path, cluster.address), tmp_path / "ecoshare-runs" / "latest" / "events.jsonl"
-    wait_for(lambda: log.exists() and log.read_bytes().count(b'"IterationsDone"') >= 2)
-    run.kill()
-    run.communicate()
-    wait_for(lambda: not members(log.parent))
-    _, errors = (here := ecoshare(tmp_path, "run", "--resume", "ecoshare-runs/latest")).communicate()
-    assert here.returncode == 2 and "give `--on ray` again" in errors
-    resume = ecoshare(tmp_path, "run", "--resume", "ecoshare-runs/latest", "--no-report", *on(cluster.address))
-    _, errors = resume.communicate()
-    assert resume.returncode == 0, errors
-    ends = [each for each in event_log.read(log) if isinstance(each, JobExited)]
-    assert [(each.outcome, each.attempt) for each in ends] == [(Outcome.COMPLETED, 2)] * 2
-    for _, logged, now in event_log.replay(event_log.read(log)):
-        assert logged == now
-    assert not members(log.parent)
-
-
-@pytest.mark.nightly
 def test_scripts_are_shipped_and_a_resumed_run_finds_what_they_wrote(cluster: RayCluster, tmp_path: Path) -> None:
     (shipped := tmp_path / "project").mkdir()
     (shipped / "values.txt").write_text("1 2 3")
@@ -138,53 +118,31 @@ else:
 
 def answers(folder: Path) -> bool:
     """Whether the queue answers: it is up before it has connected to the cluster."""
-    (asked := ecoshare(folder, "status", "--queue", "wide")).communicate()
-    return asked.returncode == 0
+    return warm.ecoshare("status", "--queue", "wide", cwd=folder).returncode == 0
 
 
 def devices(folder: Path) -> list[str]:
     """Names of the devices of the queue."""
-    shown, _ = ecoshare(folder, "status", "--queue", "wide", "--json").communicate()
+    shown = warm.ecoshare("status", "--queue", "wide", "--json", cwd=folder).stdout
     return [each["name"] for each in json.loads(shown)["devices"]]
 
 
 @pytest.mark.nightly
-def test_a_queue_takes_jobs_for_both_nodes(cluster: RayCluster, tmp_path: Path) -> None:
-    (tmp_path / "two.yaml").write_text(job_file(tmp_path, *(slow_steps(f"j{n}", 60, 4) for n in range(2))).read_text())
-    options = ("--device", "cpu", "--policy", "fair", "--no-profiles", "--name", "wide", *on(cluster.address))
-    up = ecoshare(tmp_path, "up", *options)
-    try:
-        wait_for(lambda: answers(tmp_path) or up.poll() is not None)
-        _, errors = (submit := ecoshare(tmp_path, "submit", "two.yaml", "--queue", "wide", "--wait")).communicate()
-        assert submit.returncode == 0, errors
-        assert devices(tmp_path) == [f"{HEAD}/cpu", f"{OTHER}/cpu"]
-        down = ecoshare(tmp_path, "down", "--queue", "wide")
-        assert (down.communicate(), down.returncode)[1] == 0
-        _, errors = up.communicate(timeout=60)
-        assert up.returncode == 0 and "Traceback" not in errors, errors
-    finally:
-        if up.poll() is None:
-            up.kill()
-            up.communicate()
-
-
-@pytest.mark.nightly
 def test_a_queue_gives_a_node_back_and_takes_it_again(cluster: RayCluster, tmp_path: Path) -> None:
-    (tmp_path / "waits.py").write_text("import time\nfrom torch import nn\ntime.sleep(12)\n")
-    job_file(tmp_path, *({"name": f"j{number}", "script": "waits.py"} for number in range(3)))
+    job_file(tmp_path, *lasting(tmp_path))
     options = ("--device", "cpu", "--policy", "fair", "--no-profiles", "--jobs-per-lane", "1", "--name", "wide")
     up = ecoshare(tmp_path, "up", *options, "--release-idle", "1s", *on(cluster.address))
     try:
         wait_for(lambda: answers(tmp_path) or up.poll() is not None)
         wait_for(lambda: devices(tmp_path) == [f"{HEAD}/cpu"])
-        ecoshare(tmp_path, "submit", "jobs.yaml", "--queue", "wide").communicate()
+        assert warm.ecoshare("submit", "jobs.yaml", "--queue", "wide", cwd=tmp_path).returncode == 0
         wait_for(lambda: len(devices(tmp_path)) == 2)
         kept, again = devices(tmp_path)
         assert kept == f"{HEAD}/cpu"
         assert re.fullmatch(rf"{OTHER}-[0-9a-f]{{6}}/cpu", again), "the name of before has left the run"
-        (waited := ecoshare(tmp_path, "wait", "j0", "j1", "j2", "--queue", "wide")).communicate()
-        assert waited.returncode == 0
-        ecoshare(tmp_path, "down", "--queue", "wide").communicate()
+        (tmp_path / "go").touch()
+        assert warm.ecoshare("wait", "j0", "j1", "--queue", "wide", cwd=tmp_path).returncode == 0
+        assert warm.ecoshare("down", "--queue", "wide", cwd=tmp_path).returncode == 0
         out, errors = up.communicate(timeout=60)
         assert up.returncode == 0 and "Traceback" not in errors, errors
         assert f"the node {OTHER} was given back at" in out + errors and "is not asked" not in out + errors
@@ -195,42 +153,31 @@ def test_a_queue_gives_a_node_back_and_takes_it_again(cluster: RayCluster, tmp_p
 
 
 @pytest.mark.nightly
-def test_jobs_of_a_node_that_dies_run_again_on_the_other(cluster: RayCluster, tmp_path: Path) -> None:
-    """The cluster has one node afterwards."""
-    job_file(tmp_path, *(slow_steps(f"j{number}", 1000, 4) for number in range(2)))
+def test_jobs_of_a_node_that_dies_run_again_on_the_other_and_the_node_may_come_back(
+    cluster: RayCluster, tmp_path: Path
+) -> None:
+    """The last test of the cluster, whose second node has begun anew afterwards."""
+    job_file(tmp_path, *lasting(tmp_path))
     run, log = command(tmp_path, cluster.address), tmp_path / "ecoshare-runs" / "latest" / "events.jsonl"
-    wait_for(lambda: log.exists() and log.read_bytes().count(b'"IterationsDone"') >= 4)
+    wait_for(lambda: log.exists() and starts(log) == 2)
     os.kill(cluster.raylet(OTHER), signal.SIGKILL)
-    killed_s = time.monotonic()
-    _, errors = run.communicate()
+    wait_for(lambda: starts(log) == 3)
+    cluster.start()
+    wait_for(lambda: len([each for each in event_log.read(log) if isinstance(each, RunOpened)]) == 2)
+    (tmp_path / "go").touch()
+    out, errors = run.communicate()
     assert run.returncode == 0, errors
-    assert "Traceback" not in errors and time.monotonic() - killed_s > 15.0
+    assert "Traceback" not in errors and f"{OTHER}-" in out + errors and "joins the run" in out + errors
     entries = list(event_log.read(log))
-    assert [each.device for each in entries if isinstance(each, DeviceFailed)] == [f"{OTHER}/cpu"]
-    ends = [(each.outcome, each.attempt) for each in entries if isinstance(each, JobExited)]
-    assert sorted(ends, key=lambda end: end[1])[-1] == (Outcome.COMPLETED, 2) and len(ends) == 3
+    (failed,) = [each for each in entries if isinstance(each, DeviceFailed)]
+    assert failed.device == f"{OTHER}/cpu"
+    ends = [each for each in entries if isinstance(each, JobExited)]
+    assert sorted((each.outcome, each.attempt) for each in ends if each.outcome is Outcome.COMPLETED) == [
+        (Outcome.COMPLETED, 1),
+        (Outcome.COMPLETED, 2),
+    ]
+    (lost,) = [each for each in ends if each.outcome is Outcome.DEVICE_FAILED]
+    assert lost.at_s - failed.at_s > 15.0, "the job has surely ended there"
+    last = [each for each in entries if isinstance(each, RunOpened)][-1]
+    assert len(last.devices) == 2
     assert not members(log.parent)
-
-
-@pytest.mark.nightly
-def test_a_queue_uses_a_node_that_comes_back(cluster: RayCluster, tmp_path: Path) -> None:
-    """The last test of the cluster, of which a node has died."""
-    job_file(tmp_path, *(slow_steps(f"j{number}", 60, 4) for number in range(2)))
-    options = ("--device", "cpu", "--policy", "fair", "--no-profiles", "--jobs-per-lane", "1", "--name", "wide")
-    up = ecoshare(tmp_path, "up", *options, *on(cluster.address))
-    try:
-        wait_for(lambda: answers(tmp_path) or up.poll() is not None)
-        assert len(devices(tmp_path)) == 1
-        cluster.start()
-        wait_for(lambda: len(devices(tmp_path)) == 2)
-        _, errors = (submit := ecoshare(tmp_path, "submit", "jobs.yaml", "--queue", "wide", "--wait")).communicate()
-        assert submit.returncode == 0, errors
-        (down := ecoshare(tmp_path, "down", "--queue", "wide")).communicate()
-        assert down.returncode == 0
-        out, errors = up.communicate(timeout=60)
-        assert up.returncode == 0 and "Traceback" not in errors, errors
-        assert f"{OTHER}/cpu joins the run" in errors + out
-    finally:
-        if up.poll() is None:
-            up.kill()
-            up.communicate()

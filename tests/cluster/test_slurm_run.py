@@ -6,7 +6,6 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from ecoshare.core.commands import StartJob
 from ecoshare.core.events import DeviceFailed, JobExited
 from ecoshare.record import event_log
 from ecoshare.values.attempt import Outcome
+from tests import warm
 from tests.cluster.agents import check_alike, members
 from tests.cluster.slurm_cluster import is_installed, processes_on, slurm
 from tests.runtime.running import job_file, parent, slow_steps
@@ -36,9 +36,7 @@ def cluster() -> Iterator[dict[str, str]]:
 
 
 def ecoshare(folder: Path, environment: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "ecoshare", *words], cwd=folder, env=environment, capture_output=True, text=True
-    )
+    return warm.ecoshare(*words, cwd=folder, environment=environment)
 
 
 def submitted(
@@ -90,35 +88,21 @@ def test_a_job_file_runs_on_the_nodes_of_its_allocation(cluster: dict[str, str],
 
 
 @pytest.mark.nightly
-def test_a_requeued_job_goes_on_with_its_run(cluster: dict[str, str], tmp_path: Path) -> None:
-    """Slurm sends SIGTERM to every process of the job then."""
+def test_a_preempted_job_is_requeued_and_goes_on_with_its_run(cluster: dict[str, str], tmp_path: Path) -> None:
+    """Slurm sends SIGTERM to every process of the job then. A name and a comment have blanks and a `#`."""
     job_file(tmp_path, slow_steps("short", 30, 4), *(slow_steps(f"j{number}", 1000, 4) for number in range(2)))
-    job, log = submitted(tmp_path, cluster)
-    wait_for(lambda: log.exists() and any(name == "short" for name, _, _ in ends(log)))
-    asked(cluster, "scontrol", "requeue", str(job))
-    wait_for(lambda: state(job, cluster) in ("COMPLETED", "FAILED"), within_s=120.0)
-    assert state(job, cluster) == "COMPLETED", output(tmp_path, job)
-    found = ends(log)
-    completed = sorted((name, attempt) for name, outcome, attempt in found if outcome is Outcome.COMPLETED)
-    assert completed == [("j0", 2), ("j1", 2), ("short", 1)], "what had ended did not run again"
-    assert "Traceback" not in output(tmp_path, job) and not members(log.parent)
-    assert len(list(log.parent.parent.glob("*/plan.json"))) == 2, "one run, and the link to it"
-
-
-@pytest.mark.nightly
-def test_a_preempted_job_goes_on_with_its_run(cluster: dict[str, str], tmp_path: Path) -> None:
-    """A name and a comment have blanks and a `#`."""
-    job_file(tmp_path, *(slow_steps(f"j{number}", 1000, 4) for number in range(2)))
     job, log = submitted(tmp_path, cluster, asks=("--name", "two of #1", "--sbatch=--comment=a #b"))
     shown = asked(cluster, "scontrol", "-o", "show", "job", str(job))
     assert "JobName=two of #1 " in shown and "Comment=a #b " in shown
-    wait_for(lambda: log.exists() and log.read_bytes().count(b'"IterationsDone"') >= 2)
+    wait_for(lambda: log.exists() and any(name == "short" for name, _, _ in ends(log)))
     asked(cluster, "sbatch", "--partition=first", "--nodes=2", "--exclusive", "--output=/dev/null", "--wrap=sleep 2")
     wait_for(lambda: "Restarts=1" in asked(cluster, "scontrol", "-o", "show", "job", str(job)))
     wait_for(lambda: state(job, cluster) in ("COMPLETED", "FAILED"), within_s=120.0)
     assert state(job, cluster) == "COMPLETED", output(tmp_path, job)
     completed = sorted((name, attempt) for name, outcome, attempt in ends(log) if outcome is Outcome.COMPLETED)
-    assert completed == [("j0", 2), ("j1", 2)] and not members(log.parent)
+    assert completed == [("j0", 2), ("j1", 2), ("short", 1)], "what had ended did not run again"
+    assert "Traceback" not in output(tmp_path, job) and not members(log.parent)
+    assert len(list(log.parent.parent.glob("*/plan.json"))) == 2, "one run, and the link to it"
 
 
 @pytest.mark.nightly

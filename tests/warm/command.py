@@ -320,13 +320,17 @@ def wait_for(
 ) -> None:
     """Wait until a condition holds; tests wait for conditions rather than for times.
 
+    A look that takes long is followed by a long pause, or commands that look would take the processors from what they
+    wait for.
+
     Args:
         otherwise: Message if the condition does not come true in time.
     """
-    until_s = time.monotonic() + within_s
+    until_s = (looked_s := time.monotonic()) + within_s
     while not reached():
         assert time.monotonic() < until_s, (f"within {within_s} s", otherwise())
-        time.sleep(0.005)
+        time.sleep(max(0.005, 2.0 * (time.monotonic() - looked_s)))
+        looked_s = time.monotonic()
 
 
 def _content(file: int) -> bytes:
