@@ -95,7 +95,7 @@ def _measured_j(own: _Metered) -> float | None:
     if own.meter is None or own.first is None:
         return None
     try:
-        return between(own.first, own.meter.read(), own.meter.info.period_s).value_j
+        return between(own.first, own.meter.read(), own.meter.info).value_j
     except UnfitEnvironment:
         return None
 

@@ -25,14 +25,15 @@ _LONGEST_S = 1.5
 class CounterMeter:
     """Counts the joules of one GPU and of everything on its board."""
 
-    def __init__(self, name: str, energy_j: Callable[[], float]) -> None:
+    def __init__(self, name: str, energy_j: Callable[[], float], looks: float = 1.0) -> None:
         """Prepare a meter. Call `open` before `read`.
 
         Args:
             name: Short name of the meter, such as `nvml`.
             energy_j: Returns the counter (J). It raises `UnfitEnvironment` if there is no counter or no answer.
+            looks: Part of each of its periods in which the counter looks at the power.
         """
-        self._name, self._energy_j = name, energy_j
+        self._name, self._energy_j, self._looks = name, energy_j, looks
         self._last_j = 0.0
         self._period_s = 0.0
 
@@ -40,7 +41,9 @@ class CounterMeter:
     def info(self) -> MeterInfo:
         """Description of this meter."""
         about = f"the GPU's energy counter, updated every {1000 * self._period_s:.0f} ms"
-        return MeterInfo(self._name, MEASURED, "gpu", about, self._period_s)
+        if self._looks < 1.0:
+            about += f", which looks {self._looks:.0%} of the time"
+        return MeterInfo(self._name, MEASURED, "gpu", about, self._period_s, self._looks)
 
     def open(self) -> CounterMeter:
         """Find the counter and measure its update period: the median over a few updates.

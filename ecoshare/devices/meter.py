@@ -10,12 +10,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Protocol
 
 from ecoshare.errors import UnfitEnvironment
-from ecoshare.values.joules import Energy
+from ecoshare.values.joules import Counter, Energy, counted
 
 
 class MeterFault(UnfitEnvironment):
@@ -32,6 +31,7 @@ class MeterInfo:
         scope: Device that spends the joules: `gpu` or `cpu`.
         about: One line for the user.
         period_s: Time (s) between updates of the counter; 0 if every reading is new.
+        looks: Part of each period in which the counter looks; see `Counter`.
     """
 
     name: str
@@ -39,6 +39,7 @@ class MeterInfo:
     scope: str
     about: str
     period_s: float
+    looks: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,24 +72,18 @@ class Meter(Protocol):
         ...
 
 
-def between(first: Reading, last: Reading, period_s: float) -> Energy:
-    """Joules spent between two readings.
-
-    A reading shows the counter's last update. The age of that update is uniformly distributed over one period. So each
-    end of the interval has a standard deviation of period x power / sqrt(12).
-
-    Args:
-        first: Reading at the start.
-        last: Reading at the end.
-        period_s: Time (s) between updates of the counter.
+def between(first: Reading, last: Reading, counter: Counter) -> Energy:
+    """Joules spent between two readings of a counter; see `counted` for their error.
 
     Raises:
         MeterFault: The interval is shorter than the counter's period, or the counter went back.
     """
     wall_s = last.at_s - first.at_s
     value_j = last.energy_j - first.energy_j
-    if wall_s <= period_s:
-        raise MeterFault(f"{wall_s:.3f} s is shorter than the {period_s:.3f} s between updates of the energy counter")
+    if wall_s <= counter.period_s:
+        raise MeterFault(
+            f"{wall_s:.3f} s is shorter than the {counter.period_s:.3f} s between updates of the energy counter"
+        )
     if value_j < 0:
         raise MeterFault(f"the energy counter went back by {-value_j:.1f} J")
-    return Energy(value_j, value_j / wall_s * period_s / math.sqrt(6))
+    return counted(value_j, wall_s, counter)

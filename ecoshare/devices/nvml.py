@@ -20,6 +20,13 @@ from ecoshare.devices.vendor import DeviceHealth, DeviceState
 from ecoshare.devices.zeus_knobs import reported
 from ecoshare.errors import UnfitEnvironment
 
+_LOOK_PART_OF_THE_TIME, _LOOKS = ((8, 0), (9, 0), (10, 0), (10, 3)), 0.25
+"""Compute capabilities of boards with a sensor that looks at the power for 25 ms of each 100 ms, and that part.
+
+Seen on A100 and H100, and assumed for their successors. Source: Yang, Adamek and Armour, "Part-time Power Measurements:
+nvidia-smi's Lack of Attention", arXiv 2312.02741.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class NvmlGpu:
@@ -126,7 +133,9 @@ class NvmlDevice:
             MeterFault: This GPU has no counter, or the counter stands still.
             UnfitEnvironment: The driver fails.
         """
-        return CounterMeter("nvml", self.energy_j).open()
+        capability = self._told(lambda: self._nvml.nvmlDeviceGetCudaComputeCapability(self._handle))
+        looks = _LOOKS if capability is not None and tuple(capability) in _LOOK_PART_OF_THE_TIME else 1.0
+        return CounterMeter("nvml", self.energy_j, looks).open()
 
     def energy_j(self) -> float:
         """Joules since the driver was loaded, for everything on the board.

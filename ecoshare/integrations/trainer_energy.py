@@ -72,10 +72,9 @@ class TrainerEnergy:
             return {}
         try:
             now = self._meter.read()
-            period_s = self._meter.info.period_s
-            values = {ENERGY: between(self._first, now, period_s).value_j}
+            values = {ENERGY: between(self._first, now, self._meter.info).value_j}
             if (steps := step - self._last_step) > 0:
-                values[ENERGY_PER_STEP] = between(self._last, now, period_s).value_j / steps
+                values[ENERGY_PER_STEP] = between(self._last, now, self._meter.info).value_j / steps
                 self._last, self._last_step = now, step
         except MeterFault:  # this interval is not known; the counter may answer again
             return {}

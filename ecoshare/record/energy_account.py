@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from ecoshare.devices.meter import MeterFault, Reading, between
 from ecoshare.record.energy_attribution import Work, idle_part_j, split
 from ecoshare.record.samples import AttemptProgress, Idle, Line, Sample, Session, job_of
-from ecoshare.values.joules import MEASURED, Energy
+from ecoshare.values.joules import MEASURED, Counter, Energy, counted
 
 _NOTHING_S = 1e-9
 _INTERRUPTED = "the run was interrupted, and resumed later"
@@ -251,7 +251,7 @@ def _interval(
 ) -> EnergyInterval:
     done = {key: _difference(first.jobs.get(key), progress) for key, progress in last.jobs.items()}
     try:
-        value_j = spent(first, last, session.period_s).value_j
+        value_j = spent(first, last, session).value_j
     except MeterFault as fault:
         return EnergyInterval(first.at_s, last.at_s, None, 0.0, {}, {}, str(fault))
     if value_j == 0.0 and any(progress.held_s > _BUSY_S for progress in done.values()):
@@ -272,7 +272,7 @@ def _interval(
     return EnergyInterval(first.at_s, last.at_s, value_j, idle_j, jobs_j, iterations, begun=begun)
 
 
-def spent(first: Sample, last: Sample, period_s: float) -> Energy:
+def spent(first: Sample, last: Sample, counter: Counter) -> Energy:
     """Energy of a device between two samples of one session.
 
     Raises:
@@ -280,7 +280,7 @@ def spent(first: Sample, last: Sample, period_s: float) -> Energy:
     """
     if last.energy_j is None or first.energy_j is None:
         raise MeterFault(last.fault or first.fault or "the meter gave no number")
-    return between(Reading(first.at_s, first.energy_j), Reading(last.at_s, last.energy_j), period_s)
+    return between(Reading(first.at_s, first.energy_j), Reading(last.at_s, last.energy_j), counter)
 
 
 def _difference(first: AttemptProgress | None, last: AttemptProgress) -> AttemptProgress:
@@ -327,8 +327,8 @@ def _add_up(result: EnergyAccount, rates: Callable[[str], EnergyRate | None]) ->
     value_j = math.fsum(interval.energy_j or 0.0 for interval in known)
     # Errors at shared ends of adjacent intervals cancel, so the coarseness counts once for each stretch without a gap.
     stretches = 1 + sum(later.from_s != earlier.to_s for earlier, later in itertools.pairwise(known))
-    error_j = value_j / known_s * result.session.period_s / math.sqrt(6) * math.sqrt(stretches) if known_s else 0.0
-    result.energy = Energy(value_j, error_j)
+    result.energy = counted(value_j, known_s, result.session, stretches)
+    error_j = result.energy.standard_error_j
     result.idle_j = math.fsum(interval.idle_j for interval in known)
     result.covered = known_s / total_s
     parts_j: dict[str, list[float]] = {}

@@ -64,6 +64,7 @@ class Session:
         period_s: Time (s) between updates of the meter's counter.
         idle_w: Power (W) of the device at rest; None if not known yet.
         cores: Number of processors of the device; 0 for a GPU.
+        looks: Part of each period in which the counter looks at the power.
     """
 
     at_s: float
@@ -76,6 +77,7 @@ class Session:
     idle_w: float | None
     cores: int = 0
     schema_version: int = SCHEMA_VERSION
+    looks: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,10 @@ def energy_words(data: RunData) -> list[str]:
     rest = f"; for the rest joules are {NOT_KNOWN} ({'; '.join(data.energy.faults) or 'no reason given'})"
     words.append(covered + ("." if energy.covered >= 1.0 else rest + "."))
     if energy.standard_error_j is not None:
-        words.append("The standard error is that of the meter's resolution in time; its calibration is not in it.")
+        part = f", which looks {session.looks:.0%} of the time" if session is not None and session.looks < 1.0 else ""
+        words.append(
+            f"The standard error is that of the meter's resolution in time{part}; its calibration is not in it."
+        )
     return words
 
 

@@ -36,7 +36,7 @@ def batch_answers(measured: Sequence[BatchTimes], lines: Sequence[Line]) -> tupl
 def _answers(times: BatchTimes, samples: Sequence[Sample], session: Session | None) -> BatchAnswers:
     inside = [sample for sample in samples if times.from_s <= sample.at_s <= times.to_s]
     per_request_j = error = None
-    if session is not None and (energy := _spent(inside, session.period_s)) is not None:
+    if session is not None and (energy := _spent(inside, session)) is not None:
         power_w = energy.value_j / (inside[-1].at_s - inside[0].at_s)
         per_request_j = power_w * times.mean_s / times.size
         error = energy.standard_error_j / energy.value_j if session.source == MEASURED else None
@@ -53,12 +53,12 @@ def _answers(times: BatchTimes, samples: Sequence[Sample], session: Session | No
     )
 
 
-def _spent(samples: Sequence[Sample], period_s: float) -> Energy | None:
+def _spent(samples: Sequence[Sample], session: Session) -> Energy | None:
     """Energy between the first and the last sample; None if it is unknown."""
     if len(samples) < 2:
         return None
     try:
-        energy = spent(samples[0], samples[-1], period_s)
+        energy = spent(samples[0], samples[-1], session)
     except MeterFault:
         return None
     return energy if energy.value_j > 0.0 else None

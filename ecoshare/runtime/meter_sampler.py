@@ -112,7 +112,7 @@ class MeterSampler:
         self.idle_w = self._idle_w(info)
         cores = self._device.cores if self._device.on_processors else 0
         told = (info.name, info.source, info.scope, info.about, info.period_s, self.idle_w, cores)
-        self.session = Session(now_s(), self._device.name, *told)
+        self.session = Session(now_s(), self._device.name, *told, looks=info.looks)
         self._file.write(self.session)
         await self.take(now_s)
         return True

@@ -195,7 +195,7 @@ def _energy(measured: WindowResult, meter: MeterFacts) -> IterationEnergy:
     """
     session, idle_w = meter.session, meter.idle_w
     first, last = measured.samples[0], measured.samples[-1]
-    energy = spent(first, last, session.period_s)
+    energy = spent(first, last, session)
     if energy.value_j <= 0.0:
         raise MeterFault("the energy counter stood still while the job ran")
     power_w = energy.value_j / (last.at_s - first.at_s)

@@ -270,7 +270,7 @@ class Window:
         self._usage()  # fails after a stop, which lets jobs run meanwhile
         assert first is not None and last is not None, "there is a session, so there is a meter"
         try:
-            energy = spent(first, last, session.period_s)
+            energy = spent(first, last, session)
         except MeterFault:
             return
         wall_s = last.at_s - first.at_s

@@ -30,7 +30,7 @@ from ecoshare.lane.files import of_attempt
 from ecoshare.lane.lane_table import LaneTable
 from ecoshare.lane.table_layout import BoundaryRequest
 from ecoshare.record.energy_account import spent
-from ecoshare.record.samples import Sample
+from ecoshare.record.samples import Sample, Session
 from ecoshare.runtime.measured_requests import MeasuredRequests
 from ecoshare.runtime.meter_sampler import MeterSampler
 from ecoshare.runtime.processors_interval import ProcessorsInterval
@@ -215,7 +215,9 @@ class SettingMeasurement:
         await self._flush()
         wall_s = ended_s - began_s
         work = {job: self._work(job, skip[job], began_s, ended_s) for job in self._iterating}
-        joules, spoilt = self._joules(first, last, period_s) if first is not None else (None, [])
+        joules, spoilt = None, list[str]()
+        if first is not None and session is not None:
+            joules, spoilt = self._joules(first, last, session)
         spoilt += [beside.fault] if beside.fault else []
         throttles = tuple(dict.fromkeys(words for each in seen for words in each.throttles))
         spoilt += self._spoilt(seen, readings, before, after, work)
@@ -281,11 +283,11 @@ class SettingMeasurement:
         return [job for job in self.places if job not in self.services]
 
     @staticmethod
-    def _joules(first: Sample, last: Sample | None, period_s: float) -> tuple[float | None, list[str]]:
+    def _joules(first: Sample, last: Sample | None, session: Session) -> tuple[float | None, list[str]]:
         if last is None:
             return None, [_NO_METER]
         try:
-            return spent(first, last, period_s).value_j, []
+            return spent(first, last, session).value_j, []
         except MeterFault as fault:
             return None, [str(fault)]
 

@@ -156,7 +156,7 @@ def test_a_queue_gives_a_node_back_and_takes_it_again(cluster: RayCluster, tmp_p
 def test_jobs_of_a_node_that_dies_run_again_on_the_other_and_the_node_may_come_back(
     cluster: RayCluster, tmp_path: Path
 ) -> None:
-    """The last test of the cluster, whose second node has begun anew afterwards."""
+    """The last test of the cluster: the second node has begun anew afterwards."""
     job_file(tmp_path, *lasting(tmp_path))
     run, log = command(tmp_path, cluster.address), tmp_path / "ecoshare-runs" / "latest" / "events.jsonl"
     wait_for(lambda: log.exists() and starts(log) == 2)

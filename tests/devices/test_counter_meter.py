@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import math
+import random
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 
 from ecoshare.devices import nvml, registry
 from ecoshare.devices.counter_meter import CounterMeter
-from ecoshare.devices.meter import MeterFault, Reading, between
+from ecoshare.devices.meter import MeterFault, MeterInfo, Reading, between
 from ecoshare.record.sample_file import SampleFile
 from ecoshare.record.samples import Sample, Session, read
 from ecoshare.runtime.device_claim import ClaimedDevice
@@ -46,7 +47,7 @@ def test_joules_are_those_of_the_gpu(driver: FakeDriver) -> None:
     last = meter.read()
     watts = nvml.NvmlDevice(driver.gpu(0).uuid).state().power_w
     assert watts is not None
-    spent = between(first, last, meter.info.period_s)
+    spent = between(first, last, meter.info)
     # The counter alone, the board's average aside: it must be far above idle, and within the limit.
     assert 150.0 < spent.value_j / (last.at_s - first.at_s) <= 700.0
     assert spent.standard_error_j > 0.0
@@ -56,7 +57,7 @@ def test_an_interval_shorter_than_the_period_has_no_joules(driver: FakeDriver) -
     meter = opened(driver)
     first = meter.read()
     with pytest.raises(MeterFault, match="shorter"):
-        between(first, meter.read(), meter.info.period_s)
+        between(first, meter.read(), meter.info)
 
 
 @pytest.mark.nightly
@@ -122,14 +123,49 @@ def test_standard_errors_cover_the_truth_as_often_as_they_claim(tmp_path: Path) 
         driver.advance(1000.0)
         watts = (gpu.energy_j() - before_j) / 1000.0
         within, tries, now_s = 0, 400, 0.0
+        info = MeterInfo("nvml", "measured", "gpu", "", 0.1)
         for index in range(tries):
             start = Reading(now_s, gpu.energy_j())
             wall_s = 0.35 + 0.0173 * (index % 29)  # has no common measure with the period
             driver.advance(wall_s)
             now_s += wall_s
-            energy = between(start, Reading(now_s, gpu.energy_j()), 0.1)
+            energy = between(start, Reading(now_s, gpu.energy_j()), info)
             within += abs(energy.value_j - watts * wall_s) <= energy.standard_error_j
             driver.advance(0.0131 * (index % 7))
             now_s += 0.0131 * (index % 7)
         # The sum of two even distributions is within one standard deviation 65 % of the time.
         assert math.isclose(within / tries, 0.65, abs_tol=0.1)
+
+
+@pytest.mark.nightly
+def test_what_a_counter_does_not_see_is_in_the_error(tmp_path: Path) -> None:
+    """The board looks a quarter of the time at iterations of 50 to 200 ms. Two errors cover 95 % of windows.
+
+    A second board with the same load, of which the counter always looks, tells the truth.
+    """
+    draw = random.Random(5)
+    always = dataclasses.replace(presets.A100, sampled_ms=0)
+    with FakeDriver(tmp_path, [presets.A100, always], virtual=True, period_ms=100) as driver:
+        gpus = [nvml.NvmlDevice(driver.gpu(index).uuid) for index in range(2)]
+        with_looks = MeterInfo("nvml", "measured", "gpu", "", 0.1, 0.25)
+        covered, tries = 0, 250
+        for _ in range(tries):
+            iteration_s, busy, rest = draw.uniform(0.05, 0.2), draw.uniform(0.3, 0.95), draw.uniform(0.0, 0.8)
+            before = [gpu.energy_j() for gpu in gpus]
+            count = math.ceil(draw.uniform(3.0, 4.0) / iteration_s)
+            for _ in range(count):
+                for compute, part in ((1.0, busy), (rest, 1.0 - busy)):
+                    for index in range(2):
+                        driver.gpu(index).load(1, compute=compute, memory=0.2)
+                    driver.advance(part * iteration_s)
+            counted, true = (gpu.energy_j() - was for gpu, was in zip(gpus, before, strict=True))
+            found = between(Reading(0.0, 0.0), Reading(count * iteration_s, counted), with_looks)
+            covered += abs(counted - true) <= 2.0 * found.standard_error_j
+    assert covered >= 0.95 * tries
+
+
+def test_a_board_that_looks_part_of_the_time_says_so(tmp_path: Path) -> None:
+    with FakeDriver(tmp_path, [presets.A100, presets.A4000]) as driver:
+        looks = [nvml.NvmlDevice(driver.gpu(index).uuid).open_meter().info for index in range(2)]
+    assert [each.looks for each in looks] == [0.25, 1.0]
+    assert "which looks 25% of the time" in looks[0].about and "looks" not in looks[1].about

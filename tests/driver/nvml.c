@@ -222,11 +222,10 @@ API nvmlSystemGetCudaDriverVersion_v2(int *version) {
 
 API nvmlDeviceGetCudaComputeCapability(device_t device, int *major, int *minor) {
     // By NVML_DEVICE_ARCH_*: Kepler 2, Maxwell 3, Pascal 4, Volta 5, Turing 6, Ampere 7, Ada 8, Hopper 9, Blackwell 10.
-    static const int CAPABILITIES[] = {20, 30, 30, 50, 60, 70, 75, 80, 89, 90, 100};
     ENTER(device);
     if (gpu) {
-        *major = CAPABILITIES[gpu->architecture] / 10;
-        *minor = CAPABILITIES[gpu->architecture] % 10;
+        *major = (int)gpu->capability / 10;
+        *minor = (int)gpu->capability % 10;
     }
     return leave(result);
 }

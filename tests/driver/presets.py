@@ -13,6 +13,9 @@ SHUTDOWN_C = 95
 SOFTWARE_THERMAL, RELIABILITY = 0x20, 0x400
 """Bits of NVML's reasons for a clock. A GeForce board shows the second one at its full boost, below its table."""
 
+CAPABILITIES = {4: 60, 5: 70, 6: 75, 7: 80, 8: 89, 9: 90, 10: 100}
+"""Compute capabilities of the first boards of each architecture: 86 is 8.6."""
+
 CANNOT = 2
 """MIG mode of a board without MIG."""
 
@@ -54,6 +57,7 @@ class Preset:
         boost_mhz: Graphics clock that it achieves at most, for the reasons in `boost_reasons`; 0 for that of the table.
         loaded_memory_mhz: Highest memory clock while a process is there; 0 for that of the table.
         sampled_ms: Time for which the energy counter looks in each of its periods, for all of it; 0 for always.
+        capability: Compute capability, 86 for 8.6; 0 for that of the first boards of its architecture.
         lacks: Pattern of the functions that this board does not support; empty for none.
     """
 
@@ -72,6 +76,7 @@ class Preset:
     boost_reasons: int = 0
     loaded_memory_mhz: int = 0
     sampled_ms: int = 0
+    capability: int = 0
     lacks: str = ""
 
     def gpu(self, index: int) -> Gpu:
@@ -83,6 +88,7 @@ class Preset:
             memory_bytes=self.memory_bytes,
             reserved_bytes=self.reserved_bytes,
             architecture=self.architecture,
+            capability=self.capability or CAPABILITIES[self.architecture],
             compute_mode=self.compute_mode,
             mig_mode=self.mig_mode,
             temperature_c=40,
@@ -164,6 +170,7 @@ A4000 = Preset(
     clocks_mhz={7001: _clocks(2100, 210), 5001: _clocks(1650, 210)},
     coefficients=(12.0, 6.0, 10.0, 95.0, 45.0, 1.3, 0.65, 0.45),
     has_ecc=False,
+    capability=86,
 )
 """Board with two memory clocks, each with graphics clocks of its own (the real board has more)."""
 
@@ -194,7 +201,7 @@ LAPTOP = Preset(
     boost_reasons=SOFTWARE_THERMAL,
     lacks="nvmlDevice@(SetPowerManagementLimit|GetApplicationsClock|GetDefaultApplicationsClock)",
 )
-"""Board that is always warm, and whose power limit the maker has fixed."""
+"""Board that is always warm; the maker has fixed the power limit."""
 
 GB10 = Preset(
     "NVIDIA GB10",
@@ -204,6 +211,7 @@ GB10 = Preset(
     clocks_mhz={8533: _clocks(2418, 210)},
     coefficients=(12.0, 5.0, 10.0, 90.0, 25.0, 1.3, 0.65, 0.45),
     has_ecc=False,
+    capability=121,
     lacks="nvmlDevice@(GetMemoryInfo*|GetComputeMode|GetMigMode|*PowerManagement*|*MemoryLockedClocks)",
 )
 """Board that shares the memory of the machine, and is asked for much that it does not support."""
@@ -218,7 +226,7 @@ A100 = Preset(
     mig_mode=0,
     sampled_ms=25,
 )
-"""Board whose energy counter looks a quarter of the time (arXiv 2312.02741)."""
+"""Board with an energy counter that looks a quarter of the time (arXiv 2312.02741)."""
 
 P100 = Preset(
     "Tesla P100-PCIE-16GB",

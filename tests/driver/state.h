@@ -56,6 +56,7 @@ struct gpu {
     uint64_t memory_bytes;
     uint64_t reserved_bytes;
     uint32_t architecture;
+    uint32_t capability; /* 86: compute capability 8.6 */
     uint32_t compute_mode;
     uint32_t mig_mode; /* 2: the board cannot */
     uint32_t persistence;

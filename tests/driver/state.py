@@ -65,6 +65,7 @@ class Gpu(ctypes.Structure):
         ("memory_bytes", _u64),
         ("reserved_bytes", _u64),
         ("architecture", _u32),
+        ("capability", _u32),
         ("compute_mode", _u32),
         ("mig_mode", _u32),
         ("persistence", _u32),

@@ -1,14 +1,16 @@
-"""Parts of gpu_check.py without a GPU: those for several GPUs, and for scripts of different kinds."""
+"""Parts of gpu_check.py without a GPU: those for several GPUs, for scripts of different kinds, and for the counter."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from ecoshare.devices import nvml
 from scripts.bench.benchmarking import JOBS, Figure
-from scripts.bench.gpu import kinds, several
+from scripts.bench.gpu import counter, kinds, several
 from scripts.bench.job_file import JobEntry
 from tests.driver import COMPILER, FakeDriver, presets
 from tests.driver.training import COMPUTES, SCRIPT, STREAMS
@@ -94,3 +96,25 @@ def test_scripts_of_kinds_that_need_no_gpu_do_the_same_alone_and_shared(tmp_path
     assert same == [True] * 2 * len(kinds.ON_PROCESSORS)
     assert [found[f"{kind}-0: iterations seen"].value for kind in kinds.ON_PROCESSORS] == [20, 20, 20]
     assert all((found[f"{kind}: under ecoshare / alone"].value or 0.0) > 0.0 for kind in kinds.MEASURED)
+
+
+@pytest.mark.skipif(COMPILER is None, reason="the fake driver is compiled, and there is no C compiler")
+@pytest.mark.parametrize(("board", "wave_s", "most"), [(presets.H200, 0.1, 0.02), (presets.A100, 0.1, 0.9)])
+def test_a_counter_that_misses_part_of_the_time_differs_from_the_power(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, board: presets.Preset, wave_s: float, most: float
+) -> None:
+    """A wave in step with the updates: a counter that looks in their first quarter sees the busy half alone."""
+    with FakeDriver(tmp_path, [board], virtual=True) as driver:
+        now = [0.0]
+
+        def sleep(seconds: float) -> None:
+            driver.gpu(0).load(1, compute=1.0 if now[0] % wave_s < wave_s / 2 - 1e-9 else 0.0)
+            driver.advance(seconds)
+            now[0] = round(now[0] + seconds, 6)
+
+        monkeypatch.setattr(counter, "time", SimpleNamespace(sleep=sleep, monotonic=lambda: now[0]))
+        for _ in range(300):
+            sleep(0.01)
+        part, power_w = counter.difference(nvml.NvmlDevice(driver.gpu(0).uuid), 4.0)
+    assert power_w > 100.0 and abs(part) <= most
+    assert (part > 0.2) == (board is presets.A100)

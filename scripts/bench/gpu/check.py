@@ -23,6 +23,7 @@ Then the checks, as far as the nine minutes go; `--only` names one part:
 * scripts that use a GPU in other ways: streams, graphs, GradScaler, pinned memory, cudaMallocAsync, torch.compile
   (kinds.py);
 * a service beside training: the same answers and losses, latencies, joules a request (services.py);
+* the energy counter against the power that is told, integrated (counter.py);
 * which knobs the board offers, read and not set.
 
 `--device cpu` runs the mix on the processors, small and without joules, to try out everything but the GPU.
@@ -48,7 +49,7 @@ from unittest.mock import patch
 from ecoshare.devices import mps
 from scripts.bench import fused
 from scripts.bench.benchmarking import ROOT, Figure, Options, run_benchmark, say
-from scripts.bench.gpu import kinds, memory, parked, profiles, services, several
+from scripts.bench.gpu import counter, kinds, memory, parked, profiles, services, several
 from scripts.bench.gpu.shared_run import share
 from scripts.bench.job_file import JobEntry
 from scripts.bench.mix import figures as mix_figures
@@ -191,7 +192,7 @@ def _mix(clock: Clock, device: str, length_s: float) -> list[Figure]:
 
 def checks(clock: Clock) -> list[Figure]:
     """Figures of all parts but the mix."""
-    figures = clock.take("knobs", _knobs)
+    figures = clock.take("knobs", _knobs) + _counter(clock, Path())
     with tempfile.TemporaryDirectory(prefix="gpu-check-") as name:
         folder = Path(name)
         printed: dict[str, bytes] = {}
@@ -205,6 +206,10 @@ def checks(clock: Clock) -> list[Figure]:
         figures += clock.take("profiles", lambda: profiles.figures(folder))
         figures += _memory(clock, folder) + _services(clock, folder) + _kinds(clock, folder)
     return figures
+
+
+def _counter(clock: Clock, _folder: Path) -> list[Figure]:
+    return clock.take("energy counter", counter.figures)
 
 
 def _memory(clock: Clock, folder: Path) -> list[Figure]:
@@ -261,6 +266,7 @@ def _several(clock: Clock, folder: Path, repeated: dict[str, bytes]) -> list[Fig
 
 
 PARTS: dict[str, Callable[[Clock, Path], list[Figure]]] = {
+    "counter": _counter,
     "kinds": _kinds,
     "memory": _memory,
     "several": lambda clock, folder: _several(clock, folder, {}),
