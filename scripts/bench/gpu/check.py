@@ -14,7 +14,7 @@ Then the checks, as far as the nine minutes go; `--only` names one part:
 * with two GPUs or more: a run over all of them, gangs with NCCL, torchrun, and joules of each GPU (several.py);
 * what a hand-over costs with the device drained;
 * the example mix one after the other, in one lane, in two lanes with MPS and without;
-* a job that runs out of memory beside a healthy one;
+* a job that runs out of memory beside a healthy one, and one that is killed while both are clients of MPS;
 * profiles: P, T and context against the allocator and nvidia-smi, joules an iteration over three windows, idle power,
   and what is attributed to two jobs side by side against what they take alone (profiles.py);
 * the memory of eight trials in one process (a fused lane) and in eight, and whether fused examples lose the same;
@@ -46,7 +46,9 @@ from types import FrameType
 from typing import Any
 from unittest.mock import patch
 
-from ecoshare.devices import mps
+from ecoshare.devices import mps, nvml
+from ecoshare.devices.knob import GPU_CLOCK, MEMORY_CLOCK, KnobFault
+from ecoshare.devices.nvidia_knobs import GpuKnobs
 from scripts.bench import fused
 from scripts.bench.benchmarking import ROOT, Figure, Options, run_benchmark, say
 from scripts.bench.gpu import counter, kinds, memory, parked, profiles, services, several
@@ -83,6 +85,20 @@ for step in range(100000):
     model(torch.ones(8, 64, device="cuda")).sum().backward()
     optimizer.step()
 """
+
+
+KILLED = """
+import os, signal
+import torch
+model = torch.nn.Linear(4096, 4096, device="cuda")
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for step in range(100):
+    for _ in range(20):
+        model(torch.ones(512, 4096, device="cuda")).sum().backward()
+    optimizer.step()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+"""Script that is killed while its kernels run."""
 
 
 class CheckOptions(Options):
@@ -203,6 +219,7 @@ def checks(clock: Clock) -> list[Figure]:
         figures += clock.take("two lanes without MPS", lambda: _without_mps(folder))
         if "vae" in printed:
             figures += clock.take("out of memory", lambda: _out_of_memory(folder, printed))
+            figures += clock.take("a killed client of MPS", lambda: _killed_client(folder, printed))
         figures += clock.take("profiles", lambda: profiles.figures(folder))
         figures += _memory(clock, folder) + _services(clock, folder) + _kinds(clock, folder)
     return figures
@@ -309,7 +326,24 @@ def _knobs() -> list[Figure]:
         for knob in gpu["knobs"]
     ]
     lacking = [Figure(f"values of {name}", 0, "", note=why) for name, why in gpu["missing"].items()]
-    return [*found, *lacking, Figure("may be set", float(gpu["may_be_set"]), "", note=gpu["how"])]
+    return [*found, *lacking, Figure("may be set", float(gpu["may_be_set"]), "", note=gpu["how"]), *_locks()]
+
+
+def _locks() -> list[Figure]:
+    """Whether clocks look locked while the GPU has little to do: nothing has locked them."""
+    figures, knobs = [], GpuKnobs(nvml.gpus()[0].uuid)
+    try:
+        with counter.load(0.05, 0.02):
+            for name in {knob.spec.name for knob in knobs.knobs} & {GPU_CLOCK, MEMORY_CLOCK}:
+                said = "no sign of a lock"
+                try:
+                    said = "at its highest" if knobs.looks_unlocked(name) else said
+                except KnobFault as fault:
+                    said = f"{fault.cause.value}: {fault}"
+                figures.append(Figure(f"{name} under light load", None, "", note=said))
+    finally:
+        knobs.close()
+    return figures
 
 
 def _range(knob: Mapping[str, Any]) -> str:
@@ -345,18 +379,27 @@ def without_program(name: str, folder: Path) -> dict[str, str]:
 
 
 def _out_of_memory(folder: Path, printed: dict[str, bytes]) -> list[Figure]:
-    script = folder / "hungry.py"
-    script.write_text(HUNGRY)
+    return _beside_healthy(folder, "hungry", HUNGRY, printed, "--memory", "8 GiB")
+
+
+def _killed_client(folder: Path, printed: dict[str, bytes]) -> list[Figure]:
+    return _beside_healthy(folder, "killed", KILLED, printed, "--lanes", "2", "--jobs-per-lane", "1")
+
+
+def _beside_healthy(folder: Path, name: str, text: str, printed: dict[str, bytes], *options: str) -> list[Figure]:
+    """Whether a script fails, and an example beside it does what it does alone."""
+    script = folder / f"{name}.py"
+    script.write_text(text)
     healthy = next(job for job in examples() if job["name"] == "vae")
-    run = share(
-        folder / "hungry", [{"name": "hungry", "script": str(script)}, healthy], "--memory", "8 GiB", "--no-profiles"
-    )
+    run = share(folder / name, [{"name": name, "script": str(script)}, healthy], *options, "--no-profiles")
     states = {job["name"]: job["state"] for job in run.summary["jobs"]}
     same = run.printed("vae") == printed["vae"]
-    error = next(job["error"] for job in run.summary["jobs"] if job["name"] == "hungry")
+    error = next(job["error"] for job in run.summary["jobs"] if job["name"] == name)
     return [
-        Figure("hungry job failed", float(states["hungry"] == "failed"), "", ">= 1", error or ""),
-        Figure("its neighbour did the same as alone", float(states["vae"] == "completed" and same), "", ">= 1"),
+        Figure(f"{name} job failed", float(states[name] == "failed"), "", ">= 1", error or ""),
+        Figure(
+            f"its neighbour did the same as alone, {name}", float(states["vae"] == "completed" and same), "", ">= 1"
+        ),
     ]
 
 

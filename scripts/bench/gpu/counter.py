@@ -40,7 +40,7 @@ def figures() -> list[Figure]:
     try:
         found = [_figure(gpu, "at rest")]
         for name, wave in WAVES.items():
-            with _load(*wave):
+            with load(*wave):
                 found.append(_figure(gpu, name))
         return found
     finally:
@@ -68,7 +68,8 @@ def _figure(gpu: nvml.NvmlDevice, name: str) -> Figure:
 
 
 @contextmanager
-def _load(period_s: float, share: float) -> Iterator[None]:
+def load(period_s: float, share: float) -> Iterator[None]:
+    """Context manager: the GPU is busy for a part of each period (s)."""
     words = [sys.executable, "-c", LOAD, str(period_s), str(share)]
     process = subprocess.Popen(words, stdout=subprocess.PIPE)
     try:
