@@ -14,7 +14,7 @@ from typing import Any
 
 from ecoshare.common import machine_memory
 from ecoshare.devices.counter_meter import CounterMeter
-from ecoshare.devices.nvml_calls import handle_of, temperature_c
+from ecoshare.devices.nvml_calls import handle_of, running_processes, temperature_c
 from ecoshare.devices.nvml_health import GpuHealth
 from ecoshare.devices.vendor import DeviceHealth, DeviceState
 from ecoshare.devices.zeus_knobs import reported
@@ -174,7 +174,7 @@ class NvmlDevice:
         Processes that the driver hides are left out. Inside a container the driver's process numbers may be those of
         the host.
         """
-        found = self._told(lambda: self._nvml.nvmlDeviceGetComputeRunningProcesses(self._handle))
+        found = self._told(lambda: running_processes(self._nvml, self._handle))
         return {each.pid: int(each.usedGpuMemory) for each in found or () if each.usedGpuMemory is not None}
 
 

@@ -53,3 +53,15 @@ def clock_reasons(nvml: Any, handle: Any) -> int:
         return int(nvml.nvmlDeviceGetCurrentClocksEventReasons(handle))
     except nvml.NVMLError_FunctionNotFound:
         return int(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
+
+
+def running_processes(nvml: Any, handle: Any) -> list[Any]:
+    """Processes with a context on a GPU, also with a driver before 510.
+
+    Raises:
+        nvml.NVMLError: The GPU does not report them.
+    """
+    try:
+        return list(nvml.nvmlDeviceGetComputeRunningProcesses_v3(handle))
+    except nvml.NVMLError_FunctionNotFound:
+        return list(nvml.nvmlDeviceGetComputeRunningProcesses_v2(handle))

@@ -305,8 +305,10 @@ def test_an_idle_gpu_tells_nothing_and_is_asked_again(driver: FakeDriver, state:
 
 
 _PROFILES = "nvmlDeviceWorkloadPowerProfile*"
+_BEFORE_535 = f"{_PROFILES}|nvmlDeviceGetTemperatureV|nvmlDeviceGetCurrentClocksEventReasons"
 BRANCHES = {
-    525: f"@({_PROFILES}|nvmlDeviceGetTemperatureV|nvmlDeviceGetCurrentClocksEventReasons)",
+    470: f"@({_BEFORE_535}|nvmlDeviceGetMemoryInfo_v2|nvmlDeviceGetComputeRunningProcesses_v3)",
+    525: f"@({_BEFORE_535})",
     535: f"@({_PROFILES}|nvmlDeviceGetTemperatureV)",
     550: _PROFILES,
     570: "nvmlDeviceWorkloadPowerProfileUpdateProfiles_v1",
@@ -321,9 +323,11 @@ def test_an_older_driver_tells_clocks_and_their_reasons_by_other_names(
     """Without the reasons, an idle GPU would look locked. So no knob of it could be set."""
     driver.fault(Fault.NO_PROFILE_FUNCTIONS, functions=BRANCHES[branch])
     driver.gpu(0).temperature(66)
+    driver.gpu(0).load(7, used_bytes=1 << 30)
     opened = NvmlDevice(driver.gpu(0).uuid)
-    assert opened.state().temperature_c == 66.0
+    assert opened.state().temperature_c == 66.0 and opened.processes() == {7: 1 << 30}
     opened.close()
+    driver.gpu(0).end(7)
     control = claim(driver, state, assume_unlocked=False)
     clocks = control.clocks()
     assert clocks is not None and clocks.temperature_c == 66.0

@@ -469,20 +469,28 @@ API nvmlDeviceGetSupportedGraphicsClocks(device_t device, unsigned memory_mhz, u
     return leave(gpu ? NOT_FOUND : result);
 }
 
-API nvmlDeviceGetComputeRunningProcesses_v3(device_t device, unsigned *count, struct process *processes) {
-    ENTER(device);
-    if (!gpu)
-        return leave(result);
+static result_t running(const struct gpu *gpu, unsigned *count, struct process *processes) {
     unsigned room = *count, found = 0;
     for (int i = 0; i < LOADS; i++)
         found += gpu->loads[i].pid != 0;
     *count = found;
     if (found > room || (found && processes == NULL))
-        return leave(INSUFFICIENT_SIZE);
+        return INSUFFICIENT_SIZE;
     for (int i = 0; i < LOADS; i++)
         if (gpu->loads[i].pid != 0)
             *processes++ = (struct process){(unsigned)gpu->loads[i].pid, gpu->loads[i].used_bytes, ~0u, ~0u};
-    return leave(SUCCESS);
+    return SUCCESS;
+}
+
+API nvmlDeviceGetComputeRunningProcesses_v3(device_t device, unsigned *count, struct process *processes) {
+    ENTER(device);
+    return leave(gpu ? running(gpu, count, processes) : result);
+}
+
+/* As drivers before 510 name it. */
+API nvmlDeviceGetComputeRunningProcesses_v2(device_t device, unsigned *count, struct process *processes) {
+    ENTER(device);
+    return leave(gpu ? running(gpu, count, processes) : result);
 }
 
 API nvmlDeviceGetPowerManagementLimitConstraints(device_t device, unsigned *lowest_mw, unsigned *highest_mw) {
