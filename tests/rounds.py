@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+
 from hypothesis import settings
 
 
@@ -16,3 +18,8 @@ def rounds(usual: int, nightly: int) -> int:
     Call this at collection of the test, not at import of its module by another one.
     """
     return nightly if is_nightly() else usual
+
+
+def night() -> int:
+    """Number of this night, with which rounds differ from night to night; 0 by day. Call it at collection."""
+    return datetime.datetime.now(datetime.UTC).date().toordinal() if is_nightly() else 0

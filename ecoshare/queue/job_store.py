@@ -10,6 +10,7 @@ import contextlib
 import json
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -57,6 +58,9 @@ CREATE TABLE IF NOT EXISTS clock (
 );
 """
 """Last reading of the clock, and how far it has been set ahead in all."""
+
+_WAITS_S = 10.0
+"""Time (s) for which another process may keep the store locked."""
 
 _SLEW_S = 60.0
 """Difference (s) of two clocks from which one of them has been set."""
@@ -131,6 +135,20 @@ class _Names(Set[str]):
         return len(self._found())
 
 
+def _patiently(change: Callable[[], object]) -> None:
+    """Make a change for which SQLite itself does not wait: of the journal, while another process makes it, too."""
+    until_s = time.monotonic() + _WAITS_S
+    while True:
+        try:
+            change()
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > until_s:
+                raise
+            time.sleep(0.01)
+        else:
+            return
+
+
 class JobStore:
     """Jobs of one queue on the disk. All methods may be called in any thread, and block while they use the disk."""
 
@@ -145,20 +163,38 @@ class JobStore:
         with self._user_errors():
             path.touch(mode=0o600, exist_ok=True)
             self._database = self._connected()
-            self._database.execute("PRAGMA journal_mode = WAL")
-            self._database.execute("PRAGMA synchronous = FULL")
-            self._database.execute("PRAGMA foreign_keys = ON")
-            (version,) = self._database.execute("PRAGMA user_version").fetchone()
-            if version == 0:
-                self._database.executescript(f"BEGIN; {_TABLES} PRAGMA user_version = {_SCHEMA}; COMMIT;")
-            elif version != _SCHEMA:
-                raise UsageError(f"{path} is of version {version}, and this ecoshare writes {_SCHEMA}")
-            self._database.execute(_CLOCK)
+            try:
+                self._prepare()
+            except BaseException:
+                self._database.close()  # a transaction that it has begun would lock the store for all
+                raise
             # Reads do not wait for the disk: a connection of their own sees what was committed last.
             self._reader = self._connected()
 
+    def _prepare(self) -> None:
+        """Make the tables of a new store. Several processes may do this at once: the first one makes them."""
+        database = self._database
+        (mode,) = database.execute("PRAGMA journal_mode").fetchone()
+        if mode != "wal":
+            _patiently(lambda: database.execute("PRAGMA journal_mode = WAL"))
+        database.execute("PRAGMA synchronous = FULL")
+        database.execute("PRAGMA foreign_keys = ON")
+        if self._version() == 0:
+            database.execute("BEGIN IMMEDIATE")
+            if self._version() == 0:
+                for statement in f"{_TABLES} {_CLOCK} PRAGMA user_version = {_SCHEMA};".split(";"):
+                    database.execute(statement)
+            database.execute("COMMIT")
+        elif (version := self._version()) != _SCHEMA:
+            raise UsageError(f"{self._path} is of version {version}, and this ecoshare writes {_SCHEMA}")
+        database.execute(_CLOCK)
+
+    def _version(self) -> int:
+        (version,) = self._database.execute("PRAGMA user_version").fetchone()
+        return int(version)
+
     def _connected(self) -> sqlite3.Connection:
-        return sqlite3.connect(self._path, check_same_thread=False, isolation_level=None, timeout=10.0)
+        return sqlite3.connect(self._path, check_same_thread=False, isolation_level=None, timeout=_WAITS_S)
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:

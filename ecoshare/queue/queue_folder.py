@@ -129,9 +129,11 @@ class QueueFolder:
             with own_folder(self.path) as folder:
                 flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
                 file = os.open(self._lock.name, flags, 0o600, dir_fd=folder)
-            if not stat.S_ISREG(os.fstat(file).st_mode):
+            info = os.fstat(file)
+            if not stat.S_ISREG(info.st_mode) or info.st_nlink != 1:
                 os.close(file)
-                raise UnfitEnvironment(f"{self._lock} is not a regular file", "remove it")
+                what = "has another name, too" if stat.S_ISREG(info.st_mode) else "is not a regular file"
+                raise UnfitEnvironment(f"{self._lock} {what}", "remove it")
         except OSError as error:
             raise UnfitEnvironment(f"cannot write {self.path}: {error.strerror or error}", STATE_HINT) from error
         try:

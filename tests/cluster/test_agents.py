@@ -118,7 +118,7 @@ def test_jobs_of_a_killed_agent_run_again_on_the_other_node(tmp_path: Path) -> N
         os.kill(link.pid, signal.SIGKILL)
 
     jobs = [slow_steps(f"j{number}", 1000, 4) for number in range(2)]
-    done = run_on(tmp_path, jobs, begun=strikes(kill, "n1", tmp_path), cold=True)
+    done = run_on(tmp_path, jobs, begun=strikes(kill, "n1", tmp_path))
     assert states(done) == {"j0": ("completed", 1000), "j1": ("completed", 1000)}
     check_alike(done.folder.path, ["j0", "j1"], 1000, 4)
     found = entries(done)

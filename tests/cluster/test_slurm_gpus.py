@@ -94,7 +94,10 @@ def test_a_gpu_is_set_and_the_printed_epilog_puts_it_back(allocation: Allocation
 @pytest.mark.nightly
 def test_nothing_is_set_where_slurm_sets_the_clocks(allocation: Allocation) -> None:
     job, _ = allocation.submit("--sbatch=--gpu-freq=low")
-    wait_for(lambda: any(isinstance(each, IterationsDone) for each in allocation.entries(job)))
+    wait_for(
+        lambda: any(isinstance(each, IterationsDone) for each in allocation.entries(job)),
+        otherwise=lambda: (state(job, allocation.environment), allocation.output(job)),
+    )
     allocation.until.touch()
     wait_for(lambda: state(job, allocation.environment) not in ("PENDING", "RUNNING", "COMPLETING"))
     words = "clocks and power stay as they are: Slurm sets the clocks of this allocation (--gpu-freq=low)"

@@ -250,7 +250,7 @@ def test_only_the_advisers_know_the_tuner() -> None:
 
 ASKS_THE_MACHINE = {
     "runtime": {"calibration_load", "device_calibration", "device_session", "reaping", "shared_folder"},
-    "queue": {"client", "leftover_jobs"},
+    "queue": {"client", "job_store", "leftover_jobs"},
     "cluster": {"agent_line", "chain_allocation", "chain_keeper", "idle_energy", "line_batch", "ray_nodes"}
     | {"slurm_nodes", "slurm_queue"},
 }

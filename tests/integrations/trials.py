@@ -36,6 +36,11 @@ def _train(seed: int, iterations: int, each_s: float, log: Path | None = None) -
         yield loss.item()
 
 
+def loss(seed: int, iterations: int) -> float:
+    """Last loss of such a training without Ray."""
+    return list(_train(seed, iterations, 0.0))[-1]
+
+
 def reports(config: dict[str, Any]) -> None:
     """Report every twenty iterations; `ends` says how the trial ends after the first report."""
     log = Path(config["logs"], f"{config['seed']}.json") if "logs" in config else None

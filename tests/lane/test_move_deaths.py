@@ -20,7 +20,7 @@ from ecoshare.lane.attempt_process import usage
 from ecoshare.lane.table_layout import ANY_SLOT, SlotState
 from ecoshare.lane.turn import LaneTurn
 from tests.lane.moving import Body, Lanes, moves, train, until_then
-from tests.rounds import rounds
+from tests.rounds import night, rounds
 from tests.warm import wait_for
 
 
@@ -136,11 +136,14 @@ def test_death_at_a_line_of_a_move_leaves_both_lanes_going(lanes: Lanes, waits: 
 
 @pytest.mark.nightly
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("what", ["line", pytest.param("opcode", marks=pytest.mark.nightly)])
+@pytest.mark.parametrize(("what", "stride"), [("line", 3), ("opcode", 7)])
 @pytest.mark.parametrize("waits", [False, True])
-def test_death_at_any_instruction_of_a_move_leaves_both_lanes_going(lanes: Lanes, what: str, waits: bool) -> None:
-    stride = rounds(2, nightly=1)
-    assert cut_moves(lanes, what, count(1, stride), waits) > 25
+@pytest.mark.parametrize("night", [night()])
+def test_death_at_any_instruction_of_a_move_leaves_both_lanes_going(
+    lanes: Lanes, what: str, stride: int, waits: bool, night: int
+) -> None:
+    """Each night has the next of these instructions."""
+    assert cut_moves(lanes, what, count(1 + night % stride, stride), waits) > 8
 
 
 @pytest.mark.nightly

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sqlite3
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from ecoshare.errors import UsageError
+from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.queue.job_store import JobEnd, JobStore
 from ecoshare.queue.queue_documents import Submission
 from ecoshare.queue.submission_plan import free_names, inherited
@@ -156,3 +160,32 @@ def test_ages_go_by_time_that_has_passed(tmp_path: Path) -> None:
     assert store.steady_unix_s(5000.0 + 3600.0, "two", 5.0) == 5000.0
     assert store.steady_unix_s(5010.0, "two", 15.0) == 5010.0
     store.close()
+
+
+def test_several_may_open_a_new_store_at_once(tmp_path: Path) -> None:
+    """A client that asks for a queue which is just being opened must not keep the store from it."""
+
+    def opened(path: Path) -> JobStore:
+        together.wait()
+        return JobStore(path)
+
+    together = threading.Barrier(4)
+    with ThreadPoolExecutor(4) as pool:
+        for number in range(20):
+            path = tmp_path / f"{number}.db"
+            stores = list(pool.map(opened, [path] * 4))
+            stores[0].add(submission(1), [("a", "a", False)], "run", 10.0)
+            assert {store.left()[0].name for store in stores} == {"a"}
+            for store in stores:
+                store.close()
+
+
+def test_a_store_that_cannot_be_opened_is_not_held(tmp_path: Path) -> None:
+    path = tmp_path / "queue.db"
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("CREATE TABLE jobs (name TEXT)")  # not by ecoshare
+        with pytest.raises(UnfitEnvironment) as failed:
+            JobStore(path)
+        other.execute("PRAGMA busy_timeout = 0")
+        other.execute("BEGIN IMMEDIATE")
+    assert "already exists" in str(failed.value)

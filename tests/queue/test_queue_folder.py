@@ -55,6 +55,17 @@ def test_another_kind_of_file_in_the_place_of_the_lock_makes_no_client_wait(
         pass
 
 
+def test_a_lock_that_is_another_file_too_is_not_written(tmp_path: Path) -> None:
+    """Another user could have put the name of a file of this user there: opening the queue emptied that file."""
+    (own := tmp_path / "own").write_text("kept")
+    folder = QueueFolder("test", tmp_path / "test")
+    folder.make()
+    (folder.path / "lock").hardlink_to(own)
+    with pytest.raises(UnfitEnvironment, match="has another name, too"), folder.locked():
+        pass
+    assert own.read_text() == "kept"
+
+
 def test_a_folder_made_by_hand_is_closed_to_others_and_a_queue_that_is_down_names_no_process(tmp_path: Path) -> None:
     folder = QueueFolder("test", tmp_path / "test")
     folder.path.mkdir(mode=0o755)
