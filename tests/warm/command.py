@@ -329,7 +329,7 @@ def wait_for(
     until_s = (looked_s := time.monotonic()) + within_s
     while not reached():
         assert time.monotonic() < until_s, (f"within {within_s} s", otherwise())
-        time.sleep(max(0.005, 2.0 * (time.monotonic() - looked_s)))
+        time.sleep(min(max(0.005, 2.0 * (time.monotonic() - looked_s)), 1.0))
         looked_s = time.monotonic()
 
 
