@@ -21,5 +21,8 @@ def rounds(usual: int, nightly: int) -> int:
 
 
 def night() -> int:
-    """Number of this night, with which rounds differ from night to night; 0 by day. Call it at collection."""
+    """Number of this night, with which rounds differ from night to night; 0 by day.
+
+    Call this in the test: two workers may collect it before and after midnight.
+    """
     return datetime.datetime.now(datetime.UTC).date().toordinal() if is_nightly() else 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from typing import Any
 
 
@@ -37,10 +38,13 @@ def temperature_c(nvml: Any, handle: Any) -> float:
     Raises:
         nvml.NVMLError: The GPU does not report it.
     """
-    try:
-        return float(nvml.nvmlDeviceGetTemperatureV(handle, nvml.NVML_TEMPERATURE_GPU))
-    except nvml.NVMLError_FunctionNotFound:
-        return float(nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU))
+    return float(
+        _either(
+            nvml,
+            lambda: nvml.nvmlDeviceGetTemperatureV(handle, nvml.NVML_TEMPERATURE_GPU),
+            lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU),
+        )
+    )
 
 
 def clock_reasons(nvml: Any, handle: Any) -> int:
@@ -49,10 +53,13 @@ def clock_reasons(nvml: Any, handle: Any) -> int:
     Raises:
         nvml.NVMLError: The GPU does not report them.
     """
-    try:
-        return int(nvml.nvmlDeviceGetCurrentClocksEventReasons(handle))
-    except nvml.NVMLError_FunctionNotFound:
-        return int(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
+    return int(
+        _either(
+            nvml,
+            lambda: nvml.nvmlDeviceGetCurrentClocksEventReasons(handle),
+            lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle),
+        )
+    )
 
 
 def running_processes(nvml: Any, handle: Any) -> list[Any]:
@@ -61,7 +68,18 @@ def running_processes(nvml: Any, handle: Any) -> list[Any]:
     Raises:
         nvml.NVMLError: The GPU does not report them.
     """
+    return list(
+        _either(
+            nvml,
+            lambda: nvml.nvmlDeviceGetComputeRunningProcesses_v3(handle),
+            lambda: nvml.nvmlDeviceGetComputeRunningProcesses_v2(handle),
+        )
+    )
+
+
+def _either(nvml: Any, call: Callable[[], Any], older: Callable[[], Any]) -> Any:
+    """Result of a call, or of the one that an older library has in its place."""
     try:
-        return list(nvml.nvmlDeviceGetComputeRunningProcesses_v3(handle))
+        return call()
     except nvml.NVMLError_FunctionNotFound:
-        return list(nvml.nvmlDeviceGetComputeRunningProcesses_v2(handle))
+        return older()

@@ -182,10 +182,10 @@ class JobStore:
         if self._version() == 0:
             database.execute("BEGIN IMMEDIATE")
             if self._version() == 0:
-                for statement in f"{_TABLES} {_CLOCK} PRAGMA user_version = {_SCHEMA};".split(";"):
+                for statement in f"{_TABLES} PRAGMA user_version = {_SCHEMA}".split(";"):
                     database.execute(statement)
             database.execute("COMMIT")
-        elif (version := self._version()) != _SCHEMA:
+        if (version := self._version()) != _SCHEMA:
             raise UsageError(f"{self._path} is of version {version}, and this ecoshare writes {_SCHEMA}")
         database.execute(_CLOCK)
 

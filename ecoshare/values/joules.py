@@ -44,9 +44,9 @@ class Counter(Protocol):
 _SWING = 0.12
 """Standard deviation of the power within a period / power, where a counter does not look all the time.
 
-With twice the standard error that follows from it, 95 % of random windows of square waves are covered whose iterations
-take half a period to two periods, and more of all others (`tests/devices/test_counter_meter.py`). Iterations in step
-with the counter are not: each period then shows it the same part of an iteration.
+Twice the standard error that follows from it covers 95 % of random windows of square waves with iterations of half a
+period to two periods, and more of all others (`tests/devices/test_counter_meter.py`). Iterations in step with the
+counter are not covered: each period then shows it the same part of an iteration.
 """
 
 

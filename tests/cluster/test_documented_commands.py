@@ -169,11 +169,19 @@ class Shell:
 
     def answers(self, queue: str) -> bool:
         """Whether a queue answers."""
-        return self._forked("status", "--queue", queue).returncode == 0
+        return self.forked("status", "--queue", queue).returncode == 0
 
-    def _forked(self, *words: str) -> subprocess.CompletedProcess[str]:
+    def forked(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run a command that no page shows, which a loaded process forks."""
-        return warm.ecoshare(*words, cwd=self.work, environment=self.environment)
+        done = warm.ecoshare(*words, cwd=self.work, environment=self.environment)
+        assert "Traceback" not in done.stderr, done.stderr
+        return done
+
+    def asked(self, *words: str) -> str:
+        """Output of such a command, which must exit with 0."""
+        done = self.forked(*words)
+        assert done.returncode == 0, f"{words}\n{done.stdout}{done.stderr}"
+        return done.stdout
 
     def locks(self) -> list[Path]:
         """Lock of each queue. The text in it is the process that serves the queue, and empty if none does."""
@@ -183,13 +191,13 @@ class Shell:
         """Give each queue jobs, if its commands have given none, check that they complete, and end the queue."""
         for queue in self.queues:
             status = ("status", "--json", "--queue", queue)
-            if not json.loads(self._forked(*status).stdout)["jobs"]:
-                assert self._forked("submit", "jobs.yaml", "--wait", "--queue", queue).returncode == 0
-            shown = json.loads(self._forked(*status).stdout)
+            if not json.loads(self.asked(*status))["jobs"]:
+                self.asked("submit", "jobs.yaml", "--wait", "--queue", queue)
+            shown = json.loads(self.asked(*status))
             assert len(shown["devices"]) == 2, "both nodes"
             jobs = shown["jobs"]
             assert sorted((each["name"], each["state"]) for each in jobs) == [("j0", "completed"), ("j1", "completed")]
-            assert self._forked("down", "--queue", queue).returncode == 0
+            self.asked("down", "--queue", queue)
         for process in self.served.values():
             assert process.wait(60.0) == 0
         wait_for(lambda: not any(each.read_text() for each in self.locks()))
@@ -247,6 +255,8 @@ def _run_resume(shell: Shell, command: str) -> None:
         begun.kill()
         begun.wait()
     wait_for(lambda: not members(run))
+    here = shell.forked("run", "--resume", str(run))
+    assert here.returncode == 2 and "give `--on ray` again" in here.stderr
     shell.run(command)
     check_run(run, nodes=2, attempts=(1, 2))
 

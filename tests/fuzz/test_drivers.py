@@ -27,7 +27,6 @@ NIGHTLY = pytest.mark.nightly
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("night", [night()])
 @pytest.mark.parametrize(
     ("driver", "prepare", "count", "part"),
     [
@@ -46,9 +45,9 @@ NIGHTLY = pytest.mark.nightly
         ),
     ],
 )
-def test_nothing_is_lost(driver: str, prepare: Prepare, count: int, part: int, night: int, tmp_path: Path) -> None:
-    """Each night has other rounds; a loss is told with the number that repeats it."""
-    first = (4 * night + part) * count
+def test_nothing_is_lost(driver: str, prepare: Prepare, count: int, part: int, tmp_path: Path) -> None:
+    """Each night has other rounds, in up to four parts; a loss is told with the number that repeats it."""
+    first = (4 * night() + part) * count
     tally = fuzz(driver, prepare, tmp_path, range(first, first + count))
     assert tally.rounds == count and not tally.losses, tally.describe()
 

@@ -64,20 +64,20 @@ class Slow(tune.Callback):  # type: ignore[misc]
 
 @pytest.mark.nightly
 def test_no_two_have_the_turn_at_once_nor_one_whose_result_tune_processes(ledger: Path, tmp_path: Path) -> None:
-    space = [{"seed": seed, "logs": str(tmp_path), "each_s": 0.004, "iterations": 100} for seed in range(2)]
+    space = [{"seed": seed, "logs": str(tmp_path), "each_s": 0.004, "iterations": 300} for seed in range(2)]
     results = run(share(of(trials.reports), memory=SMALL), space, tmp_path, callbacks=[Slow()])
-    assert all(result.metrics["ecoshare/iterations"] == 100 for result in results.values())
+    assert all(result.metrics["ecoshare/iterations"] == 300 for result in results.values())
     each = [json.loads((tmp_path / f"{seed}.json").read_text()) for seed in range(2)]
     spans = sorted((began_s, ended_s, seed) for seed in range(2) for began_s, ended_s in each[seed])
-    assert len(spans) == 200
+    assert len(spans) == 600
     for (_, ended_s, one), (began_s, _, other) in pairwise(spans):
         assert one == other or began_s >= ended_s, f"{one} and {other} used the device at the same time"
     changes = sum(one[2] != other[2] for one, other in pairwise(spans))
     assert changes > 2, "they have taken turns, not gone one after the other"
-    assert sum(result.metrics["ecoshare/waited_s"] for result in results.values()) > 0.1
+    assert sum(result.metrics["ecoshare/waited_s"] for result in results.values()) > 0.5
     inside = 0
     for one, other in (each, each[::-1]):
-        for done in (20, 40, 60, 80):
+        for done in range(20, 300, 20):
             left_s, back_s = one[done - 1][1], one[done][0]
             inside += sum(left_s < began_s and ended_s < left_s + 0.5 < back_s for began_s, ended_s in other)
     assert inside, "no trial has trained during a report of the other"
@@ -180,6 +180,7 @@ def test_devices_go_to_the_trials_that_still_need_them(ledger: Path, tmp_path: P
     assert widths[0][0] == 1.0
     assert widths[0][-1] == 4.0, "no other trial is left"
     assert 0.5 in widths[1] + widths[2], "a short one shares a processor while the long one is there"
+    assert not any("ecoshare/held_s" in result.metrics for result in results.values()), "these do not share"
     done = {seed: result.metrics["done_so_far"] for seed, result in results.items()}
     assert done == {each["seed"]: each["results"] for each in space}, "paused trials continued from their checkpoints"
 

@@ -138,12 +138,11 @@ def test_death_at_a_line_of_a_move_leaves_both_lanes_going(lanes: Lanes, waits: 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("what", "stride"), [("line", 3), ("opcode", 7)])
 @pytest.mark.parametrize("waits", [False, True])
-@pytest.mark.parametrize("night", [night()])
 def test_death_at_any_instruction_of_a_move_leaves_both_lanes_going(
-    lanes: Lanes, what: str, stride: int, waits: bool, night: int
+    lanes: Lanes, what: str, stride: int, waits: bool
 ) -> None:
     """Each night has the next of these instructions."""
-    assert cut_moves(lanes, what, count(1 + night % stride, stride), waits) > 8
+    assert cut_moves(lanes, what, count(1 + night() % stride, stride), waits) > 8
 
 
 @pytest.mark.nightly

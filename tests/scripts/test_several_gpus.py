@@ -99,16 +99,16 @@ def test_scripts_of_kinds_that_need_no_gpu_do_the_same_alone_and_shared(tmp_path
 
 
 @pytest.mark.skipif(COMPILER is None, reason="the fake driver is compiled, and there is no C compiler")
-@pytest.mark.parametrize(("board", "wave_s", "most"), [(presets.H200, 0.1, 0.02), (presets.A100, 0.1, 0.9)])
+@pytest.mark.parametrize(("board", "least", "most"), [(presets.H200, -0.02, 0.02), (presets.A100, 0.2, 0.9)])
 def test_a_counter_that_misses_part_of_the_time_differs_from_the_power(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, board: presets.Preset, wave_s: float, most: float
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, board: presets.Preset, least: float, most: float
 ) -> None:
     """A wave in step with the updates: a counter that looks in their first quarter sees the busy half alone."""
     with FakeDriver(tmp_path, [board], virtual=True) as driver:
         now = [0.0]
 
         def sleep(seconds: float) -> None:
-            driver.gpu(0).load(1, compute=1.0 if now[0] % wave_s < wave_s / 2 - 1e-9 else 0.0)
+            driver.gpu(0).load(1, compute=1.0 if now[0] % 0.1 < 0.05 - 1e-9 else 0.0)
             driver.advance(seconds)
             now[0] = round(now[0] + seconds, 6)
 
@@ -116,5 +116,4 @@ def test_a_counter_that_misses_part_of_the_time_differs_from_the_power(
         for _ in range(300):
             sleep(0.01)
         part, power_w = counter.difference(nvml.NvmlDevice(driver.gpu(0).uuid), 4.0)
-    assert power_w > 100.0 and abs(part) <= most
-    assert (part > 0.2) == (board is presets.A100)
+    assert power_w > 100.0 and least <= part <= most

@@ -208,7 +208,7 @@ def _mix(clock: Clock, device: str, length_s: float) -> list[Figure]:
 
 def checks(clock: Clock) -> list[Figure]:
     """Figures of all parts but the mix."""
-    figures = clock.take("knobs", _knobs) + _counter(clock, Path())
+    figures = clock.take("knobs", _knobs) + _counter(clock)
     with tempfile.TemporaryDirectory(prefix="gpu-check-") as name:
         folder = Path(name)
         printed: dict[str, bytes] = {}
@@ -225,7 +225,7 @@ def checks(clock: Clock) -> list[Figure]:
     return figures
 
 
-def _counter(clock: Clock, _folder: Path) -> list[Figure]:
+def _counter(clock: Clock) -> list[Figure]:
     return clock.take("energy counter", counter.figures)
 
 
@@ -283,7 +283,7 @@ def _several(clock: Clock, folder: Path, repeated: dict[str, bytes]) -> list[Fig
 
 
 PARTS: dict[str, Callable[[Clock, Path], list[Figure]]] = {
-    "counter": _counter,
+    "counter": lambda clock, _folder: _counter(clock),
     "kinds": _kinds,
     "memory": _memory,
     "several": lambda clock, folder: _several(clock, folder, {}),
