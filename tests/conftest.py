@@ -9,6 +9,7 @@ import os
 import re
 import signal
 import sys
+import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -61,14 +62,29 @@ def pytest_runtest_protocol() -> None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add an option for CI, which installs all that its tests need."""
+    """Add an option for CI, which installs all that its tests need, and one for `scripts/nightly`."""
     parser.addoption("--no-skips", action="store_true", help="fail if a test skips that could run on this machine")
+    parser.addoption("--night", type=int, help="run the modules of this night alone: each has its turn in one of two")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Let the slow tests begin first where workers share them, or one of them would go on alone at the end."""
+    """Leave out the modules of the other night, and let those tests begin first that may take long.
+
+    One that begins last would go on alone at the end, while other workers have nothing to do.
+    """
+    if (night := config.getoption("night")) is not None:
+        of_night: dict[bool, list[pytest.Item]] = {True: [], False: []}
+        for item in items:
+            of_night[zlib.crc32(item.nodeid.partition("::")[0].encode()) % 2 == night % 2].append(item)
+        config.hook.pytest_deselected(items=of_night[False])
+        items[:] = of_night[True]
     if hasattr(config, "workerinput"):
-        items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+        items.sort(key=_begins)
+
+
+def _begins(item: pytest.Item) -> tuple[bool, bool]:
+    timeout, slow = item.get_closest_marker("timeout"), item.get_closest_marker("slow")
+    return timeout is None, slow is None
 
 
 def pytest_deselected(items: Sequence[pytest.Item]) -> None:

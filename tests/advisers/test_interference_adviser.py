@@ -177,6 +177,7 @@ def test_a_group_of_three_is_forecast_as_it_was_measured() -> None:
     assert outlook.forecast("abc").speeds == pytest.approx((0.7, 0.5, 0.4), abs=0.06)
 
 
+@pytest.mark.slow
 @given(
     st.dictionaries(
         st.sampled_from(NAMES),

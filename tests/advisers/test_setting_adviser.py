@@ -138,6 +138,7 @@ def test_other_jobs_of_the_same_classes_go_on_with_the_search() -> None:
     assert (tried, advice) == (expected, best)
 
 
+@pytest.mark.slow
 def test_a_default_that_is_disturbed_is_measured_again_and_then_given_up() -> None:
     device, tuned = Device(), adviser(Device())
     disturbed = Measurement((), MeasurementStatus.CONTAMINATED, power_w=100.0, throttles=("temperature",))

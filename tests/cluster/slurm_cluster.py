@@ -109,9 +109,14 @@ def _idle(environment: dict[str, str]) -> int:
     return said.split().count("idle")
 
 
-def processes_on(node: str, job: int) -> list[int]:
-    """Processes of a Slurm job on a node of this machine."""
-    marks, found = {f"SLURMD_NODENAME={node}".encode(), f"SLURM_JOB_ID={job}".encode()}, list[int]()
+def processes_on(node: str, job: int, folder: Path) -> list[int]:
+    """Processes of a Slurm job on a node of this machine.
+
+    Args:
+        folder: Folder in which the job was submitted: clusters of other tests have equal names and numbers.
+    """
+    words = (f"SLURMD_NODENAME={node}", f"SLURM_JOB_ID={job}", f"SLURM_SUBMIT_DIR={folder}")
+    marks, found = {each.encode() for each in words}, list[int]()
     for path in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             if marks <= set((path / "environ").read_bytes().split(b"\0")):

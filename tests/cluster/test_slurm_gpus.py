@@ -82,7 +82,8 @@ def test_a_gpu_is_set_and_the_printed_epilog_puts_it_back(allocation: Allocation
     allocation.epilog.write_text(f"#!/bin/sh\n{exports}({line}) > {log} 2>&1\n")
     wait_for(lambda: allocation.settings(job) >= 2, otherwise=lambda: allocation.output(job))
     assert allocation.machine.driver.gpu(0).settings() != BEFORE
-    processes = processes_on("n1", job)
+    processes = processes_on("n1", job, allocation.machine.folder)
+    assert processes
     for blow in (signal.SIGSTOP, signal.SIGKILL):  # else the guard would put the GPU back before its turn comes
         for process in processes:
             with contextlib.suppress(ProcessLookupError):

@@ -171,7 +171,8 @@ def test_jobs_of_a_machine_that_dies_go_on_with_the_others(cluster: dict[str, st
     job, log = submitted(tmp_path, cluster)
     wait_for(lambda: log.exists() and log.read_bytes().count(b'"IterationsDone"') >= 4)
     daemon = int((Path(cluster["SLURM_CONF"]).parent / "slurmd.n2.pid").read_text())
-    processes = processes_on("n2", job)
+    processes = processes_on("n2", job, tmp_path)
+    assert processes
     for process in [daemon, *{parent(each) for each in processes}, *processes]:
         with contextlib.suppress(ProcessLookupError):
             os.kill(process, signal.SIGKILL)

@@ -62,6 +62,7 @@ def machine(folder: Path, *boards: presets.Preset) -> Iterator[FakeDriver]:
         yield driver
 
 
+@pytest.mark.slow
 @given(boards=st.lists(BOARDS, min_size=1, max_size=3), faults=st.lists(st.tuples(ANSWERS, QUESTIONS), max_size=4))
 def test_what_a_board_does_not_tell_costs_at_most_this_board(
     folder: Path, boards: list[presets.Preset], faults: list[tuple[Fault, str]]

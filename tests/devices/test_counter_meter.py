@@ -164,6 +164,7 @@ def test_what_a_counter_does_not_see_is_in_the_error(tmp_path: Path) -> None:
     assert covered >= 0.95 * tries
 
 
+@pytest.mark.slow
 def test_a_board_that_looks_part_of_the_time_says_so(tmp_path: Path) -> None:
     with FakeDriver(tmp_path, [presets.A100, presets.A4000]) as driver:
         looks = [nvml.NvmlDevice(driver.gpu(index).uuid).open_meter().info for index in range(2)]

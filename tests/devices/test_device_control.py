@@ -211,6 +211,7 @@ def test_a_run_waits_for_the_guard_of_a_killed_one(found: FakeDriver, state: Sta
     ends.join()
 
 
+@pytest.mark.slow
 def test_the_second_run_is_refused_with_the_owners_name(found: FakeDriver, state: StateFolder) -> None:
     control = claim(found, state)
     with pytest.raises(UnfitEnvironment, match=rf"is being set by .*process {os.getpid()} \((.+)\)") as refusal:

@@ -108,6 +108,7 @@ def test_a_frequency_that_fails_on_the_way_leaves_the_gpus_knobs(fake: FakeProce
     cap.write_text("3000000\n")
 
 
+@pytest.mark.slow
 def test_one_run_of_a_machine_sets_the_processors(found: FakeDriver, joint: AppliedSettings) -> None:
     """Two runs would each measure the other's frequency."""
     second = claim(registry.visible_gpus()[1], exact=True, with_processors=True)
@@ -177,6 +178,7 @@ def test_one_frequency_is_no_choice(found: FakeDriver, fake: FakeProcessors) -> 
     claim_again.restore()  # the lock is free
 
 
+@pytest.mark.slow
 def test_the_lowest_frequency_of_another_run_is_not_taken_for_the_only_one(
     found: FakeDriver, fake: FakeProcessors
 ) -> None:

@@ -1,4 +1,4 @@
-"""Reader of the links, pictures and headings of the documentation's pages."""
+"""Reader of the links, pictures, headings and lists of the documentation's pages."""
 
 from __future__ import annotations
 
@@ -21,28 +21,31 @@ PAGES = (*(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "ARCHITECTUR
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Links and anchors of one page.
+    """Links, anchors and lists of one page.
 
     Attributes:
         links: Targets of links and pictures, as written.
         anchors: Names of the headings that a link can jump to.
+        crowded: Lines in which a list begins right below a paragraph.
     """
 
     links: tuple[str, ...]
     anchors: frozenset[str]
+    crowded: tuple[int, ...]
 
 
 def parse(text: str) -> Page:
-    """Links and anchors of the page. Text in code is neither."""
+    """Links, anchors and lists of the page. Text in code is none of them."""
     tokens = MarkdownIt().enable("table").parse(text)
     links = [str(target) for token in _all(tokens) if (target := token.attrs.get("href") or token.attrs.get("src"))]
     headings = [after for token, after in pairwise(tokens) if token.type == "heading_open"]
-    return Page(tuple(links), frozenset(_anchors(_text(heading) for heading in headings)))
+    anchors = frozenset(_anchors(_text(heading) for heading in headings))
+    return Page(tuple(links), anchors, tuple(_crowded(tokens, text.splitlines())))
 
 
 @cache
 def read(page: Path) -> Page:
-    """Links and anchors of this file, which does not change."""
+    """Content of this file, which does not change."""
     return parse(page.read_text(encoding="utf-8"))
 
 
@@ -58,6 +61,14 @@ def _leads_somewhere(page: Path, link: str, root: Path) -> bool:
     if not target.is_relative_to(root) or not target.exists():
         return False
     return not anchor or (target.suffix == ".md" and anchor in read(target).anchors)
+
+
+def _crowded(tokens: list[Token], lines: list[str]) -> Iterator[int]:
+    for token, after in pairwise(tokens):
+        if token.type == "paragraph_close" and after.type in ("bullet_list_open", "ordered_list_open"):
+            assert after.map is not None
+            if not after.level and lines[after.map[0] - 1].strip():
+                yield after.map[0] + 1
 
 
 def _all(tokens: list[Token]) -> Iterator[Token]:

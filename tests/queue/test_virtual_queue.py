@@ -104,6 +104,7 @@ def test_ends_are_kept_while_the_store_is_locked(tmp_path: Path) -> None:
     assert sorted(world.completed) == [("a", 1), ("b", 1)]
 
 
+@pytest.mark.slow
 def test_a_queue_on_a_full_disk_takes_no_more_and_says_why(tmp_path: Path) -> None:
     """A job that runs goes on, and what the queue has taken runs later."""
 

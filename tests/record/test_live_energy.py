@@ -14,6 +14,7 @@ from tests.record.test_energy_account import RATES, SESSION, runs
 CHIP = SESSION.device
 
 
+@pytest.mark.slow
 @given(runs())
 def test_after_each_line_the_joules_are_those_of_the_account(lines: list[Session | Sample]) -> None:
     live = LiveEnergy(RATES.get)

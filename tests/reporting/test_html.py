@@ -237,6 +237,7 @@ def test_what_a_job_prints_is_text(page: Page) -> None:
     assert not page.named("script")
 
 
+@pytest.mark.slow
 def test_a_hostile_name_is_text_in_tables_and_charts(data: RunData) -> None:
     name = '"><script>alert(2)</script>$\\frac{1}$'
     jobs = tuple(replace(job, name=name if job.name == "job0" else job.name) for job in data.summary.jobs)

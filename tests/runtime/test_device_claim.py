@@ -58,6 +58,7 @@ def claimed_limit() -> Iterator[AppliedSettings]:
         made.restore()
 
 
+@pytest.mark.slow
 def test_a_limit_that_the_driver_rounds_up_is_told(settings: AppliedSettings) -> None:
     told = {}
     for asked_w in (300.0, 303.0):
@@ -68,6 +69,7 @@ def test_a_limit_that_the_driver_rounds_up_is_told(settings: AppliedSettings) ->
     assert asyncio.run(settings.other_limit_w(())) is None, "no limit was asked for"
 
 
+@pytest.mark.slow
 def test_a_gpu_that_is_found_at_its_least_limit_takes_part_in_a_budget_with_that_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

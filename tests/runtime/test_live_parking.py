@@ -188,6 +188,7 @@ def _on_gpu(folder: Path, driver: FakeDriver) -> Live:
     return Live(folder, begin, CudaMemoryTransfer({**os.environ, **driver.environment}))
 
 
+@pytest.mark.slow
 def test_threads_keep_what_they_map_while_their_process_is_parked(driver: FakeDriver, tmp_path: Path) -> None:
     """The driver unmaps its memory, and maps it at the old addresses again, over whatever is there by then."""
     live = _on_gpu(tmp_path, driver)

@@ -194,6 +194,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     return done
 
 
+@pytest.mark.slow
 def test_two_unseeded_copies_draw_different_numbers(small: Finished) -> None:
     one, two = small.log("one").splitlines(), small.log("two").splitlines()
     assert len(one) == len(two) > 3

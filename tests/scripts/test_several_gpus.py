@@ -91,7 +91,7 @@ def test_joules_are_those_of_each_gpu_by_its_counter(tmp_path: Path, monkeypatch
 
 @pytest.mark.nightly
 def test_scripts_of_kinds_that_need_no_gpu_do_the_same_alone_and_shared(tmp_path: Path) -> None:
-    found = by_name(kinds.figures(tmp_path / "kinds", "cpu", steps=20))
+    found = by_name(kinds.figures(tmp_path / "kinds", "cpu", steps=20, rounds=1))
     same = [each.met for name, each in found.items() if name.endswith("the same parameters as alone")]
     assert same == [True] * 2 * len(kinds.ON_PROCESSORS)
     assert [found[f"{kind}-0: iterations seen"].value for kind in kinds.ON_PROCESSORS] == [20, 20, 20]

@@ -65,6 +65,7 @@ JOBS = st.lists(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", sorted(KEYS))
 @given(jobs=JOBS)
 def test_all_are_seated_as_if_anew_at_every_moment(policy: str, jobs: list[TraceJob]) -> None:

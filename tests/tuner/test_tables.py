@@ -22,7 +22,7 @@ from tests.rounds import is_nightly, rounds
 
 def trials(problems: Sequence[Problem], way: Callable[[Problem, int], searches.Search]) -> list[float]:
     """Measurements until a setting is good, for each problem and seed, with the noise of that seed."""
-    seeds = range(rounds(1, nightly=8))
+    seeds = range(rounds(1, nightly=3))
     return [float(searches.run(each, way(each, seed), seed).trials) for each in problems for seed in seeds]
 
 

@@ -147,6 +147,7 @@ def test_without_what_is_known_the_first_try_is_more_careful() -> None:
     assert first_tries(None, truth, 1, kinds)[0] not in good(truth, kinds)
 
 
+@pytest.mark.slow
 def test_evidence_overrules_what_was_believed_of_the_jobs() -> None:
     """Jobs that compute, mistaken for jobs that no clock slows down."""
     kinds = (COMPUTES, (0.8, 90.0))

@@ -37,8 +37,12 @@ MEASURED = ("plain", "fetches")
 _MOST_SLOWER = 1.05
 
 
-def figures(folder: Path, device: str = "cuda", steps: int = STEPS) -> list[Figure]:
-    """Figures of all kinds that can run on a device."""
+def figures(folder: Path, device: str = "cuda", steps: int = STEPS, rounds: int = 3) -> list[Figure]:
+    """Figures of all kinds that can run on a device.
+
+    Args:
+        rounds: How often the cost of the hooks is measured: the median counts.
+    """
     folder.mkdir()
     words = {kind: [kind, str(steps), device] for kind in (KINDS if device == "cuda" else ON_PROCESSORS)}
     alone = {kind: _alone(args) for kind, args in words.items()}
@@ -57,13 +61,13 @@ def figures(folder: Path, device: str = "cuda", steps: int = STEPS) -> list[Figu
             continue
         found.append(Figure(f"{job['name']}: the same parameters as alone", float(same), "", ">= 1", note))
         found.append(Figure(f"{job['name']}: iterations seen", job["iterations"], f"of {steps}", f">= {steps}"))
-    return found + [_cost(folder / kind, words[kind]) for kind in MEASURED]
+    return found + [_cost(folder / kind, words[kind], rounds) for kind in MEASURED]
 
 
-def _cost(folder: Path, args: list[str]) -> Figure:
-    """Time of the loop by itself under ecoshare, against that without: the median of three each, in turns."""
+def _cost(folder: Path, args: list[str], rounds: int) -> Figure:
+    """Time of the loop by itself under ecoshare, against that without: the median of rounds of each, in turns."""
     times: list[tuple[float, float]] = []
-    for number in range(3):
+    for number in range(rounds):
         run = _shared(Path(f"{folder}-{number}"), [args], 1)
         under_s = _seconds((run.folder / "jobs" / f"{args[0]}-0" / "stderr.log").read_bytes())
         times.append((under_s, _seconds(_alone(args).stderr)))
