@@ -1,14 +1,13 @@
 """Run folders that earlier versions of ecoshare wrote can be read, explained and drawn.
 
-`old_runs/search` is a run on the fake GPU with a search for a setting; `old_runs/sweep` was killed and resumed. Version
-0.1.0 wrote both; its log has schema 2.
+`old-search` is a run on the fake GPU with a search for a setting; `old-sweep` was killed and resumed. Version 0.1.0
+wrote both; its log has schema 2.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import shutil
 from pathlib import Path
 
 import pytest
@@ -19,8 +18,9 @@ from ecoshare.record.reading import read
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.reporting.explanation import explain
 from ecoshare.reporting.exports import export
+from tests.golden.archive import run_folder
 
-OLD = Path(__file__).parent / "old_runs"
+OLD = ("old-search", "old-sweep")
 GAPS = {"covered": None, "faults": None}
 """Fields of the energy that tell of the time between the sessions of a resumed run: version 0.1.0 left it out."""
 LATER = {"keeps_lane": None, "parks": 0, "parked_s": 0.0, "service": None, "widened": False, "by_steps": False}
@@ -33,10 +33,9 @@ SETTLED = {"run", "notes", "baseline"}
 """Keys of a summary that depend on the path of the folder, and the baseline, which now follows from the turns."""
 
 
-@pytest.fixture(params=["search", "sweep"])
+@pytest.fixture(params=OLD)
 def old(request: pytest.FixtureRequest, tmp_path: Path) -> RunFolder:
-    shutil.copytree(OLD / request.param, tmp_path / "run")
-    return RunFolder(tmp_path / "run")
+    return RunFolder(run_folder(request.param, tmp_path))
 
 
 def test_the_core_makes_the_same_decisions_from_an_old_log(old: RunFolder) -> None:
@@ -71,7 +70,7 @@ def test_an_old_run_has_the_summary_that_it_had(old: RunFolder) -> None:
 
 def test_the_time_in_which_an_old_run_was_cut_off_is_not_covered(tmp_path: Path) -> None:
     """Version 0.1.0 told that all of its time was covered."""
-    energy = read(RunFolder(OLD / "sweep")).summary.energy
+    energy = read(RunFolder(run_folder("old-sweep", tmp_path))).summary.energy
     assert energy is not None and energy.covered < 0.9
     assert energy.faults == ("the run was interrupted, and resumed later",)
 
@@ -86,8 +85,7 @@ def test_an_old_run_is_explained_and_drawn(old: RunFolder) -> None:
 
 def test_the_slowdown_limits_of_an_old_run_are_found(tmp_path: Path) -> None:
     """Their name was `slowdown` in the plan and in the log."""
-    shutil.copytree(OLD / "search", tmp_path / "run")
-    folder = RunFolder(tmp_path / "run")
+    folder = RunFolder(run_folder("old-search", tmp_path))
     for path in (folder.plan, folder.events):
         text = path.read_text()
         assert '"slowdown": null' in text and "slowdown_limit" not in text

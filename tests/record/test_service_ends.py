@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from ecoshare.core.events import JobExited
@@ -12,6 +14,7 @@ from ecoshare.record.run_documents import read_plan
 from ecoshare.record.service_ends import is_open_ended, served_to_the_end
 from ecoshare.values.attempt import WORK_OVER, Outcome, Usage
 from ecoshare.values.service import RequestSource, ServiceSpec, service_as_dict
+from tests.golden.archive import run_folder
 from tests.record.test_old_runs import OLD
 
 
@@ -59,10 +62,10 @@ def test_a_failed_service_stays_failed() -> None:
     assert found[0].state == "failed"
 
 
-def test_plans_with_and_without_services() -> None:
+def test_plans_with_and_without_services(tmp_path: Path) -> None:
     """If it failed, old run folders could not be read, or a service with a last request would count as open-ended."""
-    for name in ("search", "sweep"):
-        assert not any(is_open_ended(job) for job in read_plan(OLD / name / "plan.json")["jobs"])
+    for name in OLD:
+        assert not any(is_open_ended(job) for job in read_plan(run_folder(name, tmp_path / name) / "plan.json")["jobs"])
     assert is_open_ended({"service": service_as_dict(ServiceSpec(0.05))})
     assert not is_open_ended({"service": service_as_dict(ServiceSpec(0.05, requests=RequestSource(count=1)))})
     assert not is_open_ended({"service": None})

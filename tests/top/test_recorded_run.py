@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import random
-import shutil
 from pathlib import Path
 
 import pytest
@@ -20,6 +19,7 @@ from ecoshare.record.run_folder import RunFolder
 from ecoshare.top.recorded_energy import RisingSum
 from ecoshare.top.recorded_jobs import RecordedJobs, changes
 from ecoshare.top.recorded_run import RecordedRun
+from tests.golden.archive import run_folder
 from tests.record.test_old_runs import OLD
 from tests.reporting.recorded import entries_of
 from tests.runtime.running import SLEEPS, run
@@ -94,13 +94,12 @@ def test_time_only_adds_and_a_jump_shows_what_playing_shows(recorded: RunFolder)
     assert all(lane.jobs or not lane.holder for view in views for lane in view.devices[0].lanes)
 
 
-@pytest.mark.parametrize("name", ["search", "sweep"])
+@pytest.mark.parametrize("name", OLD)
 def test_runs_of_earlier_versions_are_played(name: str, tmp_path: Path) -> None:
-    shutil.copytree(OLD / name, tmp_path / "run")
-    played = RecordedRun(RunFolder(tmp_path / "run"))
+    played = RecordedRun(RunFolder(run_folder(name, tmp_path)))
     views = [played.at(played.end_s * part / 20) for part in range(21)]
     assert views[0].devices and views[-1].jobs and all(job.ended_unix_s is not None for job in views[-1].jobs)
-    if name == "sweep":
+    if name == "old-sweep":
         sweeps = {each.name for each in read(played.folder).summary.sweeps}
         assert {job.name for job in views[-1].jobs if job.trials} == sweeps
     else:
