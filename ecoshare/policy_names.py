@@ -46,6 +46,11 @@ def displaces(policy: str) -> bool:
     return not packs(policy) and not widens(policy)
 
 
+def needs_places(policy: str) -> bool:
+    """Whether a policy gives little if urgent jobs cannot take the places of others."""
+    return getattr(named(policy), "needs_places", False)
+
+
 def widens(policy: str) -> bool:
     """Whether a policy sets the number of devices of each job."""
     return hasattr(named(policy), "pour")  # the protocol has an attribute that only an object has

@@ -8,7 +8,7 @@ from dataclasses import replace
 from ecoshare.common.plural import listed
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.jobs.quantities import format_size
-from ecoshare.policy_names import displaces, packs, widens
+from ecoshare.policy_names import displaces, needs_places, packs, widens
 from ecoshare.runtime.parking_host import ParkingHost
 from ecoshare.runtime.planned_job import PlannedJob
 from ecoshare.values.device import LOCAL, DeviceInfo
@@ -17,9 +17,6 @@ ParkingHosts = Mapping[str, ParkingHost]
 """Machine of each node of a run."""
 
 OPTION = "--host-memory"
-
-_NEEDS_PLACES = frozenset({"tiresias", "gittins", "srtf", "srsf", "priority", "gandiva", "least-energy"})
-"""Policies that give little without preemption: their papers let urgent jobs take the places of others."""
 
 
 def check_host_memory(
@@ -104,7 +101,7 @@ def notes(jobs: Sequence[PlannedJob], policy: str, host_bytes: int, at_once: int
     if stopped and not displaces(policy):
         effect = "only lets jobs move to idle devices" if packs(policy) and devices > 1 else "has no effect"
         lines.append(f"policy {policy} stops no job for another one, so `preemptible` {effect}")
-    elif policy in _NEEDS_PLACES and not host_bytes and len(stopped) < len(jobs) and len(jobs) > at_once:
+    elif needs_places(policy) and not host_bytes and len(stopped) < len(jobs) and len(jobs) > at_once:
         kept = listed([job.spec.name for job in jobs if not job.spec.movable])
         lines.append(
             f"policy {policy}: {kept} keep their places once they run; `{OPTION} SIZE` parks jobs for more urgent ones"

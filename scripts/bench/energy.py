@@ -41,7 +41,7 @@ from ecoshare.core.commands import AskInterference, AskSetting, Command, Profile
 from ecoshare.core.events import ClassesKnown, Config, Event, JobArrived, Profiled, SettingAdvised
 from ecoshare.core.placement.colocation_estimates import ColocationForecast
 from ecoshare.core.policies import register
-from ecoshare.core.policies.shared.objective_policy import ObjectivePolicy
+from ecoshare.core.policies.common import ObjectivePolicy
 from ecoshare.core.records import Job, Key
 from ecoshare.simulation.cluster import Cluster
 from ecoshare.simulation.costs import Costs

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from statistics import geometric_mean
 
+from ecoshare.contrib.policies.pal import ROUND_S
 from ecoshare.core.events import Config
-from ecoshare.core.policies.pal import ROUND_S
 from ecoshare.simulation.cluster import Cluster
 from ecoshare.simulation.costs import Costs
 from ecoshare.simulation.gpus import GPUS

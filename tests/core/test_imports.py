@@ -95,6 +95,7 @@ ALLOWED = {
         "rich",
         "textual",
     },
+    "contrib": {*COMMON, "ecoshare.contrib", "ecoshare.core", "numpy", "scipy"},
     "integrations": {"ecoshare", "lightning", "optuna", "ray", "torch", "transformers", "rich", "yaml"},
 }
 """Modules that a layer may import beside the standard library. The drivers and the reports may import all."""
@@ -166,11 +167,21 @@ def test_the_tuner_stands_alone() -> None:
 
 
 @pytest.mark.slow
-def test_nothing_needs_an_integration() -> None:
+@pytest.mark.parametrize("edge", ["integrations", "contrib"])
+def test_nothing_needs_what_is_at_the_edge(edge: str) -> None:
+    """Other packages find it: by an import of the user, or by an entry point."""
     for path in files("ecoshare"):
-        if ROOT / "ecoshare" / "integrations" not in path.parents:
-            used = {name for name in imports(path) if name.startswith("ecoshare.integrations")}
+        if ROOT / "ecoshare" / edge not in path.parents:
+            used = {name for name in imports(path) if name.startswith(f"ecoshare.{edge}")}
             assert not used, f"{path.relative_to(ROOT)} imports {used}"
+
+
+def test_parts_of_contrib_need_no_other() -> None:
+    for part in (ROOT / "ecoshare" / "contrib").iterdir():
+        for path in part.rglob("*.py"):
+            used = {name for name in imports(path) if name.startswith("ecoshare.contrib.")}
+            own = f"ecoshare.contrib.{part.name}."
+            assert all(f"{name}.".startswith(own) for name in used), f"{path.relative_to(ROOT)} imports {used}"
 
 
 def test_only_the_command_line_is_above_the_python_api() -> None:

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from ecoshare.core.commands import OpenLane, ProfileJob, StartJob
 from ecoshare.core.events import CancelRequested, Config, HoldRequested, ReleaseRequested, RunOpened
-from ecoshare.core.policies import own_names
 from ecoshare.core.states import JobState
 from ecoshare.record import event_log
 from ecoshare.testing.virtual_driver import WINDOW_S, ScriptedJob, VirtualDriver
@@ -20,11 +19,12 @@ from ecoshare.values.job_spec import JobSpec
 from ecoshare.values.segment import CarriedJob, Segment
 from tests.core.test_device_failures import ALONE, CONFIGS, advice, can_complete, named_jobs
 from tests.core.test_scheduler import GIB, JOBS, drive, job, starts
+from tests.simulation.simulating import OURS
 
 TEN = ((10.0, Outcome.COMPLETED),)
 
 
-@pytest.mark.parametrize("policy", own_names())
+@pytest.mark.parametrize("policy", OURS)
 def test_jobs_go_on_and_ended_ones_are_forgotten(policy: str) -> None:
     jobs = [job(name, attempts=TEN) for name in "abcd"]
     driver = drive(policy, *jobs, config=ALONE, segments_s=(12.0, 15.0, 25.0))

@@ -19,7 +19,7 @@ import pytest
 
 from ecoshare.core.placement.lane_index import LaneIndex
 from ecoshare.core.placement.memory_fit import MemoryFit
-from ecoshare.core.policies import known_names, named, own_names
+from ecoshare.core.policies import known_names, named
 from ecoshare.core.policies.fifo import Fifo
 from ecoshare.core.policies.fluid import Fluid
 from ecoshare.core.policies.srtf import Srtf
@@ -28,6 +28,7 @@ from ecoshare.simulation.usage_integrals import UsageIntegrals
 from ecoshare.simulation.world import World
 from ecoshare.testing.policy_contract import PolicyContract
 from tests.simulation.installing import install
+from tests.simulation.simulating import OURS
 from tests.warm import COLD, ROOT
 
 OWN = Path(__file__).parent / "own_policy"
@@ -89,7 +90,7 @@ class SlowContract(OwnContract):
         super().test_it_keeps_the_contract_without_options()
 
 
-for policy in own_names():
+for policy in OURS:
     small = {**SMALL, **JOULES} if policy == "least-energy" else SMALL
     options = tuple((name, small[name]) for name in named(policy).options if name in small)
     title = f"Test{policy.title().replace('-', '')}"  # a class each: the tests of one share its simulations
@@ -430,4 +431,4 @@ def test_the_page_has_all_policies() -> None:
     for name, moves, options in table:
         queues = re.sub(r"`limit_1` to `limit_9`", ", ".join(f"`limit_{n}`" for n in range(1, 10)), options)
         found[name] = (moves == "yes", set(re.findall(r"`(\w+)`", queues)))
-    assert found == {name: (named(name).preempts, set(named(name).options)) for name in own_names()}
+    assert found == {name: (named(name).preempts, set(named(name).options)) for name in OURS}

@@ -8,20 +8,19 @@ import pytest
 
 from ecoshare.core.commands import KillJob
 from ecoshare.core.events import Config, TargetMissed, WorkOver
-from ecoshare.core.policies import own_names
 from ecoshare.errors import UsageError
 from ecoshare.simulation.cluster import Cluster
 from ecoshare.simulation.gpus import GPUS
 from ecoshare.simulation.simulated_services import check_places
 from ecoshare.values.attempt import WORK_OVER
 from ecoshare.values.service import RequestSource, ServiceSpec
-from tests.simulation.simulating import made
+from tests.simulation.simulating import OURS, made
 from tests.simulation.test_simulator import job, run
 
 SERVICE = ServiceSpec(0.05)
 
 
-@pytest.mark.parametrize("policy", own_names())
+@pytest.mark.parametrize("policy", OURS)
 def test_a_service_ends_with_the_last_other_job(policy: str) -> None:
     """If it failed, a simulated service would run until its phases end, however many those are."""
     jobs = [job("s", 1e6, iterations=10**7, service=SERVICE), job("a", 5.0), job("b", 3.0, arrival_s=40.0)]

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from ecoshare.core.commands import KillJob, StartJob
 from ecoshare.core.events import Config
 from ecoshare.core.placement.failed_searches import FailedSearches
-from ecoshare.core.policies import own_names
 from ecoshare.errors import UsageError
 from ecoshare.simulation.cluster import Cluster
 from ecoshare.simulation.costs import NO_COSTS, Costs
@@ -22,7 +21,7 @@ from ecoshare.simulation.traces.job_trace import Phase, TraceJob
 from ecoshare.simulation.world import World
 from ecoshare.values.class_profile import MemoryDemand
 from tests.simulation.reference import jcts
-from tests.simulation.simulating import Log, Simulated, made, simulate
+from tests.simulation.simulating import OURS, Log, Simulated, made, simulate
 
 GPU = GPUS["v100"]
 GIB = 1 << 30
@@ -133,7 +132,7 @@ SHARED = st.lists(
 
 @given(
     jobs=SHARED,
-    policy=st.sampled_from(own_names()),
+    policy=st.sampled_from(OURS),
     size=st.sampled_from([(1, 3), (2, 2), (2, 3)]),
     lanes=st.integers(1, 2),
     places=st.integers(1, 4),

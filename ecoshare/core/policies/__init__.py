@@ -7,6 +7,8 @@ Each module of this folder defines one policy, except `base` and `common`. The f
 for `-`, so a new file is all that a new policy needs. A module is imported when its policy is first used. Another
 package offers its policies under the entry point `ecoshare.policies`. docs/policies.md describes how to write one.
 
+`ecoshare.contrib.policies` has those of papers.
+
 Base classes::
 
     Usual                        the emptiest lane, the turn in the order of the queue
@@ -15,16 +17,9 @@ Base classes::
       │    └─ EdpPolicy, EnergyPolicy, JctPolicy, MakespanPolicy
       └─ WithOptions             takes the options of a run
            ├─ Queues             jobs sink through queues as they are served
-           │    ├─ Tiresias ─── Gittins
-           │    └─ LeastEnergy
-           ├─ Gandiva            co-locates jobs on trial
-           ├─ Fluid              several devices for one job, or several jobs on one device
-           │    └─ Equal
+           │    └─ Tiresias
+           ├─ Fluid ─── Equal    several devices for one job, or several jobs on one device
            └─ InRounds           chooses the running jobs in each round
-                ├─ Shares        from shares of time
-                │    └─ Allox, FinishTime, MaxMin
-                ├─ Pal
-                └─ Critical, Shockwave
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ class PlannedPolicy(Protocol):
     """Policy in rounds that asks a planner before a round begins, because the plan is slow or needs a solver.
 
     Attributes:
-        planner: Name of the planner in `ecoshare/advisers/planners`.
+        planner: Name of the planner; see `ecoshare/advisers/planners.py`.
         planned_by: Options for the planner, as (name, value) pairs.
     """
 

@@ -7,13 +7,17 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar, Self
 
 from ecoshare.core.events import Config
+from ecoshare.core.placement.colocation_estimates import ColocationForecast
 from ecoshare.core.records import Job, Key, Lane
 
 
 class Usual(ABC):
     """Policy that fills an empty lane or the best fit, backfills, preempts, and gives turns in the order of the queue.
 
-    See `base.Policy` for the attributes and methods.
+    See `base.Policy` for the other attributes and the methods.
+
+    Attributes:
+        needs_places: Whether the policy gives little if urgent jobs cannot take the places of others, as in its paper.
     """
 
     places: ClassVar[int | None] = None
@@ -21,6 +25,7 @@ class Usual(ABC):
     rotates: ClassVar[bool] = False
     backfill: ClassVar[bool] = True
     options: ClassVar[tuple[str, ...]] = ()
+    needs_places: ClassVar[bool] = False
 
     @abstractmethod
     def order(self, job: Job, at_s: float) -> Key:
@@ -37,6 +42,31 @@ class Usual(ABC):
     def rank(self, job: Job) -> float:
         """First part of the sort key of the job in the queue."""
         return self.order(job, job.told_s)[0]
+
+
+class ObjectivePolicy(Usual):
+    """Policy that runs the job with the shortest remaining time, co-located with the best group for an objective.
+
+    A job of unknown length is assumed to have as much time left as it has had. See `base.PackingPolicy`.
+    """
+
+    preempts: ClassVar[bool] = False
+
+    def order(self, job: Job, at_s: float) -> Key:
+        """Remaining turn time (s); the time that the job has had if the remaining time is unknown."""
+        return (remaining_s(job),)
+
+    def rank(self, job: Job) -> float:
+        """Level of the job: members of the group first; the other jobs use the time that these leave."""
+        return float(job.level)
+
+    @abstractmethod
+    def spent(self, forecast: ColocationForecast) -> float:
+        """Cost per second of a device with this forecast; see `base.PackingPolicy`."""
+
+    def worth(self, job: Job, price: float, at_s: float) -> float:
+        """Energy (J) that one second of the job's work alone is worth."""
+        return price
 
 
 class WithOptions(Usual):
@@ -74,3 +104,12 @@ def pick(jobs: Sequence[Job], devices: int) -> list[Job]:
             devices -= job.spec.gpus
             chosen.append(job)
     return chosen
+
+
+def remaining_s(job: Job) -> float:
+    """Remaining turn time (s) as told last.
+
+    An estimate since then would depend on the other jobs of the lane, so moving the job would change it.
+    """
+    left_s = job.remaining_s(job.told_s)
+    return job.attained_s(job.told_s) if left_s is None else left_s

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from ecoshare.core.placement.colocation_estimates import ColocationForecast
-from ecoshare.core.policies.shared.objective_policy import ObjectivePolicy
+from ecoshare.core.policies.common import ObjectivePolicy
 
 
 class EnergyPolicy(ObjectivePolicy):

@@ -16,6 +16,7 @@ class Priority(Usual):
     """
 
     name: ClassVar[str] = "priority"
+    needs_places: ClassVar[bool] = True
     preempts: ClassVar[bool] = False
 
     def order(self, job: Job, at_s: float) -> Key:

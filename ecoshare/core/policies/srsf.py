@@ -18,6 +18,7 @@ class Srsf(Usual):
     """
 
     name: ClassVar[str] = "srsf"
+    needs_places: ClassVar[bool] = True
 
     def order(self, job: Job, at_s: float) -> Key:
         """Expected remaining GPU-time (s), then iterations, the fewest first."""

@@ -19,6 +19,7 @@ class Srtf(Usual):
     """
 
     name: ClassVar[str] = "srtf"
+    needs_places: ClassVar[bool] = True
 
     def order(self, job: Job, at_s: float) -> Key:
         """Expected remaining turn time (s), then iterations, the fewest first."""

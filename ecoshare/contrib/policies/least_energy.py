@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from ecoshare.core.policies.shared.service_queues import Queues
+from ecoshare.core.policies.tiresias import Queues
 from ecoshare.core.records import Job
 
 ASSUMED_W = 200.0

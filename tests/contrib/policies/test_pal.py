@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ecoshare.contrib.policies.pal import Pal
 from ecoshare.core.commands import Command, KillJob, StartJob, WakeAt
 from ecoshare.core.events import SCHEMA, Config, Done, Event, JobArrived, JobExited, RunOpened
 from ecoshare.core.placement.gang_placement import together
 from ecoshare.core.placement.lane_index import LaneIndex
 from ecoshare.core.policies import register, unregister
 from ecoshare.core.policies.fifo import Fifo
-from ecoshare.core.policies.pal import Pal
 from ecoshare.core.policies.srtf import Srtf
 from ecoshare.core.records import Job, Lane
 from ecoshare.core.scheduler import Scheduler

@@ -13,6 +13,8 @@ from ecoshare.simulation.traces.job_trace import Phase, TraceJob
 from ecoshare.simulation.world import World
 from tests.simulation.simulating import made, simulate
 
+pytestmark = pytest.mark.nightly
+
 GPU = GPUS["v100"]
 
 

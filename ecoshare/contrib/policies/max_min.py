@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from ecoshare.core.policies.shared.time_shares import Shares, with_spare
+from ecoshare.contrib.policies.time_shares import Shares, with_spare
 from ecoshare.core.records import Job
 
 

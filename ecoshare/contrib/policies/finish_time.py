@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from ecoshare.core.policies.shared.time_shares import Shares, with_spare
+from ecoshare.contrib.policies.time_shares import Shares, with_spare
 from ecoshare.core.policies.srtf import expected_s
 from ecoshare.core.records import Job
 

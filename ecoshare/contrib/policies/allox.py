@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
+from ecoshare.contrib.policies.time_shares import Shares
 from ecoshare.core.commands import PlanJob
-from ecoshare.core.policies.shared.time_shares import Shares
 from ecoshare.core.policies.srtf import expected_s
 from ecoshare.core.records import Job
 

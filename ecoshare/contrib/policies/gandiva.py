@@ -32,6 +32,7 @@ class Gandiva(WithOptions):
     """
 
     name: ClassVar[str] = "gandiva"
+    needs_places: ClassVar[bool] = True
     preempts: ClassVar[bool] = False
     options: ClassVar[tuple[str, ...]] = ("margin", "trial")
 

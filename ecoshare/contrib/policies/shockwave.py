@@ -6,9 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
+from ecoshare.contrib.policies.epoch_forecast import EpochForecast
 from ecoshare.core.commands import PlanJob
 from ecoshare.core.policies.common import InRounds, pick
-from ecoshare.core.policies.shared.epoch_forecast import EpochForecast
 from ecoshare.core.policies.srtf import expected_s
 from ecoshare.core.records import Job
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
+from ecoshare.contrib.policies.epoch_forecast import EpochForecast
 from ecoshare.core.policies.common import InRounds, pick
-from ecoshare.core.policies.shared.epoch_forecast import EpochForecast
 from ecoshare.core.policies.srtf import expected_s
 from ecoshare.core.records import Job
 
