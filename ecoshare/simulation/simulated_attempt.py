@@ -30,6 +30,7 @@ class SimulatedAttempt:
         speed: Work done in a second of the turn.
         steps: Number of values that the job reports in all.
         reported: Number of values reported so far.
+        starts_s: Time (s) until which the attempt starts.
         is_killed: Whether the attempt was killed, and its end is to come.
         pace: Time of the present iteration / its mean. It varies in a lane with services only.
         past_longest_s: Longest iteration (s) of late, which decays as in a live lane.
@@ -54,6 +55,7 @@ class SimulatedAttempt:
     handovers: int = 0
     steps: int = 0
     reported: int = 0
+    starts_s: float = 0.0
     is_killed: bool = False
     pace: float = 1.0
     past_longest_s: float = 0.0

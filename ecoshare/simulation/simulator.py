@@ -314,7 +314,8 @@ class Simulator:
         running.start_s = min(running.start_s, now_s)
         launch_s = self._costs.start_s if running.job.launch_s is None else running.job.launch_s
         cost_s = launch_s + (self._costs.restart_s if command.attempt > 1 else 0.0)
-        self._push(now_s + cost_s, What.DONE, (command.id, seat))
+        seat.starts_s = now_s + cost_s
+        self._push(seat.starts_s, What.DONE, (command.id, seat))
 
     def _begin(self, seat: SimulatedAttempt, now_s: float) -> None:
         """Let a job that has started join its lane."""
@@ -363,13 +364,13 @@ class Simulator:
         self._push(now_s + self._world.changes_s, What.MEASURED, None)
 
     def kill_job(self, command: KillJob, now_s: float) -> None:
-        """See `NodeCommands`."""
+        """See `NodeCommands`. A job that starts ends when its start was answered, as on a node."""
         seat = self._seat_of(command.job)
         seat.is_killed = True
         if seat.job.name in self._lanes.of(seat).seats:  # else it starts, stops, or moves its memory
             self._lanes.leave(seat, now_s)
         outcome = Outcome.PRUNED if command.pruned else Outcome.STOPPED
-        self._push(now_s + self._costs.stop_s, What.STOPPED, (seat, outcome))
+        self._push(max(now_s + self._costs.stop_s, seat.starts_s), What.STOPPED, (seat, outcome))
 
     def _lane_event(self, lane: VirtualLane, now_s: float) -> None:
         holder = lane.holder

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ecoshare.advisers.interference_adviser import foresee
-from ecoshare.core.commands import AskInterference, MoveJob, ProfileJob, StartJob
-from ecoshare.core.events import ClassesKnown, Config, JobExited, SettingMeasured
+from ecoshare.core.commands import AskInterference, KillJob, MoveJob, ProfileJob, StartJob
+from ecoshare.core.events import ClassesKnown, Config, Done, JobExited, SettingMeasured
 from ecoshare.core.placement.colocation_estimates import PROCESSORS_GUESS
 from ecoshare.simulation.cluster import Cluster
 from ecoshare.simulation.costs import NO_COSTS, Costs
@@ -93,6 +93,27 @@ def test_jobs_of_any_kind_are_packed(
     truth, config = world(**speeds), Config(policy, lanes, places, profile=profile)
     result, _ = simulated(jobs, truth, config, gpus, Costs())
     assert len(result.finished) == len(jobs)
+
+
+def test_a_job_that_is_killed_while_it_starts_ends_after_its_start() -> None:
+    """Two classes are known at one moment: by the first a job starts, by the second its memory is missing."""
+    works = (("a", 17.2), ("a", 86.8), ("a", 0.5), ("b", 7.0), ("b", 115.1), ("d", 37.4), ("a", 72.7))
+    sizes = {"a": 18.0, "b": 17.0, "d": 1.0}
+    jobs = [job(f"j{place}", each, work_s, gib=sizes[each]) for place, (each, work_s) in enumerate(works)]
+    jobs[-1] = replace(jobs[-1], arrival_s=1e-05)
+    even = world(ab=1.0, ad=1.0, bd=1.0, aa=1.0)
+    _, log = simulated(jobs, even, Config("edp", 2, 3, profile=True), 3, Costs())
+    starts = {command.id: command.job for _, each in log for command in each if isinstance(command, StartJob)}
+    killed = {command.job for _, each in log for command in each if isinstance(command, KillJob)}
+    assert killed
+    for job_name in killed:
+        told = [
+            "start" if isinstance(event, Done) else "end"
+            for event, _ in log
+            if (isinstance(event, Done) and starts.get(event.command) == job_name)
+            or (isinstance(event, JobExited) and event.job == job_name)
+        ]
+        assert told == ["start", "end"] * (len(told) // 2)
 
 
 @pytest.mark.parametrize("policy", PACKS)
