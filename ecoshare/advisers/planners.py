@@ -6,8 +6,9 @@ A package with a policy that asks a planner offers it under the entry point `eco
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from importlib.metadata import entry_points
-from typing import cast
 
 from ecoshare.core.commands import AskPlanner
 
@@ -21,6 +22,12 @@ def shares(plan: AskPlanner) -> dict[str, float]:
     Raises:
         LookupError: No installed package offers the planner.
     """
-    for entry in entry_points(group=GROUP, name=plan.planner):
-        return cast(dict[str, float], entry.load()(plan))
-    raise LookupError(f"no installed package offers the planner {plan.planner!r}")
+    return _named(plan.planner)(plan)
+
+
+@cache  # a look at what is installed takes longer than a small plan
+def _named(name: str) -> Callable[[AskPlanner], dict[str, float]]:
+    for entry in entry_points(group=GROUP, name=name):
+        planner: Callable[[AskPlanner], dict[str, float]] = entry.load()
+        return planner
+    raise LookupError(f"no installed package offers the planner {name!r}")

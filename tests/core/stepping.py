@@ -1,13 +1,15 @@
-"""Scheduler of one device that gets one event after the other."""
+"""Schedulers that get one event after the other: of one device, and of devices of different speeds."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TypeVar
 
-from ecoshare.core.commands import Command, KillJob
-from ecoshare.core.events import SCHEMA, Config, Done, InterferencePredicted, JobArrived, RunOpened
+from ecoshare.core.commands import Command, KillJob, StartJob, WakeAt
+from ecoshare.core.events import SCHEMA, Config, Done, Event, InterferencePredicted, JobArrived, JobExited, RunOpened
 from ecoshare.core.scheduler import Scheduler
+from ecoshare.values.attempt import Outcome, Usage
 from ecoshare.values.class_profile import MemoryDemand, Solo
 from ecoshare.values.device import Device
 from ecoshare.values.job_spec import JobSpec
@@ -94,3 +96,62 @@ class Core:
         both = [(pair[place], pair[1 - place], speed) for pair, speed in speeds.items() for place in (0, 1)]
         pairs = [PairSpeed(one, other, speed, ERROR) for one, other, speed in both]
         self.tell(InterferencePredicted(self.now_s, self._asked, tuple(pairs), {}))
+
+
+Speeds = Mapping[str, Mapping[str, float]]
+"""Speeds by device, such as `a0` of node `a`, and by class."""
+
+
+def devices(speeds: Speeds) -> tuple[Device, ...]:
+    return tuple(Device(name, name[0], 8 * GIB, tuple(sorted(of.items()))) for name, of in speeds.items())
+
+
+class Run:
+    """Scheduler with a device for each job that gets its events from the test; commands are done at once.
+
+    Attributes:
+        places: Devices of each job that runs.
+    """
+
+    def __init__(
+        self, speeds: Speeds, *jobs: JobSpec, policy: str = "pal", preempt: bool = True, **options: float
+    ) -> None:
+        """Open all lanes, and begin the first round with these jobs."""
+        self.core = Scheduler()
+        self.stopped: list[str] = []
+        self.places: dict[str, tuple[str, ...]] = {}
+        self._wakes: list[WakeAt] = []
+        config = Config(policy, 1, 1, preempt=preempt, options=tuple(sorted(options.items())))
+        opening = self.core.handle(RunOpened(0.0, SCHEMA, config, devices(speeds)))
+        self.come(*jobs)
+        for command in opening:
+            self.tell(Done(0.0, command.id))
+
+    def tell(self, event: Event) -> None:
+        for command in self.core.handle(event):
+            self._done(command, event.at_s)
+
+    def come(self, *jobs: JobSpec, at_s: float = 0.0) -> None:
+        for job in jobs:
+            self.tell(JobArrived(at_s, job))
+
+    def wait_until(self, at_s: float) -> None:
+        """Wake the scheduler at each time that it asked for, up to `at_s`."""
+        while due := [wake for wake in self._wakes if wake.at_s <= at_s]:
+            self._wakes.remove(due[0])
+            self.tell(Done(at_s, due[0].id))
+
+    def end(self, job: str, at_s: float, outcome: Outcome = Outcome.COMPLETED) -> None:
+        del self.places[job]
+        self.tell(JobExited(at_s, job, self.core.jobs[job].attempt, outcome, 0, "", Usage()))
+
+    def _done(self, command: Command, at_s: float) -> None:
+        match command:
+            case StartJob():
+                self.places[command.job] = tuple(self.core.lanes[lane].device.name for lane in command.lanes)
+                self.tell(Done(at_s, command.id))
+            case KillJob():
+                self.stopped.append(command.job)
+                self.end(command.job, at_s, Outcome.STOPPED)
+            case WakeAt():
+                self._wakes.append(command)

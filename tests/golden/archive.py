@@ -32,14 +32,23 @@ SURROUNDINGS = {"COLUMNS": "100", "TERMINAL_WIDTH": "100", "NO_COLOR": "1"}
 
 def run_folder(name: str, below: Path) -> Path:
     """Unpack the run of an archive at its place below this folder."""
-    return _unpack(name, "run", below / RUN)
+    with _opened(name) as archive:
+        members = [each for each in archive if each.name.startswith("run/")]
+        for each in members:
+            each.name = each.name.removeprefix("run/")
+        archive.extractall(below / RUN, members, filter="data")
+    return below / RUN
 
 
 def told(name: str) -> Mapping[str, str]:
     """Outputs that were recorded, by their names."""
-    with tempfile.TemporaryDirectory() as folder:
-        found = _unpack(name, "told", Path(folder) / "told")
-        return {each.name: each.read_text() for each in sorted(found.iterdir())}
+    with _opened(name) as archive:
+        found = [(each.name, archive.extractfile(each)) for each in archive if each.name.startswith("told/")]
+        return {path.removeprefix("told/"): file.read().decode() for path, file in found if file is not None}
+
+
+def _opened(name: str) -> tarfile.TarFile:
+    return tarfile.open(FOLDER / f"{name}.tar.xz")
 
 
 OUTPUTS = {
@@ -98,15 +107,6 @@ def _visible(text: str) -> str:
     return "\n".join(page.words) + "\n"
 
 
-def _unpack(name: str, part: str, into: Path) -> Path:
-    with tarfile.open(FOLDER / f"{name}.tar.xz") as archive:
-        members = [each for each in archive if each.name.startswith(f"{part}/")]
-        for each in members:
-            each.name = each.name.removeprefix(f"{part}/")
-        archive.extractall(into, members, filter="data")
-    return into
-
-
 def _pack(name: str, run: Path, outputs: Mapping[str, str]) -> None:
     """Write an archive: equal content gives equal bytes."""
     content = io.BytesIO()
@@ -136,12 +136,15 @@ def _add(name: str, run: Path) -> None:
 
 def main(command: str, *words: str) -> None:
     """`add NAME RUN`, or `tell [NAME ...]`."""
-    if command == "add":
-        name, run = words
-        return _add(name, Path(run))
-    for name in words or NAMES:
-        with tempfile.TemporaryDirectory() as folder:
-            _add(name, run_folder(name, Path(folder)))
+    match command, words:
+        case "add", (name, run):
+            _add(name, Path(run))
+        case "tell", _:
+            for name in words or NAMES:
+                with tempfile.TemporaryDirectory() as folder:
+                    _add(name, run_folder(name, Path(folder)))
+        case _:
+            raise SystemExit("expected: add NAME RUN, or tell [NAME ...]")
 
 
 if __name__ == "__main__":

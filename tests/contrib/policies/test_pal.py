@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import combinations
 from typing import Any, ClassVar
 
@@ -12,84 +12,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ecoshare.contrib.policies.pal import Pal
-from ecoshare.core.commands import Command, KillJob, StartJob, WakeAt
-from ecoshare.core.events import SCHEMA, Config, Done, Event, JobArrived, JobExited, RunOpened
 from ecoshare.core.placement.gang_placement import together
 from ecoshare.core.placement.lane_index import LaneIndex
 from ecoshare.core.policies import register, unregister
-from ecoshare.core.policies.fifo import Fifo
 from ecoshare.core.policies.srtf import Srtf
 from ecoshare.core.records import Job, Lane
-from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.states import LaneState
 from ecoshare.testing.policy_contract import PolicyContract
-from ecoshare.values.attempt import Outcome, Usage
 from ecoshare.values.device import Device
 from ecoshare.values.job_spec import JobSpec
+from tests.core.stepping import Run, Speeds
 
 GIB = 1 << 30
-
-Speeds = Mapping[str, Mapping[str, float]]
-"""Speeds by device, such as `a0` of node `a`, and by class."""
-
-
-def devices(speeds: Speeds) -> tuple[Device, ...]:
-    return tuple(Device(name, name[0], 8 * GIB, tuple(sorted(of.items()))) for name, of in speeds.items())
 
 
 def spec(name: str, job_class: str = "any", gpus: int = 1, nodes: int | None = None) -> JobSpec:
     return JobSpec(name, job_class, gpus, nodes, movable=True)
-
-
-class Run:
-    """Scheduler with a device for each job that gets its events from the test; commands are done at once.
-
-    Attributes:
-        places: Devices of each job that runs.
-    """
-
-    def __init__(
-        self, speeds: Speeds, *jobs: JobSpec, policy: str = "pal", preempt: bool = True, **options: float
-    ) -> None:
-        """Open all lanes, and begin the first round with these jobs."""
-        self.core = Scheduler()
-        self.stopped: list[str] = []
-        self.places: dict[str, tuple[str, ...]] = {}
-        self._wakes: list[WakeAt] = []
-        config = Config(policy, 1, 1, preempt=preempt, options=tuple(sorted(options.items())))
-        opening = self.core.handle(RunOpened(0.0, SCHEMA, config, devices(speeds)))
-        self.come(*jobs)
-        for command in opening:
-            self.tell(Done(0.0, command.id))
-
-    def tell(self, event: Event) -> None:
-        for command in self.core.handle(event):
-            self._done(command, event.at_s)
-
-    def come(self, *jobs: JobSpec, at_s: float = 0.0) -> None:
-        for job in jobs:
-            self.tell(JobArrived(at_s, job))
-
-    def wait_until(self, at_s: float) -> None:
-        """Wake the scheduler at each time that it asked for, up to `at_s`."""
-        while due := [wake for wake in self._wakes if wake.at_s <= at_s]:
-            self._wakes.remove(due[0])
-            self.tell(Done(at_s, due[0].id))
-
-    def end(self, job: str, at_s: float, outcome: Outcome = Outcome.COMPLETED) -> None:
-        del self.places[job]
-        self.tell(JobExited(at_s, job, self.core.jobs[job].attempt, outcome, 0, "", Usage()))
-
-    def _done(self, command: Command, at_s: float) -> None:
-        match command:
-            case StartJob():
-                self.places[command.job] = tuple(self.core.lanes[lane].device.name for lane in command.lanes)
-                self.tell(Done(at_s, command.id))
-            case KillJob():
-                self.stopped.append(command.job)
-                self.end(command.job, at_s, Outcome.STOPPED)
-            case WakeAt():
-                self._wakes.append(command)
 
 
 UNEVEN = {"a0": {"picky": 0.9, "calm": 0.99}, "a1": {"picky": 1.0, "calm": 1.0}, "b0": {"picky": 1.1, "calm": 1.01}}
@@ -179,14 +117,10 @@ def test_any_policy_may_know_the_speeds(preempt: bool, request: pytest.FixtureRe
     assert run.places == {"one": ("b0",), "two": ("a1",)}
 
 
-class Lost(Fifo):
+class Lost(Knowing):
     """Policy with a slowness that is not a number."""
 
     name: ClassVar[str] = "lost"
-    across = 1.0
-
-    def meet(self, devices: Sequence[Device]) -> None:
-        pass
 
     def slowness(self, job: Job, lane: Lane) -> float:
         return math.nan

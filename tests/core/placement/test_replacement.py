@@ -26,7 +26,7 @@ from ecoshare.testing.virtual_driver import ScriptedJob, VirtualDriver
 from ecoshare.values.attempt import Outcome
 from ecoshare.values.device import Device
 from ecoshare.values.job_spec import JobSpec
-from tests.contrib.policies.test_pal import Run
+from tests.core.stepping import Run
 
 GIB = 1 << 30
 
