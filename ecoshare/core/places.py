@@ -1,16 +1,17 @@
-"""Places of jobs in lanes: taken when a job starts or is resumed, free again when it has exited or is parked."""
+"""Places in lanes: a lane opens, a job takes a place and keeps it until it has exited."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
-from ecoshare.core.commands import ResumeJob, StartJob
-from ecoshare.core.parking import Parking
+from ecoshare.core.commands import Command, OpenLane, ResumeJob, SetShares, Share, StartJob
+from ecoshare.core.events import RunOpened
+from ecoshare.core.moves import Parking
 from ecoshare.core.placement.allocator_rules import AllocatorRules
 from ecoshare.core.placement.strategy import PlacementStrategy
-from ecoshare.core.records import Job, Lane
+from ecoshare.core.policies.base import Policy
+from ecoshare.core.records import Job, JobState, Lane, LaneState
 from ecoshare.core.run_state import RunState
-from ecoshare.core.states import JobState
 
 CARRIED = "goes on from the segment before"
 
@@ -72,3 +73,59 @@ class Places:
         self._memory.look(job.lanes)
         self._state.placed += 1
         self._placement.takes(job, fused)
+
+
+class LaneOpening:
+    """Makes the lanes of all devices, numbered as `RunOpened.lanes` says."""
+
+    def __init__(
+        self, opened: RunOpened, placement: PlacementStrategy, state: RunState, next_id: Callable[[], int]
+    ) -> None:
+        """No lane is made yet.
+
+        Args:
+            opened: Opening of the run or segment.
+            placement: Placement strategy of the run.
+            state: State of the run.
+            next_id: Function that returns the id of the next command.
+        """
+        self._opened, self._placement, self._state, self._next_id = opened, placement, state, next_id
+
+    def begin(self) -> list[OpenLane]:
+        """Take over the lanes that are open, and return the commands that open the others."""
+        opened, index = self._opened, self._placement.lane_index
+        places = self._placement.policy.places or opened.config.places_per_lane
+        kept = dict(opened.segment.lanes) if opened.segment is not None else {}
+        commands = []
+        for number, device in opened.lanes.items():
+            lane = Lane(number, device, places)
+            index.add(lane)
+            if number in kept:
+                lane.move(LaneState.OPEN, opened.at_s, CARRIED)
+                index.opened(lane)
+            else:
+                lane.command = self._next_id()
+                self._state.opening[lane.command] = lane
+                commands.append(OpenLane(lane.command, number, device.name, device.memory_bytes))
+        return commands
+
+
+class LaneRanks:
+    """Ranks in all lanes, by the policy of the run."""
+
+    def __init__(self, policy: Policy, next_id: Callable[[], int]) -> None:
+        self._policy, self._next_id = policy, next_id
+
+    def changed(self, lanes: Iterable[Lane]) -> list[Command]:
+        """`SetShares` for each lane in which the order of the jobs has changed. Ranks are sent as small numbers."""
+        commands: list[Command] = []
+        for lane in lanes:
+            if lane.places == 1:
+                continue
+            ranks = {name: self._policy.rank(job) for name, job in lane.jobs.items()}
+            dense = {rank: place for place, rank in enumerate(sorted(set(ranks.values())))}
+            shares = tuple(Share(name, dense[rank], 1.0) for name, rank in ranks.items())
+            if shares and shares != lane.shares_sent:
+                lane.shares_sent = shares
+                commands.append(SetShares(self._next_id(), lane.number, shares))
+        return commands

@@ -10,8 +10,7 @@ from collections import Counter
 from collections.abc import Collection
 
 from ecoshare.core.events import Profiled
-from ecoshare.core.records import Job, Lane
-from ecoshare.core.states import JobState
+from ecoshare.core.records import Job, JobState, Lane
 from ecoshare.values.attempt import Usage
 from ecoshare.values.class_profile import MemoryDemand
 from ecoshare.values.device import Device

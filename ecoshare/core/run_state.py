@@ -1,4 +1,7 @@
-"""State of a run: jobs and unanswered commands. The scheduler changes it, and the placement strategy reads it."""
+"""State of a run: its jobs, and its unanswered commands with their ids.
+
+The scheduler changes it, and the placement strategies read it.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,23 @@ from dataclasses import dataclass, field, fields
 
 from ecoshare.core.records import Job, Lane
 from ecoshare.values.job_spec import JobSpec
+
+
+class CommandIds:
+    """Gives ids, in ascending order without gaps.
+
+    Attributes:
+        last: The last id that was given.
+    """
+
+    def __init__(self, last: int) -> None:
+        """Ids that follow another one; the first id of a run is 1."""
+        self.last = last
+
+    def __call__(self) -> int:
+        """The next id."""
+        self.last += 1
+        return self.last
 
 
 @dataclass(slots=True)

@@ -29,13 +29,12 @@ event costs a scan of all jobs.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from typing import Any
 
-from ecoshare.core.command_ids import CommandIds
 from ecoshare.core.commands import Command, DropJob, KillJob
-from ecoshare.core.device_failures import DeviceFailures
 from ecoshare.core.events import (
     CancelRequested,
     ClassesKnown,
@@ -65,28 +64,47 @@ from ecoshare.core.events import (
     TargetMissed,
     WorkOver,
 )
-from ecoshare.core.job_ends import JobEnds
-from ecoshare.core.lane_opening import LaneOpening
-from ecoshare.core.open_services import OpenServices
-from ecoshare.core.parking import Parking
+from ecoshare.core.job_ends import DeviceFailures, JobEnds, OpenServices, Stops
+from ecoshare.core.moves import Parking
 from ecoshare.core.placement.allocator_rules import AllocatorRules
-from ecoshare.core.placement.lane_ranks import LaneRanks
+from ecoshare.core.placement.lane_index import LaneIndex
+from ecoshare.core.placement.memory_fit import MemoryFit
 from ecoshare.core.placement.steps import GiveWay, Park, RankLanes, ReviewSettings, Start, Step
+from ecoshare.core.placement.strategy import PlacementStrategy
 from ecoshare.core.placement.strategy_choice import placement_strategy
-from ecoshare.core.places import Places
+from ecoshare.core.places import LaneOpening, LaneRanks, Places
+from ecoshare.core.power_budget import PowerBudget
 from ecoshare.core.profiling_windows import Profiling
-from ecoshare.core.records import Job, Lane
-from ecoshare.core.run_state import RunState
-from ecoshare.core.scheduler_view import SchedulerView
+from ecoshare.core.records import Job, JobState, Lane, LaneState
+from ecoshare.core.run_state import CommandIds, RunState
 from ecoshare.core.segments import Segments
-from ecoshare.core.setting_review import SettingReview
-from ecoshare.core.states import JobState, LaneState
-from ecoshare.core.stops import Stops
+from ecoshare.core.setting_review import SettingReview, WindowChoice
+from ecoshare.core.setting_selection import SettingSelector
 from ecoshare.core.sweeps import Sweeps
 from ecoshare.core.user_requests import UserRequests
-from ecoshare.core.window_choice import WindowChoice
 from ecoshare.values.attempt import Outcome
 from ecoshare.values.segment import Segment
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerView:
+    """Parts of a scheduler after its run was opened.
+
+    Attributes:
+        placement: Placement strategy, with the queue.
+        lane_index: Index of the lanes.
+        fit: Memory fit of jobs and lanes.
+        profiling: Profiling windows.
+        settings: Selection of settings; in a run with a power budget, the budget.
+        opening: Whether a lane is still being opened.
+    """
+
+    placement: PlacementStrategy
+    lane_index: LaneIndex
+    fit: MemoryFit
+    profiling: Profiling
+    settings: SettingSelector | PowerBudget
+    opening: bool
 
 
 class Scheduler:

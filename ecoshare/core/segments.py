@@ -22,10 +22,9 @@ from ecoshare.core.placement.allocator_rules import AllocatorRules
 from ecoshare.core.placement.strategy import PlacementStrategy
 from ecoshare.core.places import Places
 from ecoshare.core.power_budget import PowerBudget
-from ecoshare.core.records import Job
+from ecoshare.core.records import Job, JobState, LaneState
 from ecoshare.core.run_state import RunState
 from ecoshare.core.setting_selection import SettingSelector
-from ecoshare.core.states import JobState, LaneState
 from ecoshare.core.sweeps import Sweeps
 from ecoshare.core.user_requests import UserRequests
 from ecoshare.values.power_response import KnownResponse

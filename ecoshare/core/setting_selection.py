@@ -40,9 +40,8 @@ from ecoshare.core.events import (
     SettingAnswer,
     SettingMeasured,
 )
-from ecoshare.core.missed_targets import MISSED_SHARE
-from ecoshare.core.records import Job, Lane
-from ecoshare.core.states import JobState
+from ecoshare.core.records import Job, JobState, Lane
+from ecoshare.core.service_targets import MISSED_SHARE
 from ecoshare.values.measurement import Measurement, MeasurementStatus
 from ecoshare.values.packing import Packing
 from ecoshare.values.segment import Segment

@@ -1,22 +1,275 @@
-"""Sweeps of a run: how many of their trials are live, when another is drawn, and which ones end early.
-
-A sweep is a source of jobs of one script that differ in some values: its *trials*. The sampler chooses these values,
-and the core asks it for one trial at a time. So the core holds only a few trials of a sweep of ten thousand, and a
-sampler that learns has seen all results so far.
-"""
+"""Sweeps: their trials, drawn one by one, and the rules that end some of them early."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from bisect import bisect_left, insort
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import count
+from typing import Protocol
 
+from ecoshare.common.plural import counted
 from ecoshare.core.commands import AskSampler
-from ecoshare.core.early_stopping import Halving, StoppingRule, rule
 from ecoshare.core.events import Exhausted, JobArrived, Reported, SweepOpened
-from ecoshare.core.records import Job
-from ecoshare.core.states import JobState
+from ecoshare.core.records import Job, JobState
 from ecoshare.values.job_spec import JobSpec
-from ecoshare.values.sweep_spec import SweepSpec
+from ecoshare.values.sweep_spec import Configuration, EarlierTrial, StoppingSpec, SweepSpec, own_configuration
+
+LEAST_CONFIGURATIONS = 5
+"""`StoppingSpec.least` of live sweeps. The best of one or two is no standard: whichever trials happened to come first
+would decide."""
+
+
+class StoppingRule(Protocol):
+    """Rule of early stopping for one sweep."""
+
+    def told(self, trial: str, configuration: Configuration, step: int, value: float) -> str:
+        """Reason for ending a trial that has reported `value` at `step` (from 1); empty if the trial goes on."""
+        ...
+
+    def ended(self, trial: str, completed: bool) -> None:
+        """Note that a trial reports no more.
+
+        Args:
+            trial: Name of the trial.
+            completed: Whether the trial did all its steps.
+        """
+        ...
+
+
+def rule(spec: StoppingSpec, past: Sequence[EarlierTrial] = ()) -> StoppingRule:
+    """Rule of a sweep, with the reports of the trials of earlier sessions replayed into it."""
+    if spec.rule == "halving":
+        return Halving.going_on(spec, past)
+    made: StoppingRule = {"asha": Asha, "median": Median}[spec.rule](spec)
+    for trial in past:
+        of = own_configuration(trial.name) if trial.configuration is None else trial.configuration
+        for step, value in enumerate(trial.values, start=1):
+            made.told(trial.name, of, step, value)
+        if not trial.goes_on:
+            made.ended(trial.name, trial.completed)
+    return made
+
+
+@dataclass(slots=True)
+class _Ranking:
+    """Configurations in the order of the means of their trials.
+
+    Attributes:
+        means: Means in ascending order, one for each configuration.
+        trials: Number of trials of all configurations.
+    """
+
+    means: list[float] = field(default_factory=list)
+    trials: int = 0
+    _sums: dict[Configuration, tuple[float, int]] = field(default_factory=dict)
+
+    def add(self, configuration: Configuration, value: float) -> float:
+        """Add the value of a trial, and return the mean of its configuration."""
+        total, trials = self._sums.get(configuration, (0.0, 0))
+        if trials:
+            del self.means[bisect_left(self.means, _ordered(total / trials))]
+        self._sums[configuration] = total + value, trials + 1
+        self.trials += 1
+        mean = _ordered((total + value) / (trials + 1))
+        insort(self.means, mean)
+        return mean
+
+    @property
+    def words(self) -> str:
+        """Number of configurations; with the number of trials if that is another."""
+        number = len(self.means)
+        return f"{number}" if self.trials == number else f"{number} configurations ({counted(self.trials, 'trial')})"
+
+
+@dataclass(slots=True)
+class Asha:
+    """Asynchronous successive halving.
+
+    The rungs are at `grace`, `grace * reduction`, `grace * reduction**2`, ... steps. A trial that reaches a rung goes
+    on if its configuration is among the best `1 / reduction` of all that have reached the rung so far, of at least one,
+    or if these are fewer than `least`.
+
+    Source: Li et al., "A System for Massively Parallel Hyperparameter Tuning", MLSys 2020, in the variant that stops
+    trials instead of promoting them, so no trial pauses. Means over seeds, and `least`, are ours.
+    """
+
+    spec: StoppingSpec
+    _rungs: list[_Ranking] = field(default_factory=list)
+    _passed: dict[str, int] = field(default_factory=dict)
+
+    def told(self, trial: str, configuration: Configuration, step: int, value: float) -> str:
+        """See `StoppingRule`."""
+        reached = _reached(self.spec, self._passed, trial, step)
+        if reached is None:
+            return ""
+        rung, at_step = reached
+        if rung == len(self._rungs):
+            self._rungs.append(_Ranking())
+        ranking = self._rungs[rung]
+        mean = ranking.add(configuration, _ordered(value))
+        good = max(1, len(ranking.means) // self.spec.reduction)
+        place = bisect_left(ranking.means, mean)
+        if place < good or len(ranking.means) < self.spec.least:
+            return ""
+        return f"place {place + 1} of the {ranking.words} that reached step {at_step}, of which {good} go on (asha)"
+
+    def ended(self, trial: str, completed: bool) -> None:
+        """See `StoppingRule`."""
+        self._passed.pop(trial, None)
+
+
+@dataclass(slots=True)
+class Halving:
+    """Successive halving: at each rung all trials wait for each other.
+
+    ::
+
+        asha, reduction 3, grace 1                     median
+        step 1    ████ ████ ████ ████ ████ ████        step 4: the best value of a trial so far is worse
+        step 3    ████████████ ██████████              than the median of the means that the completed
+        step 9    ████████████████████████             trials had at step 4
+
+        halving, reduction 3, grace 1
+        step 1    ████ ████ ████ ████ ████ ████        all six pause; when the last one arrives, the best two go on
+        step 3    ████████████ ████████████
+
+    `asha` and `halving` compare configurations. Trials of one configuration differ in their seed alone, so they tell
+    how good it is only together: the rules go by the mean over those that have done as many steps. In a sweep without
+    seeds a configuration is one trial. docs/decisions/0016 has the reasons, and what was measured.
+
+    Smaller values are better for every rule. NaN counts as the worst value.
+
+    The rungs are those of `Asha`. A trial that reaches a rung pauses there. When no trial is on its way to the rung any
+    more, the trials of the best `1 / reduction` of the configurations go on, of at least one, and the rest end.
+
+    Source: Jamieson and Talwalkar, "Non-stochastic Best Arm Identification and Hyperparameter Optimization",
+    AISTATS 2016.
+
+    Attributes:
+        waiting: Paused trials by name, each with the value that it reported at its rung.
+    """
+
+    spec: StoppingSpec
+    waiting: dict[str, float] = field(default_factory=dict)
+    _passed: dict[str, int] = field(default_factory=dict)
+    _configurations: dict[str, Configuration] = field(default_factory=dict)
+
+    @classmethod
+    def going_on(cls, spec: StoppingSpec, past: Sequence[EarlierTrial]) -> Halving:
+        """Rule that goes on with the trials of earlier sessions.
+
+        A rung at which trials have ended is decided. Trials that paused at the next one pause there once more, with
+        their next report.
+        """
+        decided = max((_rungs(spec, len(trial.values)) for trial in past if trial.pruned), default=0)
+        going_on = (trial for trial in past if trial.goes_on)
+        return cls(spec, _passed={trial.name: min(decided, _rungs(spec, len(trial.values))) for trial in going_on})
+
+    def told(self, trial: str, configuration: Configuration, step: int, value: float) -> str:
+        """See `StoppingRule`; the text is the reason for the pause, not for an end."""
+        reached = _reached(self.spec, self._passed, trial, step)
+        if reached is None:
+            return ""
+        self._passed[trial] = _rungs(self.spec, step)  # a trial of short steps may have run past several
+        self.waiting[trial], self._configurations[trial] = _ordered(value), configuration
+        return f"pauses at step {reached[1]} until all others are there (halving)"
+
+    def decide(self) -> dict[str, str]:
+        """Reason for the end of each paused trial; empty if it goes on. Among equal means the earliest trial wins."""
+        ranking, means = _Ranking(), dict[Configuration, float]()
+        for trial, value in self.waiting.items():
+            means[self._configurations[trial]] = ranking.add(self._configurations[trial], value)
+        good = max(1, len(means) // self.spec.reduction)
+        places = {each: place for place, each in enumerate(sorted(means, key=means.__getitem__), start=1)}
+        order = sorted(self.waiting, key=lambda trial: places[self._configurations[trial]])
+        self.waiting.clear()
+        words = f"of the {ranking.words} of its rung, of which {good} go on (halving)"
+        found = {trial: places[self._configurations.pop(trial)] for trial in order}
+        return {trial: f"place {place} {words}" if place > good else "" for trial, place in found.items()}
+
+    def ended(self, trial: str, completed: bool) -> None:
+        """See `StoppingRule`."""
+        self._passed.pop(trial, None)
+        self.waiting.pop(trial, None)
+        self._configurations.pop(trial, None)
+
+    def next_step(self, trial: str) -> int | None:
+        """Step of the next rung, at which the trial will pause; None if there is none before its end."""
+        return _rung(self.spec, self._passed.get(trial, 0))
+
+
+LEAST_COMPLETED = 5
+"""Completed trials that are needed before the median rule ends a trial."""
+
+
+@dataclass(slots=True)
+class Median:
+    """The median stopping rule.
+
+    A trial ends at a step if its best value so far is worse than the median over the completed trials, whatever their
+    seeds are. The median is taken over the means of their values up to that step. Source: Golovin et al., "Google
+    Vizier", KDD 2017, 3.2.2.
+    """
+
+    spec: StoppingSpec
+    _means: list[list[float]] = field(default_factory=list)
+    """Sorted means of the completed trials, one list for each step."""
+    _values: dict[str, list[float]] = field(default_factory=dict)
+
+    def told(self, trial: str, configuration: Configuration, step: int, value: float) -> str:
+        """See `StoppingRule`."""
+        values = self._values.setdefault(trial, [])
+        if step <= len(values):  # the trial was started again
+            del values[step - 1 :]
+        values.append(_ordered(value))
+        means = self._means[step - 1] if step <= len(self._means) else []
+        if step < self.spec.grace or len(means) < LEAST_COMPLETED:
+            return ""
+        median = (means[(len(means) - 1) // 2] + means[len(means) // 2]) / 2
+        if min(values) <= median:
+            return ""
+        through = f"{counted(len(means), 'trial')} that {'is' if len(means) == 1 else 'are'} through"
+        return f"worse at step {step} than the median of {through} (median)"
+
+    def ended(self, trial: str, completed: bool) -> None:
+        """See `StoppingRule`."""
+        values = self._values.pop(trial, [])
+        if not completed:
+            return
+        total = 0.0
+        for step, value in enumerate(values, start=1):
+            total += value
+            if step > len(self._means):
+                self._means.append([])
+            insort(self._means[step - 1], total / step)
+
+
+def _rung(spec: StoppingSpec, number: int) -> int | None:
+    """Step of a rung; the number counts from 0. None if a trial is over by then."""
+    step = spec.grace * spec.reduction**number
+    return None if 0 < spec.steps <= step else step
+
+
+def _rungs(spec: StoppingSpec, steps: int) -> int:
+    """Number of the rungs up to a number of steps."""
+    return next(number for number in count() if (step := _rung(spec, number)) is None or step > steps)
+
+
+def _reached(spec: StoppingSpec, passed: dict[str, int], trial: str, step: int) -> tuple[int, int] | None:
+    """Number and step of the rung that the trial reaches, and passes, with this step; None if it reaches none."""
+    rung = passed.get(trial, 0)
+    at_step = _rung(spec, rung)
+    if at_step is None or step < at_step:
+        return None
+    passed[trial] = rung + 1
+    return rung, at_step
+
+
+def _ordered(value: float) -> float:
+    return math.inf if math.isnan(value) else value
+
 
 _AT_WORK = (JobState.RUNNING, JobState.STOPPING)
 
@@ -50,7 +303,12 @@ class _Sweep:
 
 
 class Sweeps:
-    """Sweeps of a run."""
+    """Sweeps of a run.
+
+    A sweep is a source of jobs of one script that differ in some values: its *trials*. The sampler chooses these
+    values, and the core asks it for one trial at a time. So the core holds only a few trials of a sweep of ten
+    thousand, and a sampler that learns has seen all results so far.
+    """
 
     def __init__(self, next_id: Callable[[], int]) -> None:
         """No sweeps so far; `next_id` returns the id of the next command."""

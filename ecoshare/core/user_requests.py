@@ -29,13 +29,11 @@ from ecoshare.core.events import (
     RetryRequested,
     UserRequest,
 )
-from ecoshare.core.job_ends import JobEnds
-from ecoshare.core.placement.lane_ranks import LaneRanks
+from ecoshare.core.job_ends import JobEnds, Stops
 from ecoshare.core.placement.strategy import PlacementStrategy
-from ecoshare.core.records import Job
+from ecoshare.core.places import LaneRanks
+from ecoshare.core.records import Job, JobState
 from ecoshare.core.run_state import RunState
-from ecoshare.core.states import JobState
-from ecoshare.core.stops import Stops
 from ecoshare.core.sweeps import Sweeps
 
 DRAINED = "the queue was drained"

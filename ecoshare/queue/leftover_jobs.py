@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ecoshare.core.states import JobState
+from ecoshare.core.records import JobState
 from ecoshare.errors import EcoshareError
 from ecoshare.jobs.load import LoadedJobs
 from ecoshare.jobs.schema import JobConfig

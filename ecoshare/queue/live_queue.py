@@ -39,8 +39,8 @@ from ecoshare.core.events import (
     StopRequested,
     SweepOpened,
 )
+from ecoshare.core.records import JobState
 from ecoshare.core.scheduler import Scheduler
-from ecoshare.core.states import JobState
 from ecoshare.errors import EcoshareError, QueueDown, UnfitEnvironment, UsageError, did_you_mean
 from ecoshare.jobs.load import LoadedJobs
 from ecoshare.jobs.schema import JobConfig

@@ -6,7 +6,7 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from ecoshare.core.states import FINAL_STATES
+from ecoshare.core.records import FINAL_STATES
 from ecoshare.errors import EcoshareError, InvalidJobFile, Mistake, QueueDown, UnfitEnvironment, UsageError
 from ecoshare.jobs.fields import AnyInteger, Name
 from ecoshare.jobs.source import MAX_FILE_BYTES

@@ -12,7 +12,7 @@ from operator import add
 from prometheus_client.exposition import choose_encoder
 
 import ecoshare
-from ecoshare.core.states import JobState
+from ecoshare.core.records import JobState
 from ecoshare.lane.table_layout import WAIT_BOUNDS_S
 from ecoshare.metrics import families
 from ecoshare.metrics.families import MetricFamily

@@ -24,9 +24,8 @@ from ecoshare.core.events import (
     SettingMeasured,
     TargetMissed,
 )
-from ecoshare.core.records import Job
+from ecoshare.core.records import Job, JobState
 from ecoshare.core.scheduler import Scheduler
-from ecoshare.core.states import JobState
 from ecoshare.metrics.families import (
     ATTEMPTS_ENDED,
     JOBS_ENDED,

@@ -19,7 +19,7 @@ from collections.abc import AsyncIterator
 from fastapi.sse import ServerSentEvent
 
 from ecoshare.common.clock import loop_s
-from ecoshare.core.states import FINAL_STATES
+from ecoshare.core.records import FINAL_STATES
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.queue.live_queue import LiveQueue
 from ecoshare.queue.queue_documents import JobStatus

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ecoshare.core.states import JobState
+from ecoshare.core.records import JobState
 from ecoshare.queue.job_store import JobRow
 from ecoshare.queue.live_queue import LiveQueue
 from ecoshare.queue.queue_documents import DeviceStatus, JobStatus, QueueStatus, ServiceStatus

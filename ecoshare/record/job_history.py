@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from ecoshare.core.commands import StartJob
 from ecoshare.core.events import JobExited
-from ecoshare.core.missed_targets import Missed
+from ecoshare.core.service_targets import Missed
 from ecoshare.values.attempt import WORK_OVER, Outcome, Usage
 from ecoshare.values.job_spec import JobSpec
 from ecoshare.values.segment import CarriedJob

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ecoshare.core.retries import NO_FAULT_OF_ITS_OWN
+from ecoshare.core.job_ends import NO_FAULT_OF_ITS_OWN
 from ecoshare.profiling.profile import Profile
 from ecoshare.record.alone_time import AloneTime, by_counters
 from ecoshare.record.energy_summary import JobEnergy, job_energy

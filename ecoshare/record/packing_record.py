@@ -19,13 +19,11 @@ from typing import TYPE_CHECKING
 
 from ecoshare.core.commands import Command
 from ecoshare.core.events import Event, InterferencePredicted, IterationsDone, Profiled, RunOpened
-from ecoshare.core.records import Job, Lane
-from ecoshare.core.states import JobState
+from ecoshare.core.records import Job, JobState, Lane
 from ecoshare.values.packing import Packing
 
 if TYPE_CHECKING:
-    from ecoshare.core.scheduler import Scheduler
-    from ecoshare.core.scheduler_view import SchedulerView
+    from ecoshare.core.scheduler import Scheduler, SchedulerView
 
 
 class PackingEnding(Enum):

@@ -51,8 +51,8 @@ from ecoshare.core.events import (
     StopRequested,
     TargetMissed,
 )
-from ecoshare.core.missed_targets import Missed
-from ecoshare.core.placement.latency_room import too_slow
+from ecoshare.core.placement.limits import too_slow
+from ecoshare.core.service_targets import Missed
 from ecoshare.jobs.quantities import format_duration
 from ecoshare.record.budget_record import BudgetRecord, BudgetSummary
 from ecoshare.record.job_history import AttemptHistory, JobHistory

@@ -27,9 +27,8 @@ from ecoshare.core.events import (
 )
 from ecoshare.core.power_budget import PowerBudget
 from ecoshare.core.reasons import Reason, Reasons
-from ecoshare.core.records import Job
+from ecoshare.core.records import Job, JobState
 from ecoshare.core.scheduler import Scheduler
-from ecoshare.core.states import JobState
 from ecoshare.record.log_replay import LogReplay, ReplayMoment
 from ecoshare.record.packing_timeline import PackingTimeline
 from ecoshare.record.run_history import RunHistory

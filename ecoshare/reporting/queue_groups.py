@@ -18,11 +18,10 @@ from dataclasses import dataclass, field, replace
 
 from sortedcontainers import SortedList
 
-from ecoshare.core.placement.group_choice import Explanation, ReasonKind, names
 from ecoshare.core.placement.packer import SEARCH_WIDTH
-from ecoshare.core.reasons import MOST_NAMED, Reason, Reasons
+from ecoshare.core.reasons import MOST_NAMED, Explanation, Reason, ReasonKind, Reasons, names
 from ecoshare.core.records import Job, Key
-from ecoshare.core.scheduler_view import SchedulerView
+from ecoshare.core.scheduler import SchedulerView
 from ecoshare.reporting.reason_intervals import SHORTEST_S, ReasonInterval, Story, alike
 
 

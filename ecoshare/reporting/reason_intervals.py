@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ecoshare.core.placement.group_choice import Explanation, ReasonKind
-from ecoshare.core.reasons import Doing, Reason
+from ecoshare.core.reasons import Doing, Explanation, Reason, ReasonKind
 
 _NEAR = 0.05
 """Reasons are alike if their speeds and costs differ by less than this."""

@@ -6,9 +6,8 @@ import math
 from collections.abc import Collection, Sequence
 
 from ecoshare.common.plural import counted
-from ecoshare.core.placement.group_choice import Explanation, ReasonKind
 from ecoshare.core.placement.job_groups import GAIN
-from ecoshare.core.reasons import Doing, Reason
+from ecoshare.core.reasons import Doing, Explanation, Reason, ReasonKind
 from ecoshare.jobs.quantities import format_duration, format_size
 
 _SPENT = {"energy": ("joules", "fewer", "as many"), "edp": ("joules x time", "less", "as much")}

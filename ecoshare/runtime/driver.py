@@ -41,8 +41,8 @@ from ecoshare.core.events import (
     StopRequested,
     WorkOver,
 )
+from ecoshare.core.records import JobState
 from ecoshare.core.scheduler import Scheduler
-from ecoshare.core.states import JobState
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.jobs.quantities import format_duration
 from ecoshare.lane.messages import GRACE_S

@@ -8,8 +8,8 @@ from functools import partial
 
 from ecoshare.core.arrival_gate import ArrivalGate, Eligible, Verdict
 from ecoshare.core.events import CancelRequested, DrainRequested, Event, JobArrived, SweepOpened
+from ecoshare.core.records import JobState
 from ecoshare.core.scheduler import Scheduler
-from ecoshare.core.states import JobState
 from ecoshare.runtime.live_sweeps import Sweeping
 from ecoshare.runtime.plan import Plan
 from ecoshare.runtime.planned_job import PlannedJob

@@ -18,8 +18,7 @@ from functools import partial
 from ecoshare.common.plural import counted
 from ecoshare.core.commands import AskSampler
 from ecoshare.core.events import Event, Exhausted, JobArrived, Reported
-from ecoshare.core.records import Job
-from ecoshare.core.states import JobState
+from ecoshare.core.records import Job, JobState
 from ecoshare.jobs.sweep import trial_number
 from ecoshare.lane.files import are_outputs_of
 from ecoshare.record.metric_reader import MetricReader

@@ -15,7 +15,7 @@ import math
 from contextlib import suppress
 from pathlib import Path
 
-from ecoshare.core.overload import MUCH_LATE
+from ecoshare.core.service_targets import MUCH_LATE
 from ecoshare.serving.request_intervals import (
     RequestInterval,
     against_target,

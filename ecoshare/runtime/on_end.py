@@ -21,9 +21,8 @@ from pathlib import Path
 from typing import IO
 
 from ecoshare.core.events import CancelRequested, Event, RetryRequested
-from ecoshare.core.records import Job
+from ecoshare.core.records import Job, JobState
 from ecoshare.core.scheduler import Scheduler
-from ecoshare.core.states import JobState
 from ecoshare.jobs.end_commands import on_end_words
 from ecoshare.lane.files import make_folder, open_to_append
 from ecoshare.record.run_folder import RunFolder

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from ecoshare.common.plural import counted
-from ecoshare.core.placement.power_room import adds_alone_w
+from ecoshare.core.placement.limits import adds_alone_w
 from ecoshare.core.power_allocation import TOLERANCE_W
 from ecoshare.devices.knob import KnobSpec
 from ecoshare.devices.power_model import PowerModel

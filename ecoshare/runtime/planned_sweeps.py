@@ -8,8 +8,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ecoshare.core.early_stopping import LEAST_CONFIGURATIONS
-from ecoshare.core.states import JobState
+from ecoshare.core.records import JobState
+from ecoshare.core.sweeps import LEAST_CONFIGURATIONS
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.jobs.fields import Isolation
 from ecoshare.jobs.load import LoadedJobs, mistake_of

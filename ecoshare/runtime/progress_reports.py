@@ -17,7 +17,7 @@ _PROGRESS_S = 1.0
 
 _EARLY_S = 0.1
 """Time (s) between two looks at jobs on processors until their first iterations. From then on a job is in the way of
-others, and its group may change (`core/placement/warming_up.py`)."""
+others, and its group may change (`core/placement/packer.py`)."""
 
 _MEMORY_LOOKS_PER_S = 10.0
 """Most looks a second at the memory of jobs. A look at one takes 0.1 to 3 ms."""

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ecoshare.core.retries import SHORT_OF_MEMORY
-from ecoshare.core.states import JobState
+from ecoshare.core.job_ends import SHORT_OF_MEMORY
+from ecoshare.core.records import JobState
 from ecoshare.jobs.sweep import trial_number
 from ecoshare.lane.files import are_outputs_of
 from ecoshare.record import samples
@@ -145,7 +145,7 @@ def _final(job: PlannedJob, history: RunHistory, folder: RunFolder) -> JobState:
 def _again(job: PlannedJob, history: RunHistory, folder: RunFolder, largest_bytes: int) -> PlannedJob | None:
     """The job with its earlier attempts; None if it has finished.
 
-    The first attempt that lacked memory is no failure if it could have had more, as `core/retries.py` says.
+    The first attempt that lacked memory is no failure if it could have had more, as `core/job_ends.py` says.
     """
     told = history.of(job.spec.name)
     ends, carried = _ends(told, folder), told.carried

@@ -21,7 +21,7 @@ from statistics import fmean
 from ecoshare.common.clock import loop_s
 from ecoshare.common.plural import listed
 from ecoshare.core.commands import MeasureSetting
-from ecoshare.core.overload import OverloadWatch
+from ecoshare.core.service_targets import OverloadWatch
 from ecoshare.devices.knob import NOTHING, Clocks
 from ecoshare.devices.meter import Meter, MeterFault
 from ecoshare.devices.power_profiles import POWER_PROFILE

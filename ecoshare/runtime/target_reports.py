@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from ecoshare.core.events import Event, TargetMissed
-from ecoshare.core.missed_targets import TargetWatch
+from ecoshare.core.service_targets import TargetWatch
 from ecoshare.lane.files import of_attempt
 from ecoshare.runtime.attempts import Attempts, LiveAttempt
 from ecoshare.runtime.spread_looks import spread

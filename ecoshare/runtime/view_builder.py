@@ -6,9 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ecoshare.common.plural import listed
-from ecoshare.core.records import Job
+from ecoshare.core.records import Job, JobState, Step
 from ecoshare.core.scheduler import Scheduler
-from ecoshare.core.states import JobState, Step
 from ecoshare.jobs.quantities import format_duration
 from ecoshare.record.alone_time import by_counters
 from ecoshare.record.run_view import LONG_WAIT_S, SILENT_S, JobView, RunView, SweepView

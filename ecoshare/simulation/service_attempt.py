@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from ecoshare.core.missed_targets import TargetWatch
+from ecoshare.core.service_targets import TargetWatch
 from ecoshare.simulation.simulated_attempt import SimulatedAttempt
 from ecoshare.simulation.simulated_requests import Claim, SimulatedRequests
 from ecoshare.values.attempt import Usage

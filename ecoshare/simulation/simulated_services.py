@@ -8,8 +8,8 @@ from functools import partial
 
 from ecoshare.common.plural import listed
 from ecoshare.core.events import Config, Event, TargetMissed
-from ecoshare.core.missed_targets import TargetWatch
 from ecoshare.core.policies import named
+from ecoshare.core.service_targets import TargetWatch
 from ecoshare.errors import UsageError
 from ecoshare.serving.request_intervals import against_target
 from ecoshare.simulation.cluster import Cluster

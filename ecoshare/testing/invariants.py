@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from ecoshare.core.memory import lane_bytes
-from ecoshare.core.placement.latency_room import clash
+from ecoshare.core.placement.limits import clash
+from ecoshare.core.records import JobState, LaneState
 from ecoshare.core.scheduler import Scheduler
-from ecoshare.core.states import JobState, LaneState
 from ecoshare.values.device import Device
 
 

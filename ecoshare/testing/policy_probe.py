@@ -21,8 +21,7 @@ from ecoshare.core.policies.base import (
     RoundPolicy,
     TrialPackingPolicy,
 )
-from ecoshare.core.records import Job, Key, Lane
-from ecoshare.core.states import JobState
+from ecoshare.core.records import Job, JobState, Key, Lane
 
 
 class PolicyRule(Enum):

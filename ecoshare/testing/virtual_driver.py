@@ -69,8 +69,8 @@ from ecoshare.core.events import (
     TargetMissed,
     WorkOver,
 )
+from ecoshare.core.records import JobState
 from ecoshare.core.scheduler import Scheduler
-from ecoshare.core.states import JobState
 from ecoshare.testing.invariants import Invariants
 from ecoshare.values.attempt import Outcome, Usage
 from ecoshare.values.class_profile import MemoryDemand

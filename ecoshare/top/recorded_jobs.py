@@ -30,7 +30,7 @@ from ecoshare.core.events import (
     Resumed,
     RunOpened,
 )
-from ecoshare.core.states import FINAL_STATES, JobState
+from ecoshare.core.records import FINAL_STATES, JobState
 from ecoshare.record.log_entry import LogEntry
 from ecoshare.record.packing_record import PackingChanged
 from ecoshare.values.attempt import Usage

@@ -10,7 +10,7 @@ Configuration = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class StoppingSpec:
-    """Early stopping of the trials of a sweep: see `core/early_stopping.py`.
+    """Early stopping of the trials of a sweep: see `core/sweeps.py`.
 
     Attributes:
         rule: Name of the rule: `asha`, `median` or `halving`.

@@ -27,14 +27,14 @@ from pathlib import Path
 from statistics import fmean, quantiles
 from unittest import mock
 
+from ecoshare.core import memory
 from ecoshare.core.commands import Command, ResumeJob, StartJob
 from ecoshare.core.events import Config, Event, JobExited, Parked, Resumed
 from ecoshare.core.memory import lane_bytes
-from ecoshare.core.placement import displacement, host_memory, strategy_choice
-from ecoshare.core.placement.lane_shaping import LaneShaping
+from ecoshare.core.placement import displacement, strategy_choice
 from ecoshare.core.placement.memory_fit import MemoryFit
-from ecoshare.core.records import Job, Lane
-from ecoshare.core.states import JobState
+from ecoshare.core.placement.queue_placement import LaneShaping
+from ecoshare.core.records import Job, JobState, Lane
 from ecoshare.lane.lane_table import LaneTable
 from ecoshare.lane.turn import LaneTurn
 from ecoshare.simulation.cluster import Cluster
@@ -110,7 +110,7 @@ def parked_schedules(count: int) -> list[Figure]:
     """Random schedules in which jobs are parked as often as possible, after moments in their places."""
     lacking = unfinished = jobs = parks = 0
     with (
-        mock.patch.multiple(host_memory, LEAST_STAY_S=0.05, BYTES_PER_S_AT_FIRST=1 << 50),
+        mock.patch.multiple(memory, LEAST_STAY_S=0.05, BYTES_PER_S_AT_FIRST=1 << 50),
         mock.patch.object(displacement, "LOOK_AGAIN_S", 0.05),
     ):
         for seed in range(count):

@@ -18,8 +18,8 @@ _COUNTED = re.compile(rf"}} (?:more |new |other |empty )?(?:{NOUNS})\b")
 NEVER_ONE = {
     "advisers/table_file.py: {len(rows)} settings",  # more than a search takes
     "core/placement/memory_fit.py: {nodes} nodes",  # beside `one node`
-    "core/placement/water_filling.py: {gpus} GPUs",  # refused since it is less
-    "core/placement/water_filling.py: {len(largest)} trials",  # a mistake of the caller
+    "core/policies/fluid.py: {gpus} GPUs",  # refused since it is less
+    "core/policies/fluid.py: {len(largest)} trials",  # a mistake of the caller
     "jobs/sweep.py: {self.count} trials",  # far too many
     "lane/memory/tensor_walk.py: {_MOST_NODES} nodes",
     "reporting/end_of_run.py: {marks} marks",  # too many for a trace

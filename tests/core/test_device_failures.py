@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from ecoshare.core.commands import ApplySetting, AskSetting, KillJob, MeasureSetting, ProfileJob, StartJob
 from ecoshare.core.events import Config, DeviceFailed, JobExited
+from ecoshare.core.job_ends import MOST_LOSSES
 from ecoshare.core.policies import own_names
-from ecoshare.core.retries import MOST_LOSSES
+from ecoshare.core.records import JobState, LaneState
 from ecoshare.core.scheduler import Scheduler
-from ecoshare.core.states import JobState, LaneState
 from ecoshare.testing.virtual_driver import ScriptedJob, VirtualDriver
 from ecoshare.values.attempt import Outcome
 from ecoshare.values.device import Device

@@ -10,7 +10,6 @@ from statistics import fmean
 import pytest
 
 from ecoshare.core.commands import AskSampler, Command, DropJob, KillJob, OpenLane, StartJob
-from ecoshare.core.early_stopping import LEAST_COMPLETED, LEAST_CONFIGURATIONS, Halving, rule
 from ecoshare.core.events import (
     SCHEMA,
     CancelRequested,
@@ -26,8 +25,9 @@ from ecoshare.core.events import (
     StopRequested,
     SweepOpened,
 )
+from ecoshare.core.records import JobState
 from ecoshare.core.scheduler import Scheduler
-from ecoshare.core.states import JobState
+from ecoshare.core.sweeps import LEAST_COMPLETED, LEAST_CONFIGURATIONS, Halving, rule
 from ecoshare.record.sweep_summary import ranked_configurations
 from ecoshare.values.attempt import Outcome, Usage
 from ecoshare.values.class_profile import Solo

@@ -13,11 +13,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from ecoshare.core import memory
 from ecoshare.core.commands import LimitMemory
 from ecoshare.core.events import Config
-from ecoshare.core.placement import displacement, host_memory
+from ecoshare.core.placement import displacement
+from ecoshare.core.records import JobState
 from ecoshare.core.scheduler import Scheduler
-from ecoshare.core.states import JobState
 from tests.driver.memory_world import Load, MemoryWorld, drawn
 
 GIB = 1 << 30
@@ -81,7 +82,7 @@ def test_many_jobs_of_these_worlds_grow_to_a_multiple() -> None:
 def short_stays() -> Iterator[None]:
     """Jobs keep their places for moments only, so that many are parked in the short life of these worlds."""
     with (
-        mock.patch.multiple(host_memory, LEAST_STAY_S=0.05, BYTES_PER_S_AT_FIRST=1 << 50),
+        mock.patch.multiple(memory, LEAST_STAY_S=0.05, BYTES_PER_S_AT_FIRST=1 << 50),
         mock.patch.object(displacement, "LOOK_AGAIN_S", 0.05),
     ):
         yield

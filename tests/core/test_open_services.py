@@ -25,8 +25,8 @@ from ecoshare.core.events import (
 )
 from ecoshare.core.job_ends import KILLED
 from ecoshare.core.policies import own_names
+from ecoshare.core.records import JobState
 from ecoshare.core.scheduler import Scheduler
-from ecoshare.core.states import JobState
 from ecoshare.testing.virtual_driver import ScriptedJob, VirtualDriver
 from ecoshare.values.attempt import WORK_OVER, Outcome, Usage
 from ecoshare.values.class_profile import MemoryDemand

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ecoshare.core.events import Config
-from ecoshare.core.states import JobState
+from ecoshare.core.records import JobState
 from ecoshare.testing.virtual_driver import ScriptedJob, VirtualDriver
 from ecoshare.values.attempt import Outcome
 from ecoshare.values.class_profile import MemoryDemand

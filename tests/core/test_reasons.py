@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 from sortedcontainers import SortedList
 
 from ecoshare.core.events import SCHEMA, Config, Done, IterationsDone, JobArrived, RunOpened
-from ecoshare.core.placement.group_choice import Explanation, ReasonKind
 from ecoshare.core.placement.job_groups import HOPE
-from ecoshare.core.reasons import Doing, Reason, Reasons
+from ecoshare.core.reasons import Doing, Explanation, Reason, ReasonKind, Reasons
+from ecoshare.core.records import JobState
 from ecoshare.core.scheduler import Scheduler
-from ecoshare.core.states import JobState
 from ecoshare.simulation.costs import Costs
 from ecoshare.simulation.traces.job_trace import TraceJob
 from ecoshare.values.attempt import Usage

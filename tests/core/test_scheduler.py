@@ -20,11 +20,11 @@ from ecoshare.core.events import (
     RunOpened,
     StopRequested,
 )
+from ecoshare.core.job_ends import MOST_LOSSES
 from ecoshare.core.placement.admission import MOST_PASSED
 from ecoshare.core.policies import own_names
-from ecoshare.core.retries import MOST_LOSSES
+from ecoshare.core.records import IllegalMove, JobState
 from ecoshare.core.scheduler import Scheduler
-from ecoshare.core.states import IllegalMove, JobState
 from ecoshare.testing.virtual_driver import ScriptedJob, VirtualDriver
 from ecoshare.values.attempt import Outcome, Usage
 from ecoshare.values.class_profile import MemoryDemand

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ecoshare.core.commands import OpenLane, ProfileJob, StartJob
 from ecoshare.core.events import CancelRequested, Config, HoldRequested, ReleaseRequested, RunOpened
-from ecoshare.core.states import JobState
+from ecoshare.core.records import JobState
 from ecoshare.record import event_log
 from ecoshare.testing.virtual_driver import WINDOW_S, ScriptedJob, VirtualDriver
 from ecoshare.values.attempt import Outcome

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from ecoshare.core.events import JobExited
-from ecoshare.core.placement.group_choice import Explanation, ReasonKind
-from ecoshare.core.reasons import Reasons
-from ecoshare.core.retries import MOST_LOSSES
-from ecoshare.core.states import JobState
+from ecoshare.core.job_ends import MOST_LOSSES
+from ecoshare.core.reasons import Explanation, ReasonKind, Reasons
+from ecoshare.core.records import JobState
 from ecoshare.values.attempt import Outcome, Usage
 from tests.core.stepping import Core
 

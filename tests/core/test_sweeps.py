@@ -10,7 +10,6 @@ import pytest
 
 from ecoshare.advisers.interference_adviser import foresee
 from ecoshare.core.commands import AskInterference, AskSampler, Command, KillJob, MoveJob, StartJob
-from ecoshare.core.early_stopping import LEAST_COMPLETED, rule
 from ecoshare.core.events import (
     SCHEMA,
     Config,
@@ -29,8 +28,9 @@ from ecoshare.core.events import (
 from ecoshare.core.placement.colocation_estimates import PROCESSORS_GUESS
 from ecoshare.core.placement.memory_fit import SPARE
 from ecoshare.core.placement.packer import MEMBER
+from ecoshare.core.records import JobState
 from ecoshare.core.scheduler import Scheduler
-from ecoshare.core.states import JobState
+from ecoshare.core.sweeps import LEAST_COMPLETED, rule
 from ecoshare.values.attempt import Outcome, Usage
 from ecoshare.values.device import Device
 from ecoshare.values.job_spec import JobSpec

@@ -28,8 +28,8 @@ from ecoshare.core.events import (
     StopRequested,
 )
 from ecoshare.core.policies import own_names
+from ecoshare.core.records import JobState
 from ecoshare.core.scheduler import Scheduler
-from ecoshare.core.states import JobState
 from ecoshare.core.user_requests import DRAINED
 from ecoshare.testing.virtual_driver import ScriptedJob, VirtualDriver
 from ecoshare.values.attempt import Outcome

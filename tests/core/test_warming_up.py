@@ -8,8 +8,7 @@ import pytest
 
 from ecoshare.core.commands import ProfileJob
 from ecoshare.core.events import IterationsDone, Profiled
-from ecoshare.core.placement.group_choice import Explanation, ReasonKind
-from ecoshare.core.reasons import Doing, Reasons
+from ecoshare.core.reasons import Doing, Explanation, ReasonKind, Reasons
 from ecoshare.values.attempt import Usage
 from ecoshare.values.class_profile import MemoryDemand, Solo
 from tests.core.stepping import GIB, Core

@@ -54,8 +54,8 @@ from ecoshare.core.events import (
     RunOpened,
 )
 from ecoshare.core.memory import KEPT_ALLOWANCE_BYTES, LOST_SHARE
+from ecoshare.core.records import JobState
 from ecoshare.core.scheduler import Scheduler
-from ecoshare.core.states import JobState
 from ecoshare.values.attempt import Outcome, Usage
 from ecoshare.values.class_profile import MemoryDemand, Solo
 from ecoshare.values.device import Device

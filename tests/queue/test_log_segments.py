@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ecoshare.core.events import JobArrived, JobExited, RunOpened
-from ecoshare.core.states import JobState
+from ecoshare.core.records import JobState
 from ecoshare.record import event_log
 from ecoshare.record.reading import is_live, read
 from ecoshare.record.run_folder import RunFolder

@@ -20,8 +20,7 @@ from ecoshare.core.events import (
     SettingMeasured,
     TargetMissed,
 )
-from ecoshare.core.records import Job
-from ecoshare.core.states import JobState
+from ecoshare.core.records import Job, JobState
 from ecoshare.metrics import families
 from ecoshare.queue.queue_totals import QueueTotals
 from ecoshare.values.attempt import Outcome, Usage

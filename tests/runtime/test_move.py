@@ -17,8 +17,8 @@ import pytest
 
 from ecoshare.core.commands import Command, MoveJob, ProfileJob, StartJob, WakeAt
 from ecoshare.core.events import Done, Event, JobExited, Profiled, Refused
+from ecoshare.core.records import JobState
 from ecoshare.core.scheduler import Scheduler
-from ecoshare.core.states import JobState
 from ecoshare.devices import registry
 from ecoshare.jobs.load import load
 from ecoshare.lane.table_layout import SlotState

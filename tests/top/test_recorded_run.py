@@ -10,7 +10,7 @@ import pytest
 
 from ecoshare.core.commands import KillJob
 from ecoshare.core.events import Config
-from ecoshare.core.states import JobState
+from ecoshare.core.records import JobState
 from ecoshare.record import event_log
 from ecoshare.record.log_entry import LogEntry
 from ecoshare.record.log_replay import LogReplay

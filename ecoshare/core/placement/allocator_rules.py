@@ -21,8 +21,7 @@ from dataclasses import dataclass, replace
 from ecoshare.core.commands import Command, LimitMemory, SetCaching, StartJob
 from ecoshare.core.placement.lane_index import LaneIndex
 from ecoshare.core.placement.memory_fit import MemoryFit
-from ecoshare.core.records import Job, Lane
-from ecoshare.core.states import JobState
+from ecoshare.core.records import Job, JobState, Lane
 from ecoshare.values.class_profile import MemoryDemand
 
 

@@ -28,9 +28,8 @@ from ecoshare.core.placement.memory_fit import MemoryFit
 from ecoshare.core.placement.steps import GiveWay, Start
 from ecoshare.core.policies.base import Policy
 from ecoshare.core.policies.srtf import expected_s
-from ecoshare.core.records import Job, Lane
+from ecoshare.core.records import Job, JobState, Lane, LaneState
 from ecoshare.core.run_state import RunState
-from ecoshare.core.states import JobState, LaneState
 from ecoshare.values.device import Device
 
 GAIN = 2.0

@@ -9,11 +9,9 @@ from itertools import chain
 
 from sortedcontainers import SortedList
 
-from ecoshare.core.placement.gang_placement import nearer, together
-from ecoshare.core.placement.linked_lanes import LinkedLanes
+from ecoshare.core.placement.linked_lanes import LinkedLanes, nearer, together
 from ecoshare.core.policies.base import GangPlacementPolicy
-from ecoshare.core.records import Job, Key, Lane
-from ecoshare.core.states import LaneState
+from ecoshare.core.records import Job, Key, Lane, LaneState
 
 Fits = Callable[[Lane], bool]
 """Whether a job may be started in a lane."""

@@ -12,8 +12,8 @@ from ecoshare.core.events import (
     SettingAnswer,
     SettingMeasured,
 )
+from ecoshare.core.moves import JobMoves
 from ecoshare.core.placement.admission import Admission
-from ecoshare.core.placement.job_moves import JobMoves
 from ecoshare.core.placement.packer import Packer, packing_class
 from ecoshare.core.placement.steps import RankLanes, ReviewSettings, Step
 from ecoshare.core.placement.strategy import Answer, PlacementParts, PlacementStrategy

@@ -28,23 +28,21 @@ from ecoshare.core.events import (
     Refused,
     SettingAnswer,
 )
+from ecoshare.core.memory import HostMemory
+from ecoshare.core.moves import JobMoves
 from ecoshare.core.placement.device_moves import DeviceMoves
-from ecoshare.core.placement.displacement import Displacement
-from ecoshare.core.placement.host_memory import HostMemory
-from ecoshare.core.placement.job_moves import JobMoves
+from ecoshare.core.placement.displacement import Displacement, Parting
 from ecoshare.core.placement.job_queue import WaitingJobs, demand, queue_key
 from ecoshare.core.placement.lane_index import LaneIndex
 from ecoshare.core.placement.memory_fit import MemoryFit
 from ecoshare.core.placement.packer import Packer
-from ecoshare.core.placement.parting import Parting
 from ecoshare.core.placement.steps import GiveWay, Park, RankLanes, ReviewSettings, Start, Step
 from ecoshare.core.policies.base import LevelPolicy, PackingPolicy, Policy
 from ecoshare.core.policy_timers import PolicyTimers
 from ecoshare.core.profiling_windows import Profiling
-from ecoshare.core.records import Job, Lane
+from ecoshare.core.records import Job, JobState, Lane
 from ecoshare.core.run_state import RunState
 from ecoshare.core.setting_selection import running
-from ecoshare.core.states import JobState
 
 Answer = Done | Refused | Planned | InterferencePredicted
 """Answer to a command of a strategy."""

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ecoshare.core.events import RunOpened
+from ecoshare.core.memory import HostMemory
 from ecoshare.core.placement.device_moves import DeviceMoves
 from ecoshare.core.placement.displacement import Displacement
 from ecoshare.core.placement.elastic_placement import ElasticPlacement
-from ecoshare.core.placement.host_memory import HostMemory
 from ecoshare.core.placement.lane_index import LaneIndex
+from ecoshare.core.placement.limits import PowerRoom
 from ecoshare.core.placement.memory_fit import MemoryFit
 from ecoshare.core.placement.packed_placement import PackedPlacement
-from ecoshare.core.placement.power_room import PowerRoom
 from ecoshare.core.placement.preemptive_placement import PreemptivePlacement
 from ecoshare.core.placement.queue_placement import QueuePlacement
 from ecoshare.core.placement.round_placement import PreemptiveRounds, RoundsOfTurns

@@ -152,7 +152,7 @@ class GangPlacementPolicy(Protocol):
 class MovingPolicy(GangPlacementPolicy, Protocol):
     """Policy in rounds that moves running jobs to less slow lanes when a round begins, with preemption.
 
-    `placement/replacement.py` chooses the lanes.
+    `placement/round_placement.py` chooses the lanes.
 
     Attributes:
         move_s: Time (s) that a stop and a start cost. Lanes are exchanged only if the jobs gain more than that for each

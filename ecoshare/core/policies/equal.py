@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from ecoshare.core.placement.water_filling import poured
-from ecoshare.core.policies.fluid import Fluid
+from ecoshare.core.policies.fluid import Fluid, poured
 
 
 class Equal(Fluid):

@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from ecoshare.core.policies.common import WithOptions
-from ecoshare.core.records import Job, Key
-from ecoshare.core.states import JobState
+from ecoshare.core.records import Job, JobState, Key
 
 _NEARLY = 1.0 - 1e-9
 """Part of a limit that counts as reached, because of rounding."""

@@ -10,7 +10,7 @@ from ray.tune import PlacementGroupFactory
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import ResourceChangingScheduler
 
-from ecoshare.core.placement.water_filling import widths
+from ecoshare.core.policies.fluid import widths
 
 
 @dataclass

@@ -12,12 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ecoshare.contrib.policies.pal import Pal
-from ecoshare.core.placement.gang_placement import together
 from ecoshare.core.placement.lane_index import LaneIndex
+from ecoshare.core.placement.linked_lanes import together
 from ecoshare.core.policies import register, unregister
 from ecoshare.core.policies.srtf import Srtf
-from ecoshare.core.records import Job, Lane
-from ecoshare.core.states import LaneState
+from ecoshare.core.records import Job, Lane, LaneState
 from ecoshare.testing.policy_contract import PolicyContract
 from ecoshare.values.device import Device
 from ecoshare.values.job_spec import JobSpec

@@ -17,8 +17,8 @@ from ecoshare.core.events import (
     Refused,
     RunOpened,
 )
+from ecoshare.core.records import JobState
 from ecoshare.core.scheduler import Scheduler
-from ecoshare.core.states import JobState
 from ecoshare.values.attempt import Outcome, Usage
 from ecoshare.values.class_profile import MemoryDemand, Solo
 from ecoshare.values.device import Device

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from ecoshare.core.commands import StartJob
 from ecoshare.core.events import Config
-from ecoshare.core.placement.device_links import MOST_SETS, DeviceLinks
+from ecoshare.core.placement.linked_lanes import MOST_SETS, DeviceLinks
 from ecoshare.core.policies import own_names
 from ecoshare.testing.virtual_driver import ScriptedJob, VirtualDriver
 from ecoshare.values.attempt import Outcome

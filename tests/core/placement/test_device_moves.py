@@ -21,8 +21,8 @@ from ecoshare.core.events import (
     SweepOpened,
 )
 from ecoshare.core.placement.device_moves import GAIN, LEAST_COST_S, REST
+from ecoshare.core.records import JobState
 from ecoshare.core.scheduler import Scheduler
-from ecoshare.core.states import JobState
 from ecoshare.values.attempt import Outcome, Usage
 from ecoshare.values.class_profile import MemoryDemand
 from ecoshare.values.device import Device

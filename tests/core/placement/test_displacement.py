@@ -24,10 +24,10 @@ from ecoshare.core.events import (
     RunOpened,
     StopRequested,
 )
-from ecoshare.core.placement.host_memory import LEAST_STAY_S, TRANSFER_SHARE
+from ecoshare.core.memory import LEAST_STAY_S, TRANSFER_SHARE
 from ecoshare.core.reasons import Doing
+from ecoshare.core.records import JobState
 from ecoshare.core.scheduler import Scheduler
-from ecoshare.core.states import JobState
 from ecoshare.record import event_log
 from ecoshare.record.event_log import EventLog
 from ecoshare.record.run_history import RunHistory

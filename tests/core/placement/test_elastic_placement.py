@@ -9,8 +9,7 @@ import pytest
 
 from ecoshare.core.commands import Command, KillJob, StartJob
 from ecoshare.core.events import Config, Event, JobExited
-from ecoshare.core.records import Job, Lane
-from ecoshare.core.states import JobState
+from ecoshare.core.records import Job, JobState, Lane
 from ecoshare.testing.virtual_driver import ScriptedJob, VirtualDriver
 from ecoshare.values.attempt import Outcome, Usage
 from ecoshare.values.class_profile import MemoryDemand, Solo

@@ -6,7 +6,7 @@ import pytest
 
 from ecoshare.core.events import Config
 from ecoshare.core.policies import own_names
-from ecoshare.core.states import JobState
+from ecoshare.core.records import JobState
 from ecoshare.testing.virtual_driver import ScriptedJob, VirtualDriver
 from ecoshare.values.attempt import Outcome
 from ecoshare.values.device import Device

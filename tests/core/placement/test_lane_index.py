@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from ecoshare.core.placement.lane_index import LaneIndex
 from ecoshare.core.policies import own_names
-from ecoshare.core.records import Job, Lane
-from ecoshare.core.states import LaneState
+from ecoshare.core.records import Job, Lane, LaneState
 from ecoshare.values.device import Device
 from ecoshare.values.job_spec import JobSpec
 from ecoshare.values.nearness import over_nvlinks

@@ -9,8 +9,8 @@ import pytest
 from ecoshare.core.commands import Command, MoveJob, SetCaching, StartJob
 from ecoshare.core.events import SCHEMA, Config, Done, Event, IterationsDone, JobArrived, JobExited, Refused, RunOpened
 from ecoshare.core.placement.admission import MOST_PASSED
+from ecoshare.core.records import JobState
 from ecoshare.core.scheduler import Scheduler
-from ecoshare.core.states import JobState
 from ecoshare.values.attempt import Outcome, Usage
 from ecoshare.values.class_profile import MemoryDemand
 from ecoshare.values.device import Device

@@ -10,11 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ecoshare.core.commands import DropJob, KillJob, MoveJob, ParkJob, StartJob
-from ecoshare.core.placement.group_choice import ReasonKind
-from ecoshare.core.reasons import Reasons
-from ecoshare.core.records import Job
+from ecoshare.core.reasons import ReasonKind, Reasons
+from ecoshare.core.records import Job, JobState
 from ecoshare.core.scheduler import Scheduler
-from ecoshare.core.states import JobState
 from ecoshare.reporting.reason_words import reason_words
 from ecoshare.testing.virtual_driver import ScriptedJob, VirtualDriver
 from ecoshare.values.attempt import Outcome, Usage

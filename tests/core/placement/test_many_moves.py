@@ -15,7 +15,7 @@ from ecoshare.core.commands import Command, KillJob
 from ecoshare.core.events import Config, Event
 from ecoshare.core.placement.device_moves import LEAST_COST_S, REST, DeviceMoves
 from ecoshare.core.policies import own_names
-from ecoshare.core.states import JobState
+from ecoshare.core.records import JobState
 from ecoshare.simulation.cluster import Cluster
 from ecoshare.simulation.costs import NO_COSTS
 from ecoshare.simulation.gpus import GPUS

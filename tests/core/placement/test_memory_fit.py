@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from ecoshare.core.events import IterationsDone, JobExited
-from ecoshare.core.placement.group_choice import Explanation, ReasonKind
 from ecoshare.core.placement.memory_fit import SPARE, UNSEEN_BYTES
-from ecoshare.core.reasons import Reasons
-from ecoshare.core.states import JobState
+from ecoshare.core.reasons import Explanation, ReasonKind, Reasons
+from ecoshare.core.records import JobState
 from ecoshare.values.attempt import Outcome, Usage
 from ecoshare.values.class_profile import Solo
 from tests.core.stepping import GIB, Core

@@ -13,10 +13,8 @@ from hypothesis import strategies as st
 
 from ecoshare.core.commands import KillJob, StartJob
 from ecoshare.core.events import Config
-from ecoshare.core.placement.held_lanes import HeldLanes
-from ecoshare.core.placement.replacement import Placed, Replacement
-from ecoshare.core.records import Job, Lane
-from ecoshare.core.states import JobState, LaneState
+from ecoshare.core.placement.round_placement import HeldLanes, Placed, Replacement
+from ecoshare.core.records import Job, JobState, Lane, LaneState
 from ecoshare.simulation.cluster import Cluster
 from ecoshare.simulation.gpus import GPUS
 from ecoshare.simulation.world import World

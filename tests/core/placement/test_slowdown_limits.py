@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ecoshare.core.placement.slowdown_limits import HORIZON_S, least_speed
+from ecoshare.core.placement.limits import HORIZON_S, least_speed
 from ecoshare.core.records import Job
 from ecoshare.values.attempt import Usage
 from ecoshare.values.job_spec import JobSpec

@@ -22,11 +22,9 @@ from ecoshare.core.events import (
     StopRequested,
 )
 from ecoshare.core.placement.admission import MOST_LOOKED_AT, MOST_PASSED
-from ecoshare.core.placement.trial_packing import TrialPacking
-from ecoshare.core.placement.trial_placement import TrialPlacement
-from ecoshare.core.records import Job, Lane
+from ecoshare.core.placement.trial_placement import TrialPacking, TrialPlacement
+from ecoshare.core.records import Job, JobState, Lane
 from ecoshare.core.scheduler import Scheduler
-from ecoshare.core.states import JobState
 from ecoshare.values.attempt import Outcome, Usage
 from ecoshare.values.class_profile import MemoryDemand
 from ecoshare.values.device import Device

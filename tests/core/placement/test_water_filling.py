@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ecoshare.core.placement.water_filling import poured as with_the_rest
-from ecoshare.core.placement.water_filling import widths
+from ecoshare.core.policies.fluid import poured as with_the_rest
+from ecoshare.core.policies.fluid import widths
 
 HOURS = st.lists(st.integers(1, 40), min_size=1, max_size=4)
 
