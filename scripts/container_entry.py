@@ -32,7 +32,7 @@ _GUARD_WITHIN_S = 20.0
 """Longest time (s) to wait for the guards of runs that were killed."""
 
 _LOOK_S = 0.05
-_GUARD = b"ecoshare: guard\0", b"\0ecoshare.runtime.guard\0"
+_GUARD = b"ecoshare: guard\0", b"\0ecoshare.runtime.nodes.guard\0"
 """Command line of a guard (`ecoshare.lane.processes.show_as`), and the part of it by which it is known before."""
 
 _NOTHING = "nothing to restore"

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from ecoshare.runtime.interrupts import Interrupts
+from ecoshare.runtime.signals import Interrupts
 
 if TYPE_CHECKING:
     from ecoshare.runtime.signals import StopSignals

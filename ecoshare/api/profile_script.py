@@ -93,7 +93,7 @@ def profile(script: AnyPath | ProfileRequest, /, **fields: Any) -> ProfileResult
     from ecoshare.api.caller_process import drive
     from ecoshare.devices.choice import find_one
     from ecoshare.devices.occupancy import DeviceAdmission, occupied
-    from ecoshare.runtime.profile_run import profile_script
+    from ecoshare.runtime.measuring.measuring_runs import profile_script
 
     request = with_fields(script if isinstance(script, ProfileRequest) else ProfileRequest(script=script), fields)
     check_least("iterations", request.iterations, 1)
@@ -128,6 +128,6 @@ def saved_profile(name: str, profiles: AnyPath | None = None) -> Profile:
     Raises:
         UsageError: The profile does not exist or cannot be read.
     """
-    from ecoshare.runtime import profile_run
+    from ecoshare.runtime.measuring import measuring_runs
 
-    return profile_run.saved_profile(name, profile_store(profiles))
+    return measuring_runs.saved_profile(name, profile_store(profiles))

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from ecoshare.jobs.from_values import AnyPath, Jobs
     from ecoshare.jobs.load import LoadedJobs
     from ecoshare.record.run_view import ProgressDisplay
-    from ecoshare.runtime.held_machines import HoldMachines, PlannedMachines
-    from ecoshare.runtime.plan import Plan
+    from ecoshare.runtime.nodes.held_machines import HoldMachines, PlannedMachines
+    from ecoshare.runtime.planning.plan import Plan
     from ecoshare.runtime.signals import StopSignals
     from ecoshare.values.device import DeviceInfo
 
@@ -231,7 +231,7 @@ def plan(jobs: Jobs | RunRequest, /, **fields: Any) -> Plan:
         UnfitEnvironment: This machine cannot run the jobs.
     """
     from ecoshare.devices.choice import find_all
-    from ecoshare.runtime.held_machines import FoundDevices
+    from ecoshare.runtime.nodes.held_machines import FoundDevices
 
     request = _request(jobs, fields)
     hold = holder(request)
@@ -338,7 +338,7 @@ def _check_absent(options: Mapping[str, object], reason: str) -> None:
 def holder(request: MachinesRequest) -> HoldMachines:
     """Function that holds the machines of a request."""
     from ecoshare.devices.occupancy import DeviceAdmission
-    from ecoshare.runtime.held_machines import this_machine
+    from ecoshare.runtime.nodes.held_machines import this_machine
 
     admission = DeviceAdmission.of(request.wait, request.share_device)
     if request.on is None:
@@ -395,8 +395,8 @@ def job_planner(request: SharingRequest, queue: str = "") -> PlanJobs:
     Raises:
         UsageError: The fields contradict each other.
     """
-    from ecoshare.runtime import plan as planning
-    from ecoshare.runtime.planned_power import NO_BUDGET, planned_budget
+    from ecoshare.runtime.planning import plan as planning
+    from ecoshare.runtime.planning.planned_limits import NO_BUDGET, planned_budget
 
     memory_bytes = size_bytes("--memory", request.memory)
     host_bytes = size_bytes("--host-memory", request.host_memory) or 0

@@ -144,6 +144,6 @@ class RunResult:
 
 def restore_error(result: RunResult) -> NotRestored:
     """Error for the knobs that a run could not restore, at least one."""
-    from ecoshare.runtime.device_claim import not_restored
+    from ecoshare.runtime.measuring.device_claim import not_restored
 
     return not_restored(result.unrestored)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ecoshare.jobs.from_values import AnyPath
     from ecoshare.profiling.tuning_store import TuningResult
     from ecoshare.record.run_view import ProgressDisplay
-    from ecoshare.runtime.setting_searches import Show
+    from ecoshare.runtime.measuring.setting_searches import Show
     from ecoshare.runtime.signals import StopSignals
 
 
@@ -153,7 +153,7 @@ def tune(jobs: AnyPath | TuneRequest, /, **fields: Any) -> TuneResult:
     from ecoshare.api.caller_process import drive
     from ecoshare.devices.choice import find_one
     from ecoshare.devices.occupancy import DeviceAdmission, occupied
-    from ecoshare.runtime import tune_run
+    from ecoshare.runtime.measuring import measuring_runs
 
     request = with_fields(jobs if isinstance(jobs, TuneRequest) else TuneRequest(jobs=jobs), fields)
     sought = goal(request.objective, request.tuning_limit, request.budget, request.seed)
@@ -161,14 +161,14 @@ def tune(jobs: AnyPath | TuneRequest, /, **fields: Any) -> TuneResult:
         check_least(name, getattr(request, name), least)
     knobs = _knobs(request.knobs)
     with occupied(partial(find_one, request.device), DeviceAdmission.of(request.wait), request.note) as occupancy:
-        asked = tune_run.TuneRun(
+        asked = measuring_runs.TuneRun(
             Path(request.jobs), list(request.args), occupancy, sought, request.lanes, knobs, request.assume_unlocked
         )
         store = profile_store(request.profiles)
         store.make()
 
         def start(signals: StopSignals) -> TuneResult:
-            tuned, ending, finished = tune_run.tune(
+            tuned, ending, finished = measuring_runs.tune(
                 asked,
                 store,
                 Path(request.runs),

@@ -64,7 +64,7 @@ def _calibrate(device: str | None, seconds: float | None, wait: bool, store: Cal
     from ecoshare.devices.choice import find_all
     from ecoshare.devices.occupancy import DeviceAdmission, occupied
     from ecoshare.reporting.calibration_table import print_calibration
-    from ecoshare.runtime.device_calibration import SECONDS, calibrate, check_comparable
+    from ecoshare.runtime.measuring.device_calibration import SECONDS, calibrate, check_comparable
 
     with occupied(partial(find_all, device), DeviceAdmission.of(wait), note) as occupancy:
         check_comparable(occupancy.devices, store)

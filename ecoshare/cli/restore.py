@@ -31,9 +31,9 @@ def restore(
     from ecoshare.devices.restore_in_time import mend_in_time
     from ecoshare.devices.state_folder import StateFolder
     from ecoshare.reporting.device_table import print_restored
-    from ecoshare.runtime import shared_folder
+    from ecoshare.runtime.nodes import cleanup
 
-    shared_folder.clear_dead()  # the limits that were found may exceed a power budget of the dead run
+    cleanup.clear_dead()  # the limits that were found may exceed a power budget of the dead run
     state = StateFolder.of_this_user()
     foreign = Foreign.OVERWRITE if force else Foreign.ASK
     done, troubles = [], []

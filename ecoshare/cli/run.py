@@ -51,7 +51,7 @@ from ecoshare.values.goal import TUNING_LIMIT
 
 if TYPE_CHECKING:
     from ecoshare.api.run_result import RunResult
-    from ecoshare.runtime.plan import Plan
+    from ecoshare.runtime.planning.plan import Plan
 
 JobsArgument = Annotated[
     list[Path] | None,

@@ -41,12 +41,11 @@ from ecoshare.lane.messages import Ready
 from ecoshare.profiling.profile import Profile
 from ecoshare.record import event_log
 from ecoshare.record.samples import Line
-from ecoshare.runtime.node_claims import ClaimReport, ClaimRequest
-from ecoshare.runtime.node_job import NodeJob
-from ecoshare.runtime.node_parts import NodePlan
-from ecoshare.runtime.node_readings import AttemptReading, DeviceReading
-from ecoshare.runtime.parking_host import ParkingHost
-from ecoshare.runtime.profiling_window import Limits
+from ecoshare.runtime.measuring.profiling_window import Limits
+from ecoshare.runtime.measuring.run_claims import ClaimReport, ClaimRequest
+from ecoshare.runtime.nodes.run_node import AttemptReading, DeviceReading, NodePlan
+from ecoshare.runtime.planning.node_job import NodeJob
+from ecoshare.runtime.planning.planned_limits import ParkingHost
 from ecoshare.serving.request_intervals import RequestInterval
 from ecoshare.values.device import DeviceInfo
 

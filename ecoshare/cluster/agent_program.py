@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 
 from ecoshare.cluster.line_writer import LineWriter
 from ecoshare.record.run_folder import RunFolder
-from ecoshare.runtime import shared_folder
-from ecoshare.runtime.run_host import LocalHost
+from ecoshare.runtime.nodes import cleanup
+from ecoshare.runtime.nodes.run_host import LocalHost
 from ecoshare.runtime.signals import ENDING, CommandSignals
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def run_agent(
         signal.signal(number, signal.SIG_IGN)
     pipes = Pipes()
     token = secrets.token_hex(8)
-    with shared_folder.made(token) as shared:
+    with cleanup.made(token) as shared:
         log = RunFolder(shared).supervisor_log
         begun = BegunAgent(
             name, token, shared, log, LocalHost(token, log, CommandSignals()), shares_processors, unpacked

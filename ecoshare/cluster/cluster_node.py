@@ -12,7 +12,7 @@ from ecoshare.cluster.agent_messages import PROTOCOL, NodeFound, NodeOpened
 from ecoshare.cluster.node_link import NodeStart
 from ecoshare.devices.power_model import PowerModel
 from ecoshare.errors import UnfitEnvironment
-from ecoshare.runtime.parking_host import ParkingHost
+from ecoshare.runtime.planning.planned_limits import ParkingHost
 from ecoshare.values.device import DeviceInfo
 
 _FOUND_WITHIN_S = 60.0

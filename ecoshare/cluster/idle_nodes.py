@@ -17,8 +17,7 @@ from functools import partial
 from ecoshare.cluster.remote_node import RemoteNode
 from ecoshare.errors import EcoshareError
 from ecoshare.jobs.quantities import format_duration
-from ecoshare.runtime.joining_devices import LeavingDevices
-from ecoshare.runtime.run_node import NodeRun
+from ecoshare.runtime.nodes.run_node import LeavingDevices, NodeRun
 
 _LOOK_S = 1.0
 """Time (s) between two looks."""

@@ -30,8 +30,7 @@ from ecoshare.devices.knob import KnobSpec
 from ecoshare.lane.messages import Ready
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.record.sample_file import SampleFile
-from ecoshare.runtime.node_readings import AttemptReading, DeviceReading
-from ecoshare.runtime.run_node import NodeRun
+from ecoshare.runtime.nodes.run_node import AttemptReading, DeviceReading, NodeRun
 from ecoshare.values.attempt import Usage
 
 

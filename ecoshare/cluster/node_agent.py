@@ -66,17 +66,15 @@ from ecoshare.lane.files import make_folder
 from ecoshare.profiling.profile import Profile
 from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.record.run_folder import RunFolder, unwritable
-from ecoshare.runtime import shared_folder
-from ecoshare.runtime.device_claim import ClaimedDevice
-from ecoshare.runtime.node import Node
-from ecoshare.runtime.node_claims import NodeClaims, claim_devices
-from ecoshare.runtime.node_job import NodeJob
-from ecoshare.runtime.node_opening import guard_of, shared_contexts
-from ecoshare.runtime.node_parts import NodeParts
-from ecoshare.runtime.parking_host import parking_host
-from ecoshare.runtime.planned_power import device_limits_w
-from ecoshare.runtime.profiler import Profiler
-from ecoshare.runtime.run_node import NodeRun
+from ecoshare.runtime.measuring.device_claim import ClaimedDevice
+from ecoshare.runtime.measuring.profiler import Profiler
+from ecoshare.runtime.measuring.run_claims import NodeClaims, claim_devices
+from ecoshare.runtime.nodes import cleanup
+from ecoshare.runtime.nodes.node import Node
+from ecoshare.runtime.nodes.node_opening import guard_of, shared_contexts
+from ecoshare.runtime.nodes.run_node import NodeParts, NodeRun
+from ecoshare.runtime.planning.node_job import NodeJob
+from ecoshare.runtime.planning.planned_limits import device_limits_w, parking_host
 from ecoshare.runtime.side_tasks import SideTasks
 from ecoshare.values.attempt import Outcome
 from ecoshare.values.device import DeviceInfo
@@ -219,7 +217,7 @@ class Agent:
             raise unwritable(folder.own, error) from error
         occupancy.tell(folder.path)
         last = undo.enter_context(contextlib.ExitStack())  # after the settings are restored
-        shared_folder.clear_dead()
+        cleanup.clear_dead()
         named = [replace(each, name=name) for each, name in zip(occupancy.devices, opening.names, strict=True)]
         self._claims, report = claim_devices(named, opening.request, self._why_not_alone)
         undo.callback(self._claims.restore)

@@ -27,12 +27,12 @@ from ecoshare.cluster.shipped_jobs import check_shipped_again
 from ecoshare.devices import power_model
 from ecoshare.devices.power_model import PowerModel
 from ecoshare.errors import UnfitEnvironment
-from ecoshare.runtime import run_searches
-from ecoshare.runtime.node_opening import OpenedNode, RunFacts
-from ecoshare.runtime.parking_host import ParkingHost
-from ecoshare.runtime.plan import Plan
-from ecoshare.runtime.run_claims import claim_request, settled
-from ecoshare.runtime.run_host import ControllerHost, RunHost
+from ecoshare.runtime.measuring import setting_searches
+from ecoshare.runtime.measuring.run_claims import claim_request, settled
+from ecoshare.runtime.nodes.node_opening import OpenedNode, RunFacts
+from ecoshare.runtime.nodes.run_host import ControllerHost, RunHost
+from ecoshare.runtime.planning.plan import Plan
+from ecoshare.runtime.planning.planned_limits import ParkingHost
 from ecoshare.runtime.signals import StopSignals
 from ecoshare.values.device import NODE_TIMEOUT_S, DeviceInfo
 
@@ -116,7 +116,7 @@ class NodeCluster:
             check_shipped_again(plan.everything, self._ship)
         setups = NodeSetups(plan, run, claim_request(plan), self._timeout_s, self._lease_s, self._ship)
         if setups.request.searches:
-            run_searches.load()  # now: an agent with an open node must hear of the run
+            setting_searches.load()  # now: an agent with an open node must hear of the run
         for node in self._nodes:
             setups.ask(node)
         opened = {node.line.name: setups.opened(node.line, self._beat) for node in self._nodes}

@@ -13,7 +13,7 @@ from ecoshare.core.commands import StartJob
 from ecoshare.lane.files import keep_outputs
 from ecoshare.lane.ranks import folder_of, keep_outputs_beyond
 from ecoshare.record.run_folder import RunFolder
-from ecoshare.runtime.node_job import NodeJob
+from ecoshare.runtime.planning.node_job import NodeJob
 from ecoshare.values.gang_part import GangPart
 from ecoshare.values.service import ARRIVALS
 

@@ -26,9 +26,8 @@ from ecoshare.cluster.remote_node import NodeSetup
 from ecoshare.common.clock import loop_s
 from ecoshare.devices import power_model
 from ecoshare.errors import UnfitEnvironment
-from ecoshare.runtime.joining_devices import JoiningDevices
-from ecoshare.runtime.parking_host import ParkingHost
-from ecoshare.runtime.planned_parking import check_host_memory, left_for_jobs
+from ecoshare.runtime.nodes.run_node import JoiningDevices
+from ecoshare.runtime.planning.planned_limits import ParkingHost, check_host_memory, left_for_jobs
 
 LOOK_S = 5.0
 """Time (s) between two looks for machines."""

@@ -14,11 +14,11 @@ from ecoshare.cluster.remote_node import NodeSetup, RemoteClaims
 from ecoshare.devices.device_knobs import DeviceKnobs
 from ecoshare.profiling.profile import Profile
 from ecoshare.record.run_documents import recorded_end
-from ecoshare.runtime.class_knowledge import contexts
-from ecoshare.runtime.node_claims import ClaimRequest
-from ecoshare.runtime.node_opening import RunFacts, node_plan
-from ecoshare.runtime.plan import Plan
-from ecoshare.runtime.run_searches import RunSearches
+from ecoshare.runtime.measuring.run_claims import ClaimRequest
+from ecoshare.runtime.measuring.setting_searches import RunSearches
+from ecoshare.runtime.nodes.node_opening import RunFacts, node_plan
+from ecoshare.runtime.planning.plan import Plan
+from ecoshare.runtime.planning.planned_knowledge import contexts
 
 _OPENED_WITHIN_S = 60.0
 

@@ -23,8 +23,7 @@ from typing import Protocol
 
 from ecoshare.core.commands import Command, KillJob, StartJob
 from ecoshare.core.events import Done, Event, IterationsDone, JobExited, Refused
-from ecoshare.runtime.node_readings import AttemptReading
-from ecoshare.runtime.run_node import NodeRun
+from ecoshare.runtime.nodes.run_node import AttemptReading, NodeRun
 from ecoshare.values.attempt import Outcome, Usage
 from ecoshare.values.gang_part import GangPart
 

@@ -47,9 +47,8 @@ from ecoshare.devices.restore import Restored
 from ecoshare.lane.messages import Ended, Ready
 from ecoshare.profiling.profile import Profile
 from ecoshare.record.samples import Line
-from ecoshare.runtime.node_job import NodeJob
-from ecoshare.runtime.node_readings import AttemptReading, DeviceReading
-from ecoshare.runtime.run_node import NodeRun
+from ecoshare.runtime.nodes.run_node import AttemptReading, DeviceReading, NodeRun
+from ecoshare.runtime.planning.node_job import NodeJob
 from ecoshare.values.attempt import Outcome, Usage
 from ecoshare.values.gang_part import GangPart
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from ecoshare.errors import UsageError
 from ecoshare.jobs.load import LoadedJobs, mistake_of
-from ecoshare.runtime.node_job import NodeJob
-from ecoshare.runtime.planned_job import PlannedJob
+from ecoshare.runtime.planning.node_job import NodeJob
+from ecoshare.runtime.planning.planned_job import PlannedJob
 
 _HINT = "ship a folder above it"
 

@@ -1,4 +1,4 @@
-"""Calls of a device's driver with a time limit, for code without an event loop (`runtime/driver_calls.py` has one).
+"""Calls of a device's driver with a time limit, for code without an event loop: `DriverCalls` needs one.
 
 A call that blocks in the driver cannot be ended. It goes on in a daemon thread, which keeps no process from its end.
 """

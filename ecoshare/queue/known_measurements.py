@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ecoshare.core.events import RunOpened
-from ecoshare.runtime.plan import Plan
+from ecoshare.runtime.planning.plan import Plan
 
 
 class KnownMeasurements:

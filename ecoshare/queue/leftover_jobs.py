@@ -13,7 +13,7 @@ from ecoshare.jobs.load import LoadedJobs
 from ecoshare.jobs.schema import JobConfig
 from ecoshare.queue.job_store import JobEnd, JobRow, JobStore
 from ecoshare.queue.submission_plan import Planner, inherited, loaded_jobs, renamed, with_environment
-from ecoshare.runtime.plan import Plan
+from ecoshare.runtime.planning.plan import Plan
 from ecoshare.values.job_spec import EarlierAttempts
 
 Environment = Mapping[str, str | None]

@@ -67,8 +67,8 @@ from ecoshare.record import submitted_jobs
 from ecoshare.record.run_documents import read_records
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.runtime.open_run import DISK, OpenRun
-from ecoshare.runtime.plan import Plan
-from ecoshare.runtime.planned_services import write_arrivals
+from ecoshare.runtime.planning.plan import Plan
+from ecoshare.runtime.planning.plan_checks import write_arrivals
 
 _NOTE_S = 0.2
 """Time (s) between two notes of ends in the store."""

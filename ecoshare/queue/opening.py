@@ -19,11 +19,11 @@ from ecoshare.queue.tcp_entry import ListenAddress, TcpEntry, is_in_journal, tcp
 from ecoshare.record import submitted_jobs
 from ecoshare.record.run_folder import RunFolder, write_json
 from ecoshare.runtime import run_opening
-from ecoshare.runtime.held_machines import HoldMachines, PlannedMachines
+from ecoshare.runtime.nodes.held_machines import HoldMachines, PlannedMachines
 
 if TYPE_CHECKING:
     from ecoshare.record.run_view import ProgressDisplay
-    from ecoshare.runtime.plan import Plan
+    from ecoshare.runtime.planning.plan import Plan
     from ecoshare.runtime.run_lifecycle import FinishedRun
     from ecoshare.runtime.signals import StopSignals
     from ecoshare.values.device import DeviceInfo

@@ -21,7 +21,7 @@ from ecoshare.metrics.service_metrics import ServiceSamples
 from ecoshare.queue.live_queue import LiveQueue
 from ecoshare.queue.queue_totals import WorkDone
 from ecoshare.record.run_view import DeviceView, ServiceView
-from ecoshare.runtime.node_readings import AttemptReading
+from ecoshare.runtime.nodes.run_node import AttemptReading
 from ecoshare.values.attempt import Usage
 from ecoshare.values.setting import BATCH
 

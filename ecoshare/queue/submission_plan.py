@@ -16,8 +16,8 @@ from ecoshare.jobs.load import LoadedJobs, mistake_of, parse
 from ecoshare.jobs.schema import JobConfig
 from ecoshare.jobs.sweep import LONGEST_NUMBER, sweep_of
 from ecoshare.queue.queue_documents import Submission
-from ecoshare.runtime.plan import Plan
-from ecoshare.runtime.planned_job import PlannedJob
+from ecoshare.runtime.planning.plan import Plan
+from ecoshare.runtime.planning.planned_job import PlannedJob
 
 Planner = Callable[[LoadedJobs, Collection[str]], Plan]
 """Plans jobs on the devices of the queue. The second argument names the classes of the other jobs of the queue."""

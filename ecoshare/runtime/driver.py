@@ -16,8 +16,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from ecoshare.common.first_error import first_error
 from ecoshare.core.commands import (
@@ -35,35 +37,140 @@ from ecoshare.core.events import (
     DeviceFailed,
     Done,
     Event,
+    InterferencePredicted,
     IterationsDone,
     JobExited,
+    Planned,
+    PowerPredicted,
     RunOpened,
     StopRequested,
     WorkOver,
 )
+from ecoshare.core.placement.colocation_estimates import GPU_GUESS, PROCESSORS_GUESS
 from ecoshare.core.records import JobState
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.jobs.quantities import format_duration
 from ecoshare.lane.messages import GRACE_S
+from ecoshare.record.event_log import EventLog
 from ecoshare.record.kept_file import lacks_room
 from ecoshare.record.live_energy import LiveEnergy
-from ecoshare.record.run_folder import unwritable
-from ecoshare.record.run_view import RunView
-from ecoshare.runtime.class_knowledge import energy_rates
-from ecoshare.runtime.device_views import DeviceViews
+from ecoshare.record.run_folder import RunFolder, unwritable
+from ecoshare.record.run_view import ProgressDisplay, RunView
 from ecoshare.runtime.job_arrivals import Arrivals
-from ecoshare.runtime.joining_devices import JoiningDevices, LeavingDevices
-from ecoshare.runtime.live_questions import LiveQuestions
 from ecoshare.runtime.live_sweeps import LISTEN_S, Sweeping
+from ecoshare.runtime.live_views import DeviceViews, ServiceViews, Viewing
 from ecoshare.runtime.log_turnover import LogTurnover
+from ecoshare.runtime.measuring.profiler import Profiler
+from ecoshare.runtime.measuring.setting_searches import RunSearches
+from ecoshare.runtime.nodes.run_host import RunHost
+from ecoshare.runtime.nodes.run_node import JoiningDevices, LeavingDevices, NodeRun, RunNode
 from ecoshare.runtime.on_end import OnEnd
-from ecoshare.runtime.open_run import DISK, OpenRun
-from ecoshare.runtime.run_node import NodeRun
-from ecoshare.runtime.run_parts import RunParts
-from ecoshare.runtime.service_views import ServiceViews
+from ecoshare.runtime.open_run import DISK, JobSource, OpenRun
+from ecoshare.runtime.planning.plan import Plan
+from ecoshare.runtime.planning.planned_job import PlannedJob
+from ecoshare.runtime.planning.planned_knowledge import energy_rates
 from ecoshare.runtime.side_tasks import SideTasks
-from ecoshare.runtime.view_builder import Viewing
+
+
+@dataclass(slots=True)
+class LiveQuestions:
+    """Asks the advisers of a run.
+
+    Attributes:
+        searches: Searches for settings.
+        stops_after_search: Whether the run is for one search only, and stops after it.
+        profiler: Stores the co-location measurements that a question brings.
+        on_processors: Whether the jobs run on the processors.
+        tell: Reports an event to the core.
+        begin: Begins work beside the driver's loop; the end of the run cancels it.
+    """
+
+    searches: RunSearches
+    stops_after_search: bool
+    profiler: Profiler
+    on_processors: bool
+    tell: Callable[[Callable[..., Event]], None]
+    begin: Callable[[Coroutine[Any, Any, None]], None]
+
+    def ask(self, command: AskSetting | AskInterference | AskPlanner | AskPower) -> None:
+        """Ask the adviser that a command names."""
+        match command:
+            case AskSetting():
+                self.begin(self._search(command))
+            case AskInterference():
+                self.begin(self._predict(command))
+            case AskPlanner():
+                self.begin(self._plan(command))
+            case AskPower():
+                self.begin(self._respond(command))
+
+    async def _search(self, command: AskSetting) -> None:
+        """Ask for the next setting of a search."""
+        advice = await asyncio.to_thread(self.searches.answer, command)
+        self.tell(advice.told(command.id))
+        if advice.over and self.stops_after_search:
+            self.tell(partial(StopRequested, at_once=False))
+
+    async def _respond(self, command: AskPower) -> None:
+        """Ask for the response of a packing to power limits."""
+        from ecoshare.advisers.power_adviser import respond
+
+        self.tell(partial(PowerPredicted, command=command.id, response=await asyncio.to_thread(respond, command)))
+
+    async def _plan(self, command: AskPlanner) -> None:
+        """Ask a planner for the shares of a round."""
+        from ecoshare.advisers.planners import shares
+
+        self.tell(partial(Planned, command=command.id, shares=await asyncio.to_thread(shares, command)))
+
+    async def _predict(self, command: AskInterference) -> None:
+        """Predict the speeds of co-located jobs."""
+        from ecoshare.advisers.interference_adviser import foresee
+
+        self.profiler.keep_seen(command.colocations)
+        guess = PROCESSORS_GUESS if self.on_processors else GPU_GUESS
+        pairs, prices = await asyncio.to_thread(foresee, command, guess)
+        self.tell(partial(InterferencePredicted, command=command.id, pairs=pairs, prices=prices))
+
+
+@dataclass(frozen=True, slots=True)
+class RunParts:
+    """Parts of a run that exist before its first event.
+
+    Attributes:
+        plan: The plan to run.
+        jobs: Jobs of the run, by name; trials are added when they are drawn.
+        folder: The run folder.
+        log: Event log of the run.
+        began_s: Monotonic time (s) at which the run was first opened.
+        progress: Display that gets every event and the state of the run.
+        profiler: Makes profiles from windows, and stores them.
+        host: The process that the driver runs in.
+        node: Makes the node of the run.
+        searches: Searches for settings on the devices.
+        know: Adds facts about a machine that has come to `environment.json` and `plan.json`.
+        source: Source of more jobs, if the run stays open; otherwise None.
+    """
+
+    plan: Plan
+    jobs: dict[str, PlannedJob]
+    folder: RunFolder
+    log: EventLog
+    began_s: float
+    progress: ProgressDisplay
+    profiler: Profiler
+    host: RunHost
+    node: Callable[[NodeRun], RunNode]
+    searches: RunSearches
+    know: Callable[[Mapping[str, Any]], None]
+    source: JobSource | None = None
+
+    @property
+    def only_measures(self) -> bool:
+        """Whether the run is for a profile or for a search only."""
+        return self.plan.only_tune or self.profiler.stops_the_run
+
 
 _ANSWERS_WITHIN_S = 5.0
 """Longest time (s) for the server to carry out a stop and to report it."""

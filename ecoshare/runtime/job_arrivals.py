@@ -11,9 +11,9 @@ from ecoshare.core.events import CancelRequested, DrainRequested, Event, JobArri
 from ecoshare.core.records import JobState
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.runtime.live_sweeps import Sweeping
-from ecoshare.runtime.plan import Plan
-from ecoshare.runtime.planned_job import PlannedJob
-from ecoshare.runtime.planned_sweeps import PlannedSweep
+from ecoshare.runtime.planning.plan import Plan
+from ecoshare.runtime.planning.planned_job import PlannedJob
+from ecoshare.runtime.planning.planned_sweeps import PlannedSweep
 
 
 class Arrivals:

@@ -24,8 +24,8 @@ from ecoshare.lane.files import are_outputs_of
 from ecoshare.record.metric_reader import MetricReader
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.record.sweep_summary import ranked_configurations
-from ecoshare.runtime.planned_job import PlannedJob
-from ecoshare.runtime.planned_sweeps import PlannedSweep
+from ecoshare.runtime.planning.planned_job import PlannedJob
+from ecoshare.runtime.planning.planned_sweeps import PlannedSweep
 from ecoshare.sampling.sweep_space import Values
 from ecoshare.sampling.trial_sampler import TrialSampler
 from ecoshare.values.sweep_spec import Configuration, SweepSpec

@@ -27,13 +27,13 @@ from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.record import event_log
 from ecoshare.record.event_log import EventLog
 from ecoshare.record.run_history import RunHistory
-from ecoshare.runtime.class_knowledge import demand, solo
-from ecoshare.runtime.iteration_learning import teach
 from ecoshare.runtime.job_arrivals import Arrivals
-from ecoshare.runtime.joining_devices import JoiningDevices, LeavingDevices
-from ecoshare.runtime.plan import Plan
-from ecoshare.runtime.planned_job import PlannedJob
-from ecoshare.runtime.profiler import Profiler
+from ecoshare.runtime.measuring.profiler import Profiler
+from ecoshare.runtime.nodes.run_node import JoiningDevices, LeavingDevices
+from ecoshare.runtime.planning.learning import teach_iterations
+from ecoshare.runtime.planning.plan import Plan
+from ecoshare.runtime.planning.planned_job import PlannedJob
+from ecoshare.runtime.planning.planned_knowledge import demand, solo
 from ecoshare.values.device import DeviceInfo
 from ecoshare.values.job_spec import JobSpec
 from ecoshare.values.segment import Segment
@@ -206,4 +206,4 @@ def _taught(ended: Sequence[PlannedJob], segment: Path, store: ProfileStore) -> 
         history = RunHistory(event_log.read(segment, last=True))
     except EcoshareError as error:
         return [f"the iterations of completed jobs are not kept: {error}"]
-    return teach(ended, history.jobs, segment.parent.name, store)
+    return teach_iterations(ended, history.jobs, segment.parent.name, store)

@@ -26,7 +26,7 @@ from ecoshare.core.scheduler import Scheduler
 from ecoshare.jobs.end_commands import on_end_words
 from ecoshare.lane.files import make_folder, open_to_append
 from ecoshare.record.run_folder import RunFolder
-from ecoshare.runtime.planned_job import PlannedJob
+from ecoshare.runtime.planning.planned_job import PlannedJob
 
 LIMIT_S = 60.0
 """Time (s) after which a command is killed. A process that must outlive it can leave its session."""

@@ -18,12 +18,11 @@ from ecoshare.core.events import ClassesKnown, Event
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.record.live_energy import LiveEnergy
 from ecoshare.record.run_folder import RunFolder
-from ecoshare.runtime.device_views import DeviceViews
 from ecoshare.runtime.job_arrivals import Arrivals
 from ecoshare.runtime.live_sweeps import Sweeping
-from ecoshare.runtime.plan import Plan
-from ecoshare.runtime.planned_job import PlannedJob
-from ecoshare.runtime.view_builder import Viewing
+from ecoshare.runtime.live_views import DeviceViews, Viewing
+from ecoshare.runtime.planning.plan import Plan
+from ecoshare.runtime.planning.planned_job import PlannedJob
 from ecoshare.serving.request_counts import RequestCounts
 
 DISK = "disk"

@@ -20,18 +20,17 @@ from ecoshare.record.run_data import RunData
 from ecoshare.record.run_documents import with_devices
 from ecoshare.record.run_folder import RunFolder, write_json
 from ecoshare.record.run_view import ProgressDisplay
-from ecoshare.runtime.device_claim import not_restored
-from ecoshare.runtime.driver import Driver
-from ecoshare.runtime.held_machines import HeldMachines
-from ecoshare.runtime.node_opening import RunFacts
+from ecoshare.runtime.driver import Driver, RunParts
+from ecoshare.runtime.measuring.device_claim import not_restored
+from ecoshare.runtime.measuring.profiler import Profiler
+from ecoshare.runtime.measuring.profiling_window import DEFAULT_LIMITS, Limits
+from ecoshare.runtime.nodes.held_machines import HeldMachines
+from ecoshare.runtime.nodes.node_opening import RunFacts
+from ecoshare.runtime.nodes.run_host import RunHost
 from ecoshare.runtime.on_end import run_at_end_of_run
 from ecoshare.runtime.open_run import JobSource
-from ecoshare.runtime.plan import Plan
-from ecoshare.runtime.planned_job import PlannedJob
-from ecoshare.runtime.profiler import Profiler
-from ecoshare.runtime.profiling_window import DEFAULT_LIMITS, Limits
-from ecoshare.runtime.run_host import RunHost
-from ecoshare.runtime.run_parts import RunParts
+from ecoshare.runtime.planning.plan import Plan
+from ecoshare.runtime.planning.planned_job import PlannedJob
 
 _MADE_AGAIN = (
     "the folder of the run was removed or renamed while the run went on: it was made again, without what jobs had "

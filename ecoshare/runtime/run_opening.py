@@ -30,22 +30,21 @@ from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.profiling.tuning_store import TuningStore
 from ecoshare.record import event_log, run_documents
 from ecoshare.record.run_folder import RunFolder, unwritable, write_json, write_text
-from ecoshare.runtime import plan as planning
-from ecoshare.runtime import reaping
-from ecoshare.runtime.held_machines import HeldMachines, HoldMachines, ThisMachine, this_machine
-from ecoshare.runtime.plan import Plan
-from ecoshare.runtime.planned_parking import left_for_jobs
-from ecoshare.runtime.planned_power import NO_BUDGET, planned_budget
-from ecoshare.runtime.planned_services import write_arrivals
-from ecoshare.runtime.resumed_devices import found_again, names_again
-from ecoshare.runtime.run_host import RunHost
+from ecoshare.runtime.nodes import cleanup
+from ecoshare.runtime.nodes.held_machines import HeldMachines, HoldMachines, ThisMachine, this_machine
+from ecoshare.runtime.nodes.run_host import RunHost
+from ecoshare.runtime.planning import plan as planning
+from ecoshare.runtime.planning.plan import Plan
+from ecoshare.runtime.planning.plan_checks import write_arrivals
+from ecoshare.runtime.planning.planned_limits import NO_BUDGET, left_for_jobs, planned_budget
+from ecoshare.runtime.planning.resume import found_again, names_again
 from ecoshare.runtime.signals import CommandSignals, StopSignals
 
 if TYPE_CHECKING:
     from ecoshare.record.run_history import RunHistory
     from ecoshare.record.run_view import ProgressDisplay
+    from ecoshare.runtime.measuring.profiling_window import Limits
     from ecoshare.runtime.open_run import JobSource
-    from ecoshare.runtime.profiling_window import Limits
     from ecoshare.runtime.run_lifecycle import FinishedRun
     from ecoshare.values.device import DeviceInfo
 
@@ -278,11 +277,11 @@ def _go_on(
         machines: The machines of the run.
         source: Source of more jobs, if the run stays open; otherwise None.
     """
-    from ecoshare.runtime.resume import leftover, reached_s
+    from ecoshare.runtime.planning.resume import leftover, reached_s
     from ecoshare.runtime.run_lifecycle import conclude, conduct
 
     environment = run_documents.read_environment(folder.environment)
-    if alive := reaping.end_all(environment["token"]):
+    if alive := cleanup.end_all(environment["token"]):
         raise UnfitEnvironment(f"processes of the dead run cannot be ended: {alive}")
     left = leftover(plan, folder, history)
     if source is not None:
@@ -317,13 +316,10 @@ def _taught(plan: Plan, finished: FinishedRun, machines: HeldMachines) -> Finish
     if plan.profiles is None:
         return finished
     # They load what reads a whole run. A new run would wait for it before its server starts.
-    from ecoshare.runtime.calibration_learning import teach_speeds
-    from ecoshare.runtime.gang_learning import teach_gangs
-    from ecoshare.runtime.iteration_learning import teach
-    from ecoshare.runtime.limit_learning import teach_limits
+    from ecoshare.runtime.planning.learning import teach_gangs, teach_iterations, teach_limits, teach_speeds
 
     folder, data, store = finished.folder, finished.data, ProfileStore(plan.profiles)
-    notes = teach((*plan.jobs, *finished.submitted), data.history.jobs, folder.path.name, store)
+    notes = teach_iterations((*plan.jobs, *finished.submitted), data.history.jobs, folder.path.name, store)
     if finished.as_found and not machines.is_shared:
         notes += teach_speeds(plan.devices, folder, data, finished.made, CalibrationStore(store.folder))
         notes += teach_gangs(folder, data, GangTimeStore(store.folder))

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import math
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Protocol
+from types import FrameType
+from typing import Any, Protocol
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that ask for the end of a run."""
@@ -83,3 +85,50 @@ class CommandSignals:
     def over(self) -> None:
         """Ignore Ctrl-C from now on. The rest takes no time, and a late Ctrl-C must not cost the result."""
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+class Interrupts:
+    """Context manager that replaces the handlers of these signals; without effect outside the main thread.
+
+    Attributes:
+        number: Number of the first signal received; None before.
+    """
+
+    def __init__(self, stop: Callable[[], None], raise_from: int | None = None) -> None:
+        """Call `stop` at each signal.
+
+        Args:
+            stop: Asks for the end of the run. It is called in the main thread, between any two instructions.
+            raise_from: Number of the signal from which on KeyboardInterrupt is raised, too; None for never.
+        """
+        self.number: int | None = None
+        self._stop, self._raise_from = stop, raise_from
+        self._count = 0
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Interrupts:
+        if threading.current_thread() is threading.main_thread():
+            for number in ENDING:
+                if signal.getsignal(number) not in (signal.SIG_IGN, None):
+                    self._before[number] = signal.signal(number, self._heard)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def pass_on(self) -> None:
+        """Raise a received signal again, for the handler that was set before.
+
+        Raises:
+            KeyboardInterrupt: The signal was Ctrl-C, and Python's default handler is set.
+        """
+        if self.number is not None:
+            signal.raise_signal(self.number)
+
+    def _heard(self, number: int, _frame: FrameType | None) -> None:
+        self.number = self.number or number
+        self._count += 1
+        self._stop()
+        if self._raise_from is not None and self._count >= self._raise_from:
+            raise KeyboardInterrupt

@@ -1,6 +1,6 @@
 """Simulated measurements: profiling windows of single jobs, measurements of settings and packings, and advice.
 
-The live runtime (`runtime/device_session.py`) does the same. Here it takes virtual time and has the same errors.
+The live runtime (`runtime/measuring/`) does the same. Here it takes virtual time and has the same errors.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ from typing import Any
 
 from ecoshare.common.folders import RUNS
 from ecoshare.errors import UnfitEnvironment
-from ecoshare.runtime import shared_folder
+from ecoshare.runtime.nodes import cleanup
 from scripts.bench.benchmarking import JOBS, ROOT, Figure, percentile, say
 from scripts.bench.kills import is_locked
 from scripts.fuzz.commands import ended, judge
@@ -239,7 +239,7 @@ class ClusterKills:
         with contextlib.suppress(OSError, ValueError):
             nodes = json.loads((folder / RUNS / "latest" / "environment.json").read_text()).get("nodes", {})
             tokens = [node["token"] for node in nodes.values()]
-            found += [f"folder of {token}" for token in tokens if shared_folder.path_of(token).exists()]
+            found += [f"folder of {token}" for token in tokens if cleanup.path_of(token).exists()]
         held = [path.name for path in self.state.glob("*.run") if is_locked(path)]
         return "; ".join([*found, *(f"claim {name}" for name in held)])
 

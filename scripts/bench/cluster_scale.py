@@ -26,8 +26,8 @@ from ecoshare.core.commands import StartJob
 from ecoshare.core.events import Done, JobExited
 from ecoshare.jobs.load import load
 from ecoshare.record import event_log
-from ecoshare.runtime import plan as planning
 from ecoshare.runtime import run_opening
+from ecoshare.runtime.planning import plan as planning
 from ecoshare.runtime.signals import CommandSignals
 from scripts.bench.benchmarking import JOBS, ROOT, Figure, percentile, say
 from scripts.bench.controller_cost import watched

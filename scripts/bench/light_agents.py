@@ -48,8 +48,8 @@ from ecoshare.lane.messages import Ended, Ready
 from ecoshare.lane.table_layout import WAIT_BOUNDS_S
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.record.samples import AttemptProgress, Sample, Session, attempt_key
-from ecoshare.runtime.node_claims import ClaimReport
-from ecoshare.runtime.node_readings import AttemptReading, DeviceReading, LaneReading
+from ecoshare.runtime.measuring.run_claims import ClaimReport
+from ecoshare.runtime.nodes.run_node import AttemptReading, DeviceReading, LaneReading
 from ecoshare.values.attempt import Outcome, Usage
 from ecoshare.values.device import DeviceInfo
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from ecoshare.cli import main
 from ecoshare.lane.lane_table import LaneTable
 from ecoshare.lane.messages import Ended, LaunchAttempt, Launched, Message, Ready, StopAttempt
-from ecoshare.runtime import run_host
+from ecoshare.runtime.nodes import run_host
 
 WAITS = "waits"
 """Beginning of the names of jobs that go on until they are stopped."""

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from ecoshare.lane.processes import proportional_bytes
-from ecoshare.runtime import reaping
+from ecoshare.runtime.nodes import cleanup
 from ecoshare.serving.request_intervals import RequestInterval, RequestTotals, read
 from scripts.bench.benchmarking import JOBS
 from scripts.bench.job_file import JobEntry, write_jobs
@@ -219,7 +219,7 @@ def shared(
 
         def memory_bytes() -> int:
             token = json.loads((run / "environment.json").read_text())["token"]
-            return proportional_bytes([controller.pid, *reaping.members(token)])
+            return proportional_bytes([controller.pid, *cleanup.members(token)])
 
         ran = _served(folder, services, bool(layers), [controller], memory_bytes, serve_s, threads_wait_s)
     ran.summary = json.loads((run / "summary.json").read_text())

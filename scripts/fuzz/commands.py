@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 import typer
 
 from ecoshare.errors import EcoshareError, InvalidJobFile, UnfitEnvironment
-from ecoshare.runtime import reaping, shared_folder
+from ecoshare.runtime.nodes import cleanup
 from scripts.fuzz.rounds import ROOT, Lost
 from tests.warm import Started, wait_for
 
@@ -201,12 +201,12 @@ def nothing_left(token: str, within_s: float = 15.0) -> None:
         Lost: A process or folder stays.
     """
     until_s = time.monotonic() + within_s
-    while (members := reaping.members(token)) or shared_folder.path_of(token).exists():
+    while (members := cleanup.members(token)) or cleanup.path_of(token).exists():
         if time.monotonic() > until_s:
             left = [_described(pid) for pid in members]
-            reaping.end_all(token)
+            cleanup.end_all(token)
             what = "a process stays" if left else "a folder in memory stays"
-            raise Lost(what, "\n".join(left) or str(shared_folder.path_of(token)))
+            raise Lost(what, "\n".join(left) or str(cleanup.path_of(token)))
         time.sleep(0.02)
 
 

@@ -15,7 +15,7 @@ from ecoshare.errors import EcoshareError, InvalidJobFile, UsageError
 from ecoshare.jobs.load import load
 from ecoshare.jobs.mask import masked
 from ecoshare.jobs.template import REFERENCE, template
-from ecoshare.runtime import plan as planning
+from ecoshare.runtime.planning import plan as planning
 from ecoshare.values.device import DeviceInfo
 from scripts.fuzz.damage import CELLS, damage_bytes, damage_json, damage_place, dumped
 from scripts.fuzz.rounds import Lost, Play, Round, main, within

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
-from ecoshare.runtime import reaping
+from ecoshare.runtime.nodes import cleanup
 from scripts.fuzz.commands import token_of
 
 
@@ -17,7 +17,7 @@ def processes(controller: int, run: Path) -> dict[str, list[int]]:
             if is_guard(int(child)):
                 found["guard"] = [int(child)]
     with contextlib.suppress(OSError, ValueError, KeyError):
-        members = reaping.members(token_of(run))
+        members = cleanup.members(token_of(run))
         for pid in members:
             found.setdefault("job" if _parent(pid) in members else "server", []).append(pid)
     return found
@@ -27,7 +27,7 @@ def is_guard(pid: int) -> bool:
     """Whether a process is a guard, also before it has its name."""
     with contextlib.suppress(OSError):
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        return words[0] == b"ecoshare: guard" or b"ecoshare.runtime.guard" in words
+        return words[0] == b"ecoshare: guard" or b"ecoshare.runtime.nodes.guard" in words
     return False
 
 

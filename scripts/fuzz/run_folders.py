@@ -18,7 +18,7 @@ from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.reporting.explanation_text import show
 from ecoshare.reporting.exports import export
-from ecoshare.runtime import plan as planning
+from ecoshare.runtime.planning import plan as planning
 from scripts.fuzz.commands import Called, called, is_json, judge, nothing_left, started
 from scripts.fuzz.damage import damage_bytes, damage_json, damage_json_lines, damage_place, dumped
 from scripts.fuzz.rounds import Lost, Play, Round, main, within

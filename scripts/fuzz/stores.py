@@ -21,7 +21,7 @@ from ecoshare.profiling.colocation_store import ColocationStore
 from ecoshare.profiling.iteration_store import IterationCount, IterationStore, JobArguments
 from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.profiling.tuning_store import TuningStore
-from ecoshare.runtime import plan as planning
+from ecoshare.runtime.planning import plan as planning
 from scripts.fuzz.commands import called, is_json, judge
 from scripts.fuzz.damage import damage_bytes, damage_json, damage_place, dumped
 from scripts.fuzz.rounds import Lost, Play, Round, main, within

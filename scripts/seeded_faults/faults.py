@@ -31,21 +31,21 @@ _NODES = ("tests/cluster/test_virtual_nodes.py", "tests/cluster/test_remote_node
 DRIVER_AND_NODE = (
     Fault(
         "an attempt that could not be launched keeps its slot",
-        "ecoshare/runtime/attempt_answers.py",
+        "ecoshare/runtime/nodes/attempt_messages.py",
         "                self.attempts.give_up(message.command)\n",
         "",
         _RUNS,
     ),
     Fault(
         "slots of a dead server's jobs are not freed",
-        "ecoshare/runtime/attempt_answers.py",
+        "ecoshare/runtime/nodes/attempt_messages.py",
         "            self.attempts.free(own)\n            outcome",
         "            outcome",
         _RUNS,
     ),
     Fault(
         "a refused start has no answer",
-        "ecoshare/runtime/attempt_answers.py",
+        "ecoshare/runtime/nodes/attempt_messages.py",
         "                self.tell(partial(Refused, command=message.command, error=message.error))\n",
         "",
         _RUNS,
@@ -69,14 +69,14 @@ DRIVER_AND_NODE = (
 RESUME_AND_LOG = (
     Fault(
         "a job that has completed runs again",
-        "ecoshare/runtime/resume.py",
+        "ecoshare/runtime/planning/resume.py",
         "is_over = outcomes[Outcome.COMPLETED] or outcomes[Outcome.PRUNED]",
         "is_over = outcomes[Outcome.PRUNED]",
         _RUNS,
     ),
     Fault(
         "attempts count from one again after a resume",
-        "ecoshare/runtime/resume.py",
+        "ecoshare/runtime/planning/resume.py",
         "attempts = max([job.spec.earlier_attempts.attempts, *caps, *ends])",
         "attempts = 0",
         _RUNS,
@@ -106,7 +106,7 @@ RESUME_AND_LOG = (
     ),
     Fault(
         "the exit record of a job whose server died is not read",
-        "ecoshare/runtime/attempt_answers.py",
+        "ecoshare/runtime/nodes/attempt_messages.py",
         "            self.end(recorded or lost)",
         "            self.end(lost)",
         _RUNS,

@@ -11,7 +11,7 @@ import ecoshare
 from ecoshare.errors import JobFailed, NotRestored
 from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.profiling.tuning_store import TuningStore
-from ecoshare.runtime import run_host
+from ecoshare.runtime.nodes import run_host
 from tests.driver.training import COMPUTES, WAITS
 from tests.runtime.conftest import machine as machine
 from tests.runtime.machine import MARKS, Machine

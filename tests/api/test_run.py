@@ -24,7 +24,7 @@ from ecoshare.devices.registry import find
 from ecoshare.devices.state_folder import StateFolder
 from ecoshare.errors import Interrupted, JobFailed, LimitNotMet, UsageError
 from ecoshare.record.run_view import RunView
-from ecoshare.runtime import run_host
+from ecoshare.runtime.nodes import run_host
 from tests.runtime.running import SCRIPTS, check, slow_steps
 from tests.warm import ecoshare as command
 from tests.warm import spawned

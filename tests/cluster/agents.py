@@ -27,9 +27,10 @@ from ecoshare.jobs.load import load
 from ecoshare.record import run_documents
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.reporting.progress import Silent
-from ecoshare.runtime import plan as planning
-from ecoshare.runtime import reaping, run_opening
-from ecoshare.runtime.planned_power import NO_BUDGET, planned_budget
+from ecoshare.runtime import run_opening
+from ecoshare.runtime.nodes import cleanup
+from ecoshare.runtime.planning import plan as planning
+from ecoshare.runtime.planning.planned_limits import NO_BUDGET, planned_budget
 from ecoshare.runtime.run_lifecycle import FinishedRun
 from ecoshare.runtime.signals import CommandSignals
 from ecoshare.values.power_response import BY_LIMITS
@@ -216,7 +217,7 @@ def members(run: Path) -> list[int]:
     """Processes of the nodes of a run that are left, by its run folder."""
     nodes = run_documents.read_environment(RunFolder(run).environment)["nodes"]
     assert nodes, "the run names its nodes"
-    return [process for node in nodes.values() for process in reaping.members(node["token"])]
+    return [process for node in nodes.values() for process in cleanup.members(node["token"])]
 
 
 def check_alike(run: Path, names: Sequence[str], steps: int, ms: int) -> None:

@@ -54,12 +54,11 @@ from ecoshare.devices.restore import KnobOutcome, Restored
 from ecoshare.jobs.from_values import given_jobs
 from ecoshare.lane.messages import Ready
 from ecoshare.record.samples import AttemptProgress, Idle, Sample, Session
-from ecoshare.runtime import plan as planning
-from ecoshare.runtime.node_claims import ClaimReport, ClaimRequest
-from ecoshare.runtime.node_parts import NodePlan
-from ecoshare.runtime.node_readings import AttemptReading, DeviceReading, LaneReading
-from ecoshare.runtime.parking_host import ParkingHost
-from ecoshare.runtime.profiling_window import Limits
+from ecoshare.runtime.measuring.profiling_window import Limits
+from ecoshare.runtime.measuring.run_claims import ClaimReport, ClaimRequest
+from ecoshare.runtime.nodes.run_node import AttemptReading, DeviceReading, LaneReading, NodePlan
+from ecoshare.runtime.planning import plan as planning
+from ecoshare.runtime.planning.planned_limits import ParkingHost
 from ecoshare.serving.request_intervals import RequestInterval, read_from
 from ecoshare.serving.request_record import RequestRecorder
 from ecoshare.values.attempt import Outcome, Usage

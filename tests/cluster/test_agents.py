@@ -26,10 +26,10 @@ from ecoshare.errors import UnfitEnvironment
 from ecoshare.record import event_log, run_documents
 from ecoshare.record.log_entry import LogEntry
 from ecoshare.record.run_folder import RunFolder
-from ecoshare.runtime import reaping
-from ecoshare.runtime.node_claims import ClaimRequest
-from ecoshare.runtime.node_parts import NodePlan
-from ecoshare.runtime.profiling_window import Limits
+from ecoshare.runtime.measuring.profiling_window import Limits
+from ecoshare.runtime.measuring.run_claims import ClaimRequest
+from ecoshare.runtime.nodes import cleanup
+from ecoshare.runtime.nodes.run_node import NodePlan
 from ecoshare.runtime.run_lifecycle import FinishedRun
 from ecoshare.values.attempt import Outcome
 from tests.cluster import agents
@@ -140,10 +140,10 @@ def test_the_jobs_of_an_agent_that_hangs_end_before_they_begin_elsewhere(tmp_pat
     def hang(link: ProcessLink) -> None:
         wait_for(lambda: starts(log) == 2)
         token = run_documents.read_environment(log.parent / "environment.json")["nodes"]["n1"]["token"]
-        assert reaping.members(token)
+        assert cleanup.members(token)
         os.kill(link.pid, signal.SIGSTOP)
         wait_for(lambda: starts(log) == 3)
-        left.extend(reaping.members(token))
+        left.extend(cleanup.members(token))
         (tmp_path / "go").touch()
 
     done = run_on(tmp_path, lasting(tmp_path), begun=strikes(hang, "n1", tmp_path, events=0))
@@ -225,10 +225,10 @@ def test_a_machine_that_is_cut_off_ends_its_job_before_another_one_begins_it_aga
     def cut_off(link: ProcessLink) -> None:
         wait_for(lambda: starts(log) == 2)
         token = run_documents.read_environment(log.parent / "environment.json")["nodes"]["n1"]["token"]
-        assert reaping.members(token)
+        assert cleanup.members(token)
         os.killpg(link.pid, signal.SIGSTOP)  # the agent has a session of its own
         wait_for(lambda: starts(log) == 3)
-        left.extend(reaping.members(token))
+        left.extend(cleanup.members(token))
         os.killpg(link.pid, signal.SIGCONT)
         (tmp_path / "go").touch()
 

@@ -16,7 +16,7 @@ from ecoshare.profiling.calibration_store import CalibrationStore, IterationTime
 from ecoshare.profiling.profile import IterationTimes
 from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.record import event_log, run_documents
-from ecoshare.runtime import plan as planning
+from ecoshare.runtime.planning import plan as planning
 from ecoshare.runtime.run_lifecycle import FinishedRun
 from ecoshare.values.device import DeviceInfo
 from tests.cluster.agents import members, run_on, states

@@ -18,7 +18,7 @@ from ecoshare.core.events import DeviceFailed, Done, IterationsDone, JobArrived,
 from ecoshare.profiling.gang_time_store import GangTimeStore
 from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.record import event_log
-from ecoshare.runtime.loopback_ports import LoopbackPorts
+from ecoshare.runtime.nodes.attempt_messages import LoopbackPorts
 from ecoshare.values.attempt import Outcome
 from tests.cluster.agents import LEASE_S, members, run_on, states, strikes
 from tests.runtime.running import slow_steps

@@ -15,10 +15,10 @@ from ecoshare.devices import registry
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.jobs.load import load
 from ecoshare.record import event_log, run_documents
-from ecoshare.runtime import plan as planning
-from ecoshare.runtime import reaping
-from ecoshare.runtime.joining_devices import LeavingDevices
 from ecoshare.runtime.log_turnover import LogTurnover
+from ecoshare.runtime.nodes import cleanup
+from ecoshare.runtime.nodes.run_node import LeavingDevices
+from ecoshare.runtime.planning import plan as planning
 from ecoshare.values.segment import Segment
 from tests.cluster.agents import check_alike, members, run_on, states
 from tests.runtime.running import job_file, slow_steps
@@ -31,7 +31,7 @@ def test_a_machine_without_a_job_is_given_back_and_the_other_job_goes_on(tmp_pat
 
     def given_back(name: str) -> None:
         token = run_documents.read_environment(log.parent / "environment.json")["nodes"][name]["token"]
-        left.append((name, reaping.members(token)))
+        left.append((name, cleanup.members(token)))
 
     jobs = [slow_steps("long", 1200, 5), slow_steps("short", 60, 5)]
     done = run_on(tmp_path, jobs, idle_s=2.0, given_back=given_back)

@@ -16,9 +16,9 @@ from ecoshare.core.events import DeviceFailed, RunOpened
 from ecoshare.devices import registry
 from ecoshare.jobs.load import load
 from ecoshare.record import event_log, run_documents
-from ecoshare.runtime import plan as planning
-from ecoshare.runtime.joining_devices import JoiningDevices
 from ecoshare.runtime.log_turnover import LogTurnover
+from ecoshare.runtime.nodes.run_node import JoiningDevices
+from ecoshare.runtime.planning import plan as planning
 from ecoshare.values.segment import Segment
 from tests.cluster.agents import check_alike, members, run_on, states, strikes
 from tests.runtime.running import job_file, slow_steps

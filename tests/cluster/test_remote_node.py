@@ -19,9 +19,9 @@ from ecoshare.core.commands import StartJob
 from ecoshare.core.events import DeviceFailed, Event, JobExited
 from ecoshare.devices import registry
 from ecoshare.jobs.load import load
-from ecoshare.runtime import plan as planning
-from ecoshare.runtime.node_job import NodeJob
-from ecoshare.runtime.run_node import NodeRun
+from ecoshare.runtime.nodes.run_node import NodeRun
+from ecoshare.runtime.planning import plan as planning
+from ecoshare.runtime.planning.node_job import NodeJob
 from ecoshare.values.attempt import Outcome
 from tests.runtime.running import job_file, slow_steps
 
@@ -32,7 +32,7 @@ _TELLS = """
 import time
 from ecoshare.cluster.agent_messages import NodeReport, encoded
 from ecoshare.core.events import IterationsDone
-from ecoshare.runtime.node_readings import AttemptReading
+from ecoshare.runtime.nodes.run_node import AttemptReading
 from ecoshare.values.attempt import Usage
 report = NodeReport({"j": AttemptReading(Usage(iterations=98), (0,), ())}, {}, ())
 for message in (report, IterationsDone(0.0, "j", Usage(iterations=201))):

@@ -24,7 +24,7 @@ from ecoshare.jobs.load import load
 from ecoshare.lane import trace
 from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.record.run_documents import recorded_end
-from ecoshare.runtime import plan as planning
+from ecoshare.runtime.planning import plan as planning
 from tests.cluster.agents import run_on, states, strikes
 from tests.runtime.running import SLEEPS, job_file
 

@@ -23,7 +23,7 @@ NEVER_ONE = {
     "jobs/sweep.py: {self.count} trials",  # far too many
     "lane/memory/tensor_walk.py: {_MOST_NODES} nodes",
     "reporting/end_of_run.py: {marks} marks",  # too many for a trace
-    "runtime/plan.py: {len(jobs)} jobs",  # asked of several only
+    "runtime/planning/plan.py: {len(jobs)} jobs",  # asked of several only
     "simulation/traces/generate.py: {gpus} GPUs",  # refused since it is less
     "simulation/traces/generate.py: {jobs} jobs",  # refused since it is less, or far too many
 }

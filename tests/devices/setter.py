@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ecoshare.devices.device_control import DeviceControl
 from ecoshare.devices.state_folder import StateFolder
-from ecoshare.runtime.guard_client import Guard
+from ecoshare.runtime.nodes.guard_client import Guard
 
 LONGEST_S = 60.0
 

@@ -9,8 +9,8 @@ import pytest
 
 from ecoshare.devices import allocation, registry
 from ecoshare.errors import UnfitEnvironment
-from ecoshare.runtime.device_claim import claim
-from ecoshare.runtime.node_claims import ClaimRequest, claim_devices
+from ecoshare.runtime.measuring.device_claim import claim
+from ecoshare.runtime.measuring.run_claims import ClaimRequest, claim_devices
 from ecoshare.values.device import DeviceInfo
 
 ALL = str(os.cpu_count())

@@ -17,8 +17,8 @@ from ecoshare.devices.counter_meter import CounterMeter
 from ecoshare.devices.meter import MeterFault, MeterInfo, Reading, between
 from ecoshare.record.sample_file import SampleFile
 from ecoshare.record.samples import Sample, Session, read
-from ecoshare.runtime.device_claim import ClaimedDevice
-from ecoshare.runtime.meter_sampler import MeterSampler
+from ecoshare.runtime.measuring.device_claim import ClaimedDevice
+from ecoshare.runtime.measuring.meter_sampler import MeterSampler
 from tests.driver import COMPILER, FakeDriver, Fault, presets
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="the fake driver is compiled, and there is no C compiler")

@@ -17,7 +17,7 @@ import pytest
 from ecoshare.devices import cuda_checkpoint, registry
 from ecoshare.devices.memory_transfer import CudaMemoryTransfer, NoMemoryTransfer, TransferFault
 from ecoshare.errors import UnfitEnvironment
-from ecoshare.runtime import reaping
+from ecoshare.runtime.nodes import cleanup
 from tests.driver import COMPILER, FakeDriver, build, presets
 from tests.driver.checkpoints import NOT_READY, Checkpoints, old_driver
 from tests.driver.cuda_job import CONTEXT_BYTES, GIB, CudaJob
@@ -47,7 +47,7 @@ class Transfers:
     async def helper(self) -> int:
         """Number of the helper that runs, as soon as one does."""
         async with asyncio.timeout(30.0):
-            while not (found := reaping.members(self.token)):
+            while not (found := cleanup.members(self.token)):
                 await asyncio.sleep(0.005)
         (pid,) = found
         return pid
@@ -57,9 +57,9 @@ class Transfers:
 def transfers(driver: FakeDriver) -> Iterator[Transfers]:
     """Transfers of which no helper may be left."""
     token = f"test-{os.getpid()}-{time.monotonic_ns()}"
-    yield Transfers(token, {**driver.environment, reaping.TOKEN: token})
-    left = reaping.members(token)
-    reaping.end_all(token)
+    yield Transfers(token, {**driver.environment, cleanup.TOKEN: token})
+    left = cleanup.members(token)
+    cleanup.end_all(token)
     assert not left, "helpers outlived their transfers"
 
 
@@ -148,7 +148,7 @@ def test_a_cancelled_transfer_leaves_no_helper(transfers: Transfers, job: CudaJo
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
-        assert task.cancelled() and reaping.members(transfers.token) == []
+        assert task.cancelled() and cleanup.members(transfers.token) == []
 
     checkpoints.hang("Checkpoint")
     asyncio.run(cancel())

@@ -19,7 +19,7 @@ from ecoshare.devices.processors_beside import claim_processors, frequency_knob
 from ecoshare.devices.restore import KnobOutcome, mend
 from ecoshare.devices.state_folder import StateFolder, key
 from ecoshare.errors import UnfitEnvironment
-from ecoshare.runtime.device_claim import AppliedSettings, claim, leftovers_beside
+from ecoshare.runtime.measuring.device_claim import AppliedSettings, claim, leftovers_beside
 from ecoshare.values.power_response import POWER_LIMIT
 from tests.devices.claims import FOUND_W, limited
 from tests.devices.fake_processors import FakeProcessors
@@ -29,8 +29,8 @@ GUARD_AND_DIE = """
 import os, signal, sys
 from pathlib import Path
 from ecoshare.devices.registry import visible_gpus
-from ecoshare.runtime.device_claim import claim
-from ecoshare.runtime.guard_client import Guard
+from ecoshare.runtime.measuring.device_claim import claim
+from ecoshare.runtime.nodes.guard_client import Guard
 settings = claim(visible_gpus()[0], exact=True, assume_unlocked=True, with_processors=True)
 guard = Guard("beside", Path(sys.argv[1]), settings.control.claimed)
 applied = settings.control.apply({"cpu_frequency": 1500.0, "power_limit": 280.0, "gpu_clock": 900.0})

@@ -22,9 +22,9 @@ from ecoshare.devices.driver_answers import NoAnswer, in_time
 from ecoshare.devices.restore import KnobOutcome, mend
 from ecoshare.devices.state_folder import StateFolder, in_use
 from ecoshare.errors import NotRestored, UnfitEnvironment
-from ecoshare.runtime import guard
-from ecoshare.runtime.device_claim import AppliedSettings, claim, leftovers, not_restored
-from ecoshare.runtime.node_claims import NodeClaims
+from ecoshare.runtime.measuring.device_claim import AppliedSettings, claim, leftovers, not_restored
+from ecoshare.runtime.measuring.run_claims import NodeClaims
+from ecoshare.runtime.nodes import guard
 from ecoshare.values.power_response import POWER_LIMIT
 from tests.devices.claims import FOUND_W, limited
 from tests.driver import FakeDriver, Fault

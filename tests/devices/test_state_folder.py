@@ -133,7 +133,11 @@ def test_a_run_says_what_is_in_its_way_or_goes_on(tmp_path: Path, monkeypatch: p
     ("line", "shown", "said"),
     [
         (["-c", "import time; time.sleep(60)"], b"-c", "(python -c ...)"),
-        (boot.command("ecoshare.runtime.guard", "token", "/nowhere", "0")[1:], b"ecoshare: guard", "(ecoshare: guard)"),
+        (
+            boot.command("ecoshare.runtime.nodes.guard", "token", "/nowhere", "0")[1:],
+            b"ecoshare: guard",
+            "(ecoshare: guard)",
+        ),
     ],
 )
 def test_the_holder_of_a_lock_is_named_without_its_program(line: list[str], shown: bytes, said: str) -> None:

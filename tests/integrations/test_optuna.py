@@ -580,9 +580,9 @@ def test_nothing_stays_of_a_program_that_was_killed(tmp_path: Path) -> None:
 
 
 def of_run(token: str) -> list[int]:
-    from ecoshare.runtime import reaping
+    from ecoshare.runtime.nodes import cleanup
 
-    return reaping.members(token)
+    return cleanup.members(token)
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ from ecoshare.lane.lane_table import LaneTable, lane_path
 from ecoshare.lane.messages import LaunchAttempt, MoveAttempt
 from ecoshare.lane.table_layout import NO_RANK, NO_SLOT, SlotState
 from ecoshare.lane.turn import LaneTurn
-from ecoshare.runtime.lane_moves import Moving
+from ecoshare.runtime.nodes.attempts import Moving
 
 Body = Callable[[LaneTurn], None]
 

@@ -15,7 +15,7 @@ from ecoshare.queue.queue_totals import QueueTotals
 from ecoshare.record.live_energy import LiveReading
 from ecoshare.record.run_view import DeviceView, JobView, LaneView
 from ecoshare.record.samples import Sample
-from ecoshare.runtime.node_readings import AttemptReading, DeviceReading, LaneReading
+from ecoshare.runtime.nodes.run_node import AttemptReading, DeviceReading, LaneReading
 from ecoshare.values.attempt import Usage
 from ecoshare.values.job_spec import JobSpec
 

@@ -19,7 +19,7 @@ from ecoshare.common.atomic_write import atomic_write
 from ecoshare.core.commands import StartJob
 from ecoshare.core.events import JobExited, Refused, RunOpened
 from ecoshare.record import event_log
-from ecoshare.runtime.warm_server import SPIN_COUNT
+from ecoshare.runtime.nodes.warm_server import SPIN_COUNT
 from tests.rounds import is_nightly
 from tests.warm import ROOT, Started, ecoshare, fork_script
 

@@ -14,11 +14,10 @@ from ecoshare.profiling.profile import Profile
 from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.record.samples import Line, Sample, Session
-from ecoshare.runtime import plan as planning
-from ecoshare.runtime.answer_profile import batch_answers
-from ecoshare.runtime.class_knowledge import solo
-from ecoshare.runtime.profiler import Profiler
-from ecoshare.runtime.profiling_window import Limits
+from ecoshare.runtime.measuring.profiler import Profiler, batch_answers
+from ecoshare.runtime.measuring.profiling_window import Limits
+from ecoshare.runtime.planning import plan as planning
+from ecoshare.runtime.planning.planned_knowledge import solo
 from ecoshare.serving.batch_measurement import BatchTimes
 from ecoshare.values.device import DeviceInfo
 from ecoshare.values.service import BATCHES

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from ecoshare.runtime.bystanders import Bystanders
+from ecoshare.runtime.measuring.device_session import Bystanders
 
 NAMED = """
 import pathlib, sys, time

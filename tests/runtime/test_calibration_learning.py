@@ -19,8 +19,7 @@ from ecoshare.record import event_log
 from ecoshare.record.alone_time import WARM_UP
 from ecoshare.record.run_history import RunHistory
 from ecoshare.record.turn_account import TurnAccount, union
-from ecoshare.runtime.alone_iterations import AloneIterations
-from ecoshare.runtime.calibration_learning import measured_times
+from ecoshare.runtime.planning.learning import AloneIterations, measured_times
 from ecoshare.values.attempt import Outcome, Usage
 from ecoshare.values.device import Device
 from ecoshare.values.job_spec import JobSpec
@@ -92,7 +91,7 @@ def test_each_attempt_is_compared_with_those_beside_it_only(monkeypatch: pytest.
 
     lives = [(f"a{number}", 0, turn(10.0 * number, 20, 0.1), 10.0 * number, 10.0 * number + 3.0) for number in range(9)]
     made = data(*lives)
-    monkeypatch.setattr("ecoshare.runtime.alone_iterations.union", counts)
+    monkeypatch.setattr("ecoshare.runtime.planning.learning.union", counts)
     assert found(made)["d0"]["a"] == (0.1, 9 * (20 - WARM_UP))
     assert spans == [0] * 9
 

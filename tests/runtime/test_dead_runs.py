@@ -18,7 +18,8 @@ from ecoshare.devices.restore import Restored
 from ecoshare.devices.state_folder import StateFolder
 from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.reporting.progress import Silent
-from ecoshare.runtime import profile_run, reaping, shared_folder, tune_run
+from ecoshare.runtime.measuring import measuring_runs
+from ecoshare.runtime.nodes import cleanup
 from ecoshare.values.goal import Goal
 
 
@@ -31,16 +32,16 @@ def left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess
     """Process of a run that was killed together with its guard. Shared memory and state are folders of the test."""
     token = secrets.token_hex(8)
     shared = tmp_path / "shared"
-    monkeypatch.setattr(shared_folder, "SHARED_MEMORY", shared)
-    monkeypatch.setattr(shared_folder, "memory_folder", lambda: shared)
+    monkeypatch.setattr(cleanup, "SHARED_MEMORY", shared)
+    monkeypatch.setattr(cleanup, "memory_folder", lambda: shared)
     monkeypatch.setenv("ECOSHARE_STATE", str(tmp_path / "state"))
-    folder = shared_folder.path_of(token)
+    folder = cleanup.path_of(token)
     folder.mkdir(parents=True)
     (folder / "lock").write_bytes(b"locked\n")
     (tmp_path / "state").mkdir()
     (tmp_path / "state/GPU-0.json").touch()
     (tmp_path / "train.py").touch()
-    left = subprocess.Popen(["sleep", "600"], env={**os.environ, reaping.TOKEN: token})
+    left = subprocess.Popen(["sleep", "600"], env={**os.environ, cleanup.TOKEN: token})
     yield left
     left.kill()
     left.wait()
@@ -71,17 +72,17 @@ def test_before_ecoshare_restore(checked: Callable[..., Any], monkeypatch: pytes
 def test_before_a_search(
     checked: Callable[..., Any], occupancy: Occupancy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tune_run, "check_meter", lambda _device: None)
-    monkeypatch.setattr(tune_run, "claim", checked)
-    asked = tune_run.TuneRun(tmp_path / "train.py", [], occupancy, Goal("energy", 1.2, 10, 0))
+    monkeypatch.setattr(measuring_runs, "check_meter", lambda _device: None)
+    monkeypatch.setattr(measuring_runs, "claim", checked)
+    asked = measuring_runs.TuneRun(tmp_path / "train.py", [], occupancy, Goal("energy", 1.2, 10, 0))
     with pytest.raises(Reached):
-        tune_run.tune(asked, ProfileStore(tmp_path / "profiles"), tmp_path, Silent(), None, print)
+        measuring_runs.tune(asked, ProfileStore(tmp_path / "profiles"), tmp_path, Silent(), None, print)
 
 
 def test_before_a_profile(
     checked: Callable[..., Any], occupancy: Occupancy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(profile_run, "leftovers", checked)
+    monkeypatch.setattr(measuring_runs, "leftovers", checked)
     store = ProfileStore(tmp_path / "profiles")
     with pytest.raises(Reached):
-        profile_run.profile_script(tmp_path / "train.py", [], occupancy, store, tmp_path, Silent(), print)
+        measuring_runs.profile_script(tmp_path / "train.py", [], occupancy, store, tmp_path, Silent(), print)

@@ -14,9 +14,9 @@ from ecoshare.devices import registry
 from ecoshare.devices.knob import Reading
 from ecoshare.devices.zeus_knobs import ZeusPowerLimit
 from ecoshare.errors import UnfitEnvironment
-from ecoshare.runtime.device_claim import AppliedSettings, claim
-from ecoshare.runtime.held_machines import FoundDevices
-from ecoshare.runtime.planned_power import planned_budget
+from ecoshare.runtime.measuring.device_claim import AppliedSettings, claim
+from ecoshare.runtime.nodes.held_machines import FoundDevices
+from ecoshare.runtime.planning.planned_limits import planned_budget
 from ecoshare.values.power_response import POWER_LIMIT
 from tests.devices.claims import FOUND_W, limited
 from tests.driver import FakeDriver, presets

@@ -14,7 +14,7 @@ import pytest
 
 from ecoshare.core.events import DeviceFailed, JobExited
 from ecoshare.record import event_log
-from ecoshare.runtime import reaping
+from ecoshare.runtime.nodes import cleanup
 from ecoshare.values.attempt import Outcome
 from tests.driver import COMPILER, FakeDriver, Fault, presets
 from tests.driver.training import COMPUTES, SCRIPT
@@ -140,7 +140,7 @@ def test_a_log_with_a_failure_replays(lost: Lost) -> None:
 
 def test_nothing_is_left_of_the_run(lost: Lost) -> None:
     token = json.loads((lost.done.folder / "environment.json").read_text())["token"]
-    assert not reaping.members(token)
+    assert not cleanup.members(token)
     assert not Path(json.loads((lost.done.folder / "environment.json").read_text())["shared"]).exists()
 
 

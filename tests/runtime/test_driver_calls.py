@@ -16,10 +16,9 @@ from ecoshare.devices.power_model import processors
 from ecoshare.devices.vendors.processors import OpenProcessors
 from ecoshare.record.sample_file import SampleFile
 from ecoshare.record.samples import Sample, read
-from ecoshare.runtime import meter_sampler
-from ecoshare.runtime.device_claim import ClaimedDevice
-from ecoshare.runtime.driver_calls import DriverCalls
-from ecoshare.runtime.meter_sampler import MeterSampler
+from ecoshare.runtime.measuring import meter_sampler
+from ecoshare.runtime.measuring.device_claim import ClaimedDevice, DriverCalls
+from ecoshare.runtime.measuring.meter_sampler import MeterSampler
 
 
 def test_a_call_without_an_answer_ends_in_time_and_no_other_begins_until_it_returns() -> None:
@@ -50,7 +49,7 @@ def test_a_process_ends_although_a_call_never_returns() -> None:
     """Threads of `asyncio.to_thread` are waited for: by the end of the loop, and by that of the process."""
     program = (
         "import asyncio, time\n"
-        "from ecoshare.runtime.driver_calls import DriverCalls\n"
+        "from ecoshare.runtime.measuring.device_claim import DriverCalls\n"
         "print(asyncio.run(DriverCalls(0.1).answer(lambda: time.sleep(3600))))\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True)

@@ -19,9 +19,9 @@ from ecoshare.core.commands import OpenLane, StartJob
 from ecoshare.devices import power_model, registry
 from ecoshare.record.sample_file import SampleFile
 from ecoshare.record.samples import AttemptProgress, Sample, Session, read
-from ecoshare.runtime.attempts import Attempts
-from ecoshare.runtime.device_claim import ClaimedDevice
-from ecoshare.runtime.meter_sampler import MeterSampler
+from ecoshare.runtime.measuring.device_claim import ClaimedDevice
+from ecoshare.runtime.measuring.meter_sampler import MeterSampler
+from ecoshare.runtime.nodes.attempts import Attempts
 from tests.runtime.running import run, slow_steps
 
 

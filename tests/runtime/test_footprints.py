@@ -8,7 +8,7 @@ from unittest.mock import Mock
 import pytest
 
 from ecoshare.lane import processes
-from ecoshare.runtime.memory_watch import Footprints
+from ecoshare.runtime.nodes.attempts import Footprints
 
 
 def test_an_attempt_is_read_when_it_is_seen_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,10 +25,11 @@ from ecoshare.errors import UnfitEnvironment
 from ecoshare.jobs.load import LoadedJobs
 from ecoshare.jobs.schema import JobConfig
 from ecoshare.reporting.progress import Silent
-from ecoshare.runtime import plan as planning
-from ecoshare.runtime import reaping, run_opening
-from ecoshare.runtime.forked_client import ForkedServer
-from ecoshare.runtime.run_host import WarmServer
+from ecoshare.runtime import run_opening
+from ecoshare.runtime.nodes import cleanup
+from ecoshare.runtime.nodes.run_host import WarmServer
+from ecoshare.runtime.nodes.warm_server import ForkedServer
+from ecoshare.runtime.planning import plan as planning
 from ecoshare.runtime.run_lifecycle import FinishedRun
 
 
@@ -169,10 +170,10 @@ def test_all_of_a_run_can_be_found_from_outside(tmp_path: Path) -> None:
     """The guard finds the remaining processes by the environment that the kernel shows, and ends them."""
 
     def function(word: str) -> None:
-        token = os.environ[reaping.TOKEN]
-        print(os.getpid() in reaping.members(token + "x"), len(reaping.members(token)))  # itself is not counted
+        token = os.environ[cleanup.TOKEN]
+        print(os.getpid() in cleanup.members(token + "x"), len(cleanup.members(token)))  # itself is not counted
         shown = Path("/proc/self/environ").read_bytes().split(b"\0")
-        print(f"{reaping.TOKEN}={token}".encode() in shown)
+        print(f"{cleanup.TOKEN}={token}".encode() in shown)
         os.system("true")  # libc's own environment is whole
 
     result = call(function, ["a"], tmp_path)

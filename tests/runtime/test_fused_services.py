@@ -11,7 +11,7 @@ from ecoshare.jobs.load import load
 from ecoshare.record import event_log
 from ecoshare.record.run_history import RunHistory
 from ecoshare.reporting.fused_words import fused_words
-from ecoshare.runtime import plan as planning
+from ecoshare.runtime.planning import plan as planning
 from ecoshare.values.device import DeviceInfo
 from tests.runtime.running import job_file, run
 

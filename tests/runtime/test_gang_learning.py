@@ -15,10 +15,9 @@ from ecoshare.profiling.calibration_store import IterationTime
 from ecoshare.profiling.gang_time_store import GangTimeStore
 from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.record.alone_time import WARM_UP
-from ecoshare.runtime import plan as planning
-from ecoshare.runtime.alone_iterations import AloneIterations
-from ecoshare.runtime.gang_learning import gang_times
-from ecoshare.runtime.plan import Plan
+from ecoshare.runtime.planning import plan as planning
+from ecoshare.runtime.planning.learning import AloneIterations, gang_times
+from ecoshare.runtime.planning.plan import Plan
 from ecoshare.values.attempt import Outcome, Usage
 from ecoshare.values.device import Device, DeviceInfo
 from ecoshare.values.job_spec import JobSpec

@@ -17,11 +17,11 @@ from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.profiling.profiles_folder import ITERATIONS
 from ecoshare.record.job_history import JobHistory
 from ecoshare.record.run_view import RunView
-from ecoshare.runtime import plan as planning
-from ecoshare.runtime import run_host
-from ecoshare.runtime.iteration_learning import teach
-from ecoshare.runtime.plan import Plan
-from ecoshare.runtime.planned_job import PlannedJob
+from ecoshare.runtime.nodes import run_host
+from ecoshare.runtime.planning import plan as planning
+from ecoshare.runtime.planning.learning import teach_iterations
+from ecoshare.runtime.planning.plan import Plan
+from ecoshare.runtime.planning.planned_job import PlannedJob
 from ecoshare.values.attempt import Outcome, Usage
 from ecoshare.values.device import DeviceInfo
 from tests.profiling.classes import profile
@@ -73,7 +73,7 @@ def taught(plan: Plan, *runs: dict[str, tuple[Outcome, int]]) -> None:
     assert plan.profiles is not None
     for number, ends in enumerate(runs):
         history = {name: finished(jobs[name], end) for name, end in ends.items()}
-        assert teach(plan.jobs, history, f"run{number}", ProfileStore(plan.profiles)) == []
+        assert teach_iterations(plan.jobs, history, f"run{number}", ProfileStore(plan.profiles)) == []
 
 
 DONE, FAILED = Outcome.COMPLETED, Outcome.FAILED
@@ -180,7 +180,7 @@ def test_only_completed_jobs_count_over_all_attempts_that_continue(
     jobs = ({"name": "a", "args": ["a"]}, {"name": "b", "args": ["b"], "resume_args": ["--resume"]})
     plan = planned(tmp_path, *jobs)
     history = {job.spec.name: finished(job, *attempts) for job in plan.jobs}
-    assert teach(plan.jobs, history, "run", ProfileStore(tmp_path / "profiles")) == []
+    assert teach_iterations(plan.jobs, history, "run", ProfileStore(tmp_path / "profiles")) == []
     assert iterations(planned(tmp_path, *jobs)) == {"a": count, "b": continued}
 
 
@@ -190,7 +190,7 @@ def test_trials_neither_teach_nor_learn(tmp_path: Path) -> None:
     (sweep,) = planned(tmp_path, job).sweeps
     trials = [sweep.trial(number, (("epochs", value),)) for number, value in enumerate(("3", "30"))]
     history = {trial.spec.name: finished(trial, (DONE, 40)) for trial in trials}
-    assert teach(trials, history, "run", ProfileStore(tmp_path / "profiles")) == []
+    assert teach_iterations(trials, history, "run", ProfileStore(tmp_path / "profiles")) == []
     assert not (tmp_path / "profiles" / ITERATIONS).exists()
     # Not even from a count that stands under the arguments of the sweep.
     own = JobArguments.of(sweep.template.job_class.origin, "")
@@ -207,7 +207,7 @@ def test_a_store_that_cannot_be_written_or_read_is_told(tmp_path: Path) -> None:
     (tmp_path / "profiles").mkdir()
     (tmp_path / "profiles" / ITERATIONS).touch()
     history = {"a": finished(plan.jobs[0], (DONE, 40))}
-    *_, note = teach(plan.jobs, history, "run", ProfileStore(tmp_path / "profiles"))
+    *_, note = teach_iterations(plan.jobs, history, "run", ProfileStore(tmp_path / "profiles"))
     assert note.startswith("the iterations of completed jobs are not kept: cannot write")
     (tmp_path / "profiles" / ITERATIONS).unlink()
     taught(plan, {"a": (DONE, 40)})

@@ -17,8 +17,8 @@ import pytest
 from ecoshare.jobs.load import load
 from ecoshare.jobs.schema import JobConfig
 from ecoshare.profiling.profile_store import ProfileStore
-from ecoshare.runtime import plan as planning
-from ecoshare.runtime.job_class import JobClass, JobClasses, torch_version
+from ecoshare.runtime.planning import plan as planning
+from ecoshare.runtime.planning.job_class import JobClass, JobClasses, torch_version
 from ecoshare.values.device import DeviceInfo
 from tests.profiling.classes import profile
 
@@ -181,7 +181,7 @@ def test_finding_classes_loads_no_torch(project: Path) -> None:
     """Else `ecoshare run --dry-run` would take seconds."""
     code = (
         "import sys; from pathlib import Path; from ecoshare.jobs.schema import JobConfig\n"
-        "from ecoshare.runtime.job_class import JobClasses\n"
+        "from ecoshare.runtime.planning.job_class import JobClasses\n"
         f"JobClasses('m').of(JobConfig(name='j', script=Path({str(project / 'train.py')!r})))\n"
         "print('torch' in sys.modules)"
     )

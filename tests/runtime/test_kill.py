@@ -16,7 +16,7 @@ import pytest
 from ecoshare.core.commands import StartJob
 from ecoshare.core.events import RunOpened
 from ecoshare.record import event_log
-from ecoshare.runtime import reaping, shared_folder
+from ecoshare.runtime.nodes import cleanup
 from scripts.fuzz.processes import is_guard
 from tests.rounds import rounds
 from tests.runtime.running import SCRIPTS, job_file, parent, resume, run, slow_steps
@@ -50,7 +50,7 @@ def roles(controller: int, folder: Path) -> dict[str, int]:
         if is_guard(int(child)):
             found["guard"] = int(child)
     with contextlib.suppress(FileNotFoundError):  # the run has not begun, or a process is gone
-        members = reaping.members(token_of(folder))
+        members = cleanup.members(token_of(folder))
         # Jobs are its children. The parent is no process of the run: the controller, or the zygote of the tests.
         found.update([("supervisor", pid) for pid in members if parent(pid) not in members])
     return found
@@ -78,7 +78,7 @@ def ends(folder: Path) -> dict[str, int]:
 
 def gone(token: str, within_s: float) -> None:
     """Wait until no process of the run with this token is left."""
-    wait_for(lambda: not reaping.members(token), within_s, lambda: [_described(pid) for pid in reaping.members(token)])
+    wait_for(lambda: not cleanup.members(token), within_s, lambda: [_described(pid) for pid in cleanup.members(token)])
 
 
 def _described(pid: int) -> bytes:
@@ -121,7 +121,7 @@ def kill_and_resume(folder: Path, victim: str, after_s: float, cold: bool = Fals
         assert all(attempts[name] == (2 if name in again else 1) for name in attempts), (attempts, again)
     for name, count in ends(folder).items():
         assert count == ended_before[name] if name in before else count >= 1, f"{name} ran again though it had finished"
-    assert not reaping.members(token)
+    assert not cleanup.members(token)
 
 
 @pytest.mark.slow
@@ -183,7 +183,7 @@ def test_a_signal_before_the_first_job_ends_the_server(tmp_path: Path, number: s
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == 130, stderr
     assert "Traceback" not in stderr, stderr
-    assert not reaping.members(token_of(tmp_path)), "the server outlives its controller"
+    assert not cleanup.members(token_of(tmp_path)), "the server outlives its controller"
 
 
 @pytest.mark.nightly
@@ -198,7 +198,7 @@ def test_ctrl_c_twice_ends_a_run_without_answers_of_server_and_guard(tmp_path: P
         time.sleep(0.2)
     _, stderr = process.communicate(timeout=40)
     assert process.returncode == 130 and "Traceback" not in stderr, stderr
-    assert not reaping.members(token_of(tmp_path))
+    assert not cleanup.members(token_of(tmp_path))
     assert resume(tmp_path / "ecoshare-runs/latest").code == 0
 
 
@@ -212,7 +212,7 @@ def test_guard_and_controller_both(tmp_path: Path) -> None:
     process.wait()
     gone(token_of(tmp_path), 20.0)
     assert (tmp_path / "ecoshare-runs/latest/events.jsonl").exists()
-    shared = shared_folder.path_of(token_of(tmp_path))
+    shared = cleanup.path_of(token_of(tmp_path))
     (tmp_path / "other").mkdir()
     assert run(tmp_path / "other", slow_steps("a", 2)).code == 0
     assert not shared.exists(), "the next run removes what was left"
@@ -224,7 +224,7 @@ def test_a_controller_that_is_killed_before_its_jobs_start_leaves_no_folder(tmp_
         (folder := tmp_path / str(moment)).mkdir()
         process = start(folder)
         wait_for((folder / "ecoshare-runs/latest/environment.json").exists)
-        shared = shared_folder.path_of(token_of(folder))
+        shared = cleanup.path_of(token_of(folder))
         wait_for(shared.exists)
         process.kill()
         process.wait()

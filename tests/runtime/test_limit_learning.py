@@ -7,7 +7,7 @@ from pathlib import Path
 from ecoshare.core.commands import AskPower, MeasureSetting
 from ecoshare.profiling.tuning_store import TuningStore
 from ecoshare.record.run_history import RunHistory
-from ecoshare.runtime.limit_learning import known_responses, teach_limits
+from ecoshare.runtime.planning.learning import known_responses, teach_limits
 from ecoshare.testing.virtual_driver import VirtualDriver
 from ecoshare.values.device import DeviceInfo
 from ecoshare.values.power_response import KnownResponse, LimitMeasurement

@@ -27,10 +27,10 @@ from ecoshare.lane.messages import Ended, MoveAttempt, StopAttempt
 from ecoshare.lane.own_memory import mappings
 from ecoshare.lane.turn import LaneTurn
 from ecoshare.record.sample_file import SampleFile
-from ecoshare.runtime.attempts import Attempts
-from ecoshare.runtime.device_claim import ClaimedDevice
-from ecoshare.runtime.live_parking import LiveParking
-from ecoshare.runtime.meter_sampler import MeterSampler
+from ecoshare.runtime.measuring.device_claim import ClaimedDevice
+from ecoshare.runtime.measuring.meter_sampler import MeterSampler
+from ecoshare.runtime.nodes.attempts import Attempts
+from ecoshare.runtime.nodes.live_memory import LiveParking
 from tests.driver import COMPILER, FakeDriver, presets
 from tests.driver.cuda_processes import OwnCudaProcess
 from tests.lane.forked import ForkedJobs

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ecoshare.runtime.measured_requests import FEWEST, MeasuredRequests
+from ecoshare.runtime.measuring.setting_measurement import FEWEST, MeasuredRequests
 from ecoshare.serving.request_record import RequestRecorder
 
 

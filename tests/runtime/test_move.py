@@ -26,13 +26,13 @@ from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.record import event_log, run_documents
 from ecoshare.record.log_entry import LogEntry
 from ecoshare.reporting.progress import Silent
-from ecoshare.runtime import plan as planning
-from ecoshare.runtime import reaping, run_host, run_lifecycle, run_opening
-from ecoshare.runtime.driver import Driver
-from ecoshare.runtime.lane_moves import Moving
-from ecoshare.runtime.node import Node
+from ecoshare.runtime import run_lifecycle, run_opening
+from ecoshare.runtime.driver import Driver, RunParts
+from ecoshare.runtime.nodes import cleanup, run_host
+from ecoshare.runtime.nodes.attempts import Moving
+from ecoshare.runtime.nodes.node import Node
+from ecoshare.runtime.planning import plan as planning
 from ecoshare.runtime.run_lifecycle import FinishedRun
-from ecoshare.runtime.run_parts import RunParts
 from ecoshare.values.attempt import Usage
 from tests.runtime.running import SCRIPTS, alone, job_file, slow_steps
 from tests.warm import spawned
@@ -144,7 +144,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..
         result = run_opening.start(plan, loaded.text, tmp_path / "ecoshare-runs", Silent())
         tables = core.node.attempts.tables.values()
         left = [sum(slot.seat != SlotState.EMPTY for slot in table.slots) for table in tables]
-        assert not reaping.members(run_documents.read_environment(result.folder.environment)["token"])
+        assert not cleanup.members(run_documents.read_environment(result.folder.environment)["token"])
         assert not core.node.attempts.moving.pending
         return Moved(core, result, list(event_log.read(result.folder.events)), left)
 

@@ -16,7 +16,7 @@ from ecoshare.core.commands import KillJob, ParkJob
 from ecoshare.core.events import Parked, Resumed
 from ecoshare.record import event_log
 from ecoshare.record.log_entry import LogEntry
-from ecoshare.runtime import reaping
+from ecoshare.runtime.nodes import cleanup
 from tests.runtime.running import SCRIPTS, Finished, alone, job_file, parent, resume, run, slow_steps, start, words
 from tests.warm import ecoshare, wait_for
 
@@ -42,7 +42,7 @@ def is_parked(folder: Path) -> bool:
 def gone(folder: Path) -> bool:
     """Whether no process of the run is left."""
     token = json.loads((folder / "ecoshare-runs/latest/environment.json").read_text())["token"]
-    return not reaping.members(token)
+    return not cleanup.members(token)
 
 
 @pytest.mark.nightly
@@ -91,7 +91,7 @@ def test_a_killed_server_takes_the_parked_job_with_it_and_all_run_again(tmp_path
     process = start(job_file(tmp_path, *jobs()), *PARKS, new_session=True)
     wait_for(lambda: is_parked(tmp_path))
     token = json.loads((tmp_path / "ecoshare-runs/latest/environment.json").read_text())["token"]
-    members = reaping.members(token)
+    members = cleanup.members(token)
     (server,) = [pid for pid in members if parent(pid) not in members]
     os.kill(server, signal.SIGKILL)
     stdout, stderr = process.communicate(timeout=120)

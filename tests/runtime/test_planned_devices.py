@@ -10,7 +10,7 @@ import pytest
 from ecoshare.devices import registry
 from ecoshare.errors import InvalidJobFile
 from ecoshare.jobs.load import load
-from ecoshare.runtime import plan as planning
+from ecoshare.runtime.planning import plan as planning
 from tests.virtual.run import gpu
 
 LINES = {

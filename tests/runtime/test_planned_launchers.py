@@ -13,8 +13,8 @@ from ecoshare.core.commands import StartJob
 from ecoshare.core.events import Done, JobArrived, RunOpened
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.jobs.load import load
-from ecoshare.runtime import plan as planning
-from ecoshare.runtime.plan import Plan
+from ecoshare.runtime.planning import plan as planning
+from ecoshare.runtime.planning.plan import Plan
 from ecoshare.values.device import DeviceInfo
 
 GIB = 1 << 30

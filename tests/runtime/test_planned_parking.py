@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ecoshare.errors import UnfitEnvironment
-from ecoshare.runtime.parking_host import ParkingHost
-from ecoshare.runtime.planned_parking import check_host_memory, left_for_jobs
+from ecoshare.runtime.planning.planned_limits import ParkingHost, check_host_memory, left_for_jobs
 from ecoshare.values.device import DeviceInfo
 
 GIB = 1 << 30

@@ -11,8 +11,8 @@ import pytest
 from ecoshare.jobs.load import load
 from ecoshare.profiling.calibration_store import CalibrationStore, IterationTime
 from ecoshare.profiling.profile_store import ProfileStore
-from ecoshare.runtime import plan as planning
-from ecoshare.runtime.planned_speeds import relative_to, speed_where_measured
+from ecoshare.runtime.planning import plan as planning
+from ecoshare.runtime.planning.planned_knowledge import relative_to, speed_where_measured
 from ecoshare.values.device import DeviceInfo
 from tests.profiling.classes import profile
 

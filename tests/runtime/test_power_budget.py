@@ -20,7 +20,7 @@ from ecoshare.core.events import JobExited, PowerPredicted, RunOpened
 from ecoshare.devices.power_model import BUSY_W_PER_CORE, IDLE_W_PER_CORE
 from ecoshare.jobs.quantities import number
 from ecoshare.record import event_log
-from ecoshare.runtime.reaping import TOKEN
+from ecoshare.runtime.nodes.cleanup import TOKEN
 from scripts.fuzz.processes import is_guard
 from tests.devices.claims import limited
 from tests.driver import FakeDriver, presets

@@ -21,8 +21,8 @@ from ecoshare.lane import trace
 from ecoshare.profiling.profile import Profile
 from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.record import event_log
-from ecoshare.runtime.plan import Plan, make
-from ecoshare.runtime.profiling_window import DEFAULT_LIMITS
+from ecoshare.runtime.measuring.profiling_window import DEFAULT_LIMITS
+from ecoshare.runtime.planning.plan import Plan, make
 from tests.runtime.running import SCRIPTS, SLEEPS, Finished, alone, job_file, run, slow_steps, start, words
 from tests.warm import Started, ecoshare, wait_for
 

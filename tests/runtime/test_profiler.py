@@ -10,8 +10,8 @@ import pytest
 from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.record.job_summary import JobSummary
 from ecoshare.record.run_folder import RunFolder
-from ecoshare.runtime.profiler import Profiler
-from ecoshare.runtime.profiling_window import Limits
+from ecoshare.runtime.measuring.profiler import Profiler
+from ecoshare.runtime.measuring.profiling_window import Limits
 from tests.reporting.profiles import PROFILE
 
 FASTER = "ran 1.4 times as fast as its profile says it runs alone"

@@ -13,8 +13,8 @@ from ecoshare.core.commands import StartJob
 from ecoshare.errors import InvalidJobFile
 from ecoshare.jobs.load import load
 from ecoshare.record import event_log
-from ecoshare.runtime import plan as planning
-from ecoshare.runtime.plan import Plan
+from ecoshare.runtime.planning import plan as planning
+from ecoshare.runtime.planning.plan import Plan
 from ecoshare.values.device import DeviceInfo
 from tests.runtime.running import run
 

@@ -16,7 +16,7 @@ from ecoshare.lane.messages import Ended
 from ecoshare.record import event_log
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.record.run_history import RunHistory
-from ecoshare.runtime.resume import reached_s
+from ecoshare.runtime.planning.resume import reached_s
 from ecoshare.values.attempt import Outcome
 from tests.runtime.running import job_file, resume, run, slow_steps
 from tests.runtime.test_sweep import PRINTED, sweep

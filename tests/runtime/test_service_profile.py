@@ -10,7 +10,7 @@ from ecoshare.devices.registry import processors
 from ecoshare.jobs.load import load
 from ecoshare.profiling.profile import Profile
 from ecoshare.profiling.profile_store import ProfileStore
-from ecoshare.runtime.plan import make
+from ecoshare.runtime.planning.plan import make
 from tests.driver import COMPILER
 from tests.runtime.machine import Machine
 from tests.runtime.running import job_file

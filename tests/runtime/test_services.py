@@ -16,8 +16,8 @@ from ecoshare.errors import UsageError
 from ecoshare.jobs.load import load
 from ecoshare.record import event_log
 from ecoshare.record.run_folder import RunFolder
-from ecoshare.runtime import plan as planning
-from ecoshare.runtime.planned_services import write_arrivals
+from ecoshare.runtime.planning import plan as planning
+from ecoshare.runtime.planning.plan_checks import write_arrivals
 from ecoshare.values.attempt import WORK_OVER
 from ecoshare.values.device import DeviceInfo
 from ecoshare.values.service import ARRIVALS, RequestSource, ServiceSpec, service_of

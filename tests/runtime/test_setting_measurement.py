@@ -10,7 +10,7 @@ import pytest
 
 from ecoshare.core.commands import MeasureSetting
 from ecoshare.devices.knob import Clocks
-from ecoshare.runtime.setting_measurement import LanePosition, SettingMeasurement, _achieved
+from ecoshare.runtime.measuring.setting_measurement import LanePosition, SettingMeasurement, _achieved
 
 
 def spoilt(

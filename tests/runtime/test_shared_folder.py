@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ecoshare.errors import UnfitEnvironment
-from ecoshare.runtime import reaping, shared_folder
+from ecoshare.runtime.nodes import cleanup
 from tests.warm import wait_for
 
 DIES = """
@@ -26,13 +26,13 @@ with shared_folder.made(sys.argv[1]):
 @pytest.fixture
 def token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Folder of a run, in a place of its own, since other tests clean up meanwhile."""
-    monkeypatch.setattr(shared_folder, "SHARED_MEMORY", tmp_path)
-    monkeypatch.setattr(shared_folder, "memory_folder", lambda: tmp_path)
+    monkeypatch.setattr(cleanup, "SHARED_MEMORY", tmp_path)
+    monkeypatch.setattr(cleanup, "memory_folder", lambda: tmp_path)
     yield secrets.token_hex(8)
 
 
 def left_by_a_dead_run(token: str) -> Path:
-    path = shared_folder.path_of(token)
+    path = cleanup.path_of(token)
     path.mkdir(mode=0o700)
     (path / "lock").write_bytes(b"locked\n")
     return path
@@ -42,34 +42,34 @@ def test_the_folder_of_a_killed_run_is_removed_with_its_processes(token: str) ->
     path = left_by_a_dead_run(token)
     left = subprocess.Popen(
         [sys.executable, "-c", "import time; time.sleep(600)"],
-        env={**os.environ, reaping.TOKEN: token},
+        env={**os.environ, cleanup.TOKEN: token},
         start_new_session=True,
     )
-    wait_for(lambda: reaping.members(token) == [left.pid])
-    shared_folder.clear_dead()
+    wait_for(lambda: cleanup.members(token) == [left.pid])
+    cleanup.clear_dead()
     assert left.wait() == -9 and not path.exists()
 
 
 def test_the_folder_of_a_run_that_goes_on_stays(token: str) -> None:
-    with shared_folder.made(token) as path:
+    with cleanup.made(token) as path:
         assert path.stat().st_mode & 0o777 == 0o700
-        shared_folder.clear_dead()
+        cleanup.clear_dead()
         assert path.exists()
-        with pytest.raises(UnfitEnvironment, match="File exists"), shared_folder.made(token):
+        with pytest.raises(UnfitEnvironment, match="File exists"), cleanup.made(token):
             pass
     assert not path.exists()
 
 
 @pytest.mark.parametrize("content", [None, b""])
 def test_a_folder_that_is_being_made_stays_for_a_minute(token: str, content: bytes | None) -> None:
-    path = shared_folder.path_of(token)
+    path = cleanup.path_of(token)
     path.mkdir()
     if content is not None:
         (path / "lock").write_bytes(content)
-    shared_folder.clear_dead()
+    cleanup.clear_dead()
     assert path.exists()
     os.utime(path, (0, 0))
-    shared_folder.clear_dead()
+    cleanup.clear_dead()
     assert not path.exists()
 
 
@@ -78,13 +78,13 @@ def test_nothing_else_is_removed(token: str, tmp_path: Path) -> None:
     kept = tmp_path / "results"
     path.rename(kept)
     path.symlink_to(kept)
-    shared_folder.clear_dead()
+    cleanup.clear_dead()
     assert (kept / "lock").exists()
     path.unlink()
     (tmp_path / "ecoshare-runs").mkdir()
     foreign = left_by_a_dead_run(token)
     if os.geteuid() == 0:
         os.chown(foreign, 12345, 12345)
-        shared_folder.clear_dead()
+        cleanup.clear_dead()
         assert foreign.exists()
     assert (tmp_path / "ecoshare-runs").exists()

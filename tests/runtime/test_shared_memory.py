@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ecoshare.runtime import reaping
+from ecoshare.runtime.nodes import cleanup
 from tests.runtime.running import job_file, run, start
 from tests.runtime.test_kill import token_of
 from tests.warm import wait_for
@@ -68,5 +68,5 @@ def test_shared_memory_goes_with_a_run_that_is_ended(tmp_path: Path, signals: li
         process.send_signal(number)
         time.sleep(0.3)  # two of a kind at once are one
     process.communicate(timeout=40)
-    wait_for(lambda: not reaping.members(token_of(tmp_path)))
+    wait_for(lambda: not cleanup.members(token_of(tmp_path)))
     assert not is_there("hangs")

@@ -8,7 +8,7 @@ from unittest import mock
 
 import pytest
 
-from ecoshare.runtime.spread_looks import spread
+from ecoshare.runtime.nodes.job_looks import spread
 
 
 @pytest.mark.parametrize(("count", "at_once"), [(0, 0), (1, 1), (3, 3), (42, 5), (400, 40)])

@@ -11,9 +11,9 @@ import pytest
 
 from ecoshare.core.events import Event, TargetMissed
 from ecoshare.lane.files import of_attempt
-from ecoshare.runtime.attempts import Attempts
-from ecoshare.runtime.service_views import ServiceViews
-from ecoshare.runtime.target_reports import TargetReports
+from ecoshare.runtime.live_views import ServiceViews
+from ecoshare.runtime.nodes.attempts import Attempts
+from ecoshare.runtime.nodes.job_looks import TargetReports
 from ecoshare.serving.request_record import LATENCY_BOUNDS_S, RequestRecorder
 from ecoshare.values.job_spec import JobSpec
 from ecoshare.values.service import REQUESTS, ServiceSpec

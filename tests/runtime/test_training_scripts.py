@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ecoshare.runtime.training_scripts import training_scripts
+from ecoshare.cli.init import training_scripts
 
 PLAIN = "import torch\nfor step in range(3):\n    loss.backward()\n"
 

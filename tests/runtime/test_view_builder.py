@@ -9,9 +9,8 @@ from typing import Any, cast
 from ecoshare.core.events import Config
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.runtime.job_arrivals import Arrivals
-from ecoshare.runtime.node_readings import AttemptReading, DeviceReading, LaneReading
-from ecoshare.runtime.service_views import ServiceViews
-from ecoshare.runtime.view_builder import Viewing
+from ecoshare.runtime.live_views import ServiceViews, Viewing
+from ecoshare.runtime.nodes.run_node import AttemptReading, DeviceReading, LaneReading
 from ecoshare.testing.virtual_driver import ScriptedJob, VirtualDriver
 from ecoshare.values.attempt import Outcome, Usage
 from ecoshare.values.device import Device

@@ -25,7 +25,7 @@ from ecoshare.record.kept_file import KeptFile
 from ecoshare.record.reading import read
 from ecoshare.reporting.run_table import totals
 from ecoshare.runtime import driver
-from ecoshare.runtime.profiling_window import Limits
+from ecoshare.runtime.measuring.profiling_window import Limits
 from ecoshare.values.attempt import Outcome
 from tests.virtual.lanes import Fate
 from tests.virtual.run import CONTEXT_W, IDLE_W, World, check, entries, resume, run, run_in, states

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from ecoshare.core.events import Event, StopRequested
-from ecoshare.runtime.waiting_watch import WAITS_S, WaitingWatch
+from ecoshare.runtime.nodes.job_looks import WAITS_S, WaitingWatch
 
 
 def stopped_at_s(done: Callable[[float], int], cpu_s: Callable[[float], float]) -> float | None:

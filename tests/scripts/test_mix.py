@@ -14,7 +14,7 @@ import torch
 from ecoshare.devices import mps, registry
 from ecoshare.devices.meter import MeterInfo, Reading
 from ecoshare.errors import UnfitEnvironment
-from ecoshare.runtime import reaping
+from ecoshare.runtime.nodes import cleanup
 from ecoshare.values.joules import MODELLED
 from scripts.bench.benchmarking import Figure
 from scripts.bench.gpu import check as gpu_check
@@ -36,8 +36,8 @@ sleep 1000 > /dev/null 2>&1 &
 def bench(tmp_path: Path) -> Iterator[Bench]:
     found = Bench(registry.processors(), tmp_path, f"test-{os.getpid()}-{time.monotonic_ns()}", lambda: 60.0)
     yield found
-    left = reaping.members(found.token)
-    reaping.end_all(found.token)
+    left = cleanup.members(found.token)
+    cleanup.end_all(found.token)
     assert not left, "processes of a way outlived it"
 
 
@@ -125,9 +125,9 @@ def test_no_daemon_is_left_that_was_started_for_the_mix(
     monkeypatch.setenv("PATH", f"{bench.folder}:{os.environ['PATH']}")
     monkeypatch.setattr(mix_bench, "START_S", 0.1)
     with pytest.raises(UnfitEnvironment if asked else KeyboardInterrupt), private_daemon(bench):
-        assert reaping.members(bench.token), "the daemon runs"
+        assert cleanup.members(bench.token), "the daemon runs"
         raise KeyboardInterrupt
-    assert not reaping.members(bench.token)
+    assert not cleanup.members(bench.token)
 
 
 def test_what_takes_longer_than_the_check_may_is_left_out_and_the_rest_goes_on() -> None:

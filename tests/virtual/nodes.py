@@ -24,15 +24,14 @@ from ecoshare.devices.power_model import PowerModel
 from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.record.run_documents import recorded_end
 from ecoshare.record.run_folder import RunFolder
-from ecoshare.runtime.class_knowledge import contexts
-from ecoshare.runtime.joining_devices import JoiningDevices
-from ecoshare.runtime.node_claims import ClaimReport, ClaimRequest
-from ecoshare.runtime.node_opening import OpenedNode, RunFacts, node_plan
-from ecoshare.runtime.node_parts import NodeParts
-from ecoshare.runtime.plan import Plan
-from ecoshare.runtime.profiler import Profiler
-from ecoshare.runtime.profiling_window import DEFAULT_LIMITS
-from ecoshare.runtime.run_searches import RunSearches
+from ecoshare.runtime.measuring.profiler import Profiler
+from ecoshare.runtime.measuring.profiling_window import DEFAULT_LIMITS
+from ecoshare.runtime.measuring.run_claims import ClaimReport, ClaimRequest
+from ecoshare.runtime.measuring.setting_searches import RunSearches
+from ecoshare.runtime.nodes.node_opening import OpenedNode, RunFacts, node_plan
+from ecoshare.runtime.nodes.run_node import JoiningDevices, NodeParts
+from ecoshare.runtime.planning.plan import Plan
+from ecoshare.runtime.planning.planned_knowledge import contexts
 from ecoshare.values.device import DeviceInfo
 from tests.virtual.run import Guard, Machines, World, gpu, virtual_device
 

@@ -16,10 +16,10 @@ from ecoshare.queue.live_queue import LiveQueue
 from ecoshare.queue.queue_documents import Submission
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.reporting.progress import Silent
-from ecoshare.runtime import plan as planning
 from ecoshare.runtime import run_opening
-from ecoshare.runtime.held_machines import PlannedMachines
-from ecoshare.runtime.plan import Plan
+from ecoshare.runtime.nodes.held_machines import PlannedMachines
+from ecoshare.runtime.planning import plan as planning
+from ecoshare.runtime.planning.plan import Plan
 from ecoshare.runtime.run_lifecycle import FinishedRun
 from tests.virtual.run import World, jobs_of, run_in
 

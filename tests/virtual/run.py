@@ -30,23 +30,22 @@ from ecoshare.lane.messages import Message
 from ecoshare.record import event_log, kept_file
 from ecoshare.record.log_entry import LogEntry
 from ecoshare.reporting.progress import Silent
-from ecoshare.runtime import node, run_opening
-from ecoshare.runtime import plan as planning
-from ecoshare.runtime.class_knowledge import contexts
-from ecoshare.runtime.device_claim import ClaimedDevice
-from ecoshare.runtime.driver_calls import DriverCalls
-from ecoshare.runtime.held_machines import FindDevices, HeldMachines
-from ecoshare.runtime.node import Node
-from ecoshare.runtime.node_claims import NodeClaims
-from ecoshare.runtime.node_opening import OpenedNode, RunFacts, node_plan
-from ecoshare.runtime.node_parts import NodeParts
-from ecoshare.runtime.parking_host import ParkingHost
-from ecoshare.runtime.plan import Plan
-from ecoshare.runtime.profiling_window import Limits
-from ecoshare.runtime.run_host import RunHost, WarmServer
+from ecoshare.runtime import run_opening
+from ecoshare.runtime.measuring.device_claim import ClaimedDevice, DriverCalls
+from ecoshare.runtime.measuring.profiling_window import Limits
+from ecoshare.runtime.measuring.run_claims import NodeClaims
+from ecoshare.runtime.measuring.setting_searches import RunSearches
+from ecoshare.runtime.nodes import node
+from ecoshare.runtime.nodes.held_machines import FindDevices, HeldMachines
+from ecoshare.runtime.nodes.node import Node
+from ecoshare.runtime.nodes.node_opening import OpenedNode, RunFacts, node_plan
+from ecoshare.runtime.nodes.run_host import RunHost, WarmServer
+from ecoshare.runtime.nodes.run_node import NodeParts, NodeRun
+from ecoshare.runtime.planning import plan as planning
+from ecoshare.runtime.planning.plan import Plan
+from ecoshare.runtime.planning.planned_knowledge import contexts
+from ecoshare.runtime.planning.planned_limits import ParkingHost
 from ecoshare.runtime.run_lifecycle import FinishedRun
-from ecoshare.runtime.run_node import NodeRun
-from ecoshare.runtime.run_searches import RunSearches
 from ecoshare.runtime.signals import StopSignals
 from ecoshare.values.device import LOCAL, DeviceInfo
 from tests.runtime.running import job_file

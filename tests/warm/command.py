@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from ecoshare.lane import boot
-from ecoshare.runtime.warm_server import SPIN_COUNT
+from ecoshare.runtime.nodes.warm_server import SPIN_COUNT
 from tests.warm.client import ZygoteChild
 from tests.warm.server import WarmServer, fork
 
@@ -203,7 +203,7 @@ def fork_script(script: Path, *words: str, cwd: Path, environment: Mapping[str, 
 
 
 def spawned(token: str, log: Path) -> WarmServer:
-    """Server in place of `ecoshare.runtime.warm_server.Spawned`, for a test that runs jobs in its own process."""
+    """Server in place of `ecoshare.runtime.nodes.warm_server.Spawned`, for a test that runs jobs in its own process."""
     return WarmServer(_zygote("server"), 0.0, token, log)
 
 

@@ -1,4 +1,4 @@
-"""Lane server that is forked from a zygote, in place of `ecoshare.runtime.warm_server.Spawned`."""
+"""Lane server that is forked from a zygote, in place of `ecoshare.runtime.nodes.warm_server.Spawned`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import os
 import socket
 from pathlib import Path
 
-from ecoshare.runtime.child import Child
-from ecoshare.runtime.reaping import TOKEN
-from ecoshare.runtime.warm_server import LaneServer, environment
+from ecoshare.runtime.nodes.cleanup import TOKEN
+from ecoshare.runtime.nodes.warm_server import Child, LaneServer, environment
 from tests.warm.client import ZygoteChild
 
 

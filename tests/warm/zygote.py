@@ -208,7 +208,7 @@ def begin_command(birth: Birth) -> None:
     from functools import partial
 
     from ecoshare import cli
-    from ecoshare.runtime import run_host
+    from ecoshare.runtime.nodes import run_host
     from tests.driver import forked
     from tests.warm.server import WarmServer
 

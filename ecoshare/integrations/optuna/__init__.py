@@ -46,10 +46,10 @@ from ecoshare.profiling.profiles_folder import default_folder
 from ecoshare.record.reading import is_live
 from ecoshare.record.run_folder import RunFolder, write_json
 from ecoshare.reporting.progress import Expendable, PlainProgress
-from ecoshare.runtime import plan as planning
-from ecoshare.runtime.forked_client import ForkedServer
-from ecoshare.runtime.interrupts import Interrupts
-from ecoshare.runtime.plan import Plan
+from ecoshare.runtime.nodes.warm_server import ForkedServer
+from ecoshare.runtime.planning import plan as planning
+from ecoshare.runtime.planning.plan import Plan
+from ecoshare.runtime.signals import Interrupts
 from ecoshare.values.attempt import Outcome
 from ecoshare.values.goal import TUNING_LIMIT, Goal
 from ecoshare.values.sweep_spec import SweepSpec

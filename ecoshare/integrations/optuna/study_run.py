@@ -30,12 +30,11 @@ from ecoshare.devices.occupancy import Occupancy
 from ecoshare.jobs.sweep import MAX_TRIALS, trial_name
 from ecoshare.record.run_view import ProgressDisplay, RunView
 from ecoshare.runtime import run_opening
-from ecoshare.runtime.forked_client import ForkedServer
-from ecoshare.runtime.held_machines import ThisMachine
-from ecoshare.runtime.plan import Plan
-from ecoshare.runtime.planned_job import PlannedJob
-from ecoshare.runtime.planned_sweeps import PlannedSweep
-from ecoshare.runtime.warm_server import LaneServer
+from ecoshare.runtime.nodes.held_machines import ThisMachine
+from ecoshare.runtime.nodes.warm_server import ForkedServer, LaneServer
+from ecoshare.runtime.planning.plan import Plan
+from ecoshare.runtime.planning.planned_job import PlannedJob
+from ecoshare.runtime.planning.planned_sweeps import PlannedSweep
 from ecoshare.sampling.sweep_space import Values
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from ecoshare.devices import mps, registry
 from ecoshare.devices.meter import Meter
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.lane import boot
-from ecoshare.runtime import reaping
+from ecoshare.runtime.nodes import cleanup
 from ecoshare.values.device import DeviceInfo
 from scripts.bench.benchmarking import JOBS
 
@@ -90,7 +90,7 @@ class Bench:
         own = {
             name: value or "" for name, value in registry.vendor(self.device.vendor).environment([self.device]).items()
         }
-        return {**os.environ, **own, **pipes, reaping.TOKEN: self.token}
+        return {**os.environ, **own, **pipes, cleanup.TOKEN: self.token}
 
     def written(self, kind: str, stream: str) -> Path:
         """File with the output of a plain process."""
@@ -119,7 +119,7 @@ def mix(bench: Bench, length_s: float) -> list[Job]:
 def swept(bench: Bench) -> Iterator[None]:
     """Context that leaves none of its processes; if this process is killed, ecoshare's guard ends them."""
     guard = subprocess.Popen(
-        boot.command("ecoshare.runtime.guard", bench.token, str(bench.folder), ""),
+        boot.command("ecoshare.runtime.nodes.guard", bench.token, str(bench.folder), ""),
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -128,7 +128,7 @@ def swept(bench: Bench) -> Iterator[None]:
     try:
         yield
     finally:
-        reaping.end_all(bench.token)
+        cleanup.end_all(bench.token)
         with suppress(OSError):
             guard.communicate(b"done")
 
@@ -154,13 +154,13 @@ def meter_of(device: DeviceInfo) -> Iterator[tuple[Meter | None, str]]:
 def private_daemon(bench: Bench) -> Iterator[mps.Daemon]:
     """Context with an MPS daemon, which is gone afterwards even if it came up only in part."""
     try:
-        yield mps.start(bench.folder, [str(bench.device.uuid)], {**os.environ, reaping.TOKEN: bench.token})
+        yield mps.start(bench.folder, [str(bench.device.uuid)], {**os.environ, cleanup.TOKEN: bench.token})
     finally:
         mps.end(mps.Daemon(bench.folder / "mps", ours=True))
         until_s = time.monotonic() + START_S
-        while reaping.members(bench.token) and time.monotonic() < until_s:
+        while cleanup.members(bench.token) and time.monotonic() < until_s:
             time.sleep(LOOK_EVERY_S)
-        reaping.end_all(bench.token)
+        cleanup.end_all(bench.token)
 
 
 def last_line(text: str | None) -> str:
