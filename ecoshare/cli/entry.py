@@ -18,7 +18,7 @@ from rich.console import Console
 from ecoshare.cli.app import app, narrow
 from ecoshare.cli.classes import Mistake, told
 from ecoshare.errors import EcoshareError, Interrupted, InvalidJobFile, UnfitEnvironment, UsageError
-from ecoshare.lane.process_exit import wind_up
+from ecoshare.lane.interpreter import wind_up
 from ecoshare.lane.processes import name_thread
 
 _REQUESTS_TO_END = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

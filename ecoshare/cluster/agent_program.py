@@ -105,7 +105,7 @@ def run_agent(
         signal.signal(number, signal.SIG_IGN)
     pipes = Pipes()
     token = secrets.token_hex(8)
-    with cleanup.made(token) as shared:
+    with cleanup.shared_folder(token) as shared:
         log = RunFolder(shared).supervisor_log
         begun = BegunAgent(
             name, token, shared, log, LocalHost(token, log, CommandSignals()), shares_processors, unpacked

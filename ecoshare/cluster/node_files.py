@@ -11,7 +11,7 @@ from ecoshare.cluster.file_parts import file_parts, write_part
 from ecoshare.cluster.shipped_jobs import placed
 from ecoshare.core.commands import StartJob
 from ecoshare.lane.files import keep_outputs
-from ecoshare.lane.ranks import folder_of, keep_outputs_beyond
+from ecoshare.lane.gang import folder_of, keep_outputs_beyond
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.runtime.planning.node_job import NodeJob
 from ecoshare.values.gang_part import GangPart

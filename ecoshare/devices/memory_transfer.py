@@ -52,7 +52,7 @@ class MemoryTransfer(Protocol):
 
 
 class NoMemoryTransfer:
-    """Transfer for processors: a job pages itself out (`lane/page_out.py`), and comes back page by page."""
+    """Transfer for processors: a job pages itself out (`lane/own_memory.py`), and comes back page by page."""
 
     async def park(self, pid: int) -> None:
         """Do nothing."""

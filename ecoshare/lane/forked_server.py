@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import ecoshare
-from ecoshare.lane import process_exit, processes, runner
+from ecoshare.lane import interpreter, processes, runner
 from ecoshare.lane.files import make_folder, open_to_append
 from ecoshare.lane.messages import LaunchAttempt
 from ecoshare.lane.server import JobSupervisor
@@ -69,8 +69,8 @@ def serve(channel: socket.socket, function: Callable[[str], None]) -> NoReturn:
         try:
             runner.run(launch, forked=True)
         except SystemExit as end:
-            process_exit.leave_at_once(end.code)
-        process_exit.leave_at_once(None)
+            interpreter.leave_at_once(end.code)
+        interpreter.leave_at_once(None)
     except BaseException:
         traceback.print_exc()
     os._exit(1)

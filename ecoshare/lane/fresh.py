@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ecoshare.lane import messages, runner, warm_start
 from ecoshare.lane.after_import import after_import
-from ecoshare.lane.local_sources import local_modules
+from ecoshare.lane.warm_start import local_modules
 
 
 def main(args: list[str]) -> None:

@@ -28,10 +28,8 @@ import os
 from enum import IntEnum
 from pathlib import Path
 
-from ecoshare.lane import futex
-from ecoshare.lane.mapping import create_file, mapped
-from ecoshare.lane.own_file import OwnFile
-from ecoshare.lane.table_lock import TableLock
+from ecoshare.lane import shared_memory
+from ecoshare.lane.shared_memory import OwnFile, TableLock, create_file, mapped
 
 _MAGIC = 0x45434731
 _MOST_RANKS = 64
@@ -211,7 +209,7 @@ class GangTable:
 
     def wait(self, seen: int, timeout_s: float) -> None:
         """Sleep until the table has changed since its `epoch` was `seen`, for at most `timeout_s`."""
-        futex.wait(self._epoch, seen, timeout_s)
+        shared_memory.futex_wait(self._epoch, seen, timeout_s)
 
     def _release_if_all_parked(self) -> None:
         states = [each.state for each in self.ranks]
@@ -226,4 +224,4 @@ class GangTable:
     def _wake(self) -> None:
         self.header.epoch += 1
         for _ in self.ranks:
-            futex.wake(self._epoch)
+            shared_memory.futex_wake(self._epoch)

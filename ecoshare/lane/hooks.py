@@ -40,11 +40,131 @@ from torch.nn.modules import module as module_hooks
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 from torch.utils.data import dataloader
 
-from ecoshare.lane import first_calls
 from ecoshare.lane.after_import import after_import
-from ecoshare.lane.compiled_calls import watch_compiled_calls
 from ecoshare.lane.iterations import Boundary, IterationPhase, IterationTracker
-from ecoshare.lane.reached_parameters import reaches_parameter
+
+_MOST_NODES = 1000
+"""Most nodes that one walk visits. Only a walk through large frozen models needs more."""
+
+
+def reaches_parameter(outputs: Sequence[Any], inputs: Sequence[Any]) -> bool:
+    """Whether a backward pass from `outputs` has computed the gradient of a parameter.
+
+    ::
+
+        loss ──► SmoothL1LossBackward ──► AddmmBackward ──► AccumulateGrad: a parameter, found
+                                              │
+                                              └──► ... the rest of the graph is not visited
+
+    The walk follows the edges of the graph, which stay when a pass has freed the tensors that the graph saved. It
+    begins at the loss, and the last layer of a model is a few nodes away. It leaves nothing behind: no hook, no node,
+    no reference. Gradients are not looked at, because scripts set, zero and replace them at any time.
+
+    Args:
+        outputs: Tensors, or edges of the graph, at which the pass began.
+        inputs: Tensors, or edges, for which alone gradients were computed; empty for all leaves of the graph.
+
+    Returns:
+        True if a `torch.nn.Parameter` was among those. A parameter behind `_MOST_NODES` other nodes is not found.
+    """
+    if inputs:
+        return any(isinstance(each, nn.Parameter) or _holds_parameter(getattr(each, "node", None)) for each in inputs)
+    # Modes that the script has entered, and functions that tensors override, would see each `grad_fn` that is read.
+    with torch._C.DisableTorchFunction():
+        nodes = [each.grad_fn if isinstance(each, torch.Tensor) else each.node for each in outputs]
+    seen: set[int] = set()
+    for node in nodes:  # grows while it is read: nearer nodes come first, and none is freed, so no id is used again
+        if node is None or id(node) in seen:
+            continue
+        if len(seen) == _MOST_NODES:
+            break
+        seen.add(id(node))
+        edges = node.next_functions
+        if not edges and _holds_parameter(node):
+            return True
+        nodes.extend([edge[0] for edge in edges])
+    return False
+
+
+def _holds_parameter(node: Any) -> bool:
+    """Whether a node accumulates the gradient of a parameter. Only such nodes have a `variable`."""
+    variable = getattr(node, "variable", None)
+    return type(variable) is nn.Parameter or isinstance(variable, nn.Parameter)  # the latter runs Python code
+
+
+FUNCTIONS = (
+    *("abs", "acos", "asin", "atan", "cos", "cosh", "erf", "erfc", "exp", "expm1", "log", "log10", "log1p", "log2"),
+    *("logit", "sin", "sinh", "sqrt", "tan", "tanh", "trunc"),
+)
+"""Names in `torch` of the functions that torch hands to MKL's vector mathematics (`aten/src/ATen/cpu/vml.h`)."""
+
+
+def call_once() -> None:
+    """Let MKL choose the kernels, in this thread alone.
+
+    MKL chooses the kernel of a function at its first call in a process. In MKL 2024.2, which torch's wheels have, that
+    is not safe if two threads make this call at once: one of them may compute its half of the tensor with a kernel of
+    11 bits (https://github.com/pytorch/pytorch/issues/188792). If the first `sqrt` of a script, which is Adam's, is
+    large enough for two threads, the script prints other losses about once in a hundred runs, alone as well as shared
+    (docs/decisions/0021).
+
+    Each call has one element, so it starts no thread and draws no random number. All calls take 1.6 ms in a process
+    that was just forked.
+    """
+    for dtype in (torch.float32, torch.float64):
+        one = torch.full((1,), 0.5, dtype=dtype, device="cpu")
+        for name in FUNCTIONS:
+            getattr(torch, name)(one)
+
+
+Around = Callable[[nn.Module | None, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
+"""Function that calls a compiled function. It gets the compiled module (None for a function) first."""
+
+_around_compiled: Around | None = None
+
+
+def watch_compiled_calls(around: Around) -> None:
+    """Let `around` make the calls of what `torch.compile` and `Module.compile` return. It is called once a process."""
+    global _around_compiled
+    is_first, _around_compiled = _around_compiled is None, around
+    if is_first:
+        after_import("torch._dynamo.eval_frame", _wrap_compile)
+
+
+def _call(
+    module: nn.Module | None, compiled: Callable[..., Any], args: tuple[Any, ...], options: dict[str, Any]
+) -> Any:
+    assert _around_compiled is not None, "the wrappers are made after it is set"
+    return _around_compiled(module, compiled, args, options)
+
+
+def _wrap_compile() -> None:
+    from torch._dynamo.eval_frame import OptimizedModule
+
+    compile_any = torch.compile
+    call_module = OptimizedModule.__call__
+
+    @functools.wraps(compile_any)
+    def compile_and_watch(model: Any = None, **options: Any) -> Any:
+        if model is None:  # a decorator with options
+            return lambda actual: compile_and_watch(actual, **options)
+        compiled = compile_any(model, **options)
+        if isinstance(compiled, nn.Module):
+            return compiled  # called through its class, below
+
+        @functools.wraps(compiled)
+        def call_watched(*args: Any, **arguments: Any) -> Any:
+            return _call(None, compiled, args, arguments)
+
+        return call_watched
+
+    @functools.wraps(call_module)
+    def call_module_watched(module: nn.Module, *args: Any, **arguments: Any) -> Any:
+        return _call(module, call_module, (module, *args), arguments)
+
+    torch.compile = compile_and_watch  # `Module.compile` goes through it too
+    OptimizedModule.__call__ = call_module_watched
+
 
 _WORTH_LEAVING_S = 0.002
 """Shortest fetch (s) that is worth two hand-overs."""
@@ -335,7 +455,7 @@ def install() -> None:
     global _is_installed
     if not _is_installed:
         _is_installed = True
-        first_calls.call_once()
+        call_once()
         register_optimizer_step_post_hook(_stepped)
         _wrap_optimizers()
         _wrap_backward()

@@ -37,9 +37,8 @@ from ecoshare.core.turns import (
     service_on_return_s,
     successor,
 )
-from ecoshare.lane import futex
-from ecoshare.lane.mapping import create_file, mapped
-from ecoshare.lane.own_file import OwnFile
+from ecoshare.lane import shared_memory
+from ecoshare.lane.shared_memory import OwnFile, TableLock, create_file, mapped
 from ecoshare.lane.table_layout import (
     ANY_SLOT,
     AT_ONCE,
@@ -57,7 +56,6 @@ from ecoshare.lane.table_layout import (
     SlotState,
     TableLayout,
 )
-from ecoshare.lane.table_lock import TableLock
 
 
 def lane_path(folder: Path, lane: int) -> Path:
@@ -320,7 +318,7 @@ class LaneTable:
     def wake(self, index: int | None) -> None:
         """Wake the process that waits in a slot."""
         if index is not None:
-            futex.wake(self._grants[index])
+            shared_memory.futex_wake(self._grants[index])
 
     def sleep(self, index: int, seen: int, timeout_s: float) -> None:
         """Sleep until the slot is granted the turn, for at most `timeout_s`.
@@ -328,11 +326,11 @@ class LaneTable:
         Args:
             seen: Value of the slot's `grant` that the caller has read. If it has changed, the call returns at once.
         """
-        futex.wait(self._grants[index], seen, timeout_s)
+        shared_memory.futex_wait(self._grants[index], seen, timeout_s)
 
     def sleeping_alone(self, index: int, seen: int, timeout_s: float) -> Callable[[], object]:
         """Call that sleeps as `sleep` does, while no other thread of the process runs Python."""
-        return futex.waiting_alone(self._grants[index], seen, timeout_s)
+        return shared_memory.waiting_alone(self._grants[index], seen, timeout_s)
 
     def level(self, index: int, now_s: float) -> None:
         """Bring the service of a newcomer or returner level with the jobs present. The caller holds the lock."""

@@ -33,8 +33,9 @@ from typing import Any
 
 import ecoshare
 from ecoshare.common import environment
-from ecoshare.lane import child_starts, confinement, exit_records, processes, ranks, visible_devices
+from ecoshare.lane import child_processes, confinement, exit_records, gang, processes
 from ecoshare.lane.after_import import after_import
+from ecoshare.lane.child_processes import KeptLane, note_path, write_note
 from ecoshare.lane.device_sync import (
     DeviceSync,
     change_limit,
@@ -46,18 +47,15 @@ from ecoshare.lane.device_sync import (
 )
 from ecoshare.lane.gang_table import GangTable
 from ecoshare.lane.gang_turn import GangTurn
-from ecoshare.lane.gloo_end import let_threads_drop
+from ecoshare.lane.interpreter import let_threads_drop
 from ecoshare.lane.iterations import Boundary
-from ecoshare.lane.kept_lane import KeptLane, note_path, write_note
 from ecoshare.lane.lane_table import LaneTable
 from ecoshare.lane.memory.observer import MemoryObserver, memory_path
 from ecoshare.lane.messages import LaunchAttempt
-from ecoshare.lane.page_out import page_out
-from ecoshare.lane.reports import Reporter, reports_path
+from ecoshare.lane.own_memory import page_out
 from ecoshare.lane.table_layout import BoundaryRequest
-from ecoshare.lane.thread_state import Leaving, ThreadState
-from ecoshare.lane.trace import Tracer, trace_path
-from ecoshare.lane.turn import LaneTurn
+from ecoshare.lane.trace import Reporter, Tracer, reports_path, trace_path
+from ecoshare.lane.turn import LaneTurn, Leaving, ThreadState
 from ecoshare.values.service import AnswerMeasurement
 
 _MEMORY_S = 0.25
@@ -239,10 +237,10 @@ class HookedJob:
         """Keep the lane from the moment on at which child processes use the device. Call this in the main thread."""
         self._kept = KeptLane(self._note, self._take_all)
         self._kept.listen()
-        child_starts.watch(self._child_starts)
+        child_processes.watch(self._child_starts)
 
     def _child_starts(self, why: str) -> None:
-        visible_devices.restore(self._launch.env)
+        confinement.restore_visible_devices(self._launch.env)
         assert self._kept is not None
         self._kept.begin(why)
 
@@ -289,12 +287,12 @@ class HookedJob:
         """Let CUDA begin on the device of the lane, and with the turn. torch must be imported."""
         import torch
 
-        visible_devices.keep(self._launch.env)
+        confinement.keep_visible_devices(self._launch.env)
         torch.cuda._lazy_call(self._begin_cuda)  # type: ignore[no-untyped-call]
 
     def _begin_cuda(self) -> None:
         """Take the turn: the script has initialised CUDA, and its first device work comes next."""
-        visible_devices.check(self._launch.env, self._devices)
+        confinement.check_device(self._launch.env, self._devices)
         if self._kept is not None and os.getpid() != self._pid:  # a child that the script has forked
             self._kept.begin()
         else:
@@ -322,12 +320,12 @@ class HookedJob:
 
     @property
     def _note(self) -> Path:
-        return note_path(ranks.job_folder(self._launch), self._launch.attempt)
+        return note_path(gang.job_folder(self._launch), self._launch.attempt)
 
     def _spans_processes(self) -> bool:
         """Whether other processes work on the device with this one, so that the job must keep its turn."""
         return (
-            ranks.is_one_of_several(self._launch)
+            gang.is_one_of_several(self._launch)
             or spans_processes()
             or (self._kept is not None and self._kept.is_asked)
         )
@@ -343,15 +341,15 @@ class HookedJob:
         lanes = [(path, slot) for path, slot in launch.gang_lanes]
         return GangTurn(GangTable(launch.gang_table), launch.rank, lanes, partial(write_note, self._note))
 
-    def _offer_with_gang(self, gang: GangTurn, kind: Boundary) -> None:
+    def _offer_with_gang(self, turn: GangTurn, kind: Boundary) -> None:
         """Hand over with the other ranks, if it is time.
 
         Only training iterations count: one rank may evaluate alone while the others wait for it in a collective.
         """
         if self._kept is not None and self._kept.is_asked:
-            gang.keep("a process that it has started uses the device")
+            turn.keep("a process that it has started uses the device")
         elif kind is not Boundary.EVAL:
-            self._use_turn(partial(gang.boundary, self._turns[0], self._drain))
+            self._use_turn(partial(turn.boundary, self._turns[0], self._drain))
 
     def _take_all(self) -> None:
         for turn in self._turns:
@@ -377,7 +375,7 @@ def run(launch: LaunchAttempt, forked: bool) -> None:
     Raises:
         SystemExit: If the script exits before its end, or fails.
     """
-    rank = f" rank {ranks.number_of(launch, launch.rank)}" if launch.ranks else ""
+    rank = f" rank {gang.number_of(launch, launch.rank)}" if launch.ranks else ""
     processes.show_as(launch.job + rank, command_line(launch))
     job = _job_of(launch)
     if launch.ranks:
@@ -388,7 +386,7 @@ def run(launch: LaunchAttempt, forked: bool) -> None:
     if forked:
         reseed()
         confinement.match_threads(launch.processors)
-        ranks.match_threads(launch)
+        gang.match_threads(launch)
     if launch.device == "cuda":
         job.watch_children()
     job.start()

@@ -32,12 +32,11 @@ from functools import partial
 from pathlib import Path
 
 from ecoshare.common import environment
-from ecoshare.lane import boot, exit_records, huge_pages, messages, process_exit, processes, ranks, runner, warm_start
-from ecoshare.lane.attempt_process import AttemptProcess, PreparedSlot
+from ecoshare.lane import exit_records, interpreter, messages, own_memory, processes, runner, warm_start
+from ecoshare.lane.attempt_process import AttemptProcess, FusedProcessHandle, PreparedSlot, place_of
 from ecoshare.lane.confinement import confine, match_threads
 from ecoshare.lane.files import open_outputs
-from ecoshare.lane.fused_processes import FusedProcessHandle, place_of
-from ecoshare.lane.gang import Gang
+from ecoshare.lane.gang import Gang, count_of, has_first, keep_outputs_beyond, launches
 from ecoshare.lane.gang_table import GangTable
 from ecoshare.lane.lane_table import LaneTable, lane_path
 from ecoshare.lane.messages import (
@@ -54,7 +53,7 @@ from ecoshare.lane.messages import (
     Ready,
     StopAttempt,
 )
-from ecoshare.lane.orphans import Orphans, Owner
+from ecoshare.lane.processes import Orphans, Owner
 from ecoshare.lane.table_layout import SlotState
 
 _TICK_S = 0.25
@@ -90,7 +89,7 @@ def _run(launch: LaunchAttempt) -> None:
     except SystemExit as end:
         status = end.code
     if launch.device == "cpu":  # CUDA's own exit must not be skipped
-        process_exit.leave(status, last)
+        interpreter.leave(status, last)
     raise SystemExit(status)
 
 
@@ -176,9 +175,9 @@ class JobSupervisor:
 
         with contextlib.suppress(ImportError):  # the first step of an optimizer imports it; torch before 2.13 has none
             import torch.profiler._cupti_monitor
-        process_exit.keep_operators()
+        interpreter.keep_operators()
         # Remove them only now: libraries have read them while they loaded, and no job of the user must see them.
-        names = filter(None, os.environ.pop(boot.ADDED_ENVIRONMENT, "").split(","))
+        names = filter(None, os.environ.pop(interpreter.ADDED_ENVIRONMENT, "").split(","))
         self.added = {name: os.environ.pop(name) for name in names}
         gc.collect()
         gc.freeze()  # loaded objects are never garbage: a collection in a child need not touch, and so copy, them
@@ -191,7 +190,7 @@ class JobSupervisor:
             return self._launch_in_host(message) if message.fused and not why else self._launch(message)
         if isinstance(message, PrepareForks):
             if not self.is_forked:  # else the memory of the user's process would be there twice
-                huge_pages.collapse()
+                own_memory.collapse()
         elif isinstance(message, StopAttempt | MoveAttempt | KeepLane):
             for attempt in self.attempts:
                 if (attempt.launch.job, attempt.launch.attempt) == (message.job, message.attempt):
@@ -296,11 +295,11 @@ class JobSupervisor:
         gang: Gang | None = None
         started: list[AttemptProcess] = []
         try:
-            if launch.attempt > 1 and ranks.has_first(launch):
-                ranks.keep_outputs_beyond(Path(launch.folder), ranks.count_of(launch), launch.attempt)
+            if launch.attempt > 1 and has_first(launch):
+                keep_outputs_beyond(Path(launch.folder), count_of(launch), launch.attempt)
             if launch.ranks:
                 gang = Gang(launch, GangTable(launch.gang_table))
-            for each in ranks.launches(launch) if gang is not None else [launch]:
+            for each in launches(launch) if gang is not None else [launch]:
                 attempt = self._fork(each, why)
                 if attempt is None:
                     return each
@@ -460,7 +459,7 @@ class JobSupervisor:
             if whole is None:
                 return
             ended, launch = whole, attempt.gang.launch
-        if ranks.has_first(launch):
+        if has_first(launch):
             with contextlib.suppress(OSError):  # if the controller cannot write it into its log either, the run ends
                 exit_records.write(Path(launch.folder), ended)
         self._send(ended)
@@ -520,7 +519,7 @@ def _replace(launch: LaunchAttempt, python: str, added: dict[str, str]) -> None:
         variables = {**added, **os.environ}
         environment.change(variables, launch.env)
         only_for_torch = [name for name in added if name not in launch.env]
-        line = boot.command("ecoshare.lane.fresh", str(source), *only_for_torch, python=python)
+        line = interpreter.command("ecoshare.lane.fresh", str(source), *only_for_torch, python=python)
         os.execve(python, line, variables)
     except OSError as error:
         os.write(2, f"ecoshare: {python} cannot be started: {error}\n".encode())

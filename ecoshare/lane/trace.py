@@ -1,12 +1,9 @@
-"""Trace of a job: when each iteration ended and when the job had the turn (`trace.bin` in the job's folder).
-
-A mark has nine bytes. The job itself writes its marks, because no other process sees its boundaries. It writes a few
-hundred at a time, at the latest when it gives up its turn. A killed job loses only the marks that were not yet written.
-"""
+"""Trace of a job: when each iteration ended, when the job had the turn, and the values that the script reports."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import struct
 from collections.abc import Iterable, Iterator
@@ -17,10 +14,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ecoshare.common import documents
 from ecoshare.lane.files import of_attempt
-from ecoshare.lane.own_file import OwnFile
+from ecoshare.lane.shared_memory import OwnFile
 
 if TYPE_CHECKING:
     import numpy as np
+
 
 _MARK = struct.Struct("<Bd")
 MARK_BYTES = _MARK.size
@@ -61,7 +59,12 @@ class Iteration(NamedTuple):
 
 
 class Tracer:
-    """Writes a job's trace. Marks that cannot be written are lost: no job fails because of its trace."""
+    """Writes a job's trace. Marks that cannot be written are lost: no job fails because of its trace.
+
+    A mark has nine bytes. The job itself writes its marks, because no other process sees its boundaries. It writes a
+    few hundred at a time, at the latest when it gives up its turn. A killed job loses only the marks that were not yet
+    written.
+    """
 
     def __init__(self, path: Path, opened_s: float) -> None:
         """Open a trace at `path`.
@@ -189,3 +192,36 @@ def held(marks: Iterable[Mark]) -> Iterator[tuple[Iteration, float]]:
                 if last is not None:
                     yield Iteration(mark.kind, last.at_s, mark.at_s), mark.at_s - last.at_s - away_s
                 last, away_s = mark, 0.0
+
+
+class Reporter:
+    """Writes reported values. A line that cannot be written is lost: no job fails because of its reports.
+
+    The job itself writes the file, without a buffer: the controller reads it while the job runs.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._pid = os.getpid()
+        self._file: OwnFile | None = None
+
+    def report(self, values: dict[str, float]) -> None:
+        """Write one line. Do nothing in a child that the script has forked."""
+        if self._pid != os.getpid():
+            return
+        line = json.dumps(values).encode() + b"\n"
+        with contextlib.suppress(OSError):
+            if self._file is None:
+                self._file = OwnFile(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+            os.write(self._file.number(), line)
+
+    def close(self) -> None:
+        """Close the file. Reports end here."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def reports_path(folder: Path, attempt: int) -> Path:
+    """Path of an attempt's reports, in the folder of its job."""
+    return of_attempt(folder, "reports.jsonl", attempt)

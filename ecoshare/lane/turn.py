@@ -27,15 +27,106 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
-from ecoshare.lane.boundary_answers import BoundaryAnswers
-from ecoshare.lane.driver_addresses import DriverAddresses
 from ecoshare.lane.gang_turn import GangTurn
 from ecoshare.lane.lane_table import LaneTable, lane_path
-from ecoshare.lane.table_layout import NO_GOAL, NO_RANK, REASON_BYTES, UNREACHABLE, ParkRequest, SlotState
-from ecoshare.lane.thread_state import ThreadState
+from ecoshare.lane.own_memory import DriverAddresses
+from ecoshare.lane.table_layout import (
+    NO_GOAL,
+    NO_RANK,
+    REASON_BYTES,
+    UNREACHABLE,
+    BoundaryRequest,
+    ParkRequest,
+    Slot,
+    SlotState,
+)
 from ecoshare.lane.trace import Kind, Tracer
+
+
+class Leaving(BaseException):
+    """Unwinds a job that is a thread of a shared process. The job was asked to end, or needs a process of its own."""
+
+
+class ThreadState(Protocol):
+    """State of a job in a shared process, which is put aside while other jobs of the process have the turn.
+
+    No code of such a job runs without the turn. So `out` is called right before the turn goes, and `back` right after
+    it has come.
+    """
+
+    def out(self) -> None:
+        """Put the state aside: the turn is about to be passed on."""
+        ...
+
+    def back(self) -> None:
+        """Restore the state: the job has the turn."""
+        ...
+
+    def before_wake(self, slot: int | None) -> None:
+        """Prepare for the wake-up of the job in a slot, which is about to be granted the turn."""
+        ...
+
+    def processor_s(self) -> float:
+        """Processor time (s) of the job's turns so far."""
+        ...
+
+    def boundary(self) -> None:
+        """Note that an iteration has ended.
+
+        Raises:
+            Leaving: If the job may not stay in the process.
+        """
+        ...
+
+    def stop(self) -> None:
+        """End the job, which was asked to end.
+
+        Raises:
+            Leaving: Unless the job ends by itself, as a service does that waits for requests.
+        """
+        ...
+
+
+_LOOK_S = 0.002
+
+
+@dataclass(frozen=True, slots=True)
+class BoundaryAnswers:
+    """Answers in the slot of one job.
+
+    Attributes:
+        slot: Returns the present slot of the job, which may move to another lane.
+    """
+
+    slot: Callable[[], Slot]
+
+    def limit(self, change: Callable[[int], bool]) -> None:
+        """Answer the request `LIMIT`: change the memory limit with `change`, which returns False if that cannot be."""
+        slot = self.slot()
+        most_bytes = slot.cap_bytes
+        is_kept = change(most_bytes)
+        if is_kept:
+            slot.limited_bytes = most_bytes
+        if slot.ask == BoundaryRequest.LIMIT:  # else another request has come meanwhile, and this one comes again
+            slot.ask = BoundaryRequest.NOTHING if is_kept else BoundaryRequest.UNFIT
+
+    def give(self, answer: BoundaryRequest) -> None:
+        """Answer the request of the controller."""
+        self.slot().ask = answer
+
+    def stay(self, longest_s: float) -> None:
+        """Wait until the controller has taken note of the answer, for at most `longest_s`."""
+        end_s = time.monotonic() + longest_s
+        while self.slot().ask == BoundaryRequest.OBSERVED:
+            if time.monotonic() > end_s:
+                self.slot().ask = BoundaryRequest.NOTHING
+                break
+            time.sleep(_LOOK_S)
+
 
 _LOOK_AGAIN_S = 1.0
 """Time (s) after which a waiter looks for itself: the process that had to wake it may have been killed."""

@@ -16,9 +16,8 @@ from ecoshare.common import documents
 from ecoshare.common.printable import OutputLines
 from ecoshare.jobs import metric
 from ecoshare.lane.files import outputs
-from ecoshare.lane.gang import rank_in
-from ecoshare.lane.ranks import folder_of
-from ecoshare.lane.reports import reports_path
+from ecoshare.lane.gang import folder_of, rank_in
+from ecoshare.lane.trace import reports_path
 from ecoshare.record.job_summary import JobSummary
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.record.run_history import RunHistory

@@ -10,7 +10,7 @@ from pathlib import Path
 from ecoshare.common import documents
 from ecoshare.jobs.metric import Metric
 from ecoshare.lane.files import outputs
-from ecoshare.lane.reports import reports_path
+from ecoshare.lane.trace import reports_path
 
 _MOST_LINE_BYTES = 1 << 12
 """Bytes kept of the end of an unfinished line: a progress bar may never end its line."""

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ecoshare.lane.files import outputs
-from ecoshare.lane.gang import rank_in
-from ecoshare.lane.ranks import folder_of
+from ecoshare.lane.gang import folder_of, rank_in
 from ecoshare.record.baseline import Baseline
 from ecoshare.record.budget_record import BudgetSummary
 from ecoshare.record.energy_summary import DeviceEnergy

@@ -26,7 +26,7 @@ from ecoshare.devices.state_folder import STATE_HINT, StateFolder
 from ecoshare.devices.torch_build import TorchBuild
 from ecoshare.errors import EcoshareError, UnfitEnvironment
 from ecoshare.jobs.quantities import format_size
-from ecoshare.lane import futex
+from ecoshare.lane import shared_memory
 from ecoshare.profiling.profiles_folder import default_folder
 from ecoshare.reporting.text_table import TableColumn, print_columns
 
@@ -98,7 +98,7 @@ def print_findings(findings: list[CheckResult], console: Console) -> None:
 
 def _system() -> CheckResult:
     evidence = f"{sys.platform}, Python {sys.version.split()[0]}"
-    if not futex.supported():
+    if not shared_memory.has_futex():
         return CheckResult("system", "fail", evidence, "sharing needs Linux on x86-64 or arm64")
     return CheckResult("system", "ok", evidence)
 

@@ -23,7 +23,7 @@ from ecoshare.devices.occupancy import DeviceAdmission
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.jobs.load import LoadedJobs, load
 from ecoshare.jobs.mask import MASK, masked
-from ecoshare.lane import futex
+from ecoshare.lane import shared_memory
 from ecoshare.profiling.calibration_store import CalibrationStore
 from ecoshare.profiling.gang_time_store import GangTimeStore
 from ecoshare.profiling.profile_store import ProfileStore
@@ -336,7 +336,7 @@ def _keep_profiles(plan: Plan, folder: RunFolder) -> None:
 
 
 def _check_machine() -> None:
-    if not futex.supported():
+    if not shared_memory.has_futex():
         raise UnfitEnvironment(
             f"sharing needs Linux on x86-64 or arm64; this is {platform.system()} on {platform.machine()}"
         )

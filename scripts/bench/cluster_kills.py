@@ -239,7 +239,7 @@ class ClusterKills:
         with contextlib.suppress(OSError, ValueError):
             nodes = json.loads((folder / RUNS / "latest" / "environment.json").read_text()).get("nodes", {})
             tokens = [node["token"] for node in nodes.values()]
-            found += [f"folder of {token}" for token in tokens if cleanup.path_of(token).exists()]
+            found += [f"folder of {token}" for token in tokens if cleanup.shared_path(token).exists()]
         held = [path.name for path in self.state.glob("*.run") if is_locked(path)]
         return "; ".join([*found, *(f"claim {name}" for name in held)])
 

@@ -201,12 +201,12 @@ def nothing_left(token: str, within_s: float = 15.0) -> None:
         Lost: A process or folder stays.
     """
     until_s = time.monotonic() + within_s
-    while (members := cleanup.members(token)) or cleanup.path_of(token).exists():
+    while (members := cleanup.members(token)) or cleanup.shared_path(token).exists():
         if time.monotonic() > until_s:
             left = [_described(pid) for pid in members]
             cleanup.end_all(token)
             what = "a process stays" if left else "a folder in memory stays"
-            raise Lost(what, "\n".join(left) or str(cleanup.path_of(token)))
+            raise Lost(what, "\n".join(left) or str(cleanup.shared_path(token)))
         time.sleep(0.02)
 
 

@@ -21,7 +21,7 @@ NEVER_ONE = {
     "core/policies/fluid.py: {gpus} GPUs",  # refused since it is less
     "core/policies/fluid.py: {len(largest)} trials",  # a mistake of the caller
     "jobs/sweep.py: {self.count} trials",  # far too many
-    "lane/memory/tensor_walk.py: {_MOST_NODES} nodes",
+    "lane/memory/observer.py: {_MOST_NODES} nodes",
     "reporting/end_of_run.py: {marks} marks",  # too many for a trace
     "runtime/planning/plan.py: {len(jobs)} jobs",  # asked of several only
     "simulation/traces/generate.py: {gpus} GPUs",  # refused since it is less

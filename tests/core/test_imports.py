@@ -260,7 +260,7 @@ def test_only_the_advisers_know_the_tuner() -> None:
 
 
 ASKS_THE_MACHINE = {
-    "runtime": {"calibration_load", "device_calibration", "device_session", "reaping", "shared_folder"},
+    "runtime": {"calibration_load", "cleanup", "device_calibration", "device_session"},
     "queue": {"client", "job_store", "leftover_jobs"},
     "cluster": {"agent_line", "chain_allocation", "chain_keeper", "idle_energy", "line_batch", "ray_nodes"}
     | {"slurm_nodes", "slurm_queue"},
@@ -272,5 +272,5 @@ ASKS_THE_MACHINE = {
 def test_only_what_waits_for_the_machine_asks_it_for_the_time(folder: str) -> None:
     """All else follows the clock of its run. If it did not, tests in virtual time would not show what it does."""
     asks = re.compile(r"(?<![\w.])time\.(monotonic|time|sleep|perf_counter|process_time)\b")
-    found = {path.stem for path in (ROOT / "ecoshare" / folder).glob("*.py") if asks.search(path.read_text())}
+    found = {path.stem for path in files(f"ecoshare/{folder}") if asks.search(path.read_text())}
     assert found == ASKS_THE_MACHINE[folder]

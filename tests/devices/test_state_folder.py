@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ecoshare.devices.state_folder import DeviceLock, described, in_use
-from ecoshare.lane import boot
+from ecoshare.lane import interpreter
 from ecoshare.reporting import machine_check
 from tests.warm import ROOT, ecoshare, wait_for
 
@@ -134,7 +134,7 @@ def test_a_run_says_what_is_in_its_way_or_goes_on(tmp_path: Path, monkeypatch: p
     [
         (["-c", "import time; time.sleep(60)"], b"-c", "(python -c ...)"),
         (
-            boot.command("ecoshare.runtime.nodes.guard", "token", "/nowhere", "0")[1:],
+            interpreter.command("ecoshare.runtime.nodes.guard", "token", "/nowhere", "0")[1:],
             b"ecoshare: guard",
             "(ecoshare: guard)",
         ),

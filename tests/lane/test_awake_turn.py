@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from ecoshare.lane.awake_turn import AwakeTurn
 from ecoshare.lane.lane_table import LaneTable
+from ecoshare.lane.sleeping_job import AwakeTurn
 from ecoshare.lane.table_layout import NO_SLOT, SlotState
 from ecoshare.lane.trace import Tracer
 from ecoshare.lane.turn import LaneTurn

@@ -39,9 +39,9 @@ def popen(*args, **options):
     subprocess.Popen(*args, stdout=subprocess.DEVNULL, **options).wait()
 
 if __name__ == "__main__":
-    from ecoshare.lane import child_starts
+    from ecoshare.lane import child_processes
     said = []
-    child_starts.watch(said.append)  # before torch is loaded, as in an interpreter of its own
+    child_processes.watch(said.append)  # before torch is loaded, as in an interpreter of its own
     from torch.utils.data import DataLoader
 
     spawn, fork = multiprocessing.get_context("spawn"), multiprocessing.get_context("fork")

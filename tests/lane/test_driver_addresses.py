@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ecoshare.lane.driver_addresses import taken
-from ecoshare.lane.own_memory import MappedRange
+from ecoshare.lane.own_memory import MappedRange, taken
 
 DEVICE = "/dev/nvidia0"
 BEFORE = [

@@ -11,10 +11,10 @@ import pytest
 LOOKS = """
 import json, os
 import torch
-from ecoshare.lane import first_calls
+from ecoshare.lane import hooks
 
 before, threads = torch.get_rng_state(), len(os.listdir("/proc/self/task"))
-first_calls.call_once()
+hooks.call_once()
 print(json.dumps({
     "started": len(os.listdir("/proc/self/task")) - threads,
     "same": torch.equal(before, torch.get_rng_state()),

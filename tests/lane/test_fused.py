@@ -16,7 +16,7 @@ import numpy
 import pytest
 import torch
 
-from ecoshare.lane.fused.seeds import Seeds
+from ecoshare.lane.fused.process_state import Seeds
 from ecoshare.lane.messages import Ended
 from ecoshare.lane.table_layout import SlotState
 from tests.lane.serving import ServedLane

@@ -10,20 +10,20 @@ import time
 
 import pytest
 
-from ecoshare.lane import gloo_end
+from ecoshare.lane import interpreter
 
 _SET_NAME = 15  # PR_SET_NAME
 
 REAL = """
 import torch
 import torch.distributed as dist
-from ecoshare.lane import gloo_end
+from ecoshare.lane import interpreter
 waits = []
-gloo_end.time.sleep = waits.append
-gloo_end.let_threads_drop()
+interpreter.time.sleep = waits.append
+interpreter.let_threads_drop()
 dist.init_process_group("gloo", init_method="tcp://127.0.0.1:0", rank=0, world_size=1)
 dist.all_reduce(torch.ones(1))  # a thread that has just been made may have no name yet
-gloo_end.let_threads_drop()
+interpreter.let_threads_drop()
 print(waits)
 """
 
@@ -38,12 +38,12 @@ def test_only_a_process_with_threads_of_gloo_waits(monkeypatch: pytest.MonkeyPat
         over.wait()
 
     monkeypatch.setattr(time, "sleep", waits.append)
-    gloo_end.let_threads_drop()
+    interpreter.let_threads_drop()
     assert not waits
     thread = threading.Thread(target=loop)
     thread.start()
     named.wait()
-    gloo_end.let_threads_drop()
+    interpreter.let_threads_drop()
     over.set()
     thread.join()
     assert waits == [0.05]

@@ -13,7 +13,7 @@ import json
 import os
 import re
 from pathlib import Path
-from ecoshare.lane import huge_pages
+from ecoshare.lane import own_memory
 
 def kib(name):
     return int(re.search(rf"^{name}: *(\\d+) kB", Path("/proc/self/smaps_rollup").read_text(), re.MULTILINE)[1])
@@ -29,7 +29,7 @@ def copied_kib():
 
 data = [bytearray([number % 251]) * 4096 for number in range(16_384)]
 before = kib("AnonHugePages")
-made = huge_pages.collapse()
+made = own_memory.collapse()
 print(json.dumps({
     "made": made,
     "more_kib": kib("AnonHugePages") - before,

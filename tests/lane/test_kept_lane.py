@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from ecoshare.lane import kept_lane, processes
-from ecoshare.lane.kept_lane import KEEP_LANE, KeptLane, note_path, reason
+from ecoshare.lane import child_processes, processes
+from ecoshare.lane.child_processes import KEEP_LANE, KeptLane, note_path, reason
 from ecoshare.lane.lane_table import LaneTable
 from ecoshare.lane.table_layout import SlotState
 from ecoshare.lane.turn import LaneTurn
@@ -170,7 +170,7 @@ def test_a_child_does_not_wait_for_ever_for_a_job_that_waits_inside_of_a_library
     fork: Fork, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If it did, both would wait for each other. A blocked signal is not heard either."""
-    monkeypatch.setattr(kept_lane, "_HEARS_WITHIN_S", 0.1)
+    monkeypatch.setattr(child_processes, "_HEARS_WITHIN_S", 0.1)
 
     def body(kept: KeptLane, turn: LaneTurn) -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, [KEEP_LANE])

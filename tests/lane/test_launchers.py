@@ -6,7 +6,7 @@ import shlex
 
 import pytest
 
-from ecoshare.lane.launchers import launcher_in, launcher_of, rank_in
+from ecoshare.lane.child_processes import launcher_in, launcher_of, rank_in
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from ecoshare.lane.memory import cpu as cpu_memory
 from ecoshare.lane.memory.observer import MemoryObserver
-from ecoshare.lane.memory.timeline import levels, reduce
+from ecoshare.lane.memory.recording import levels, reduce
 from tests.warm import Started
 
 _SCRIPTS = Path(__file__).parent / "memory_scripts"
@@ -364,7 +364,7 @@ def test_boundaries_of_other_threads_end_nothing_and_do_not_go_on_for_ever() -> 
 
 def test_a_leak_that_a_graph_holds_is_bounded_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """A script that sums losses with their graphs has ever more nodes: the walk visits a bounded number and says so."""
-    monkeypatch.setattr("ecoshare.lane.memory.tensor_walk._MOST_NODES", 50)
+    monkeypatch.setattr("ecoshare.lane.memory.observer._MOST_NODES", 50)
     observer, total = MemoryObserver("cpu"), torch.ones((), requires_grad=True)
     for _ in range(100):
         total = total * 2

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ecoshare.lane import trace
-from ecoshare.lane.own_file import OwnFile
+from ecoshare.lane.shared_memory import OwnFile
 from tests.lane.serving import ServedLane
 from tests.runtime.running import run
 from tests.warm import wait_for

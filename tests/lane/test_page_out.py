@@ -9,7 +9,7 @@ import random
 import pytest
 
 from ecoshare.common.machine_memory import free_swap_bytes
-from ecoshare.lane import own_memory, page_out
+from ecoshare.lane import own_memory
 from tests.lane.forked import ForkedJobs, succeed
 
 MIB = 1 << 20
@@ -35,9 +35,9 @@ def fill_and_page_out() -> None:
     # The kernel refuses the advice for locked memory. Users with a low limit cannot lock, which changes nothing.
     ctypes.CDLL(None).mlock(ctypes.c_void_p(ctypes.addressof(ctypes.c_char.from_buffer(locked))), MIB)
     content = random.Random(7).randbytes(FILLED_BYTES)
-    before_bytes = page_out._resident_bytes()
-    gone_bytes = page_out.page_out()
-    now_bytes = page_out._resident_bytes()
+    before_bytes = own_memory._resident_bytes()
+    gone_bytes = own_memory.page_out()
+    now_bytes = own_memory._resident_bytes()
     if free_swap_bytes() > FILLED_BYTES:  # there is room for as much again
         assert gone_bytes > FILLED_BYTES // 2
         assert now_bytes < before_bytes - FILLED_BYTES // 2

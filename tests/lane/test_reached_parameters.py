@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
 from torch.overrides import TorchFunctionMode
 
-from ecoshare.lane import reached_parameters
-from ecoshare.lane.reached_parameters import reaches_parameter
+from ecoshare.lane import hooks
+from ecoshare.lane.hooks import reaches_parameter
 
 
 def model() -> nn.Sequential:
@@ -75,7 +75,7 @@ def test_nodes_with_many_ways_to_them_are_visited_once() -> None:
 
 def test_the_walk_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """If it failed, an endless graph would stop the job at each pass."""
-    monkeypatch.setattr(reached_parameters, "_MOST_NODES", 10)
+    monkeypatch.setattr(hooks, "_MOST_NODES", 10)
     x = nn.Linear(3, 1)(inputs()).sum()
     for _ in range(20):
         x = x + 1.0

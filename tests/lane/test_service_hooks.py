@@ -11,8 +11,8 @@ import torch
 from torch import nn
 from torch.nn.modules import module as module_hooks
 
-from ecoshare.lane.compiled_calls import watch_compiled_calls
-from ecoshare.lane.service_hooks import ServiceHooks
+from ecoshare.lane.hooks import watch_compiled_calls
+from ecoshare.lane.service_job import ServiceHooks
 
 
 class Turn:

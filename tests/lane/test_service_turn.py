@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ecoshare.lane.lane_table import LaneTable
-from ecoshare.lane.service_turn import ServiceTurn
+from ecoshare.lane.service_job import ServiceTurn
 from ecoshare.lane.table_layout import NO_SLOT, SlotState
 from ecoshare.lane.turn import LaneTurn
 from tests.lane.forked import ForkedJobs, succeed

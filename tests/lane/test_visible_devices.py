@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from ecoshare.lane import visible_devices
+from ecoshare.lane import confinement
 
 GIVEN: Mapping[str, str | None] = {"CUDA_VISIBLE_DEVICES": "GPU-aa-1,GPU-bb-2", "CUDA_MPS_PIPE_DIRECTORY": "/x"}
 
@@ -25,7 +25,7 @@ def test_cuda_begins_with_what_the_run_has_given(module: object, begin: str, mon
         monkeypatch.setattr(place, name, lambda: seen.append(os.environ["CUDA_VISIBLE_DEVICES"]), raising=False)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-aa-1,GPU-bb-2")
     monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", "/own")
-    visible_devices.keep(GIVEN)
+    confinement.keep_visible_devices(GIVEN)
     os.environ["CUDA_VISIBLE_DEVICES"] = "0"  # many scripts do so
     getattr(module, begin)()
     assert seen == ["GPU-aa-1,GPU-bb-2"]
@@ -37,8 +37,8 @@ def test_another_device_ends_the_job_with_a_reason(monkeypatch: pytest.MonkeyPat
     uuids = {0: "AA-1", 1: "cc-3"}
     cuda = SimpleNamespace(get_device_properties=lambda device: SimpleNamespace(uuid=uuids[device]))
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
-    visible_devices.check(GIVEN, [0])
+    confinement.check_device(GIVEN, [0])
     with pytest.raises(SystemExit, match="has begun CUDA on GPU-cc-3, and its lane is on GPU-bb-2"):
-        visible_devices.check(GIVEN, [1])
-    visible_devices.check({"CUDA_VISIBLE_DEVICES": "0,1"}, [1])  # a vendor that numbers devices
-    visible_devices.check({}, [0])
+        confinement.check_device(GIVEN, [1])
+    confinement.check_device({"CUDA_VISIBLE_DEVICES": "0,1"}, [1])  # a vendor that numbers devices
+    confinement.check_device({}, [0])

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ecoshare.jobs import metric
-from ecoshare.lane.reports import reports_path
+from ecoshare.lane.trace import reports_path
 from ecoshare.record.metric_reader import MetricReader
 
 LINE = b"loss=1 %s\n" % (b"x" * 90)

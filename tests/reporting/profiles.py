@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ecoshare.lane.memory.timeline import Point
+from ecoshare.lane.memory.recording import Point
 from ecoshare.profiling.profile import (
     AchievedSetting,
     BatchAnswers,

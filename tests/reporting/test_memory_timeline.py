@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ecoshare.lane.memory.timeline import Point
+from ecoshare.lane.memory.recording import Point
 from ecoshare.reporting.memory_timeline import BLOCKS, columns, svg, terminal
 from tests.reporting.profiles import MIB, NOTHING_KNOWN, TIMELINE, timed
 

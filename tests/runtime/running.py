@@ -176,7 +176,7 @@ def alone(script: Path, args: tuple[str, ...], cwd: Path, cold: bool = False, **
 
 
 def settled(script: Path, args: tuple[str, ...], cwd: Path) -> bytes:
-    """Stdout of a script by itself on which two runs agree: torch's first calls may race (`lane/first_calls.py`).
+    """Stdout of a script by itself on which two runs agree: torch's first calls may race (`lane/hooks.py`).
 
     At night the first run is that of `python script args`; all others are forked with torch loaded.
     """

@@ -35,7 +35,7 @@ def left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess
     monkeypatch.setattr(cleanup, "SHARED_MEMORY", shared)
     monkeypatch.setattr(cleanup, "memory_folder", lambda: shared)
     monkeypatch.setenv("ECOSHARE_STATE", str(tmp_path / "state"))
-    folder = cleanup.path_of(token)
+    folder = cleanup.shared_path(token)
     folder.mkdir(parents=True)
     (folder / "lock").write_bytes(b"locked\n")
     (tmp_path / "state").mkdir()

@@ -212,7 +212,7 @@ def test_guard_and_controller_both(tmp_path: Path) -> None:
     process.wait()
     gone(token_of(tmp_path), 20.0)
     assert (tmp_path / "ecoshare-runs/latest/events.jsonl").exists()
-    shared = cleanup.path_of(token_of(tmp_path))
+    shared = cleanup.shared_path(token_of(tmp_path))
     (tmp_path / "other").mkdir()
     assert run(tmp_path / "other", slow_steps("a", 2)).code == 0
     assert not shared.exists(), "the next run removes what was left"
@@ -224,7 +224,7 @@ def test_a_controller_that_is_killed_before_its_jobs_start_leaves_no_folder(tmp_
         (folder := tmp_path / str(moment)).mkdir()
         process = start(folder)
         wait_for((folder / "ecoshare-runs/latest/environment.json").exists)
-        shared = cleanup.path_of(token_of(folder))
+        shared = cleanup.shared_path(token_of(folder))
         wait_for(shared.exists)
         process.kill()
         process.wait()
@@ -240,7 +240,7 @@ def test_ctrl_c_before_the_run_is_opened_ends_it_and_it_can_be_resumed(tmp_path:
     """Before, a run that was asked to stop before its first event ended with a traceback."""
     (script := tmp_path / "at_once.py").write_text(
         "from ecoshare.cli import main\n"
-        "from ecoshare.runtime import run_host\n"
+        "from ecoshare.runtime.nodes import run_host\n"
         "heard = run_host.LocalHost.heard\n"
         "run_host.LocalHost.heard = lambda self, stop: (stop(), heard(self, stop))[1]\n"
         "main()\n"

@@ -17,8 +17,8 @@ from tests.warm import wait_for
 
 DIES = """
 import os, sys
-from ecoshare.runtime import shared_folder
-with shared_folder.made(sys.argv[1]):
+from ecoshare.runtime.nodes import cleanup
+with cleanup.shared_folder(sys.argv[1]):
     os.kill(os.getpid(), 9)
 """
 
@@ -32,7 +32,7 @@ def token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def left_by_a_dead_run(token: str) -> Path:
-    path = cleanup.path_of(token)
+    path = cleanup.shared_path(token)
     path.mkdir(mode=0o700)
     (path / "lock").write_bytes(b"locked\n")
     return path
@@ -51,18 +51,18 @@ def test_the_folder_of_a_killed_run_is_removed_with_its_processes(token: str) ->
 
 
 def test_the_folder_of_a_run_that_goes_on_stays(token: str) -> None:
-    with cleanup.made(token) as path:
+    with cleanup.shared_folder(token) as path:
         assert path.stat().st_mode & 0o777 == 0o700
         cleanup.clear_dead()
         assert path.exists()
-        with pytest.raises(UnfitEnvironment, match="File exists"), cleanup.made(token):
+        with pytest.raises(UnfitEnvironment, match="File exists"), cleanup.shared_folder(token):
             pass
     assert not path.exists()
 
 
 @pytest.mark.parametrize("content", [None, b""])
 def test_a_folder_that_is_being_made_stays_for_a_minute(token: str, content: bytes | None) -> None:
-    path = cleanup.path_of(token)
+    path = cleanup.shared_path(token)
     path.mkdir()
     if content is not None:
         (path / "lock").write_bytes(content)

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 import ecoshare
-from ecoshare.lane.recorded_calls import RecordedCalls
-from ecoshare.lane.service_turn import ServiceTurn
+from ecoshare.lane.service_job import RecordedCalls, ServiceTurn
 from ecoshare.serving import request_intervals
 from ecoshare.serving.request_intervals import RequestInterval, read, read_from, total
 from ecoshare.serving.request_record import LATENCY_BOUNDS_S, RequestRecorder

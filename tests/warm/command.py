@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from ecoshare.lane import boot
+from ecoshare.lane import interpreter
 from ecoshare.runtime.nodes.warm_server import SPIN_COUNT
 from tests.warm.client import ZygoteChild
 from tests.warm.server import WarmServer, fork
@@ -276,7 +276,7 @@ def _zygote(kind: str) -> str:
         listener.listen(64)
         if kind == "server":
             # The very start of a real server, so that jobs find the modules and the paths of one.
-            line = boot.command("", "")
+            line = interpreter.command("", "")
             line[2] = line[2].partition("from importlib import import_module")[0] + _BY_PATH
             line[4:] = [str(ROOT / "tests/warm/zygote.py"), kind, str(listener.fileno())]
         elif kind == "script":

@@ -190,7 +190,7 @@ def load_command() -> None:
     import importlib
 
     import ecoshare
-    from ecoshare.lane import process_exit
+    from ecoshare.lane import interpreter
 
     folder = Path(ecoshare.__path__[0])
     for path in folder.rglob("*.py"):
@@ -199,7 +199,7 @@ def load_command() -> None:
             importlib.import_module(".".join(part for part in parts if part != "__init__"))
     for name in ("matplotlib.pyplot", "botorch", "torch._dynamo", "tuner", "ecoshare.integrations.optuna"):
         importlib.import_module(name)
-    process_exit.keep_operators()
+    interpreter.keep_operators()
 
 
 def begin_command(birth: Birth) -> None:

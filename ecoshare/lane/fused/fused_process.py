@@ -13,34 +13,274 @@ refused (`refusals.py`), and the job is moved out to such a process.
 
 from __future__ import annotations
 
+import _thread
+import atexit
 import contextlib
 import ctypes
+import functools
 import gc
+import locale
+import multiprocessing
+import multiprocessing.process
 import os
 import random
+import resource
+import signal
 import socket
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from os import _exit, sched_setaffinity
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
+import numpy
 import torch
+import torch.distributed
 
 from ecoshare.errors import exit_code
 from ecoshare.lane import hooks, messages, processes, runner
+from ecoshare.lane.device_sync import empty_cache
 from ecoshare.lane.files import open_outputs
-from ecoshare.lane.fused.exits import Exits
 from ecoshare.lane.fused.fused_service import FusedService
-from ecoshare.lane.fused.memory_growth import Growth
 from ecoshare.lane.fused.process_state import Process, ProcessState
-from ecoshare.lane.fused.refusals import refuse
 from ecoshare.lane.lane_table import LaneTable
 from ecoshare.lane.messages import LaunchAttempt, Left, NotLaunched
-from ecoshare.lane.thread_state import Leaving
+from ecoshare.lane.turn import Leaving
+
+_Call = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
+
+
+class Exits:
+    """The `atexit` functions of each job, kept apart."""
+
+    def __init__(self, current_job: Callable[[], object | None]) -> None:
+        """Replace `atexit.register` and `atexit.unregister`.
+
+        Args:
+            current_job: Returns the job of the calling thread; None for a thread of no job.
+        """
+        self._current_job = current_job
+        self._calls: dict[object, list[_Call]] = {}
+        self._register, self._unregister = atexit.register, atexit.unregister
+        atexit.register = self._keep  # type: ignore[assignment]
+        atexit.unregister = self._drop
+
+    def run(self, job: object) -> None:
+        """Call the functions of a job, the last registered first. Print each exception and go on with the next.
+
+        Raises:
+            Leaving: If the job must leave the process. The remaining functions are not called.
+        """
+        calls = self._calls.pop(job, [])
+        while calls:
+            function, args, arguments = calls.pop()
+            try:
+                function(*args, **arguments)
+            except Leaving:
+                raise
+            except BaseException:
+                traceback.print_exc(file=sys.__stderr__)
+            calls += self._calls.pop(job, [])
+
+    def forget(self, job: object) -> None:
+        """Drop the functions of a job that were not called."""
+        self._calls.pop(job, None)
+
+    def _keep(self, function: Callable[..., Any], *args: Any, **arguments: Any) -> Callable[..., Any]:
+        job = self._current_job()
+        if job is None:
+            return self._register(function, *args, **arguments)
+        self._calls.setdefault(job, []).append((function, args, arguments))
+        return function
+
+    def _drop(self, function: Callable[..., Any]) -> None:
+        job = self._current_job()
+        if job is None:
+            self._unregister(function)
+        elif job in self._calls:
+            self._calls[job] = [call for call in self._calls[job] if call[0] != function]
+
+
+_REFUSED: tuple[tuple[Any, str, str], ...] = (
+    *((signal, name, "handles signals") for name in ("signal", "setitimer", "alarm", "set_wakeup_fd")),
+    *((os, name, "forks its process") for name in ("fork", "forkpty")),
+    (multiprocessing.process.BaseProcess, "start", "starts processes (of a DataLoader, say)"),
+    (threading.Thread, "start", "starts a thread"),
+    (_thread, "start_new_thread", "starts a thread"),
+    (torch, "compile", "compiles a model"),
+    (torch, "set_num_interop_threads", "sets the threads between operators"),
+    (torch.distributed, "init_process_group", "trains together with other processes"),
+    (os, "umask", "sets the umask"),
+    (os, "closerange", "closes files that it has not opened"),
+    (numpy.random, "set_bit_generator", "gives numpy another generator"),
+    (os, "_exit", "ends its process at once"),
+    *((os, name, "becomes another program") for name in ("execv", "execve")),
+    (multiprocessing, "set_start_method", "says how processes start"),
+    (time, "tzset", "sets the time zone"),
+    (os, "sched_setaffinity", "chooses its processors"),
+    (resource, "setrlimit", "sets limits of its process"),
+)
+"""Owner and name of each function, and what a script does that calls it."""
+
+
+def refuse(move_out: Callable[[str], None]) -> None:
+    """Replace the refused functions: each one first calls `move_out` with what the script does.
+
+    Args:
+        move_out: Takes a text such as "starts a thread". It raises in the thread of a job, and returns in any other.
+    """
+    for owner, name, what in _REFUSED:
+        if hasattr(owner, name):
+            setattr(owner, name, _refusing(getattr(owner, name), what, move_out))
+    locale.setlocale = _unless_only_asked(locale.setlocale, move_out)
+    os.close = _but_for_streams(os.close, 0, move_out)
+    os.dup2 = _but_for_streams(os.dup2, 1, move_out)
+
+
+def _refusing(function: Callable[..., Any], what: str, move_out: Callable[[str], None]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def refusing(*args: Any, **arguments: Any) -> Any:
+        move_out(what)
+        return function(*args, **arguments)
+
+    return refusing
+
+
+def _but_for_streams(function: Callable[..., Any], place: int, move_out: Callable[[str], None]) -> Callable[..., Any]:
+    """Refuse calls of `function` in which the argument at `place` is the descriptor of a standard stream."""
+
+    @functools.wraps(function)
+    def refusing(*args: Any, **arguments: Any) -> Any:
+        if len(args) > place and args[place] in (0, 1, 2):
+            move_out("gives its standard streams away")
+        return function(*args, **arguments)
+
+    return refusing
+
+
+def _unless_only_asked(setlocale: Callable[..., str], move_out: Callable[[str], None]) -> Callable[..., str]:
+    @functools.wraps(setlocale)
+    def refusing(category: int, wanted: Any = None) -> str:
+        if wanted is not None:
+            move_out("sets the locale")
+        return setlocale(category, wanted)
+
+    return refusing
+
+
+_PAGE_BYTES = os.sysconf("SC_PAGESIZE")
+_GIB = 1 << 30
+_WORTH_TRIMMING_BYTES = 32 << 20
+_MOST_LEFT_SHARE, _MOST_LEFT_BYTES = 0.25, 256 << 20
+"""Limit of the memory that finished jobs leave behind: a share of the memory that all jobs have in common, or bytes,
+whichever is more. Above it the process takes no more jobs."""
+
+
+_MOST_HANDLES, _HANDLES_OF_A_JOB = 64, 16
+
+
+class Growth:
+    """Memory of the process: its resident set; from the first use of CUDA on, the memory of tensors there.
+
+    One job runs at a time, so the growth of the process during a turn belongs to that turn's job. Another job may use
+    memory that the first has freed before the process gives it back. So the figures are accurate to some ten megabytes.
+    """
+
+    def __init__(self) -> None:
+        self._statm = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
+        self._on_device = False
+        self._common_bytes = self._now_bytes = self._bytes()
+        self._jobs: dict[object, _Job] = {}
+        self._left_bytes = 0
+        self._ended = 0
+        self._handles = _handles()
+
+    def enter(self, job: object) -> None:
+        """Add a job, which has no memory yet."""
+        self._jobs[job] = _Job()
+
+    def look(self, job: object) -> None:
+        """Add the growth of the process since the last look to the job that runs."""
+        if not self._on_device and _uses_device():
+            self._on_device = True
+            self._common_bytes = self._left_bytes = self._now_bytes = 0
+            for each in self._jobs.values():
+                each.has_bytes = each.peak_bytes = 0
+        here, now_bytes = self._jobs[job], self._bytes()
+        here.has_bytes += now_bytes - self._now_bytes
+        here.peak_bytes = max(here.peak_bytes, here.has_bytes)
+        self._now_bytes = now_bytes
+
+    def too_large(self, job: object, process_bytes: int) -> str:
+        """Reason why the job with the turn may not stay in the process; empty if it may.
+
+        Args:
+            job: The job with the turn.
+            process_bytes: Most memory of the process. Above it the largest job must go.
+        """
+        self.look(job)
+        here = self._jobs[job]
+        if self._now_bytes > process_bytes and here is max([*self._jobs.values()], key=lambda each: each.has_bytes):
+            total, most = self._now_bytes / _GIB, process_bytes / _GIB
+            return f"it is the largest of a process that has {total:.2f} GiB of memory and may have {most:.2f} GiB"
+        return ""
+
+    def on_device_bytes(self, job: object) -> tuple[int, int]:
+        """Peak and present device memory (bytes) of a job, with what all jobs have in common; 0 on processors."""
+        if not self._on_device:
+            return 0, 0
+        return self.peak_bytes(job), self._common_bytes + self._jobs[job].has_bytes
+
+    def peak_bytes(self, job: object) -> int:
+        """Peak memory (bytes) of a job, with the memory that all jobs have in common."""
+        return self._common_bytes + self._jobs[job].peak_bytes
+
+    def settle(self, job: object) -> None:
+        """Let the process give back freed memory. The job is over and has its last turn."""
+        self.look(job)
+        if self._on_device:  # the slot of the job is about to be free, and with it the memory of its cache
+            empty_cache("cuda")
+        if self._jobs[job].has_bytes > _WORTH_TRIMMING_BYTES:
+            empty_cache("cpu")
+        self.look(job)
+
+    def leave(self, job: object) -> bool:
+        """Remove a finished job. Return whether it left too much memory or too many open files for another to come."""
+        left_bytes = self._jobs.pop(job).has_bytes
+        if not self._ended:  # the first job has loaded what all jobs use
+            self._common_bytes += max(0, left_bytes)
+        else:
+            self._left_bytes += left_bytes
+        self._ended += 1
+        if _handles() - self._handles > _MOST_HANDLES + _HANDLES_OF_A_JOB * len(self._jobs):
+            return True
+        return self._left_bytes > max(_MOST_LEFT_BYTES, int(_MOST_LEFT_SHARE * self._common_bytes))
+
+    def _bytes(self) -> int:
+        if self._on_device:
+            return int(sys.modules["torch"].cuda.memory_allocated())
+        return int(os.pread(self._statm, 100, 0).split()[1]) * _PAGE_BYTES
+
+
+def _handles() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+def _uses_device() -> bool:
+    return bool(sys.modules["torch"].cuda.is_initialized())
+
+
+class _Job:
+    """Present and peak memory of one job."""
+
+    __slots__ = ("has_bytes", "peak_bytes")
+
+    def __init__(self) -> None:
+        self.has_bytes = self.peak_bytes = 0
+
 
 _LOOK_S = 0.05
 """Shortest time (s) between two looks at the memory of a job."""
@@ -136,7 +376,7 @@ class FusedProcess:
 
 
 class FusedThread:
-    """A job in its thread. It puts its state aside when the turn goes (`lane/thread_state.py`).
+    """A job in its thread. It puts its state aside when the turn goes (`lane/turn.py`).
 
     Attributes:
         name: Name of the job.

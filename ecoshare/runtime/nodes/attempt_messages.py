@@ -12,7 +12,7 @@ from functools import partial
 from ecoshare.core.commands import StartJob
 from ecoshare.core.events import Done, Event, JobExited, Refused
 from ecoshare.devices.registry import vendor
-from ecoshare.lane import kept_lane
+from ecoshare.lane import child_processes
 from ecoshare.lane.messages import Ended, KeepLane, LaunchAttempt, Launched, Message, NotLaunched, NotMoved, Ready
 from ecoshare.record.run_documents import recorded_end
 from ecoshare.record.run_folder import RunFolder
@@ -162,7 +162,7 @@ class ChildrenWatch:
     def read_note(self, own: LiveAttempt) -> None:
         """Note whether an attempt keeps its lane."""
         if not own.keeps_lane:
-            own.keeps_lane = kept_lane.reason(self._folder.job(own.job.spec.name), own.attempt)
+            own.keeps_lane = child_processes.reason(self._folder.job(own.job.spec.name), own.attempt)
 
     async def keep(self, devices: Sequence[tuple[DeviceInfo, Callable[[], Awaitable[Mapping[int, int]]]]]) -> None:
         """Read the notes of all attempts, and ask attempts to keep their lanes of which children are on a GPU.

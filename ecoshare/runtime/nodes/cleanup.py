@@ -109,19 +109,19 @@ _LOCKED_WITHIN_S = 60.0
 """Longest time (s) from the creation of the folder until its lock is taken."""
 
 
-def path_of(token: str) -> Path:
+def shared_path(token: str) -> Path:
     """Path of the folder of the run with this token."""
     return memory_folder() / f"{_PREFIX}{token}"
 
 
 @contextlib.contextmanager
-def made(token: str) -> Iterator[Path]:
+def shared_folder(token: str) -> Iterator[Path]:
     """Context manager: make the folder of the run with this token, and remove it at the end.
 
     Raises:
         UnfitEnvironment: There is no room, or no permission.
     """
-    path = path_of(token)
+    path = shared_path(token)
     try:
         path.mkdir(mode=0o700)
         lock = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

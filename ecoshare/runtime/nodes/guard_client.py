@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from ecoshare.lane import boot
+from ecoshare.lane import interpreter
 from ecoshare.runtime.nodes.guard import BEAT, DONE
 from ecoshare.runtime.nodes.warm_server import Child
 
@@ -35,7 +35,7 @@ class Guard:
         """
         self._lease_s = lease_s
         words = (word for device in devices for word in device)
-        self._command = boot.command("ecoshare.runtime.nodes.guard", token, str(shared), str(lease_s), *words)
+        self._command = interpreter.command("ecoshare.runtime.nodes.guard", token, str(shared), str(lease_s), *words)
         self._start()
 
     @property

@@ -16,7 +16,7 @@ from ecoshare.core.events import Done, Event, Parked, Refused, Resumed
 from ecoshare.devices.memory_transfer import MemoryTransfer, TransferFault
 from ecoshare.devices.registry import vendor
 from ecoshare.jobs.quantities import format_size
-from ecoshare.lane import driver_addresses
+from ecoshare.lane import own_memory
 from ecoshare.lane.messages import GRACE_S, Ended, LaunchAttempt, StopAttempt
 from ecoshare.lane.own_memory import MappedRange, mappings
 from ecoshare.lane.table_layout import BoundaryRequest, ParkRequest, SlotState
@@ -289,7 +289,7 @@ class LiveParking:
                 raise _RunsOn(str(fault)) from fault
             raise self._ends(own, f"its memory could not be moved to the host: {fault}") from fault
         self._attempt(command)
-        if any(map(driver_addresses.is_devices, before)):
+        if any(map(own_memory.is_devices, before)):
             await self._reserved(command, own)
         moved = self._moved[own.key] = _Moved(moved_bytes, before)
         self._must_be_untouched(own, moved)
@@ -308,7 +308,7 @@ class LiveParking:
 
         The driver would map over it when the job is resumed, and the job would go on with wrong values.
         """
-        if driver_addresses.taken(moved.mappings, _mappings(self._pid(own))):
+        if own_memory.taken(moved.mappings, _mappings(self._pid(own))):
             raise self._ends(own, "another thread of it has mapped memory where that of the device was")
 
     async def _resume(self, command: ResumeJob) -> None:

@@ -124,7 +124,7 @@ def open_this_machine(plan: Plan, run: RunFacts, search: OneSearch | None = None
         searches.begin(profiler, run.jobs)
         guard = guard_of(run.token, claims)
         last.callback(guard.dismiss)
-        shared = undo.enter_context(cleanup.made(run.token))
+        shared = undo.enter_context(cleanup.shared_folder(run.token))
         sharing = undo.enter_context(
             shared_contexts(plan.devices, plan.lanes, places_of(plan.policy, plan.places), shared, run.token)
         )
@@ -200,6 +200,6 @@ def guard_of(token: str, claims: NodeClaims, lease_s: float = 0.0) -> Guard:
         UnfitEnvironment: The process cannot be created.
     """
     try:
-        return Guard(token, Path(cleanup.path_of(token)), claims.keys, lease_s)
+        return Guard(token, Path(cleanup.shared_path(token)), claims.keys, lease_s)
     except OSError as error:
         raise UnfitEnvironment(f"the guard of the run cannot be started: {error.strerror or error}") from error

@@ -19,9 +19,9 @@ from pathlib import Path
 
 from ecoshare.common.thread_settings import ThreadSettings
 from ecoshare.errors import UnfitEnvironment
-from ecoshare.lane import boot, forked_server, messages, processes
-from ecoshare.lane.boot import ADDED_ENVIRONMENT
+from ecoshare.lane import forked_server, interpreter, messages, processes
 from ecoshare.lane.files import make_folder, open_to_append
+from ecoshare.lane.interpreter import ADDED_ENVIRONMENT
 from ecoshare.lane.messages import Message
 from ecoshare.runtime.nodes.cleanup import TOKEN
 
@@ -99,7 +99,7 @@ class Spawned:
         self._channel, theirs = socket.socketpair()
         with theirs, os.fdopen(open_to_append(log), "ab") as errors:
             process = subprocess.Popen(
-                boot.command("ecoshare.lane.server", str(theirs.fileno()), str(os.getpid())),
+                interpreter.command("ecoshare.lane.server", str(theirs.fileno()), str(os.getpid())),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=errors,
@@ -182,7 +182,7 @@ def environment(token: str) -> dict[str, str]:
     environment = {**os.environ, TOKEN: token}
     if "GOMP_SPINCOUNT" not in environment and "OMP_WAIT_POLICY" not in environment:
         environment["GOMP_SPINCOUNT"] = SPIN_COUNT
-        environment[boot.ADDED_ENVIRONMENT] = "GOMP_SPINCOUNT"
+        environment[interpreter.ADDED_ENVIRONMENT] = "GOMP_SPINCOUNT"
     return environment
 
 

@@ -15,7 +15,7 @@ from ecoshare.jobs.fields import Isolation, Launch
 from ecoshare.jobs.load import LoadedJobs, mistake_of
 from ecoshare.jobs.request_trace import RequestTrace, read_trace
 from ecoshare.jobs.schema import JobConfig
-from ecoshare.lane import visible_devices
+from ecoshare.lane import confinement
 from ecoshare.lane.files import make_folder
 from ecoshare.policy_names import widens
 from ecoshare.profiling.gang_time_store import GangTimeStore
@@ -42,7 +42,7 @@ def check_devices(loaded: LoadedJobs, jobs: Sequence[PlannedJob], devices: Seque
 def _mistake(job: PlannedJob, devices: Sequence[DeviceInfo]) -> tuple[str, str, str] | None:
     """Key, description and remedy of a mistake; None if there is none."""
     config = job.source
-    for name in visible_devices.NAMES:
+    for name in confinement.NAMES:
         hides = devices[0].on_processors and config.env.get(name) in ("", "-1")
         if name in config.env and not hides:
             return "env", f"{name} would take the job off the device of its lane", "give `--device` to the run"
@@ -81,9 +81,7 @@ def device_notes(jobs: Sequence[PlannedJob], policy: str, has_budget: bool, on_p
     choosing = {script for script in scripts if _chooses(script)}
     if choose := [job.spec.name for job in jobs if job.source.script in choosing]:
         verb = "chooses" if len(choose) == 1 else "choose"
-        found.append(
-            f"{listed(choose)} {verb} a GPU by {visible_devices.NAMES[0]}: the one of the lane is used instead"
-        )
+        found.append(f"{listed(choose)} {verb} a GPU by {confinement.NAMES[0]}: the one of the lane is used instead")
     if resizable := [job.spec.name for job in jobs if job.spec.widest > job.spec.gpus]:
         if not widens(policy):
             found.append(
@@ -95,7 +93,7 @@ def device_notes(jobs: Sequence[PlannedJob], policy: str, has_budget: bool, on_p
 
 
 _CHOOSES = re.compile(
-    rf"""(?:\[|setdefault\(|putenv\()\s*["'](?:{"|".join(visible_devices.NAMES)})["']\s*(?:\]\s*=[^=]|,)"""
+    rf"""(?:\[|setdefault\(|putenv\()\s*["'](?:{"|".join(confinement.NAMES)})["']\s*(?:\]\s*=[^=]|,)"""
 )
 """Lines of a script that set such a variable."""
 

@@ -9,7 +9,7 @@ from typing import Any
 from ecoshare.jobs.fields import Launch
 from ecoshare.jobs.metric import Metric
 from ecoshare.jobs.schema import JobConfig
-from ecoshare.lane.launchers import launcher_of
+from ecoshare.lane.child_processes import launcher_of
 from ecoshare.profiling.iteration_store import LearnedIterations
 from ecoshare.runtime.planning.job_class import JobClass
 from ecoshare.runtime.planning.node_job import NodeJob

@@ -66,8 +66,8 @@ for step in range(int(sys.argv[1])):
 """
 
 _WITHOUT = """
-from ecoshare.core.placement.caching import Caching
-Caching.changed = lambda self: []
+from ecoshare.core.placement.allocator_rules import AllocatorRules
+AllocatorRules._keeps_caches = lambda self, device: True
 from ecoshare.cli import main
 main()
 """

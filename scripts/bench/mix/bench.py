@@ -15,7 +15,7 @@ from pathlib import Path
 from ecoshare.devices import mps, registry
 from ecoshare.devices.meter import Meter
 from ecoshare.errors import UnfitEnvironment
-from ecoshare.lane import boot
+from ecoshare.lane import interpreter
 from ecoshare.runtime.nodes import cleanup
 from ecoshare.values.device import DeviceInfo
 from scripts.bench.benchmarking import JOBS
@@ -119,7 +119,7 @@ def mix(bench: Bench, length_s: float) -> list[Job]:
 def swept(bench: Bench) -> Iterator[None]:
     """Context that leaves none of its processes; if this process is killed, ecoshare's guard ends them."""
     guard = subprocess.Popen(
-        boot.command("ecoshare.runtime.nodes.guard", bench.token, str(bench.folder), ""),
+        interpreter.command("ecoshare.runtime.nodes.guard", bench.token, str(bench.folder), ""),
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
