@@ -13,9 +13,9 @@ from ecoshare.errors import Interrupted, JobFailed, LimitNotMet, NotRestored
 
 if TYPE_CHECKING:
     from ecoshare.devices.restore import Restored
-    from ecoshare.record.job_summary import JobSummary
+    from ecoshare.record.results.job_summary import JobSummary
+    from ecoshare.record.results.run_summary import RunSummary
     from ecoshare.record.run_data import RunData
-    from ecoshare.record.run_summary import RunSummary
     from ecoshare.runtime.run_lifecycle import FinishedRun
 
 

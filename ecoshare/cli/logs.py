@@ -93,8 +93,8 @@ def _is_over(run: Path, job: str) -> Callable[[], bool]:
     """Function that tells whether nothing is added to the output of a job any more."""
     from ecoshare.lane.exit_records import exit_paths
     from ecoshare.record import event_log
-    from ecoshare.record.job_summary import job_state
-    from ecoshare.record.reading import is_live
+    from ecoshare.record.results.job_summary import job_state
+    from ecoshare.record.run_data import is_live
     from ecoshare.record.run_folder import RunFolder
     from ecoshare.record.run_history import RunHistory
 

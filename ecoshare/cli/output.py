@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 if TYPE_CHECKING:
-    from ecoshare.record.run_summary import RunSummary
+    from ecoshare.record.results.run_summary import RunSummary
 
 
 def note(words: str) -> None:

@@ -93,7 +93,7 @@ def rm(
     A run in progress is never removed. Nothing is removed if a name is wrong. The age does not count for a run of
     unknown time.
     """
-    from ecoshare.record.run_removal import check_removable, remove
+    from ecoshare.record.past_runs import check_removable, remove
 
     folder = _folder(runs, queue)
     if bool(names) == (older is not None):

@@ -33,7 +33,7 @@ from ecoshare.cluster.idle_energy import IdleEnergy, IdleJoules
 from ecoshare.errors import EcoshareError, UnfitEnvironment, UsageError
 from ecoshare.lane.processes import die_with_parent
 from ecoshare.record.past_runs import past_run
-from ecoshare.record.reading import is_live
+from ecoshare.record.run_data import is_live
 from ecoshare.runtime.signals import ENDING
 from ecoshare.values.allocation_chain import AllocationChain, AllocationEnd, ChainAllocation, Overlap
 

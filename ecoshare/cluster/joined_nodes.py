@@ -29,7 +29,7 @@ from ecoshare.core.commands import (
 from ecoshare.devices.knob import KnobSpec
 from ecoshare.lane.messages import Ready
 from ecoshare.record.run_folder import RunFolder
-from ecoshare.record.sample_file import SampleFile
+from ecoshare.record.samples import SampleFile
 from ecoshare.runtime.nodes.run_node import AttemptReading, DeviceReading, NodeRun
 from ecoshare.values.attempt import Usage
 

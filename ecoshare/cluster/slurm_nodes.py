@@ -27,7 +27,7 @@ from ecoshare.cluster.process_link import ProcessLink, agent_command
 from ecoshare.cluster.slurm_command import asked
 from ecoshare.common.plural import counted
 from ecoshare.errors import UnfitEnvironment
-from ecoshare.record.reading import is_live
+from ecoshare.record.run_data import is_live
 from ecoshare.record.run_folder import RunFolder
 
 _ENDS_WITHIN_S, _LOOK_S = 300.0, 1.0

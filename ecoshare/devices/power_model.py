@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ecoshare.common.plural import counted
+from ecoshare.common.plural import counted as worded
 
 IDLE_W_PER_CORE = 0.74
 BUSY_W_PER_CORE = 3.5
@@ -56,7 +56,7 @@ def processors(cores: int) -> PowerModel:
         idle_w=IDLE_W_PER_CORE * cores,
         busy_w=BUSY_W_PER_CORE * cores,
         full_load=float(cores),
-        source=f"{counted(cores, 'core')} of {IDLE_W_PER_CORE} W at rest and {BUSY_W_PER_CORE} W busy "
+        source=f"{worded(cores, 'core')} of {IDLE_W_PER_CORE} W at rest and {BUSY_W_PER_CORE} W busy "
         "(Cloud Carbon Footprint)",
     )
 

@@ -63,7 +63,7 @@ from ecoshare.queue.submission_plan import (
     renamed,
     with_environment,
 )
-from ecoshare.record import submitted_jobs
+from ecoshare.record import run_documents
 from ecoshare.record.run_documents import read_records
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.runtime.open_run import DISK, OpenRun
@@ -364,7 +364,7 @@ class LiveQueue:
         kept = ProfileStore(folder.profiles)
         for profile in plan.known.values():
             kept.save(profile)
-        submitted_jobs.append(folder.submitted, described(plan))
+        run_documents.append(folder.submitted, described(plan))
 
     async def retry(self, names: Sequence[str]) -> JobsChanged:
         """Run jobs again that have failed or were cancelled, with those that were cancelled because of them.

@@ -24,7 +24,7 @@ from ecoshare.common.clock import Clock
 from ecoshare.errors import EcoshareError, UnfitEnvironment
 from ecoshare.jobs.sweep import sweep_of
 from ecoshare.queue.job_store import JobStore
-from ecoshare.record import event_log, run_removal, submitted_jobs
+from ecoshare.record import event_log, past_runs, run_documents
 from ecoshare.record.run_folder import RunFolder, unwritable
 from ecoshare.runtime.open_run import OpenRun
 
@@ -111,7 +111,7 @@ def _remove_jobs(run: RunFolder, store: JobStore, until_unix_s: float, awaited: 
         for folder in (run.job(row.name), *trials):
             with contextlib.suppress(FileNotFoundError):
                 shutil.rmtree(folder)
-    submitted_jobs.drop(run.submitted, {row.name for row in old})
+    run_documents.drop(run.submitted, {row.name for row in old})
     store.remove([row.name for row in old])  # last: a removal that was cut off finds them again
     return len(old)
 
@@ -126,7 +126,7 @@ def _old_run(run: RunFolder, store: JobStore, before_unix_s: float, awaited: Col
     if last_s >= before_unix_s or any(row.state is None or row.name in awaited for row in rows):
         return 0
     try:
-        run_removal.remove(run.path)
+        past_runs.remove(run.path)
     except UnfitEnvironment:
         raise
     except EcoshareError:  # it is in progress, or is no run folder

@@ -16,7 +16,7 @@ from ecoshare.queue.leftover_jobs import leftover_jobs, no_jobs
 from ecoshare.queue.live_queue import LiveQueue, described
 from ecoshare.queue.queue_folder import QueueFolder
 from ecoshare.queue.tcp_entry import ListenAddress, TcpEntry, is_in_journal, tcp_entry
-from ecoshare.record import submitted_jobs
+from ecoshare.record import run_documents
 from ecoshare.record.run_folder import RunFolder, write_json
 from ecoshare.runtime import run_opening
 from ecoshare.runtime.nodes.held_machines import HoldMachines, PlannedMachines
@@ -130,7 +130,7 @@ def _reopened(
     def planned(machines: PlannedMachines) -> Plan:
         planned_on.append(machines)
         plan = leftover_jobs(folder.name, store, planner)
-        submitted_jobs.append(run.submitted, described(plan))
+        run_documents.append(run.submitted, described(plan))
         write_json(folder.options, options)
         return plan
 

@@ -6,21 +6,24 @@ A run folder has a `plan.json`. A folder that has only the name and the log of a
 from __future__ import annotations
 
 import calendar
+import contextlib
+import fcntl
 import math
 import os
 import re
+import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ecoshare.common import documents
 from ecoshare.common.utc_text import utc_text
-from ecoshare.errors import UsageError
-from ecoshare.record.reading import is_live
+from ecoshare.errors import UnfitEnvironment, UsageError
+from ecoshare.record.run_data import is_live
 from ecoshare.record.run_documents import read_environment, read_plan
-from ecoshare.record.run_folder import RunFolder
+from ecoshare.record.run_folder import RunFolder, point
 
 RUNNING, INTERRUPTED, DAMAGED = "running", "interrupted", "damaged"
 _OVER = ("completed", "failed", INTERRUPTED)
@@ -174,3 +177,85 @@ def _opened(folder: RunFolder) -> float | None:
         return float(read_environment(folder.environment)["opened_unix_s"])
     except UsageError:
         return None
+
+
+def check_removable(path: Path) -> None:
+    """Check that a run folder may be removed.
+
+    Raises:
+        UsageError: The path is a symbolic link, is not a run folder, or its run is in progress.
+    """
+    if path.is_symlink():
+        raise UsageError(f"{path} is a link", f"name the run folder that it leads to: {path.readlink()}")
+    if not is_run_folder(path) or path.name in ("", ".."):
+        raise UsageError(f"{path} is not a run folder", "`ecoshare runs` lists them")
+    if is_live(RunFolder(path)):
+        raise _in_progress(path)
+
+
+def remove(path: Path) -> None:
+    """Remove a run folder. A link `latest` that led to it leads to the newest run that is left, or goes, too.
+
+    The plan goes last: a removal that is cut off leaves a run folder, which can be removed again.
+
+    Raises:
+        UsageError: See `check_removable`.
+        UnfitEnvironment: Permission is missing.
+    """
+    check_removable(path)
+    folder = RunFolder(path)
+    with _no_session(folder):
+        try:
+            opened = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                last = [folder.events.name, folder.plan.name]
+                with os.scandir(opened) as entries:
+                    names = [entry.name for entry in entries]
+                for name in sorted(names, key=lambda each: last.index(each) if each in last else -1):
+                    _remove_entry(opened, name)
+            finally:
+                os.close(opened)
+            path.rmdir()
+            _mend_latest(path)
+        except OSError as error:
+            raise UnfitEnvironment(f"cannot remove {path}: {error.strerror or error}") from error
+
+
+def _remove_entry(folder: int, name: str) -> None:
+    """Remove an entry of an open folder. A link that takes the folder's place meanwhile is not followed."""
+    try:
+        os.unlink(name, dir_fd=folder)
+    except IsADirectoryError:
+        shutil.rmtree(name, dir_fd=folder)
+
+
+@contextlib.contextmanager
+def _no_session(folder: RunFolder) -> Iterator[None]:
+    """Context manager: no process resumes the run meanwhile, since its log is locked.
+
+    Raises:
+        UsageError: A process has just resumed it.
+    """
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):  # a damaged folder, which cannot be resumed
+            log = stack.enter_context(documents.open_regular(folder.events))
+            try:
+                fcntl.flock(log, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise _in_progress(folder.path) from None
+        yield
+
+
+def _mend_latest(removed: Path) -> None:
+    latest = removed.with_name("latest")
+    if not latest.is_symlink() or latest.readlink() != Path(removed.name):
+        return
+    left = past_runs(removed.parent)
+    if left:
+        point(latest, left[0].name)
+    else:
+        latest.unlink()
+
+
+def _in_progress(path: Path) -> UsageError:
+    return UsageError(f"{path} is still going on", "stop it first, with Ctrl-C where it runs")

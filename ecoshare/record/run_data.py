@@ -2,20 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+import fcntl
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from ecoshare.common import documents
+from ecoshare.common.collector import collector_paused
+from ecoshare.core.events import Event, JobExited, Reported
+from ecoshare.errors import UsageError
+from ecoshare.jobs import metric
+from ecoshare.lane import trace
 from ecoshare.lane.trace import Iteration, Kind, Mark
-from ecoshare.record.job_history import AttemptHistory
-from ecoshare.record.logs_and_metrics import JobOutput
-from ecoshare.record.run_energy import RunEnergy
-from ecoshare.record.run_history import RunHistory
-from ecoshare.record.run_summary import RunSummary
+from ecoshare.profiling.profile import Profile
+from ecoshare.profiling.profile_store import ProfileStore
+from ecoshare.record import event_log, samples
+from ecoshare.record.chain_record import read_chain
+from ecoshare.record.energy_account import EnergyRate
+from ecoshare.record.logs_and_metrics import JobOutput, read_output, values_of
+from ecoshare.record.results.run_summary import RunSummary, summarise
+from ecoshare.record.results.service_summary import intervals
+from ecoshare.record.results.sweep_summary import with_trials
+from ecoshare.record.run_documents import DAMAGED, read_environment, read_json, read_plan, read_records
+from ecoshare.record.run_energy import RunEnergy, energy_rate
+from ecoshare.record.run_folder import RunFolder
+from ecoshare.record.run_history import AttemptHistory, RunHistory
 from ecoshare.record.samples import Line, Sample
 from ecoshare.record.turn_account import TurnAccount
 from ecoshare.serving.request_intervals import RequestInterval
 from ecoshare.values.allocation_chain import AllocationChain
+from ecoshare.values.attempt import Outcome, Usage
 
 
 class TurnSpan(NamedTuple):
@@ -107,3 +124,138 @@ def _turns(marks: list[Mark], end_s: float) -> Iterator[TurnSpan]:
         last_s = mark.at_s
     if from_s is not None and last_s is not None:
         yield TurnSpan(from_s, max(last_s, end_s), inside)
+
+
+@collector_paused()
+def read(folder: RunFolder, packings: bool = True) -> RunData:
+    """Read all data of a run except the marks of its traces, which may be many.
+
+    Args:
+        folder: Folder of the run.
+        packings: Whether the summary has the packings, and the joules that follow from them. Without them, reading is
+            faster: the log of an older version has to be replayed for its packings.
+
+    Raises:
+        UsageError: The folder is damaged.
+    """
+    plan = read_plan(folder.plan)
+    live = is_live(folder)  # asked first: a run that ends meanwhile must not look cut off
+    history = RunHistory(event_log.read(folder.events) if folder.events.exists() else ())
+    plan = with_trials(plan, history)
+    _check_names(folder, plan, history)
+    for job in plan["jobs"]:
+        if job.get("called") and (told := folder.values(job["name"])).exists():
+            job["values"] = read_json(told)
+    for event in _unlogged(plan, folder, history):
+        history.add_unlogged(event)
+    lines = list(samples.read(folder.samples))
+    profiles = _profiles(plan, folder)
+    energy = RunEnergy.of_lines([each["name"] for each in plan["devices"]], lines, _rates(plan, profiles))
+    environment = read_environment(folder.environment) if folder.environment.exists() else {}
+    load_s = environment.get("torch_load_s") or 0.0
+    services = [job["name"] for job in plan["jobs"] if job.get("service") is not None]
+    requests = {
+        name: intervals(folder.job(name), history.jobs[name].attempt) for name in services if name in history.jobs
+    }
+    turns = TurnAccount.of(history, folder)
+    return RunData(
+        summary=summarise(
+            plan,
+            history,
+            energy,
+            _shown(folder),
+            live,
+            profiles,
+            load_s,
+            packings,
+            requests,
+            turns,
+            samples.OthersLoad(lines).busy,
+        ),
+        history=history,
+        account=turns,
+        samples=lines,
+        energy=energy,
+        environment=environment,
+        requests=requests,
+        chain=read_chain(folder.path),
+    )
+
+
+def _check_names(folder: RunFolder, plan: dict[str, Any], history: RunHistory) -> None:
+    if plan.get("queue"):  # a queue removes the descriptions of jobs that ended long ago
+        return
+    planned = {job["name"] for job in plan["jobs"]}
+    for name in history.jobs:
+        if name not in planned:
+            raise UsageError(f"{folder.plan}: {folder.events} has a job {name!r} more", DAMAGED)
+
+
+def with_traces(data: RunData, folder: RunFolder) -> RunData:
+    """Return the same data with the traces of all attempts."""
+    attempts = [(attempt.job, attempt.number) for attempt in data.history.attempts]
+    traces = {(job, number): trace.read(trace.trace_path(folder.job(job), number)) for job, number in attempts}
+    return replace(data, traces=traces)
+
+
+def with_output(data: RunData, folder: RunFolder) -> RunData:
+    """Return the same data with the output of the jobs."""
+    return replace(data, output=read_output(data.summary, data.history, folder))
+
+
+def _profiles(plan: dict[str, Any], folder: RunFolder) -> dict[str, Profile]:
+    """Profiles that the run used or made, by class."""
+    store = ProfileStore(folder.profiles)
+    names = {job["class"] for job in plan["jobs"]}
+    return {name: profile for name in names if (profile := store.find(name)) is not None}
+
+
+def _rates(plan: dict[str, Any], profiles: dict[str, Profile]) -> Callable[[str], EnergyRate | None]:
+    """Lookup of the energy rate of a job's class alone, by job name."""
+    rates = {name: energy_rate(profile) for name, profile in profiles.items()}
+    classes = {job["name"]: job["class"] for job in plan["jobs"]}
+    return lambda job: rates.get(classes.get(job, ""))
+
+
+def _unlogged(plan: dict[str, Any], folder: RunFolder, history: RunHistory) -> list[Event]:
+    """Exits on disk, and trial values, that the log lacks because the controller was killed before it wrote them."""
+    last_s = history.end_s
+    found: list[Event] = []
+    for job in plan["jobs"]:
+        own, told = folder.job(job["name"]), history.of(job["name"])
+        begun = {*told.starts, *([] if told.carried is None else [told.carried.attempt])}
+        if begun <= told.exits.keys():
+            continue  # the log has all ends, whatever the job has written in the place of its records
+        for end in read_records(own):
+            if end.attempt in told.exits or end.attempt < told.attempt or end.attempt <= told.unknown_attempts:
+                continue
+            if job.get("metric") is not None:
+                values = values_of(metric.read(job["metric"]), own, end.attempt)
+                found += [
+                    Reported(last_s, end.job, step, value)
+                    for step, value in enumerate(values, start=1 + told.earlier_reports)
+                    if step > len(told.reports)
+                ]
+            outcome, usage = Outcome(end.outcome), Usage(**end.usage)
+            found.append(JobExited(last_s, end.job, end.attempt, outcome, end.exit_code, end.reason, usage))
+    return found
+
+
+def is_live(folder: RunFolder) -> bool:
+    """Whether a controller writes the run's log. The check also works on a read-only folder."""
+    try:
+        with documents.open_regular(folder.events) as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # the log does not exist, or its reader will report the error
+        return False
+    return False
+
+
+def _shown(folder: RunFolder) -> str:
+    """Path of the folder for the user: relative to the working directory if it lies below it."""
+    try:
+        return str(folder.path.resolve().relative_to(Path.cwd()))
+    except ValueError:
+        return str(folder.path)

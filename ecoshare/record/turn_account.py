@@ -22,9 +22,8 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from ecoshare.lane.trace import MARK_BYTES, Kind, columns, trace_path, whole_bytes
-from ecoshare.record.job_history import AttemptHistory, ParkedSpan
 from ecoshare.record.run_folder import RunFolder
-from ecoshare.record.run_history import ProfilingSpan, RunHistory
+from ecoshare.record.run_history import AttemptHistory, ParkedSpan, ProfilingSpan, RunHistory
 from ecoshare.record.setting_history import SettingPeriod
 from ecoshare.values.attempt import Outcome
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from ecoshare.jobs.quantities import format_duration, format_energy, number
-from ecoshare.record.job_summary import JobSummary
-from ecoshare.record.packing_summary import PackingSpeeds, PackingSummary
 from ecoshare.record.packing_timeline import OBSERVED_S
-from ecoshare.record.run_summary import RunSummary
+from ecoshare.record.results.job_summary import JobSummary
+from ecoshare.record.results.packing_summary import PackingSpeeds, PackingSummary
+from ecoshare.record.results.run_summary import RunSummary
 from ecoshare.record.setting_history import values_words
 from ecoshare.reporting.figures import share
 from ecoshare.reporting.reason_words import listed

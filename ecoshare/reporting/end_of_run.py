@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ecoshare.record.reading import with_output, with_traces
-from ecoshare.record.run_data import RunData
+from ecoshare.record.run_data import RunData, with_output, with_traces
 from ecoshare.record.run_folder import RunFolder, write_bytes
 from ecoshare.reporting import exports
 

@@ -29,8 +29,7 @@ from ecoshare.core.power_budget import PowerBudget
 from ecoshare.core.reasons import Reason, Reasons
 from ecoshare.core.records import Job, JobState
 from ecoshare.core.scheduler import Scheduler
-from ecoshare.record.log_replay import LogReplay, ReplayMoment
-from ecoshare.record.packing_timeline import PackingTimeline
+from ecoshare.record.packing_timeline import LogReplay, PackingTimeline, ReplayMoment
 from ecoshare.record.run_history import RunHistory
 from ecoshare.record.turn_account import TurnAccount
 from ecoshare.reporting.link_words import gang_words

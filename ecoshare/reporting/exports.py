@@ -13,12 +13,11 @@ from dataclasses import fields
 from typing import Any
 
 from ecoshare.errors import UnfitEnvironment, UsageError, did_you_mean
-from ecoshare.record.plain_values import as_plain
-from ecoshare.record.reading import read, with_output, with_traces
-from ecoshare.record.run_data import RunData
+from ecoshare.record.results.energy_summary import as_plain
+from ecoshare.record.results.run_summary import RunSummary
+from ecoshare.record.results.service_summary import ServiceSummary
+from ecoshare.record.run_data import RunData, read, with_output, with_traces
 from ecoshare.record.run_folder import RunFolder
-from ecoshare.record.run_summary import RunSummary
-from ecoshare.record.service_summary import ServiceSummary
 
 FORMS = ("csv", "json", "parquet", "html", "perfetto", "prometheus")
 BINARY = ("parquet", "perfetto")

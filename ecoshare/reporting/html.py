@@ -10,9 +10,9 @@ from importlib.resources import files
 
 from ecoshare.common.plural import counted
 from ecoshare.jobs.quantities import format_duration, format_energy
-from ecoshare.record.energy_summary import DeviceEnergy
+from ecoshare.record.results.energy_summary import DeviceEnergy
+from ecoshare.record.results.run_summary import RunSummary
 from ecoshare.record.run_data import RunData
-from ecoshare.record.run_summary import RunSummary
 from ecoshare.reporting import charts
 from ecoshare.reporting.charts.svg import inline_svg
 from ecoshare.reporting.job_table import NOT_KNOWN

@@ -12,8 +12,8 @@ from typing import Any
 
 from ecoshare.common.plural import counted
 from ecoshare.jobs.quantities import format_duration, format_energy, format_size
-from ecoshare.record.energy_summary import DeviceEnergy, JobEnergy
-from ecoshare.record.job_summary import JobSummary
+from ecoshare.record.results.energy_summary import DeviceEnergy, JobEnergy
+from ecoshare.record.results.job_summary import JobSummary
 from ecoshare.reporting.figures import with_steps
 
 NOT_KNOWN = "not known"

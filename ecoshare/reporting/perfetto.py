@@ -37,11 +37,11 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
 from perfetto.trace_builder.proto_builder import StreamingTraceProtoBuilder
 
 from ecoshare.lane.trace import Kind
-from ecoshare.record.coarse_intervals import coarser
 from ecoshare.record.energy_account import EnergyAccount, EnergyInterval
-from ecoshare.record.job_history import AttemptHistory, ParkedSpan, split_by_parking
-from ecoshare.record.job_summary import JobSummary
+from ecoshare.record.results.job_summary import JobSummary
 from ecoshare.record.run_data import RunData, TurnSpan
+from ecoshare.record.run_energy import coarser
+from ecoshare.record.run_history import AttemptHistory, ParkedSpan, split_by_parking
 from ecoshare.record.samples import Sample, job_of, shortest_s
 from ecoshare.reporting.request_columns import request_columns
 from ecoshare.serving.request_intervals import RequestInterval

@@ -15,8 +15,8 @@ from prometheus_client.exposition import generate_latest
 from ecoshare.metrics.families import JOB_ENERGY, JOB_ITERATIONS, JOB_SLOWDOWN, JOB_TURN
 from ecoshare.metrics.metric_set import MetricSet
 from ecoshare.metrics.service_metrics import ServiceSamples
+from ecoshare.record.results.service_summary import ServiceSummary
 from ecoshare.record.run_data import RunData
-from ecoshare.record.service_summary import ServiceSummary
 from ecoshare.serving.request_intervals import RequestInterval, cumulative_counts, total
 from ecoshare.serving.request_record import LATENCY_BOUNDS_S
 

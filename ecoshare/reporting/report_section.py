@@ -15,9 +15,9 @@ from typing import Any, Protocol
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup, escape
 
-from ecoshare.record.job_summary import JobSummary
+from ecoshare.record.results.job_summary import JobSummary
+from ecoshare.record.results.run_summary import RunSummary
 from ecoshare.record.run_data import RunData
-from ecoshare.record.run_summary import RunSummary
 from ecoshare.reporting.job_table import NOT_KNOWN
 
 

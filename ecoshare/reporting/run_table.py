@@ -9,11 +9,11 @@ from rich.text import Text
 
 from ecoshare.common.plural import counted
 from ecoshare.jobs.quantities import format_duration, format_energy
-from ecoshare.record.energy_summary import DeviceEnergy, JobEnergy
-from ecoshare.record.job_summary import JobSummary
-from ecoshare.record.run_summary import RunSummary
+from ecoshare.record.results.costs_and_savings import search_energy_j
+from ecoshare.record.results.energy_summary import DeviceEnergy, JobEnergy
+from ecoshare.record.results.job_summary import JobSummary
+from ecoshare.record.results.run_summary import RunSummary
 from ecoshare.record.setting_history import setting_words
-from ecoshare.record.window_costs import search_energy_j
 from ecoshare.reporting.figures import printable, with_steps
 from ecoshare.reporting.progress import COLOURS
 from ecoshare.reporting.prose import say

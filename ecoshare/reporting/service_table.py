@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.text import Text
 
 from ecoshare.jobs.quantities import format_duration, number
-from ecoshare.record.job_summary import JobSummary
-from ecoshare.record.service_summary import ServiceSummary
+from ecoshare.record.results.job_summary import JobSummary
+from ecoshare.record.results.service_summary import ServiceSummary
 from ecoshare.reporting.figures import UNKNOWN, small_energy
 from ecoshare.reporting.job_table import NOT_KNOWN
 from ecoshare.reporting.text_table import TableColumn, print_columns

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ecoshare.common.plural import counted
-from ecoshare.record.job_summary import JobSummary
-from ecoshare.record.run_summary import RunSummary
-from ecoshare.record.sweep_summary import ranked
+from ecoshare.record.results.job_summary import JobSummary
+from ecoshare.record.results.run_summary import RunSummary
+from ecoshare.record.results.sweep_summary import ranked
 
 _MOST_TRIALS = 100
 """Most trials of all sweeps in the tables of jobs: the best ones, then failed ones."""

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from ecoshare.common.plural import counted
 from ecoshare.jobs.quantities import format_duration, format_energy, number
-from ecoshare.record.sweep_summary import SweepSummary
+from ecoshare.record.results.sweep_summary import SweepSummary
 from ecoshare.reporting.prose import say
 from ecoshare.reporting.text_table import TableColumn, print_columns
 

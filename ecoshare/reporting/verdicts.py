@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from ecoshare.common.plural import counted
 from ecoshare.jobs.quantities import format_duration, format_energy
-from ecoshare.record.job_summary import JobSummary
-from ecoshare.record.run_summary import RunSummary
+from ecoshare.record.results.job_summary import JobSummary
+from ecoshare.record.results.run_summary import RunSummary
 from ecoshare.reporting.reason_words import listed, percent
 
 _WHOLE = 0.99

@@ -54,7 +54,7 @@ from ecoshare.jobs.quantities import format_duration
 from ecoshare.lane.messages import GRACE_S
 from ecoshare.record.event_log import EventLog
 from ecoshare.record.kept_file import lacks_room
-from ecoshare.record.live_energy import LiveEnergy
+from ecoshare.record.run_energy import LiveEnergy
 from ecoshare.record.run_folder import RunFolder, unwritable
 from ecoshare.record.run_view import ProgressDisplay, RunView
 from ecoshare.runtime.job_arrivals import Arrivals

@@ -21,9 +21,9 @@ from ecoshare.core.events import Event, Exhausted, JobArrived, Reported
 from ecoshare.core.records import Job, JobState
 from ecoshare.jobs.sweep import trial_number
 from ecoshare.lane.files import are_outputs_of
-from ecoshare.record.metric_reader import MetricReader
+from ecoshare.record.logs_and_metrics import MetricReader
+from ecoshare.record.results.sweep_summary import ranked_configurations
 from ecoshare.record.run_folder import RunFolder
-from ecoshare.record.sweep_summary import ranked_configurations
 from ecoshare.runtime.planning.planned_job import PlannedJob
 from ecoshare.runtime.planning.planned_sweeps import PlannedSweep
 from ecoshare.sampling.sweep_space import Values

@@ -15,8 +15,7 @@ from ecoshare.errors import EcoshareError
 from ecoshare.profiling.profile import Profile
 from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.record.event_log import EventLog
-from ecoshare.record.reading import read
-from ecoshare.record.run_data import RunData
+from ecoshare.record.run_data import RunData, read
 from ecoshare.record.run_documents import with_devices
 from ecoshare.record.run_folder import RunFolder, write_json
 from ecoshare.record.run_view import ProgressDisplay

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ecoshare.core.events import Config
-from ecoshare.record.service_summary import ServiceSummary
+from ecoshare.record.results.service_summary import ServiceSummary
 from ecoshare.simulation.cluster import Cluster
 from ecoshare.simulation.traces.job_trace import Trace
 from ecoshare.simulation.usage_integrals import UsageIntegrals

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ecoshare.core.commands import StartJob
 from ecoshare.core.events import Config
-from ecoshare.record.service_summary import service_summary
+from ecoshare.record.results.service_summary import service_summary
 from ecoshare.serving.request_intervals import RequestInterval
 from ecoshare.simulation.cluster import Cluster
 from ecoshare.simulation.result import Finished

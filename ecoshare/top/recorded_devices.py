@@ -6,8 +6,8 @@ from bisect import bisect_right
 from collections.abc import Mapping
 
 from ecoshare.queue.queue_documents import DeviceStatus, LaneStatus
+from ecoshare.record.results.run_summary import DeviceSummary
 from ecoshare.record.run_data import RunData
-from ecoshare.record.run_summary import DeviceSummary
 from ecoshare.record.samples import Sample
 from ecoshare.top.recorded_energy import RisingSum
 from ecoshare.values.device import PROCESSORS

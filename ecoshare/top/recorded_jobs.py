@@ -31,7 +31,7 @@ from ecoshare.core.events import (
     RunOpened,
 )
 from ecoshare.core.records import FINAL_STATES, JobState
-from ecoshare.record.log_entry import LogEntry
+from ecoshare.record.event_log import LogEntry
 from ecoshare.record.packing_record import PackingChanged
 from ecoshare.values.attempt import Usage
 from ecoshare.values.job_spec import JobSpec

@@ -10,8 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 
 from ecoshare.queue.queue_documents import JobStatus, LaneStatus, ServiceStatus
-from ecoshare.record.reading import is_live, read
-from ecoshare.record.run_data import RunData
+from ecoshare.record.run_data import RunData, is_live, read
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.record.run_view import LONG_WAIT_S
 from ecoshare.record.samples import Sample, attempt_key

@@ -28,7 +28,7 @@ from statistics import mean
 from ecoshare.core.commands import Command
 from ecoshare.core.events import Config, Event, IterationsDone
 from ecoshare.jobs.request_trace import read_trace
-from ecoshare.record.service_summary import ServiceSummary
+from ecoshare.record.results.service_summary import ServiceSummary
 from ecoshare.simulation.cluster import Cluster
 from ecoshare.simulation.costs import Costs
 from ecoshare.simulation.gpus import GPUS

@@ -77,8 +77,8 @@ class TestTune:
 def test_settings_that_were_not_put_back_come_before_all_else(tmp_path: Path) -> None:
     """If it failed, a failed job would hide that the device is not as it was."""
     from ecoshare.devices.restore import KnobOutcome, Restored
+    from ecoshare.record.results.run_summary import RunSummary
     from ecoshare.record.run_data import RunData
-    from ecoshare.record.run_summary import RunSummary
 
     left = Restored("gpu0", "power_limit", KnobOutcome.FAILED, "the power limit stays at 300 W", "run as root")
     result = ecoshare.RunResult(

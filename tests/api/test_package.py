@@ -66,8 +66,8 @@ def test_a_request_loads_neither_torch_nor_the_controller() -> None:
 
 
 RESULTS = (
-    "ecoshare.record.run_summary.RunSummary",
-    "ecoshare.record.job_summary.JobSummary",
+    "ecoshare.record.results.run_summary.RunSummary",
+    "ecoshare.record.results.job_summary.JobSummary",
     "ecoshare.queue.queue_documents.Acknowledged",
     "ecoshare.queue.queue_documents.JobsChanged",
     "ecoshare.queue.queue_documents.JobStatus",

@@ -14,7 +14,7 @@ import pytest
 
 from ecoshare.queue.queue_folder import QueueFolder
 from ecoshare.record.past_runs import past_runs
-from ecoshare.record.reading import is_live
+from ecoshare.record.run_data import is_live
 from ecoshare.record.run_folder import RunFolder
 from tests.runtime.running import SCRIPTS, job_file, run, slow_steps, start
 from tests.test_cli import ecoshare

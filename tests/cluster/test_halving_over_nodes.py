@@ -10,7 +10,7 @@ import pytest
 from ecoshare.core.commands import DropJob, KillJob, OpenLane, StartJob
 from ecoshare.core.events import JobExited, Reported
 from ecoshare.record import event_log
-from ecoshare.record.log_entry import LogEntry
+from ecoshare.record.event_log import LogEntry
 from ecoshare.values.attempt import Outcome
 from tests.cluster.agents import members, run_on, states
 from tests.runtime.running import alone

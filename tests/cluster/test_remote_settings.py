@@ -19,7 +19,7 @@ from ecoshare.devices.knob import GPU_CLOCK
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.record import event_log
-from ecoshare.record.log_entry import LogEntry
+from ecoshare.record.event_log import LogEntry
 from ecoshare.runtime.run_lifecycle import FinishedRun
 from ecoshare.values.setting import Setting
 from tests.cluster.agents import run_on

@@ -13,7 +13,7 @@ from ecoshare.cluster import slurm_nodes
 from ecoshare.cluster.slurm_script import AllocationRequest, check, notes, parse_time_s, script, slurm_time
 from ecoshare.errors import UsageError
 from ecoshare.record.event_log import EventLog
-from ecoshare.record.reading import is_live
+from ecoshare.record.run_data import is_live
 from ecoshare.record.run_folder import RunFolder
 
 

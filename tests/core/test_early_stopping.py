@@ -28,7 +28,7 @@ from ecoshare.core.events import (
 from ecoshare.core.records import JobState
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.sweeps import LEAST_COMPLETED, LEAST_CONFIGURATIONS, Halving, rule
-from ecoshare.record.sweep_summary import ranked_configurations
+from ecoshare.record.results.sweep_summary import ranked_configurations
 from ecoshare.values.attempt import Outcome, Usage
 from ecoshare.values.class_profile import Solo
 from ecoshare.values.device import Device

@@ -15,8 +15,7 @@ import pytest
 from ecoshare.devices import nvml, registry
 from ecoshare.devices.counter_meter import CounterMeter
 from ecoshare.devices.meter import MeterFault, MeterInfo, Reading, between
-from ecoshare.record.sample_file import SampleFile
-from ecoshare.record.samples import Sample, Session, read
+from ecoshare.record.samples import Sample, SampleFile, Session, read
 from ecoshare.runtime.measuring.device_claim import ClaimedDevice
 from ecoshare.runtime.measuring.meter_sampler import MeterSampler
 from tests.driver import COMPILER, FakeDriver, Fault, presets

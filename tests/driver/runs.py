@@ -12,7 +12,7 @@ from typing import Any
 
 from ecoshare.devices import nvml
 from ecoshare.profiling.profile import Profile
-from ecoshare.record import reading
+from ecoshare.record import run_data
 from ecoshare.record.energy_account import EnergyInterval
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.record.samples import Line, Sample, read
@@ -49,7 +49,7 @@ class OnGpu:
     @property
     def intervals(self) -> list[EnergyInterval]:
         """Intervals of the run's energy account."""
-        return reading.read(RunFolder.open(self.done.folder)).energy.of("cuda:0").intervals
+        return run_data.read(RunFolder.open(self.done.folder)).energy.of("cuda:0").intervals
 
     def profile(self, training: Training) -> Profile:
         """Profile of a training's class that the run used or made."""

@@ -11,7 +11,7 @@ import pytest
 from ecoshare.core.events import JobArrived, JobExited, RunOpened
 from ecoshare.core.records import JobState
 from ecoshare.record import event_log
-from ecoshare.record.reading import is_live, read
+from ecoshare.record.run_data import is_live, read
 from ecoshare.record.run_folder import RunFolder
 from tests.queue.queues import Served, check_replay, served
 from tests.warm import Started, ecoshare, wait_for

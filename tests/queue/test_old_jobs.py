@@ -11,7 +11,7 @@ from ecoshare.errors import UnfitEnvironment
 from ecoshare.queue import old_jobs
 from ecoshare.queue.job_store import JobEnd, JobStore
 from ecoshare.queue.old_jobs import remove_old
-from ecoshare.record import submitted_jobs
+from ecoshare.record import run_documents
 from ecoshare.record.run_folder import RunFolder
 from tests.queue.test_job_store import submission
 
@@ -23,7 +23,7 @@ def ended_queue(folder: Path, count: int) -> tuple[RunFolder, JobStore, Path]:
     store, names = JobStore(folder / "queue.db"), [f"j{number}" for number in range(count)]
     store.add(submission(1), [(name, name, False) for name in names], "r", 1.0)
     store.end(JobEnd(name, "completed", 2.0) for name in names)
-    submitted_jobs.append(run.submitted, ({"name": name} for name in (*names, "stays")))
+    run_documents.append(run.submitted, ({"name": name} for name in (*names, "stays")))
     for name in names:
         run.job(name).mkdir()
     segment = run.path / "events-1.jsonl"
@@ -42,7 +42,7 @@ def test_many_jobs_go_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         assert segment.exists() and remove_old(run, store, 10.0, ()) == removed
         left.append(store.count_ended())
     assert left == [4, 1, 0] and not segment.exists() and not list(run.jobs.iterdir())
-    assert [job["name"] for job in submitted_jobs.read(run.submitted)] == ["stays"]
+    assert [job["name"] for job in run_documents.read(run.submitted)] == ["stays"]
     store.close()
 
 
@@ -53,9 +53,9 @@ def test_a_removal_that_was_cut_off_is_finished(tmp_path: Path, monkeypatch: pyt
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch, pytest.raises(UnfitEnvironment):
-        patch.setattr(submitted_jobs, "drop", full)
+        patch.setattr(run_documents, "drop", full)
         remove_old(run, store, 10.0, ())
     assert segment.exists()
     assert remove_old(run, store, 10.0, ()) == 2 and not segment.exists()
-    assert [job["name"] for job in submitted_jobs.read(run.submitted)] == ["stays"], "no line is left for ever"
+    assert [job["name"] for job in run_documents.read(run.submitted)] == ["stays"], "no line is left for ever"
     store.close()

@@ -16,7 +16,7 @@ import pytest
 
 from ecoshare.errors import InvalidJobFile, UnfitEnvironment, UsageError
 from ecoshare.queue.queue_documents import DeviceStatus, JobStatus
-from ecoshare.record.reading import read
+from ecoshare.record.run_data import read
 from ecoshare.record.run_folder import RunFolder
 from tests.queue.queues import TRAINS, WAITS, Served, check_replay, served_alone
 from tests.warm import Started, ecoshare, wait_for

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ecoshare.core.commands import ApplySetting
 from ecoshare.core.events import SCHEMA, Config, RunOpened
-from ecoshare.record.budget_record import BudgetRecord
+from ecoshare.record.setting_history import BudgetRecord
 from ecoshare.values.device import Device
 from ecoshare.values.power_response import POWER_LIMIT
 

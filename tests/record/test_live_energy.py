@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 
 from ecoshare.record.energy_account import account
-from ecoshare.record.live_energy import LiveEnergy
+from ecoshare.record.run_energy import LiveEnergy
 from ecoshare.record.samples import AttemptProgress, Idle, Sample, Session
 from ecoshare.values.joules import ATTRIBUTED, MEASURED
 from tests.record.test_energy_account import RATES, SESSION, runs

@@ -15,7 +15,7 @@ from ecoshare.errors import UsageError
 from ecoshare.record import event_log
 from ecoshare.record.event_log import EventLog
 from ecoshare.record.kept_file import KeptFile
-from ecoshare.record.log_replay import LogReplay
+from ecoshare.record.packing_timeline import LogReplay
 from ecoshare.record.run_history import RunHistory
 from ecoshare.reporting.explanation import explain
 from ecoshare.testing.virtual_driver import VirtualDriver

@@ -14,7 +14,7 @@ import pytest
 
 from ecoshare.core.events import JobArrived
 from ecoshare.record import event_log
-from ecoshare.record.reading import read
+from ecoshare.record.run_data import read
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.reporting.explanation import explain
 from ecoshare.reporting.exports import export

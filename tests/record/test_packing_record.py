@@ -16,11 +16,10 @@ from ecoshare.core.policies.fifo import Fifo
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.errors import UsageError
 from ecoshare.record import event_log
-from ecoshare.record.event_log import EventLog
-from ecoshare.record.log_entry import LogEntry
+from ecoshare.record.event_log import EventLog, LogEntry
 from ecoshare.record.packing_record import PackingChanged, PackingRecorder
 from ecoshare.record.packing_timeline import packing_timeline
-from ecoshare.record.reading import read
+from ecoshare.record.run_data import read
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.record.samples import Line, Sample, Session, encode
 from ecoshare.reporting.explanation import explain

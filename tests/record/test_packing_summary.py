@@ -13,19 +13,17 @@ from hypothesis import strategies as st
 
 from ecoshare.core.commands import Command
 from ecoshare.core.events import Config
-from ecoshare.record.baseline import Baseline, baseline
-from ecoshare.record.budget_record import BudgetSummary
-from ecoshare.record.energy_summary import DeviceEnergy
-from ecoshare.record.job_summary import JobSummary
-from ecoshare.record.packing_summary import PackingSummary, packings
 from ecoshare.record.packing_timeline import PackingPeriod, PackingTimeline, packing_timeline
+from ecoshare.record.results.baseline import Baseline, baseline
+from ecoshare.record.results.costs_and_savings import windows
+from ecoshare.record.results.energy_summary import DeviceEnergy
+from ecoshare.record.results.job_summary import JobSummary
+from ecoshare.record.results.packing_summary import PackingSummary, packings
+from ecoshare.record.results.run_summary import RunSummary, summarise
 from ecoshare.record.run_energy import RunEnergy
 from ecoshare.record.run_history import RunHistory
-from ecoshare.record.run_summary import RunSummary
 from ecoshare.record.samples import AttemptProgress, Line, Sample, Session
-from ecoshare.record.setting_history import SettingPeriod
-from ecoshare.record.summary import summarise
-from ecoshare.record.window_costs import windows
+from ecoshare.record.setting_history import BudgetSummary, SettingPeriod
 from ecoshare.reporting.run_table import settings_tried
 from ecoshare.reporting.verdicts import verdicts
 from ecoshare.simulation.costs import Costs

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from ecoshare.profiling.profile import IterationTimes, Profile
-from ecoshare.record.baseline import Baseline
-from ecoshare.record.energy_summary import DeviceEnergy
-from ecoshare.record.job_summary import JobSummary
-from ecoshare.record.profile_doubts import too_fast
-from ecoshare.record.run_summary import RunSummary
-from ecoshare.record.service_summary import ServiceSummary
+from ecoshare.record.results.baseline import Baseline
+from ecoshare.record.results.energy_summary import DeviceEnergy
+from ecoshare.record.results.job_summary import JobSummary, too_fast
+from ecoshare.record.results.run_summary import RunSummary
+from ecoshare.record.results.service_summary import ServiceSummary
 from ecoshare.reporting.verdicts import sharing
 from ecoshare.values.attempt import Usage
 from tests.reporting.profiles import PROFILE

@@ -19,13 +19,12 @@ from ecoshare.core.events import (
     SettingMeasured,
     StopRequested,
 )
-from ecoshare.record.job_history import JobHistory
-from ecoshare.record.job_summary import job_state
-from ecoshare.record.log_entry import LogEntry
+from ecoshare.record.event_log import LogEntry
+from ecoshare.record.results.costs_and_savings import windows
+from ecoshare.record.results.job_summary import job_state
 from ecoshare.record.run_energy import RunEnergy
-from ecoshare.record.run_history import LaneMove, ProfilingSpan, RunHistory
+from ecoshare.record.run_history import JobHistory, LaneMove, ProfilingSpan, RunHistory
 from ecoshare.record.setting_history import SettingPeriod, setting_words
-from ecoshare.record.window_costs import windows
 from ecoshare.values.attempt import Outcome, Usage
 from ecoshare.values.class_profile import Solo
 from ecoshare.values.device import Device

@@ -8,10 +8,10 @@ import pytest
 
 from ecoshare.core.events import JobExited
 from ecoshare.core.job_ends import KILLED
-from ecoshare.record.job_history import AttemptHistory, JobHistory
-from ecoshare.record.job_summary import JobSummary
+from ecoshare.record.results.job_summary import JobSummary
+from ecoshare.record.results.run_summary import is_open_ended, served_to_the_end
 from ecoshare.record.run_documents import read_plan
-from ecoshare.record.service_ends import is_open_ended, served_to_the_end
+from ecoshare.record.run_history import AttemptHistory, JobHistory
 from ecoshare.values.attempt import WORK_OVER, Outcome, Usage
 from ecoshare.values.service import RequestSource, ServiceSpec, service_as_dict
 from tests.golden.archive import run_folder

@@ -10,21 +10,21 @@ from pathlib import Path
 import pytest
 
 from ecoshare.errors import UnfitEnvironment
-from ecoshare.record import submitted_jobs
+from ecoshare.record import run_documents
 
 
 def names(path: Path) -> list[str]:
-    return [job["name"] for job in submitted_jobs.read(path)]
+    return [job["name"] for job in run_documents.read(path)]
 
 
 def test_a_cut_line_does_not_spoil_the_next_one(tmp_path: Path) -> None:
     path = tmp_path / "submitted.jsonl"
     path.write_bytes(b'{"name": "cut')
-    submitted_jobs.append(path, [{"name": "a"}])
+    run_documents.append(path, [{"name": "a"}])
     with path.open("ab") as file:
         file.write(b'{"name": "cut')
     assert names(path) == ["a"]
-    submitted_jobs.append(path, [{"name": "b"}, {"name": "c"}])
+    run_documents.append(path, [{"name": "b"}, {"name": "c"}])
     assert names(path) == ["a", "b", "c"]
 
 
@@ -40,8 +40,8 @@ def small_files() -> Iterator[int]:
 
 def test_a_disk_that_is_nearly_full_takes_no_half_of_a_job(tmp_path: Path, small_files: int) -> None:
     path = tmp_path / "submitted.jsonl"
-    submitted_jobs.append(path, [{"name": "a"}])
+    run_documents.append(path, [{"name": "a"}])
     with pytest.raises(UnfitEnvironment, match="No space left"):
-        submitted_jobs.append(path, [{"name": "x" * small_files}])
-    submitted_jobs.append(path, [{"name": "b"}])
+        run_documents.append(path, [{"name": "x" * small_files}])
+    run_documents.append(path, [{"name": "b"}])
     assert names(path) == ["a", "b"]

@@ -21,12 +21,11 @@ from ecoshare.core.events import (
 )
 from ecoshare.profiling.profile import IterationTimes
 from ecoshare.record.energy_account import EnergyAccount, EnergyRate, account
+from ecoshare.record.results.run_summary import RunSummary, outcomes, summarise
+from ecoshare.record.results.sweep_summary import SweepSummary, ranked_configurations
 from ecoshare.record.run_energy import RunEnergy
 from ecoshare.record.run_history import RunHistory
-from ecoshare.record.run_summary import RunSummary, outcomes
 from ecoshare.record.samples import AttemptProgress, Line, Sample, Session
-from ecoshare.record.summary import summarise
-from ecoshare.record.sweep_summary import SweepSummary, ranked_configurations
 from ecoshare.reporting import exports
 from ecoshare.values.attempt import Outcome, Usage
 from ecoshare.values.device import Device

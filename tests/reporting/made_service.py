@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from hdrh.histogram import HdrHistogram
 
+from ecoshare.record.results.service_summary import service_summary
 from ecoshare.record.run_data import RunData
-from ecoshare.record.service_summary import service_summary
 from ecoshare.serving.request_intervals import RequestInterval
 from ecoshare.serving.request_record import DIGITS, LONGEST_US
 

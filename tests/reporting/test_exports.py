@@ -19,8 +19,7 @@ import pyarrow.parquet
 import pytest
 
 from ecoshare.errors import UnfitEnvironment
-from ecoshare.record.reading import read
-from ecoshare.record.run_data import RunData
+from ecoshare.record.run_data import RunData, read
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.reporting import end_of_run, exports
 from tests.reporting.test_html import Page

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 from ecoshare.lane.trace import Kind, Mark
-from ecoshare.record.baseline import Baseline
-from ecoshare.record.job_summary import JobSummary
 from ecoshare.record.logs_and_metrics import JobCurve, JobOutput, LogEnd, MetricCurves
+from ecoshare.record.results.baseline import Baseline
+from ecoshare.record.results.job_summary import JobSummary
+from ecoshare.record.results.run_summary import DeviceSummary, RunSummary
 from ecoshare.record.run_data import RunData
-from ecoshare.record.run_summary import DeviceSummary, RunSummary
 from ecoshare.reporting import charts
 from ecoshare.reporting.charts.power_chart import Curve
 from ecoshare.reporting.charts.time_columns import part_held

@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from ecoshare.record.energy_summary import DeviceEnergy
+from ecoshare.record.results.costs_and_savings import WindowSummary
+from ecoshare.record.results.energy_summary import DeviceEnergy
+from ecoshare.record.results.run_summary import RunSummary, summarise
 from ecoshare.record.run_energy import RunEnergy
 from ecoshare.record.run_history import RunHistory
-from ecoshare.record.run_summary import RunSummary
-from ecoshare.record.summary import summarise
-from ecoshare.record.window_costs import WindowSummary
 from ecoshare.reporting.job_table import details_of
 from ecoshare.reporting.prose import say
 from ecoshare.reporting.run_table import beside_the_gpu, iterations, kept_lanes, measured, print_summary, totals

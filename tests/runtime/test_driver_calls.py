@@ -14,8 +14,7 @@ import pytest
 from ecoshare.devices import registry
 from ecoshare.devices.power_model import processors
 from ecoshare.devices.vendors.processors import OpenProcessors
-from ecoshare.record.sample_file import SampleFile
-from ecoshare.record.samples import Sample, read
+from ecoshare.record.samples import Sample, SampleFile, read
 from ecoshare.runtime.measuring import meter_sampler
 from ecoshare.runtime.measuring.device_claim import ClaimedDevice, DriverCalls
 from ecoshare.runtime.measuring.meter_sampler import MeterSampler

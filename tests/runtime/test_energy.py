@@ -17,8 +17,7 @@ import pytest
 
 from ecoshare.core.commands import OpenLane, StartJob
 from ecoshare.devices import power_model, registry
-from ecoshare.record.sample_file import SampleFile
-from ecoshare.record.samples import AttemptProgress, Sample, Session, read
+from ecoshare.record.samples import AttemptProgress, Sample, SampleFile, Session, read
 from ecoshare.runtime.measuring.device_claim import ClaimedDevice
 from ecoshare.runtime.measuring.meter_sampler import MeterSampler
 from ecoshare.runtime.nodes.attempts import Attempts

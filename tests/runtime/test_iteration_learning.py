@@ -15,7 +15,7 @@ from ecoshare.jobs.load import load
 from ecoshare.profiling.iteration_store import IterationCount, IterationStore, JobArguments, LearnedIterations
 from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.profiling.profiles_folder import ITERATIONS
-from ecoshare.record.job_history import JobHistory
+from ecoshare.record.run_history import JobHistory
 from ecoshare.record.run_view import RunView
 from ecoshare.runtime.nodes import run_host
 from ecoshare.runtime.planning import plan as planning

@@ -25,7 +25,7 @@ from ecoshare.lane.lane_table import LaneTable, lane_path
 from ecoshare.lane.messages import Ended, MoveAttempt, StopAttempt
 from ecoshare.lane.own_memory import is_devices, is_reserved, mappings
 from ecoshare.lane.turn import LaneTurn
-from ecoshare.record.sample_file import SampleFile
+from ecoshare.record.samples import SampleFile
 from ecoshare.runtime.measuring.device_claim import ClaimedDevice
 from ecoshare.runtime.measuring.meter_sampler import MeterSampler
 from ecoshare.runtime.nodes.attempts import Attempts

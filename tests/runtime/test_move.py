@@ -24,7 +24,7 @@ from ecoshare.jobs.load import load
 from ecoshare.lane.table_layout import SlotState
 from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.record import event_log, run_documents
-from ecoshare.record.log_entry import LogEntry
+from ecoshare.record.event_log import LogEntry
 from ecoshare.reporting.progress import Silent
 from ecoshare.runtime import run_lifecycle, run_opening
 from ecoshare.runtime.driver import Driver, RunParts

@@ -12,7 +12,7 @@ import pytest
 from ecoshare.core.commands import MoveJob
 from ecoshare.core.events import TargetMissed
 from ecoshare.record import event_log
-from ecoshare.record.service_summary import intervals
+from ecoshare.record.results.service_summary import intervals
 from tests.runtime.running import job_file, run, start
 from tests.warm import wait_for
 

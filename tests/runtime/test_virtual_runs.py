@@ -22,7 +22,7 @@ from ecoshare.lane.messages import Ended, LaunchAttempt, Message
 from ecoshare.lane.table_layout import SLOTS
 from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.record.kept_file import KeptFile
-from ecoshare.record.reading import read
+from ecoshare.record.run_data import read
 from ecoshare.reporting.run_table import totals
 from ecoshare.runtime import driver
 from ecoshare.runtime.measuring.profiling_window import Limits

@@ -43,7 +43,7 @@ from ecoshare.jobs.sweep import LONGEST_NUMBER, MAX_TRIALS, Sweep, trial_name
 from ecoshare.jobs.sweep import Optuna as OptunaOptions
 from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.profiling.profiles_folder import default_folder
-from ecoshare.record.reading import is_live
+from ecoshare.record.run_data import is_live
 from ecoshare.record.run_folder import RunFolder, write_json
 from ecoshare.reporting.progress import Expendable, PlainProgress
 from ecoshare.runtime.nodes.warm_server import ForkedServer

@@ -17,8 +17,8 @@ from matplotlib.patches import Patch, Rectangle
 
 from ecoshare.common.plural import counted
 from ecoshare.jobs.quantities import format_duration
-from ecoshare.record.job_history import AttemptHistory, ParkedSpan, split_by_parking
 from ecoshare.record.run_data import RunData
+from ecoshare.record.run_history import AttemptHistory, ParkedSpan, split_by_parking
 from ecoshare.reporting.charts.axes import add_legend, add_tip, figure_of, time_axis
 from ecoshare.reporting.charts.look import GREY, GRID, GROUND, INK, Chart, Look
 

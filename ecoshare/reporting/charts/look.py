@@ -16,7 +16,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from ecoshare.common.plural import counted
-from ecoshare.record.job_summary import JobSummary
+from ecoshare.record.results.job_summary import JobSummary
 
 INK, GRID, GROUND = "#010203", "#c0c1c2", "#fdfeff"
 HUES = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#56b4e9", "#cc79a7")

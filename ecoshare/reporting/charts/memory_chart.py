@@ -12,8 +12,8 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from ecoshare.jobs.quantities import format_size
-from ecoshare.record.job_history import AttemptHistory
 from ecoshare.record.run_data import RunData
+from ecoshare.record.run_history import AttemptHistory
 from ecoshare.record.samples import Sample, attempt_key, job_of
 from ecoshare.reporting.charts.axes import (
     WIDTH_IN,

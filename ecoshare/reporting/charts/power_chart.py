@@ -12,9 +12,9 @@ from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
 from ecoshare.jobs.quantities import format_duration
-from ecoshare.record.coarse_intervals import coarser
 from ecoshare.record.energy_account import EnergyInterval
 from ecoshare.record.run_data import RunData
+from ecoshare.record.run_energy import coarser
 from ecoshare.record.samples import Sample, shortest_s
 from ecoshare.reporting.charts.axes import add_legend, figure_of, fill_area, time_axis
 from ecoshare.reporting.charts.look import GRID, HUES, INK, Chart, Look

@@ -22,7 +22,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, PercentF
 from ecoshare.common.plural import counted
 from ecoshare.core.service_targets import SPAN_S
 from ecoshare.jobs.quantities import format_duration
-from ecoshare.record.job_summary import JobSummary
+from ecoshare.record.results.job_summary import JobSummary
 from ecoshare.record.run_data import RunData
 from ecoshare.reporting.charts.axes import WIDTH_IN, add_legend, fill_area, time_axis
 from ecoshare.reporting.charts.lane_chart import Stay, stays

@@ -7,7 +7,7 @@ from typing import Any
 
 from matplotlib.lines import Line2D
 
-from ecoshare.record.packing_summary import PackingSummary
+from ecoshare.record.results.packing_summary import PackingSummary
 from ecoshare.record.run_data import RunData
 from ecoshare.reporting.charts.axes import ROW_IN, add_legend, figure_of, name_rows
 from ecoshare.reporting.charts.look import GRID, HUES, INK, Chart

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from ecoshare.common.plural import counted
 from ecoshare.jobs.quantities import number
+from ecoshare.record.results.sweep_summary import SweepSummary
 from ecoshare.record.run_data import RunData
-from ecoshare.record.sweep_summary import SweepSummary
 from ecoshare.reporting.charts.axes import figure_of, scale_values, time_axis
 from ecoshare.reporting.charts.look import GRID, HUES, INK, Chart
 from ecoshare.reporting.sweep_table import metric_name

@@ -6,8 +6,8 @@ import numpy as np
 
 from ecoshare.common.plural import counted
 from ecoshare.jobs.quantities import format_duration
-from ecoshare.record.job_history import AttemptHistory
 from ecoshare.record.run_data import RunData
+from ecoshare.record.run_history import AttemptHistory
 from ecoshare.reporting.charts.axes import (
     ROW_IN,
     add_tip,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ecoshare.record.job_summary import JobSummary
+from ecoshare.record.results.job_summary import JobSummary
 from ecoshare.reporting import charts
 from ecoshare.reporting.charts.svg import inline_svg
 from ecoshare.reporting.report_section import DrawnChart, ReportInput, ReportSection, chart_body, fragment

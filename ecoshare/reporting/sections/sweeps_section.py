@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ecoshare.jobs.quantities import format_duration, number
-from ecoshare.record.sweep_summary import BestTrial, ConfigurationResult, SweepSummary
+from ecoshare.record.results.sweep_summary import BestTrial, ConfigurationResult, SweepSummary
 from ecoshare.reporting import charts
 from ecoshare.reporting.charts.svg import inline_svg
 from ecoshare.reporting.job_table import NOT_KNOWN, energy_words

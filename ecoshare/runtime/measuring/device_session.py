@@ -35,7 +35,7 @@ from ecoshare.lane.messages import Ended, Ready
 from ecoshare.lane.table_layout import SlotState
 from ecoshare.record import samples
 from ecoshare.record.run_folder import RunFolder
-from ecoshare.record.sample_file import SampleFile
+from ecoshare.record.samples import SampleFile
 from ecoshare.runtime.measuring.device_claim import ClaimedDevice
 from ecoshare.runtime.measuring.meter_sampler import MeterSampler
 from ecoshare.runtime.measuring.profiler import Profiler

@@ -23,8 +23,7 @@ from ecoshare.devices.processor_load import LoadWatch
 from ecoshare.devices.registry import open_device
 from ecoshare.devices.vendor import DeviceHealth, OpenDevice
 from ecoshare.errors import UnfitEnvironment
-from ecoshare.record.sample_file import SampleFile
-from ecoshare.record.samples import AttemptProgress, Idle, Sample, Session, shortest_s
+from ecoshare.record.samples import AttemptProgress, Idle, Sample, SampleFile, Session, shortest_s
 from ecoshare.runtime.measuring.device_claim import ClaimedDevice, DriverCalls
 from ecoshare.values.joules import MEASURED
 

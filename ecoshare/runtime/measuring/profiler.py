@@ -35,7 +35,7 @@ from ecoshare.profiling.profile import (
 from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.record import samples
 from ecoshare.record.energy_account import spent
-from ecoshare.record.job_summary import JobSummary
+from ecoshare.record.results.job_summary import JobSummary
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.record.samples import Line, Sample, Session, attempt_key, of_device
 from ecoshare.runtime.measuring.meter_sampler import MeterSampler

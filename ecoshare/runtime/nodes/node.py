@@ -38,7 +38,7 @@ from ecoshare.devices import registry
 from ecoshare.devices.torch_build import TorchBuild
 from ecoshare.lane.messages import GRACE_S, Ended, Ready, StopAttempt
 from ecoshare.lane.table_layout import SlotState
-from ecoshare.record.sample_file import SampleFile
+from ecoshare.record.samples import SampleFile
 from ecoshare.runtime.measuring.device_session import DeviceSession, DeviceWatch, LiveRun
 from ecoshare.runtime.nodes import cleanup
 from ecoshare.runtime.nodes.attempt_messages import AttemptAnswers, AttemptLaunches, ChildrenWatch

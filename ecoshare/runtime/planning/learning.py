@@ -33,10 +33,9 @@ from ecoshare.profiling.profile import Profile, ProfileOrigin
 from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.profiling.tuning_store import KnobRange, MeasurementRecord, TunedDevice, TuningResult, TuningStore
 from ecoshare.record.alone_time import WARM_UP
-from ecoshare.record.job_history import AttemptHistory, JobHistory
 from ecoshare.record.run_data import RunData
 from ecoshare.record.run_folder import RunFolder
-from ecoshare.record.run_history import RunHistory
+from ecoshare.record.run_history import AttemptHistory, JobHistory, RunHistory
 from ecoshare.record.turn_account import (
     AttemptTimes,
     TurnAccount,

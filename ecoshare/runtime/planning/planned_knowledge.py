@@ -15,8 +15,8 @@ from ecoshare.profiling.profile_difference import why_new
 from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.profiling.tuning_store import TuningStore
 from ecoshare.record.energy_account import EnergyRate
-from ecoshare.record.energy_rate import energy_rate
-from ecoshare.record.job_history import JobHistory
+from ecoshare.record.run_energy import energy_rate
+from ecoshare.record.run_history import JobHistory
 from ecoshare.record.setting_history import values_words
 from ecoshare.runtime.planning.job_class import JobClass
 from ecoshare.runtime.planning.planned_job import PlannedJob

@@ -17,11 +17,10 @@ from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.jobs.sweep import trial_number
 from ecoshare.lane.files import are_outputs_of
 from ecoshare.record import samples
-from ecoshare.record.job_history import JobHistory
-from ecoshare.record.metric_reader import values_of
+from ecoshare.record.logs_and_metrics import values_of
 from ecoshare.record.run_documents import read_records
 from ecoshare.record.run_folder import RunFolder
-from ecoshare.record.run_history import RunHistory
+from ecoshare.record.run_history import JobHistory, RunHistory
 from ecoshare.runtime.planning.plan import Plan
 from ecoshare.runtime.planning.planned_job import PlannedJob
 from ecoshare.runtime.planning.planned_sweeps import EndedTrial, PlannedSweep

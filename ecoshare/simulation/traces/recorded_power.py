@@ -13,8 +13,8 @@ from pathlib import Path
 from ecoshare.common.plural import counted
 from ecoshare.devices.power_model import PowerModel
 from ecoshare.errors import UsageError
-from ecoshare.record.reading import read as read_run
 from ecoshare.record.run_data import RunData
+from ecoshare.record.run_data import read as read_run
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.record.samples import Session
 from ecoshare.simulation.gpus import GpuModel, Watts

@@ -9,10 +9,9 @@ from statistics import fmean
 
 from ecoshare.record.packing_record import PackingEnding
 from ecoshare.record.packing_timeline import OBSERVED_S, PackingPeriod, PackingTimeline
+from ecoshare.record.results.costs_and_savings import Ratios, all_spent_j, ratios
 from ecoshare.record.run_energy import DeviceSpan, RunEnergy
-from ecoshare.record.savings import Ratios, ratios
 from ecoshare.record.setting_history import Values
-from ecoshare.record.window_costs import all_spent_j
 from ecoshare.values.class_profile import Solo
 from ecoshare.values.packing import Packing
 from ecoshare.values.setting import AS_FOUND

@@ -10,13 +10,38 @@ from typing import Any
 from ecoshare.core.job_ends import NO_FAULT_OF_ITS_OWN
 from ecoshare.profiling.profile import Profile
 from ecoshare.record.alone_time import AloneTime, by_counters
-from ecoshare.record.energy_summary import JobEnergy, job_energy
-from ecoshare.record.job_history import JobHistory
-from ecoshare.record.plain_values import named
-from ecoshare.record.profile_doubts import too_fast
+from ecoshare.record.results.energy_summary import JobEnergy, job_energy, named
+from ecoshare.record.results.service_summary import ServiceSummary
 from ecoshare.record.run_energy import RunEnergy
-from ecoshare.record.service_summary import ServiceSummary
-from ecoshare.values.attempt import Outcome
+from ecoshare.record.run_history import JobHistory
+from ecoshare.values.attempt import Outcome, Usage
+
+_DEVIATIONS, _NOISE = 2.0, 0.1
+"""Tolerance for a job that is faster than its profile: standard errors, plus a part of the profiled time. The second
+covers other seeds, and clocks that rise when the machine cools."""
+
+FEWEST_ITERATIONS = 20
+"""Fewest iterations of a job that can show its profile to be stale."""
+
+
+def too_fast(usage: Usage, profile: Profile | None) -> str:
+    """Reason why a profile is stale; empty if the job was not faster than the profile allows.
+
+    Args:
+        usage: Resources that the job used. Waits for the turn do not count as working time.
+        profile: Profile of the job's class; None if there is none.
+    """
+    working_s = usage.span_s - usage.waited_s
+    if profile is None or working_s <= 0.0 or usage.done < FEWEST_ITERATIONS:
+        return ""
+    alone_s = profile.alone_s(usage.iterations, usage.eval_iterations)
+    if alone_s is None:
+        return ""
+    alone_s *= (usage.done - 1) / usage.done  # the first iteration ends where the working time begins
+    error = (profile.alone_error_s(usage.iterations, usage.eval_iterations) or 0.0) / alone_s
+    if working_s >= alone_s * (1.0 - _DEVIATIONS * error - _NOISE):
+        return ""
+    return f"ran {alone_s / working_s:.1f} times as fast as its profile says it runs alone"
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,11 +15,17 @@ from typing import Any
 from ecoshare.profiling.profile import Profile
 from ecoshare.record.alone_time import GUESSED_ERROR, GUESSED_SHARE
 from ecoshare.record.energy_account import EnergyAccount
-from ecoshare.record.job_summary import JobSummary
 from ecoshare.record.packing_timeline import PackingPeriod, PackingTimeline
+from ecoshare.record.results.costs_and_savings import (
+    KNOWN,
+    all_spent_j,
+    expected_scales,
+    measured_scales,
+    ratios,
+    within,
+)
+from ecoshare.record.results.job_summary import JobSummary
 from ecoshare.record.run_energy import DeviceSpan, RunEnergy
-from ecoshare.record.savings import expected_scales, measured_scales, ratios
-from ecoshare.record.window_costs import KNOWN, all_spent_j, within
 from ecoshare.values.device import PROCESSORS
 from ecoshare.values.joules import MODELLED
 from ecoshare.values.packing import Packing
