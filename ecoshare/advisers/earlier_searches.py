@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from ecoshare.advisers.setting_adviser import PackingSearch
-from ecoshare.advisers.setting_evaluation import PackedJob, observable
+from ecoshare.advisers.setting_search import PackedJob, observable
 from ecoshare.values.measurement import MeasurementStatus
 from ecoshare.values.packing import Packing
 from tuner import Evaluation, EvaluationStatus, Prior, Setting, Space, transferred

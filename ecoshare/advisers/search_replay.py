@@ -14,8 +14,14 @@ from typing import Any
 import numpy as np
 
 from ecoshare.advisers.measured_table import Row, Table
-from ecoshare.advisers.setting_evaluation import PackedJob, SettingEvaluator, SettingScore
-from ecoshare.advisers.setting_search import BUDGET, JudgedMeasurement, SettingSearch
+from ecoshare.advisers.setting_search import (
+    BUDGET,
+    JudgedMeasurement,
+    PackedJob,
+    SettingEvaluator,
+    SettingScore,
+    SettingSearch,
+)
 from ecoshare.advisers.table_columns import ColumnContent
 from ecoshare.values.goal import TUNING_LIMIT
 from ecoshare.values.measurement import Measurement, MeasurementStatus

@@ -16,8 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ecoshare.advisers.service_search import ServiceMeasurement, ServiceSearch, ServiceSearchEnding, TrainingBeside
-from ecoshare.advisers.setting_evaluation import PackedJob, SettingScore, saved_part
-from ecoshare.advisers.setting_search import JudgedMeasurement
+from ecoshare.advisers.setting_search import JudgedMeasurement, PackedJob, SettingScore, saved_part
 from ecoshare.values.goal import TUNING_LIMIT
 from ecoshare.values.measurement import Measurement, MeasurementStatus
 from ecoshare.values.setting import BATCH

@@ -14,8 +14,7 @@ from typing import TypeVar
 from ecoshare.advisers.advice import Advice
 from ecoshare.advisers.service_packing import PackedService, ServicePackingSearch
 from ecoshare.advisers.service_search import BUDGET
-from ecoshare.advisers.setting_evaluation import PackedJob
-from ecoshare.advisers.setting_search import JudgedMeasurement, SearchEnding, SettingSearch
+from ecoshare.advisers.setting_search import JudgedMeasurement, PackedJob, SearchEnding, SettingSearch
 from ecoshare.common.plural import counted
 from ecoshare.core.commands import AskSetting
 from ecoshare.values.class_profile import Solo

@@ -102,7 +102,7 @@ def replay(table: AnyPath | ReplayRequest, /, **fields: Any) -> ReplayResult:
     for name, least in (("budget", 1), ("seed", 0)):
         check_least(name, getattr(request, name), least)
     check_least("noise", request.noise, 0.0, 0.5)
-    from ecoshare.advisers.table_file import read
+    from ecoshare.advisers.measured_table import read
 
     measured = read(Path(request.table), request.columns, request.where)
     default = measured.default(request.default)

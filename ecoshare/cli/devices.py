@@ -15,8 +15,7 @@ from ecoshare.cli.output import note
 from ecoshare.errors import UsageError
 
 if TYPE_CHECKING:
-    from ecoshare.profiling.calibration_result import KnownSpeed
-    from ecoshare.profiling.calibration_store import CalibrationStore
+    from ecoshare.profiling.calibration_store import CalibrationStore, KnownSpeed
 
 
 def devices(
@@ -77,7 +76,7 @@ def _calibrate(device: str | None, seconds: float | None, wait: bool, store: Cal
 
 def _write(path: Path, device: str | None, store: CalibrationStore) -> None:
     from ecoshare.devices.choice import find_all
-    from ecoshare.profiling.calibration_result import as_csv
+    from ecoshare.profiling.calibration_store import as_csv
 
     content = as_csv(find_all(device), store)
     try:
@@ -106,8 +105,7 @@ def _speeds(profiles: Path, keys: list[str]) -> dict[str, list[KnownSpeed]]:
 
     if not (profiles / CALIBRATION).exists():
         return {}
-    from ecoshare.profiling.calibration_result import known_speeds
-    from ecoshare.profiling.calibration_store import CalibrationStore
+    from ecoshare.profiling.calibration_store import CalibrationStore, known_speeds
 
     store = CalibrationStore(profiles)
     found = {key: known_speeds(key, store) for key in keys}

@@ -27,8 +27,7 @@ def restore(
     Processes that such a run has left are ended first.
     """
     from ecoshare.devices.journal import UntrustedJournal
-    from ecoshare.devices.restore import Busy, Foreign, KnobOutcome
-    from ecoshare.devices.restore_in_time import mend_in_time
+    from ecoshare.devices.restore import Busy, Foreign, KnobOutcome, mend_in_time
     from ecoshare.devices.state_folder import StateFolder
     from ecoshare.reporting.device_table import print_restored
     from ecoshare.runtime.nodes import cleanup

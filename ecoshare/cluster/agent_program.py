@@ -24,8 +24,8 @@ from ecoshare.runtime.signals import ENDING, CommandSignals
 
 if TYPE_CHECKING:
     from ecoshare.cluster.node_agent import Agent
+    from ecoshare.devices.meter import PowerModel
     from ecoshare.devices.occupancy import DeviceAdmission, Occupancy
-    from ecoshare.devices.power_model import PowerModel
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import ecoshare
 from ecoshare.cluster.agent_line import AgentLine
 from ecoshare.cluster.agent_messages import PROTOCOL, NodeFound, NodeOpened
 from ecoshare.cluster.node_link import NodeStart
-from ecoshare.devices.power_model import PowerModel
+from ecoshare.devices.meter import PowerModel
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.runtime.planning.planned_limits import ParkingHost
 from ecoshare.values.device import DeviceInfo

@@ -57,10 +57,9 @@ from ecoshare.cluster.shipment import Shipment
 from ecoshare.core.commands import MeasureSetting
 from ecoshare.core.driving import node_methods
 from ecoshare.core.events import Event, JobExited, Profiled, Refused, StopRequested
-from ecoshare.devices.allocation import why_not_alone
-from ecoshare.devices.device_knobs import DeviceKnobs
-from ecoshare.devices.occupancy import Occupancy
-from ecoshare.devices.power_model import PowerModel
+from ecoshare.devices.knob import DeviceKnobs
+from ecoshare.devices.meter import PowerModel
+from ecoshare.devices.occupancy import Occupancy, why_not_alone
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.lane.files import make_folder
 from ecoshare.profiling.profile import Profile

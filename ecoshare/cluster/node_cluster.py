@@ -24,8 +24,8 @@ from ecoshare.cluster.node_link import LookForNodes, NodeLink, NodeStart
 from ecoshare.cluster.node_setups import NodeSetups
 from ecoshare.cluster.remote_node import LEASE_S
 from ecoshare.cluster.shipped_jobs import check_shipped_again
-from ecoshare.devices import power_model
-from ecoshare.devices.power_model import PowerModel
+from ecoshare.devices import meter
+from ecoshare.devices.meter import PowerModel
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.runtime.measuring import setting_searches
 from ecoshare.runtime.measuring.run_claims import claim_request, settled
@@ -130,7 +130,7 @@ class NodeCluster:
             knobs.clear()
         setups.plan = plan = replace(plan, mps=all(each.is_shared for each in opened.values()))
         setups.searches = searches
-        models = {**run.power_models, **power_model.as_json(self.power_models(plan.devices))}  # some nodes may be new
+        models = {**run.power_models, **meter.as_json(self.power_models(plan.devices))}  # some nodes may be new
         facts = {node.line.name: node.facts(opened[node.line.name]) for node in self._nodes}
         environment = {"nodes": facts, "power_models": models, "mps": next(iter(opened.values())).evidence}
         idle_s = self._idle_s

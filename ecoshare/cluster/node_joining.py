@@ -24,7 +24,7 @@ from ecoshare.cluster.node_link import LookForNodes, NodeLink, NodeStart
 from ecoshare.cluster.node_setups import NodeSetups
 from ecoshare.cluster.remote_node import NodeSetup
 from ecoshare.common.clock import loop_s
-from ecoshare.devices import power_model
+from ecoshare.devices import meter
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.runtime.nodes.run_node import JoiningDevices
 from ecoshare.runtime.planning.planned_limits import ParkingHost, check_host_memory, left_for_jobs
@@ -180,7 +180,7 @@ class NodeJoining:
             setups.searches.join(device)
         facts = {
             "devices": [each.as_dict() for each in devices],
-            "power_models": power_model.as_json(node.power_models),
+            "power_models": meter.as_json(node.power_models),
             "nodes": {line.name: node.facts(opened)},
         }
         return JoiningNode(setups.of(node, opened), JoiningDevices(devices, facts, lambda: self._began(node)))

@@ -11,7 +11,7 @@ from ecoshare.cluster.agent_messages import NodeOpened, OpenNode
 from ecoshare.cluster.cluster_node import ClusterNode
 from ecoshare.cluster.node_files import NodeFiles
 from ecoshare.cluster.remote_node import NodeSetup, RemoteClaims
-from ecoshare.devices.device_knobs import DeviceKnobs
+from ecoshare.devices.knob import DeviceKnobs
 from ecoshare.profiling.profile import Profile
 from ecoshare.record.run_documents import recorded_end
 from ecoshare.runtime.measuring.run_claims import ClaimRequest

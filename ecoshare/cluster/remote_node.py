@@ -42,7 +42,7 @@ from ecoshare.cluster.node_link import NodeStart
 from ecoshare.cluster.remote_gang import RemoteGang
 from ecoshare.core.commands import Command, MeasureSetting, ProfileJob, StartJob
 from ecoshare.core.events import DeviceFailed, Event, IterationsDone, JobExited, Profiled, Refused
-from ecoshare.devices.device_knobs import DeviceKnobs
+from ecoshare.devices.knob import DeviceKnobs
 from ecoshare.devices.restore import Restored
 from ecoshare.lane.messages import Ended, Ready
 from ecoshare.profiling.profile import Profile

@@ -12,8 +12,13 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from ecoshare.devices.kernel_files import kernel_files
 from ecoshare.devices.knob import Access, Cause, Clocks, ClocksMhz, DeviceKnob, KnobFault, KnobSpec, Reading
+
+
+def kernel_files() -> Path:
+    """`/sys`, or the folder that `ECOSHARE_SYSFS` names: a container may show the machine's own at another place."""
+    return Path(os.environ.get("ECOSHARE_SYSFS") or "/sys")
+
 
 CPU_FREQUENCY, CPU_POWER_LIMIT = "cpu_frequency", "cpu_power_limit"
 NAMES = (CPU_FREQUENCY, CPU_POWER_LIMIT)

@@ -7,9 +7,9 @@ from typing import Any
 
 from ecoshare.devices import journal, registry
 from ecoshare.devices.cpu_knobs import CPU_FREQUENCY
+from ecoshare.devices.joint_control import frequency_knob
 from ecoshare.devices.journal import Journal, UntrustedJournal
 from ecoshare.devices.knob import Access, DeviceKnob, KnobFault, KnobSpec, Reading
-from ecoshare.devices.processors_beside import frequency_knob
 from ecoshare.devices.state_folder import StateFolder, in_use, key
 from ecoshare.errors import EcoshareError, UnfitEnvironment
 from ecoshare.values.device import DeviceInfo

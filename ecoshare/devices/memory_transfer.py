@@ -19,8 +19,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from ecoshare.devices import cuda_checkpoint
-from ecoshare.devices.cuda_checkpoint import TransferFault as TransferFault
+from ecoshare.devices.nvidia import cuda_checkpoint
+from ecoshare.devices.nvidia.cuda_checkpoint import TransferFault as TransferFault
 
 LIMIT_S = 300.0
 """Time (s) that one transfer may take. Reports give 1 to 7 GB/s, and GPUs have up to 141 GB."""

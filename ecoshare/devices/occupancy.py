@@ -21,7 +21,7 @@ import os
 import secrets
 import stat
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
@@ -30,6 +30,8 @@ from pathlib import Path
 from pydantic import BaseModel, Field, NonNegativeInt
 
 from ecoshare.common import documents
+from ecoshare.common.plural import counted
+from ecoshare.devices.registry import open_device
 from ecoshare.devices.state_folder import STATE_HINT, StateFolder, described, open_lock
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.values.device import PROCESSORS, DeviceInfo
@@ -344,3 +346,50 @@ def _read(content: bytes) -> Occupant:
         return Occupant()
     run = record.run if record.run.isprintable() else ascii(record.run)[1:-1]  # keeps it on one line
     return Occupant(record.pid, run, frozenset(record.processors))
+
+
+_GPUS = ("SLURM_STEP_GPUS", "SLURM_JOB_GPUS")
+"""Variables that name the GPUs which Slurm has allocated whole."""
+
+_FREQUENCY = "SLURM_GPU_FREQ"
+"""Variable with the clocks that Slurm itself sets in an allocation."""
+
+
+def why_not_allocated(devices: Sequence[DeviceInfo], environment: Mapping[str, str] = os.environ) -> str:
+    """Reason why other work of Slurm may use devices, or why Slurm sets them, one line; empty if there is none.
+
+    Args:
+        devices: Devices of this machine, of one kind.
+        environment: Environment of a process of the job. Without Slurm's variables there is no reason.
+    """
+    if "SLURM_JOB_ID" not in environment:
+        return ""
+    if devices[0].on_processors:
+        allocated, there = environment.get("SLURM_CPUS_ON_NODE", "0"), os.cpu_count()
+        return "" if allocated == str(there) else f"Slurm has allocated {allocated} of {there} processors"
+    if not any(environment.get(name) for name in _GPUS):
+        return "Slurm has allocated no whole GPU"
+    if asked := environment.get(_FREQUENCY):
+        return f"Slurm sets the clocks of this allocation (--gpu-freq={asked})"
+    return ""
+
+
+def why_not_alone(devices: Sequence[DeviceInfo], shares_processors: bool) -> str:
+    """Reason why other work may use the devices of a node, or sets them, one line; empty if there is none.
+
+    Args:
+        devices: Devices of the node, of one kind.
+        shares_processors: Whether the engine gives the processors to other work, too.
+    """
+    if devices[0].on_processors and shares_processors:
+        return "other work of the cluster may use the processors"
+    return why_not_allocated(devices) or _others_on(devices)
+
+
+def _others_on(devices: Sequence[DeviceInfo]) -> str:
+    """Reason in words if programs are on the GPUs before the jobs of the run begin; empty if there are none."""
+    for device in devices:
+        with contextlib.closing(open_device(device)) as opened:
+            if found := opened.processes():
+                return f"{counted(len(found), 'other process', 'other processes')} on {device.name}"
+    return ""

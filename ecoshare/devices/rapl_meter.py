@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ecoshare.devices.kernel_files import kernel_files
+from ecoshare.devices.cpu_knobs import kernel_files
 from ecoshare.devices.meter import MeterFault, MeterInfo, Reading
 from ecoshare.values.joules import MEASURED
 

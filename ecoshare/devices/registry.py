@@ -5,6 +5,7 @@ Each module of `ecoshare/devices/vendors/` is a vendor. Nothing else in ecoshare
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import pkgutil
@@ -15,7 +16,7 @@ from dataclasses import replace
 from ecoshare.common.plural import counted
 from ecoshare.devices import vendors
 from ecoshare.devices.knob import Knobs
-from ecoshare.devices.power_model import PowerModel
+from ecoshare.devices.meter import PowerModel
 from ecoshare.devices.torch_build import TorchBuild
 from ecoshare.devices.vendor import OpenDevice, Vendor
 from ecoshare.errors import UnfitEnvironment, UsageError, did_you_mean
@@ -157,3 +158,18 @@ def _meant(wanted: str) -> str:
     # Letter for letter, `gpu` is nearer to `cpu` than to `cuda`.
     is_gpu = wanted.lower().startswith(("gpu", "nvidia", "amd", "rocm", "hip"))
     return did_you_mean("cuda" if is_gpu else wanted, ("cpu", "cuda"))
+
+
+def check_meter(device: DeviceInfo) -> None:
+    """Return if the device has a meter that measures joules; a search needs one.
+
+    Raises:
+        UnfitEnvironment: This device has no meter that can be read.
+    """
+    try:
+        with contextlib.closing(open_device(device)) as opened:
+            opened.open_meter()
+    except UnfitEnvironment as fault:
+        raise UnfitEnvironment(
+            f"tuning takes joules that are measured: {fault}", fault.hint or "see `ecoshare doctor`"
+        ) from fault

@@ -12,12 +12,14 @@ another program's.
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from enum import Enum
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from ecoshare.common.plural import counted
 from ecoshare.devices import journal
@@ -27,6 +29,67 @@ from ecoshare.devices.registry import open_knobs, processors
 from ecoshare.devices.state_folder import DeviceLock, StateFolder, holder, key
 from ecoshare.errors import EcoshareError
 from ecoshare.values.device import PROCESSORS
+
+T = TypeVar("T")
+
+SETS_WITHIN_S = 20.0
+"""Longest time (s) to open, set or restore a device.
+
+It is long: without persistence mode a driver first initialises its GPUs, and a daemon has time limits of its own.
+"""
+
+
+class NoAnswer(Exception):
+    """The driver has not answered within the time limit. The call goes on.
+
+    A call that blocks in the driver cannot be ended. It goes on in a daemon thread, which keeps no process from its
+    end.
+    """
+
+
+def in_time(call: Callable[[], T], limit_s: float, late: Callable[[T], object] = lambda _result: None) -> T:
+    """Result of a call of the driver, made in a daemon thread. An error of the call is raised here.
+
+    Args:
+        call: Calls the driver.
+        limit_s: Longest time (s) to wait for the result.
+        late: Undoes what the call has done, if its result comes after the limit. It is called in the daemon thread.
+
+    Raises:
+        NoAnswer: There is no result within the limit.
+    """
+    results: list[T] = []
+    errors: list[BaseException] = []
+    over, mutex = threading.Event(), threading.Lock()
+    gave_up = False
+
+    def work() -> None:
+        try:
+            result = call()
+        except BaseException as error:
+            errors.append(error)
+            over.set()
+            return
+        with mutex:
+            is_late = gave_up
+            if not is_late:
+                results.append(result)
+        over.set()
+        if is_late:
+            late(result)
+
+    threading.Thread(target=work, name="driver call", daemon=True).start()
+    try:
+        over.wait(limit_s)
+    finally:  # after an interrupt, too: nothing takes the result any more
+        with mutex:
+            gave_up = not results
+    if errors:
+        raise errors[0]
+    if not results:
+        raise NoAnswer(f"no answer within {limit_s:g} s")
+    return results[0]
+
 
 _ROUNDED = 1.0
 """Tolerance (W or MHz): kernels and boards round values, and a process may die before it reads the rounded value."""
@@ -319,3 +382,84 @@ def _take(path: Path, wait_s: float) -> DeviceLock:
 
 
 __all__ = ["Busy", "KnobOutcome", "Restored", "UntrustedJournal", "mend", "put_back"]
+
+
+_REMEDY = "a driver that hangs needs a reset of the device or a restart of the machine"
+
+
+class Claimed(Protocol):
+    """Devices that this process has claimed.
+
+    ::
+
+        restore ──► daemon thread ──► in time ──► knobs that were put back
+                         │
+                         └──► no answer ──► knobs of the journal: not put back
+
+    The journal stays for `ecoshare restore`. The thread keeps the device's lock while its process lives. If the driver
+    answers after all, the thread completes the restore.
+    """
+
+    @property
+    def claimed(self) -> tuple[tuple[str, str], ...]:
+        """Vendor and key of each device."""
+        ...
+
+    def restore(self) -> list[Restored]:
+        """Restore all knobs and give the devices back."""
+        ...
+
+
+def mend_in_time(
+    path: Path,
+    state: StateFolder,
+    wait_s: float = 0.0,
+    foreign: Foreign = Foreign.LEAVE,
+    of_any_machine: bool = False,
+) -> list[Restored]:
+    """Same as `mend`, within the time limit. Knobs of a device without an answer are `FAILED`.
+
+    Raises:
+        UntrustedJournal: See `mend`.
+        Busy: See `mend`.
+    """
+    try:
+        return in_time(partial(mend, path, state, wait_s, foreign, of_any_machine), wait_s + SETS_WITHIN_S)
+    except NoAnswer:
+        return _left(path)
+
+
+def restore_in_time(control: Claimed, name: str) -> list[Restored]:
+    """Restore claimed devices within the time limit. Knobs of a device without an answer are `FAILED`.
+
+    Args:
+        control: The devices. Their journals are in the folder of this user.
+        name: Name of the first device for the user; the journals name the others.
+    """
+    try:
+        return in_time(control.restore, SETS_WITHIN_S)
+    except NoAnswer:
+        state = StateFolder.of_this_user()
+        names = (name, *("" for _ in control.claimed[1:]))
+        left = []
+        for (_, device), shown in zip(control.claimed, names, strict=True):
+            try:
+                left += _left(state.journal(device), shown)
+            except UntrustedJournal as error:
+                words = f"the driver of {shown or device} does not answer, and what was set is not known: {error}"
+                left.append(Restored(device, "settings", KnobOutcome.FAILED, words, _REMEDY))
+        return left
+
+
+def _left(path: Path, name: str = "") -> list[Restored]:
+    """Knobs that the journal still has."""
+    known = journal.read(path)
+    if known is None:
+        return []
+    words = f"the driver of {name or known.model} does not answer"
+    return [
+        Restored(
+            known.device, knob, KnobOutcome.FAILED, f"{words}: {knob} may still be as ecoshare has set it", _REMEDY
+        )
+        for knob in known.knobs
+    ]

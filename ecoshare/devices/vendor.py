@@ -19,18 +19,35 @@ docs/adding-a-device.md shows how a vendor is added: one file.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from ecoshare.devices.context_sharing import ContextSharing
 from ecoshare.devices.knob import Knobs
 from ecoshare.devices.memory_transfer import MemoryTransfer
-from ecoshare.devices.meter import Meter
-from ecoshare.devices.power_model import PowerModel
+from ecoshare.devices.meter import Meter, PowerModel
 from ecoshare.devices.torch_build import TorchBuild
 from ecoshare.values.device import DeviceInfo
+
+
+@dataclass(frozen=True, slots=True)
+class ContextSharing:
+    """How the jobs of parallel lanes use a device at the same moment.
+
+    Attributes:
+        evidence: The decision and its reason, for the record of the run.
+        is_shared: Whether all jobs share one context. Then the unclean death of one job may corrupt its neighbours.
+        environment: Variables that make the jobs clients of the service; empty without one.
+        behind: Variables that let the work of a job wait for that of others on the device, as far as the service can.
+        end: Ends a service that was started for this run. All jobs must have ended.
+    """
+
+    evidence: str
+    is_shared: bool = False
+    environment: dict[str, str | None] = field(default_factory=dict)
+    behind: dict[str, str | None] = field(default_factory=dict)
+    end: Callable[[], None] = lambda: None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSche
 from ecoshare.jobs import fields, metric
 from ecoshare.jobs.metric import Metric
 from ecoshare.jobs.quoted import quoted
-from ecoshare.sampling.sweep_space import Choice, Range
+from ecoshare.sampling.trial_sampler import Choice, Range
 
 MAX_TRIALS: Final = 100_000
 _NUMBER_DIGITS: Final = 4

@@ -20,8 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ecoshare.profiling.json_store import CLASS_NAME, KeptFiles
-from ecoshare.profiling.profile import Profile, ProfileOrigin
-from ecoshare.profiling.profile_difference import options, shown
+from ecoshare.profiling.profile import Profile, ProfileOrigin, options, shown
 
 SCHEMA_VERSION: int = Profile.model_fields["schema_version"].default
 

@@ -244,7 +244,7 @@ def coarser(intervals: Iterable[EnergyInterval], shortest_s: float) -> list[Ener
     joules. Divided by those milliseconds, they would be hundreds of watts that the device never drew::
 
         samples     ├──────── 1 s ────────┼── 1 s ──┤├ 3 ms          as the account has them
-        means       ├──────── 1 s ────────┼──── 1.003 s ──┤          joules are kept, a short interval joins its neighbour
+        means       ├──────── 1 s ────────┼──── 1.003 s ──┤          joules are kept, a short one joins its neighbour
 
     Only intervals that touch and have known joules are merged. A known stretch between two gaps stays one interval
     even if it is shorter than `shortest_s`. Intervals without joules stay as they are.

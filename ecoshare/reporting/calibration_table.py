@@ -9,7 +9,7 @@ from rich.text import Text
 
 from ecoshare.common.plural import counted
 from ecoshare.jobs.quantities import format_duration
-from ecoshare.profiling.calibration_result import DeviceCalibrationResult
+from ecoshare.profiling.calibration_store import DeviceCalibrationResult
 from ecoshare.profiling.device_speeds import ANY, COMPUTE, MEMORY, RelativeSpeed
 from ecoshare.reporting.prose import say
 from ecoshare.reporting.text_table import TableColumn, print_columns

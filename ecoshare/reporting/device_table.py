@@ -16,7 +16,7 @@ from ecoshare.reporting.prose import say
 from ecoshare.reporting.text_table import TableColumn, print_columns
 
 if TYPE_CHECKING:
-    from ecoshare.profiling.calibration_result import KnownSpeed
+    from ecoshare.profiling.calibration_store import KnownSpeed
 
 _COLOURS = {KnobOutcome.FAILED: "red", KnobOutcome.FOREIGN: "yellow"}
 

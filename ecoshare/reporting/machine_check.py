@@ -19,8 +19,9 @@ from ecoshare.common import machine_memory
 from ecoshare.common.folders import RUNS, SHARED_MEMORY, memory_folder
 from ecoshare.common.plural import counted
 from ecoshare.common.printable import last_line
-from ecoshare.devices import cuda_checkpoint, mps, power_model, registry
+from ecoshare.devices import registry
 from ecoshare.devices.knob_survey import survey
+from ecoshare.devices.nvidia import cuda_checkpoint, mps
 from ecoshare.devices.processor_load import LoadWatch
 from ecoshare.devices.state_folder import STATE_HINT, StateFolder
 from ecoshare.devices.torch_build import TorchBuild
@@ -232,7 +233,7 @@ def _processor_meter() -> CheckResult:
         device = registry.processors()
         meter = registry.open_device(device).open_meter()
     except EcoshareError as error:
-        remedy = f"joules are modelled from processor time: {power_model.processors(device.cores).source}"
+        remedy = f"joules are modelled from processor time: {meter.processors_power_model(device.cores).source}"
         return CheckResult("CPU energy", "warn", str(error), f"{error.hint}; {remedy}" if error.hint else remedy)
     return CheckResult("CPU energy", "ok", meter.info.about)
 
@@ -265,7 +266,7 @@ def _control() -> CheckResult:
 
 def _search() -> CheckResult:
     """Whether `run` searches settings. A run itself gives the reason against it only once."""
-    from ecoshare.devices.meter_check import check_meter  # imports modules that only a run needs
+    from ecoshare.devices.registry import check_meter  # imports modules that only a run needs
 
     subject = "search"
     try:

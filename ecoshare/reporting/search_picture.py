@@ -17,7 +17,7 @@ from ecoshare.reporting.search_text import STATUS_WORDS, as_measured, ratio, sav
 
 if TYPE_CHECKING:
     from ecoshare.advisers.search_replay import SearchReplay, Verdict
-    from ecoshare.advisers.setting_evaluation import SettingScore
+    from ecoshare.advisers.setting_search import SettingScore
     from ecoshare.reporting.charts import Chart
     from ecoshare.reporting.charts.frontier_chart import ChosenSetting, Ground
 

@@ -26,8 +26,7 @@ from ecoshare.record.results.sweep_summary import ranked_configurations
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.runtime.planning.planned_job import PlannedJob
 from ecoshare.runtime.planning.planned_sweeps import PlannedSweep
-from ecoshare.sampling.sweep_space import Values
-from ecoshare.sampling.trial_sampler import TrialSampler
+from ecoshare.sampling.trial_sampler import TrialSampler, Values
 from ecoshare.values.sweep_spec import Configuration, SweepSpec
 
 LISTEN_S = 0.2

@@ -29,8 +29,7 @@ from ecoshare.runtime.nodes.run_node import NodeReadings
 from ecoshare.runtime.planning.plan import Plan
 from ecoshare.runtime.planning.planned_job import PlannedJob
 from ecoshare.runtime.planning.planned_sweeps import PlannedSweep
-from ecoshare.serving.request_counts import RequestCounts
-from ecoshare.serving.request_intervals import RECENT_S, RequestInterval, percentiles_s
+from ecoshare.serving.request_intervals import RECENT_S, RequestCounts, RequestInterval, percentiles_s
 from ecoshare.values.attempt import Usage
 from ecoshare.values.device import DeviceInfo
 from ecoshare.values.service import ServiceSpec

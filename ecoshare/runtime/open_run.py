@@ -23,7 +23,7 @@ from ecoshare.runtime.live_sweeps import Sweeping
 from ecoshare.runtime.live_views import DeviceViews, Viewing
 from ecoshare.runtime.planning.plan import Plan
 from ecoshare.runtime.planning.planned_job import PlannedJob
-from ecoshare.serving.request_counts import RequestCounts
+from ecoshare.serving.request_intervals import RequestCounts
 
 DISK = "disk"
 """Subject of the trouble that the disk of the log is full."""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import ecoshare
 from ecoshare.common.clock import REAL, Clock
-from ecoshare.devices import power_model
+from ecoshare.devices import meter
 from ecoshare.devices.occupancy import DeviceAdmission
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.jobs.load import LoadedJobs, load
@@ -352,7 +352,7 @@ def _describe(plan: Plan, machines: HeldMachines, clock: Clock) -> dict[str, Any
         "opened_unix_s": clock.unix_s(),
         "token": secrets.token_hex(8),
         "devices": [each.as_dict() for each in plan.devices],
-        "power_models": power_model.as_json(machines.power_models(plan.devices)),
+        "power_models": meter.as_json(machines.power_models(plan.devices)),
     }
 
 

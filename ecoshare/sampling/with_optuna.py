@@ -17,7 +17,7 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import Trial, TrialState
 
-from ecoshare.sampling.sweep_space import Choice, Dimension, Space, Values
+from ecoshare.sampling.trial_sampler import Choice, Dimension, Space, Values
 
 Options = Mapping[str, Any]
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from ecoshare.serving.batching import AnswerTimes, batch_size
+from ecoshare.serving.batch_worker import AnswerTimes, batch_size
 from ecoshare.serving.request_intervals import RequestInterval, interval
 from ecoshare.serving.request_queue import QueueFull, RequestQueue, ServiceRequest, Waiting
 from ecoshare.serving.request_record import RequestRecorder

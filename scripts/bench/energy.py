@@ -36,7 +36,7 @@ from ecoshare.advisers import interference_adviser
 from ecoshare.advisers.advice import Advice
 from ecoshare.advisers.earlier_searches import prior_from, tuned_alone
 from ecoshare.advisers.setting_adviser import TunerAdviser
-from ecoshare.advisers.setting_evaluation import PackedJob
+from ecoshare.advisers.setting_search import PackedJob
 from ecoshare.core.commands import AskInterference, AskSetting, Command, ProfileJob
 from ecoshare.core.events import ClassesKnown, Config, Event, JobArrived, Profiled, SettingAdvised
 from ecoshare.core.placement.colocation_estimates import ColocationForecast

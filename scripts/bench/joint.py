@@ -35,8 +35,7 @@ from numpy.typing import NDArray
 
 from ecoshare.advisers.earlier_searches import Earlier, prior_from, tuned_alone
 from ecoshare.advisers.setting_adviser import TunerAdviser
-from ecoshare.advisers.setting_evaluation import PackedJob, observable
-from ecoshare.advisers.setting_search import BUDGET
+from ecoshare.advisers.setting_search import BUDGET, PackedJob, observable
 from ecoshare.core.commands import AskSetting
 from ecoshare.values.class_profile import Solo
 from ecoshare.values.goal import TUNING_LIMIT, Goal

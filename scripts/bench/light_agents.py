@@ -42,7 +42,7 @@ from ecoshare.cluster.agent_messages import (
 from ecoshare.cluster.line_batch import batch
 from ecoshare.core.commands import KillJob, OpenLane, SetCaching, SetShares, StartJob
 from ecoshare.core.events import Done, IterationsDone, JobExited
-from ecoshare.devices.power_model import PowerModel
+from ecoshare.devices.meter import PowerModel
 from ecoshare.lane import exit_records
 from ecoshare.lane.messages import Ended, Ready
 from ecoshare.lane.table_layout import WAIT_BOUNDS_S

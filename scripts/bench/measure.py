@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ecoshare.devices import nvml
+from ecoshare.devices.nvidia import nvml
 from ecoshare.record.energy_account import Work, split
 from scripts.bench import measure_overhead
 from scripts.bench.benchmarking import Figure, Options, median, percentile, run_benchmark

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ecoshare.advisers.setting_evaluation import PackedJob
+from ecoshare.advisers.setting_search import PackedJob
 from ecoshare.values.measurement import Measurement, MeasurementStatus
 from tuner import Knob, Role, Setting, Space
 

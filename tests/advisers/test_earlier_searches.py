@@ -9,7 +9,7 @@ import pytest
 
 from ecoshare.advisers.earlier_searches import Earlier, prior_from, tuned_alone
 from ecoshare.advisers.setting_adviser import TunerAdviser
-from ecoshare.advisers.setting_evaluation import PackedJob
+from ecoshare.advisers.setting_search import PackedJob
 from ecoshare.core.commands import AskSetting
 from ecoshare.values.class_profile import Solo
 from ecoshare.values.goal import Goal

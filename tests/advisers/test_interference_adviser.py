@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ecoshare.advisers.interference_adviser import foresee
-from ecoshare.advisers.work_prices import MOST_GROUPS, prices
+from ecoshare.advisers.interference_adviser import MOST_GROUPS, foresee, prices
 from ecoshare.core.commands import AskInterference
 from ecoshare.core.placement.colocation_estimates import ColocationEstimates, FirstGuess
 from ecoshare.values.class_profile import Solo

@@ -17,8 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ecoshare.advisers.class_traits import Traits
-from ecoshare.advisers.interference_model import ENOUGH, SHIPPED, InterferenceModel, PairMeasurement, _Kernel
+from ecoshare.advisers.interference_model import ENOUGH, SHIPPED, InterferenceModel, PairMeasurement, Traits, _Kernel
 from ecoshare.core.placement.colocation_estimates import (
     BESIDE,
     GPU_GUESS,

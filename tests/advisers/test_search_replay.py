@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ecoshare.advisers.measured_table import Table
+from ecoshare.advisers.measured_table import Table, read
 from ecoshare.advisers.search_replay import GOOD, SearchReplay
-from ecoshare.advisers.table_file import read
 from tests.advisers.invented import COLUMNS, write_table
 
 DEFAULT = {"limit": 250.0, "batch": 64.0}

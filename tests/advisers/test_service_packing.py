@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from ecoshare.advisers.advice import Advice
-from ecoshare.advisers.search_space import knob_of, space_of
 from ecoshare.advisers.service_packing import MOST_WITH_BATCHES, PackedService, with_batch
 from ecoshare.advisers.setting_adviser import TunerAdviser
+from ecoshare.advisers.setting_search import knob_of, space_of
 from ecoshare.core.commands import AskSetting
 from ecoshare.values.class_profile import Solo
 from ecoshare.values.goal import Goal

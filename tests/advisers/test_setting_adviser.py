@@ -9,9 +9,8 @@ import pytest
 
 from ecoshare.advisers.advice import Advice
 from ecoshare.advisers.earlier_searches import Earlier, prior_from
-from ecoshare.advisers.search_space import knob_of, space_of
 from ecoshare.advisers.setting_adviser import TunerAdviser
-from ecoshare.advisers.setting_evaluation import PackedJob
+from ecoshare.advisers.setting_search import PackedJob, knob_of, space_of
 from ecoshare.core.commands import AskSetting
 from ecoshare.values.class_profile import Solo
 from ecoshare.values.goal import Goal

@@ -11,9 +11,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ecoshare.advisers.search_space import knob_of, space_of
-from ecoshare.advisers.setting_evaluation import PackedJob, SettingEvaluator, observable
-from ecoshare.advisers.setting_search import BUDGET, JudgedMeasurement, SearchEnding, SettingSearch
+from ecoshare.advisers.setting_search import (
+    BUDGET,
+    JudgedMeasurement,
+    PackedJob,
+    SearchEnding,
+    SettingEvaluator,
+    SettingSearch,
+    knob_of,
+    observable,
+    space_of,
+)
 from ecoshare.profiling.tuning_store import MeasurementRecord
 from ecoshare.values.measurement import Measurement, MeasurementStatus
 from tests.advisers.invented import CLOCKS, DEFAULT, SPACE, Device, measured

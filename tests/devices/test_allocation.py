@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from ecoshare.devices import allocation, registry
+from ecoshare.devices import occupancy, registry
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.runtime.measuring.device_claim import claim
 from ecoshare.runtime.measuring.run_claims import ClaimRequest, claim_devices
@@ -40,11 +40,11 @@ WISH = ClaimRequest(may_set=True, searches=False, sets_known=True, with_processo
 def test_devices_are_set_only_as_slurm_has_allocated_them(
     device: DeviceInfo, environment: dict[str, str], reason: str
 ) -> None:
-    assert allocation.why_not_allocated([device], environment) == reason
+    assert occupancy.why_not_allocated([device], environment) == reason
 
 
 def test_processors_of_a_node_that_is_shared_are_never_set() -> None:
-    assert allocation.why_not_alone([CPU], shares_processors=True) == "other work of the cluster may use the processors"
+    assert occupancy.why_not_alone([CPU], shares_processors=True) == "other work of the cluster may use the processors"
 
 
 def test_a_run_by_hand_in_an_allocation_is_held_to_it(monkeypatch: pytest.MonkeyPatch) -> None:

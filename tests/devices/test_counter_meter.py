@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from ecoshare.devices import nvml, registry
-from ecoshare.devices.counter_meter import CounterMeter
-from ecoshare.devices.meter import MeterFault, MeterInfo, Reading, between
+from ecoshare.devices import registry
+from ecoshare.devices.meter import CounterMeter, MeterFault, MeterInfo, Reading, between
+from ecoshare.devices.nvidia import nvml
 from ecoshare.record.samples import Sample, SampleFile, Session, read
 from ecoshare.runtime.measuring.device_claim import ClaimedDevice
 from ecoshare.runtime.measuring.meter_sampler import MeterSampler

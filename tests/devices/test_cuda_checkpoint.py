@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from ecoshare.devices import cuda_checkpoint, nvml
-from ecoshare.devices.cuda_checkpoint import TransferFault, park, resume
+from ecoshare.devices.nvidia import cuda_checkpoint, nvml
+from ecoshare.devices.nvidia.cuda_checkpoint import TransferFault, park, resume
 from tests.devices.conftest import StartJob
 from tests.driver import COMPILER, FakeDriver, build, presets
 from tests.driver.checkpoints import NOT_SUPPORTED, UNKNOWN, Checkpoints, old_driver
@@ -221,7 +221,7 @@ def test_a_machine_says_why_it_parks_nothing(driver: FakeDriver, job: CudaJob, m
 
 def program(*words: object, environment: dict[str, str]) -> tuple[int, dict[str, object]]:
     """Exit code and answer of the module as a program."""
-    line = [sys.executable, "-m", "ecoshare.devices.cuda_checkpoint", *map(str, words)]
+    line = [sys.executable, "-m", "ecoshare.devices.nvidia.cuda_checkpoint", *map(str, words)]
     done = subprocess.run(line, env={**os.environ, **environment}, capture_output=True, text=True, check=False)
     assert done.stderr == "" and done.stdout.count("\n") == 1
     return done.returncode, json.loads(done.stdout)
@@ -239,9 +239,9 @@ def test_the_program_prints_one_line(driver: FakeDriver, job: CudaJob, checkpoin
 
 def test_the_program_loads_the_standard_library_only() -> None:
     """If it failed, each transfer would wait for imports."""
-    line = [sys.executable, "-c", "import ecoshare.devices.cuda_checkpoint, sys; print(*sys.modules)"]
+    line = [sys.executable, "-c", "import ecoshare.devices.nvidia.cuda_checkpoint, sys; print(*sys.modules)"]
     loaded = subprocess.run(line, capture_output=True, text=True, check=True).stdout.split()
-    own = {"ecoshare", "ecoshare.devices", "ecoshare.devices.cuda_checkpoint"}
+    own = {"ecoshare", "ecoshare.devices", "ecoshare.devices.nvidia.cuda_checkpoint"}
     assert {name for name in loaded if name.startswith("ecoshare")} == own
     assert not {"asyncio", "subprocess", "typing", "torch", "pynvml"} & set(loaded)
 

@@ -11,12 +11,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from ecoshare.devices import journal, nvidia_knobs
+from ecoshare.devices import journal
 from ecoshare.devices.device_control import DeviceControl
-from ecoshare.devices.device_knobs import DeviceKnobs
-from ecoshare.devices.knob import GPU_CLOCK, MEMORY_CLOCK, UNLOCKED, Cause, KnobFault, Reading
-from ecoshare.devices.nvidia_knobs import GpuKnobs
-from ecoshare.devices.nvml import NvmlDevice
+from ecoshare.devices.knob import GPU_CLOCK, MEMORY_CLOCK, UNLOCKED, Cause, DeviceKnobs, KnobFault, Reading
+from ecoshare.devices.nvidia import nvidia_knobs
+from ecoshare.devices.nvidia.nvidia_knobs import GpuKnobs
+from ecoshare.devices.nvidia.nvml import NvmlDevice
 from ecoshare.devices.restore import Foreign, KnobOutcome, mend
 from ecoshare.devices.state_folder import StateFolder
 from ecoshare.errors import UnfitEnvironment

@@ -20,7 +20,7 @@ from zeus.device.gpu import common as errors
 from zeus.device.gpu import get_gpus
 from zeus.device.gpu.nvidia import NVIDIAGPU, NVIDIAGPUs
 
-from ecoshare.devices import nvml
+from ecoshare.devices.nvidia import nvml
 from ecoshare.errors import UnfitEnvironment
 from tests.driver import COMPILER, FakeDriver, Fault, Pretend, build, cuda_processes, device_memory, presets
 from tests.driver import state as layout

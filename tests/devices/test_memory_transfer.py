@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
-from ecoshare.devices import cuda_checkpoint, registry
+from ecoshare.devices import registry
 from ecoshare.devices.memory_transfer import CudaMemoryTransfer, NoMemoryTransfer, TransferFault
+from ecoshare.devices.nvidia import cuda_checkpoint
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.runtime.nodes import cleanup
 from tests.driver import COMPILER, FakeDriver, build, presets

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ecoshare.devices import registry
-from ecoshare.devices.context_sharing import ContextSharing
+from ecoshare.devices.vendor import ContextSharing
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.values.device import DeviceInfo
 

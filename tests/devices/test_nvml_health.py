@@ -8,8 +8,8 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from ecoshare.devices import nvml
-from ecoshare.devices.nvml import NvmlDevice
+from ecoshare.devices.nvidia import nvml
+from ecoshare.devices.nvidia.nvml import NvmlDevice
 from ecoshare.devices.vendor import DeviceHealth
 from ecoshare.errors import UnfitEnvironment
 from tests.driver import COMPILER, FakeDriver, Fault, presets

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ecoshare.devices.partitions import cores_of, cut, partitions
+from ecoshare.devices.choice import cores_of, cut, partitions
 from ecoshare.devices.registry import processors
 from ecoshare.errors import UnfitEnvironment
 

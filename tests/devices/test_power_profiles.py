@@ -14,8 +14,7 @@ from ecoshare.devices import journal, knob_survey
 from ecoshare.devices.device_control import DeviceControl
 from ecoshare.devices.knob import GPU_CLOCK, UNLOCKED, Cause, Reading
 from ecoshare.devices.knob_survey import FoundDevice
-from ecoshare.devices.nvidia_knobs import GpuKnobs
-from ecoshare.devices.power_profiles import _NAMES, POWER_PROFILE
+from ecoshare.devices.nvidia.nvidia_knobs import _NAMES, POWER_PROFILE, GpuKnobs
 from ecoshare.devices.restore import Foreign, KnobOutcome, Restored, mend
 from ecoshare.devices.state_folder import StateFolder
 from ecoshare.reporting.device_table import print_devices

@@ -14,8 +14,8 @@ import pytest
 from ecoshare.devices import knob_survey, registry
 from ecoshare.devices.cpu_knobs import CPU_FREQUENCY
 from ecoshare.devices.device_control import DeviceControl
+from ecoshare.devices.joint_control import claim_processors, frequency_knob
 from ecoshare.devices.knob import GPU_CLOCK
-from ecoshare.devices.processors_beside import claim_processors, frequency_knob
 from ecoshare.devices.restore import KnobOutcome, mend
 from ecoshare.devices.state_folder import StateFolder, key
 from ecoshare.errors import UnfitEnvironment

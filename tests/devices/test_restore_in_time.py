@@ -15,11 +15,10 @@ from pathlib import Path
 import pytest
 
 from ecoshare.cli.restore import restore
-from ecoshare.devices import driver_answers, registry
+from ecoshare.devices import registry
 from ecoshare.devices import restore as restoring
 from ecoshare.devices.device_control import DeviceControl
-from ecoshare.devices.driver_answers import NoAnswer, in_time
-from ecoshare.devices.restore import KnobOutcome, mend
+from ecoshare.devices.restore import KnobOutcome, NoAnswer, in_time, mend
 from ecoshare.devices.state_folder import StateFolder, in_use
 from ecoshare.errors import NotRestored, UnfitEnvironment
 from ecoshare.runtime.measuring.device_claim import AppliedSettings, claim, leftovers, not_restored
@@ -40,7 +39,7 @@ FOUND = {0: FOUND_W, 1: 130.0}
 def found(driver: FakeDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeDriver]:
     """Driver with limits that an administrator has set. Calls that hang go on at the end."""
     monkeypatch.setenv("ECOSHARE_STATE", str(tmp_path / "state"))
-    monkeypatch.setattr(driver_answers, "SETS_WITHIN_S", LIMIT_S)
+    monkeypatch.setattr(restoring, "SETS_WITHIN_S", LIMIT_S)
     monkeypatch.setattr(restoring, "_PAUSE_S", 0.001)
     for name in registry.vendor("nvidia").modules:  # else the first claim takes longer than the limit
         importlib.import_module(name)
@@ -171,10 +170,10 @@ def test_a_journal_stays_for_another_process(found: FakeDriver, tmp_path: Path) 
     found.gpu(0).fault(Fault.HANGS)
     state, (path,) = StateFolder.of_this_user(), [each for each in journals() if found.gpu(0).uuid in each.name]
     program = (
-        "import sys\nfrom pathlib import Path\nfrom ecoshare.devices import driver_answers\n"
-        "from ecoshare.devices.restore_in_time import mend_in_time\n"
+        "import sys\nfrom pathlib import Path\nfrom ecoshare.devices import restore\n"
+        "from ecoshare.devices.restore import mend_in_time\n"
         "from ecoshare.devices.state_folder import StateFolder\n"
-        "driver_answers.SETS_WITHIN_S = 0.5\n"
+        "restore.SETS_WITHIN_S = 0.5\n"
         "print(mend_in_time(Path(sys.argv[1]), StateFolder.of_this_user())[0].outcome.value, flush=True)\n"
     )
     command = [sys.executable, "-c", program, str(path)]

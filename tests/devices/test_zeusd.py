@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ecoshare.devices.knob import GPU_CLOCK, Cause
-from ecoshare.devices.nvidia_knobs import GpuKnobs
+from ecoshare.devices.nvidia.nvidia_knobs import GpuKnobs
 from ecoshare.devices.restore import KnobOutcome, mend
 from ecoshare.values.power_response import POWER_LIMIT
 from tests.devices.claims import FOUND_W, claim, limited, state_in

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ecoshare.devices import cuda_checkpoint
+from ecoshare.devices.nvidia import cuda_checkpoint
 from tests.driver.device_memory import PROCESSES, started_ticks
 from tests.driver.state import GPUS, Load
 

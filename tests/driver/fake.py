@@ -22,7 +22,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from ecoshare.devices import cuda_checkpoint
+from ecoshare.devices.nvidia import cuda_checkpoint
 from tests.driver import build, faults, presets
 from tests.driver.faults import Fault
 from tests.driver.pretend import Pretend

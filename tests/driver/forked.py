@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pynvml
 
-from ecoshare.devices import cuda_checkpoint
+from ecoshare.devices.nvidia import cuda_checkpoint
 from tests.driver import build
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ecoshare.devices import nvml
+from ecoshare.devices.nvidia import nvml
 from ecoshare.profiling.profile import Profile
 from ecoshare.record import run_data
 from ecoshare.record.energy_account import EnergyInterval

@@ -6,8 +6,15 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from ecoshare.profiling.calibration_result import as_csv, known_speeds
-from ecoshare.profiling.calibration_store import MOST_CLASSES, MOST_TIMES, CalibrationStore, IterationTime, identity
+from ecoshare.profiling.calibration_store import (
+    MOST_CLASSES,
+    MOST_TIMES,
+    CalibrationStore,
+    IterationTime,
+    as_csv,
+    identity,
+    known_speeds,
+)
 from ecoshare.profiling.profiles_folder import CALIBRATION
 from ecoshare.values.device import DeviceInfo
 

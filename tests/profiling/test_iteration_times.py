@@ -8,7 +8,7 @@ from statistics import fmean
 import pytest
 
 from ecoshare.common.batch_means import relative_error
-from ecoshare.profiling.iteration_times import times
+from ecoshare.profiling.profile import times
 
 
 def test_the_middle_and_the_tail() -> None:

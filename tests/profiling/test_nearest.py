@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ecoshare.profiling.profile_difference import why_new
+from ecoshare.profiling.profile import why_new
 from ecoshare.profiling.profile_store import ProfileStore
 from tests.profiling.classes import digest, origin, profile
 

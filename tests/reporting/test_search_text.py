@@ -15,9 +15,9 @@ import pytest
 from matplotlib.text import Text
 from rich.console import Console
 
+from ecoshare.advisers.measured_table import read
 from ecoshare.advisers.search_replay import SearchReplay
-from ecoshare.advisers.setting_evaluation import SettingScore
-from ecoshare.advisers.table_file import read
+from ecoshare.advisers.setting_search import SettingScore
 from ecoshare.errors import UsageError
 from ecoshare.profiling.tuning_store import BestStatic, KnobRange, MeasurementRecord, TunedDevice, TuningResult
 from ecoshare.reporting.charts.frontier_chart import Ground, frontier

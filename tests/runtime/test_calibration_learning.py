@@ -13,8 +13,7 @@ import pytest
 from ecoshare.core.commands import ApplySetting, OpenLane, ProfileJob, StartJob
 from ecoshare.core.events import Config, Done, JobArrived, JobExited, Profiled, RunOpened
 from ecoshare.lane.trace import Kind, Mark
-from ecoshare.profiling.iteration_times import times
-from ecoshare.profiling.profile import Profile
+from ecoshare.profiling.profile import Profile, times
 from ecoshare.record import event_log
 from ecoshare.record.alone_time import WARM_UP
 from ecoshare.record.run_history import RunHistory

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from ecoshare.cli.restore import restore
-from ecoshare.devices import registry, restore_in_time
+from ecoshare.devices import registry
+from ecoshare.devices import restore as restoring
 from ecoshare.devices.occupancy import Occupancy
 from ecoshare.devices.restore import Restored
 from ecoshare.devices.state_folder import StateFolder
@@ -64,7 +65,7 @@ def occupancy(left: subprocess.Popen[bytes]) -> Occupancy:
 
 
 def test_before_ecoshare_restore(checked: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(restore_in_time, "mend", checked)
+    monkeypatch.setattr(restoring, "mend", checked)
     with pytest.raises(Reached):
         restore()
 

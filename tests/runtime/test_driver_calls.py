@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ecoshare.devices import registry
-from ecoshare.devices.power_model import processors
+from ecoshare.devices.meter import processors
 from ecoshare.devices.vendors.processors import OpenProcessors
 from ecoshare.record.samples import Sample, SampleFile, read
 from ecoshare.runtime.measuring import meter_sampler

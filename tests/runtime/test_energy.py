@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from ecoshare.core.commands import OpenLane, StartJob
-from ecoshare.devices import power_model, registry
+from ecoshare.devices import meter, registry
 from ecoshare.record.samples import AttemptProgress, Sample, SampleFile, Session, read
 from ecoshare.runtime.measuring.device_claim import ClaimedDevice
 from ecoshare.runtime.measuring.meter_sampler import MeterSampler
@@ -53,7 +53,9 @@ def test_a_line_that_a_killed_session_cut_off_does_not_spoil_the_next(tmp_path: 
     session["session"] |= {"about": "", "period_s": 0.0, "idle_w": None}
     path.write_text(json.dumps(session) + '\n{"at_s": 1.0, "ener')
     file = SampleFile(path)
-    sampler = MeterSampler(file, ClaimedDevice(registry.processors(), power_model.processors(1)), lambda _on_device: {})
+    sampler = MeterSampler(
+        file, ClaimedDevice(registry.processors(), meter.processors_power_model(1)), lambda _on_device: {}
+    )
     assert asyncio.run(sampler.begin(lambda: 2.0))
     file.close()
     first, second, sample = read(path)
@@ -95,7 +97,9 @@ def test_a_sample_is_of_the_moment_at_which_the_meter_was_read(tmp_path: Path) -
         return at_s
 
     file = SampleFile(tmp_path / "samples.jsonl")
-    sampler = MeterSampler(file, ClaimedDevice(registry.processors(), power_model.processors(1)), lambda _on_device: {})
+    sampler = MeterSampler(
+        file, ClaimedDevice(registry.processors(), meter.processors_power_model(1)), lambda _on_device: {}
+    )
 
     async def sample() -> None:
         await sampler.begin(late)
@@ -108,5 +112,5 @@ def test_a_sample_is_of_the_moment_at_which_the_meter_was_read(tmp_path: Path) -
     assert len(samples) == 6
     for one, other in itertools.pairwise(samples):
         assert one.energy_j is not None and other.energy_j is not None
-        idle_j = power_model.processors(1).idle_w * (other.at_s - one.at_s)
+        idle_j = meter.processors_power_model(1).idle_w * (other.at_s - one.at_s)
         assert other.energy_j - one.energy_j == pytest.approx(idle_j, rel=1e-6)

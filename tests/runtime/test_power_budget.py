@@ -17,7 +17,7 @@ import pytest
 
 from ecoshare.core.commands import AskPower, MeasureSetting
 from ecoshare.core.events import JobExited, PowerPredicted, RunOpened
-from ecoshare.devices.power_model import BUSY_W_PER_CORE, IDLE_W_PER_CORE
+from ecoshare.devices.meter import BUSY_W_PER_CORE, IDLE_W_PER_CORE
 from ecoshare.jobs.quantities import number
 from ecoshare.record import event_log
 from ecoshare.runtime.nodes.cleanup import TOKEN

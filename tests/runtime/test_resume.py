@@ -62,7 +62,7 @@ def test_optuna_hears_of_trials_that_ended_unheard(tmp_path: Path) -> None:
         shutil.rmtree(done.folder / "jobs" / later)
     again = resume(done.folder)
     assert again.code == 0, again.stderr
-    from ecoshare.sampling.sweep_space import Range
+    from ecoshare.sampling.trial_sampler import Range
     from ecoshare.sampling.with_optuna import OptunaSampler
 
     space = {"lr": Range(1e-3, 0.2, log=True)}

@@ -199,8 +199,7 @@ def test_a_sweep_that_is_killed_repeats_no_finished_trial(tmp_path: Path) -> Non
         assert not (latest / "jobs" / name / "exit-2.json").exists(), f"{name} ran twice"
     exits = [entry.job for entry in event_log.read(latest / "events.jsonl") if isinstance(entry, JobExited)]
     assert len(exits) == len(set(exits))
-    from ecoshare.sampling.sweep_space import Range
-    from ecoshare.sampling.trial_sampler import Random
+    from ecoshare.sampling.trial_sampler import Random, Range
 
     drawn = [dict(Random({"lr": Range(1e-4, 0.2, log=True)}, 24).draw(number) or ()) for number in range(24)]
     assert [job["values"] for job in summary["jobs"]] == drawn, "other trials than without the kill"

@@ -8,8 +8,7 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ecoshare.sampling.sweep_space import Choice, Range
-from ecoshare.sampling.trial_sampler import Grid, Random
+from ecoshare.sampling.trial_sampler import Choice, Grid, Random, Range
 
 WORDS = st.lists(st.text("abc", min_size=1, max_size=3), min_size=1, max_size=4, unique=True)
 

@@ -9,7 +9,7 @@ import pytest
 from optuna.trial import TrialState
 
 from ecoshare.sampling import with_optuna
-from ecoshare.sampling.sweep_space import Choice, Range
+from ecoshare.sampling.trial_sampler import Choice, Range
 from ecoshare.sampling.with_optuna import OptunaSampler
 
 SPACE: dict[str, Choice | Range] = {

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from ecoshare.devices import mps, registry
+from ecoshare.devices import registry
 from ecoshare.devices.meter import MeterInfo, Reading
+from ecoshare.devices.nvidia import mps
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.runtime.nodes import cleanup
 from ecoshare.values.joules import MODELLED

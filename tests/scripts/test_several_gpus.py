@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ecoshare.devices import nvml
+from ecoshare.devices.nvidia import nvml
 from scripts.bench.benchmarking import JOBS, Figure
 from scripts.bench.gpu import counter, kinds, several
 from scripts.bench.job_file import JobEntry

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import ecoshare
-from ecoshare.serving import serve_values
+from ecoshare.serving import batch_server
 
 
 @pytest.mark.parametrize(
@@ -38,10 +38,10 @@ def test_a_wrong_value_is_one_clear_line(options: dict[str, Any], error: type[Ex
 
 
 def test_values_are_taken_in_the_units_of_the_code() -> None:
-    assert serve_values.checked_batch((8, 1, 4)) == (1, 4, 8)
-    assert serve_values.checked_batch(np.arange(1, 4)) == (1, 2, 3)
-    assert serve_values.checked_target_s("50 ms") == pytest.approx(0.05)
-    assert serve_values.checked_target_s(None) == float("inf")
+    assert batch_server.checked_batch((8, 1, 4)) == (1, 4, 8)
+    assert batch_server.checked_batch(np.arange(1, 4)) == (1, 2, 3)
+    assert batch_server.checked_target_s("50 ms") == pytest.approx(0.05)
+    assert batch_server.checked_target_s(None) == float("inf")
 
 
 @pytest.mark.parametrize("within_s", [0.0, -1.0, float("inf")])

@@ -18,9 +18,9 @@ from ecoshare.cluster.node_agent import Agent, RunGone
 from ecoshare.cluster.node_joining import JoiningNode, NodeJoining
 from ecoshare.cluster.node_link import NodeStart
 from ecoshare.cluster.remote_node import NodeSetup, RemoteClaims
-from ecoshare.devices.context_sharing import ContextSharing
+from ecoshare.devices.meter import PowerModel
 from ecoshare.devices.occupancy import Occupancy
-from ecoshare.devices.power_model import PowerModel
+from ecoshare.devices.vendor import ContextSharing
 from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.record.run_documents import recorded_end
 from ecoshare.record.run_folder import RunFolder

@@ -20,11 +20,9 @@ from unittest.mock import patch
 from ecoshare.common.clock import Clock
 from ecoshare.core.commands import StartJob
 from ecoshare.core.events import Done, JobExited, Refused
-from ecoshare.devices.context_sharing import ContextSharing
 from ecoshare.devices.memory_transfer import TransferFault
-from ecoshare.devices.meter import MeterInfo, Reading
-from ecoshare.devices.power_model import PowerModel
-from ecoshare.devices.vendor import DeviceHealth, DeviceState
+from ecoshare.devices.meter import MeterInfo, PowerModel, Reading
+from ecoshare.devices.vendor import ContextSharing, DeviceHealth, DeviceState
 from ecoshare.jobs.load import load
 from ecoshare.lane.messages import Message
 from ecoshare.record import event_log, kept_file

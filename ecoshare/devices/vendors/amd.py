@@ -19,15 +19,12 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from ecoshare.devices import power_model
-from ecoshare.devices.context_sharing import ContextSharing
-from ecoshare.devices.counter_meter import CounterMeter
+from ecoshare.devices import meter
 from ecoshare.devices.knob import GPU_CLOCK, MEMORY_CLOCK, Access, Cause, Clocks, ClocksMhz, DeviceKnob, KnobFault
 from ecoshare.devices.memory_transfer import MemoryTransfer
-from ecoshare.devices.meter import MeterFault
-from ecoshare.devices.power_model import PowerModel
+from ecoshare.devices.meter import CounterMeter, MeterFault, PowerModel
 from ecoshare.devices.torch_build import TorchBuild
-from ecoshare.devices.vendor import DeviceHealth, DeviceState
+from ecoshare.devices.vendor import ContextSharing, DeviceHealth, DeviceState
 from ecoshare.devices.zeus_knobs import ZeusPowerLimit, cause_of, reported
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.values.device import DeviceInfo
@@ -253,7 +250,7 @@ class Amd:
             UnfitEnvironment: There is no driver, or no such GPU.
         """
         idle_w = self.open(device).state().power_w
-        return power_model.gpu(idle_w, device.power_limit_w) if idle_w and device.power_limit_w else None
+        return meter.gpu_power_model(idle_w, device.power_limit_w) if idle_w and device.power_limit_w else None
 
     def open_knobs(self, key: str) -> AmdKnobs:
         """Open the knobs of the GPU with this UUID.

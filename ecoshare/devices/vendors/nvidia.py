@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from ecoshare.devices import cuda_checkpoint, mps, nvml, nvml_links, power_model
-from ecoshare.devices.context_sharing import ContextSharing
+from ecoshare.devices import meter
 from ecoshare.devices.memory_transfer import CudaMemoryTransfer
-from ecoshare.devices.nvidia_knobs import GpuKnobs
-from ecoshare.devices.nvml import NvmlDevice, NvmlGpu
-from ecoshare.devices.power_model import PowerModel
+from ecoshare.devices.meter import PowerModel
+from ecoshare.devices.nvidia import cuda_checkpoint, mps, nvml
+from ecoshare.devices.nvidia.nvidia_knobs import GpuKnobs
+from ecoshare.devices.nvidia.nvml import NvmlDevice, NvmlGpu
 from ecoshare.devices.torch_build import TorchBuild, check_cuda
+from ecoshare.devices.vendor import ContextSharing
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.values.device import DeviceInfo
 
@@ -46,7 +47,7 @@ class Nvidia:
 
     def nearness(self, devices: Sequence[DeviceInfo]) -> dict[tuple[str, str], int]:
         """Nearness by the number of NVLinks, else by the levels of the PCIe topology; without pairs that NVML skips."""
-        found = nvml_links.nearness([str(each.uuid) for each in devices])
+        found = nvml.nearness([str(each.uuid) for each in devices])
         return {(devices[one].name, devices[other].name): near for (one, other), near in found.items()}
 
     def share_contexts(
@@ -123,7 +124,7 @@ class Nvidia:
         idle_w = nvml.power_w(str(device.uuid))
         if idle_w is None or device.power_limit_w is None:
             return None
-        return power_model.gpu(idle_w, device.power_limit_w)
+        return meter.gpu_power_model(idle_w, device.power_limit_w)
 
     def open_knobs(self, key: str) -> GpuKnobs:
         """Open the knobs of the GPU with this UUID.

@@ -9,16 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ecoshare.common import machine_memory
-from ecoshare.devices import power_model
-from ecoshare.devices.context_sharing import ContextSharing
+from ecoshare.devices import meter
+from ecoshare.devices.choice import nearness
 from ecoshare.devices.cpu_knobs import CpuKnobs
 from ecoshare.devices.memory_transfer import NoMemoryTransfer
-from ecoshare.devices.meter import MeterFault
-from ecoshare.devices.partitions import nearness
-from ecoshare.devices.power_model import PowerModel
+from ecoshare.devices.meter import MeterFault, PowerModel
 from ecoshare.devices.rapl_meter import RaplMeter
 from ecoshare.devices.torch_build import TorchBuild
-from ecoshare.devices.vendor import DeviceHealth, DeviceState
+from ecoshare.devices.vendor import ContextSharing, DeviceHealth, DeviceState
 from ecoshare.values.device import PROCESSORS, DeviceInfo
 
 SHARE = 0.8
@@ -107,7 +105,7 @@ class Processors:
 
     def power_model(self, device: DeviceInfo) -> PowerModel | None:
         """Power model of so many virtual cores."""
-        return power_model.processors(device.cores)
+        return meter.processors_power_model(device.cores)
 
     def open_knobs(self, key: str) -> CpuKnobs:
         """Knobs of this machine's processors, whatever their key."""

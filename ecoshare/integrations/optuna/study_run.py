@@ -35,7 +35,7 @@ from ecoshare.runtime.nodes.warm_server import ForkedServer, LaneServer
 from ecoshare.runtime.planning.plan import Plan
 from ecoshare.runtime.planning.planned_job import PlannedJob
 from ecoshare.runtime.planning.planned_sweeps import PlannedSweep
-from ecoshare.sampling.sweep_space import Values
+from ecoshare.sampling.trial_sampler import Values
 
 if TYPE_CHECKING:
     from ecoshare.runtime.run_lifecycle import FinishedRun

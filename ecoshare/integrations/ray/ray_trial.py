@@ -27,7 +27,7 @@ from ray.train._internal.session import _TrainSession
 
 import ecoshare
 from ecoshare.core.memory import promised
-from ecoshare.devices.nvml import NvmlDevice
+from ecoshare.devices.nvidia.nvml import NvmlDevice
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.integrations.ray.node_ledger import NodeLedger, TrialPlace, Wish
 from ecoshare.lane import processes

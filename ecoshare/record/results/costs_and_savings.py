@@ -1,6 +1,6 @@
 """Savings of settings: the ratio of E at a setting to E at the default setting.
 
-E is `values.joules.relative_energy`, as in the score of a search (`advisers/setting_evaluation.py`). For settings that
+E is `values.joules.relative_energy`, as in the score of a search (`advisers/setting_search.py`). For settings that
 were not tried, the search predicts E with `energy` of `tuner/objective.py`.
 """
 

@@ -32,8 +32,13 @@ from ecoshare.devices import registry
 from ecoshare.devices.processor_load import LoadWatch
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.lane import processes
-from ecoshare.profiling.calibration_result import CalibratedDevice, DeviceCalibrationResult
-from ecoshare.profiling.calibration_store import CalibrationStore, IterationTime, identity
+from ecoshare.profiling.calibration_store import (
+    CalibratedDevice,
+    CalibrationStore,
+    DeviceCalibrationResult,
+    IterationTime,
+    identity,
+)
 from ecoshare.profiling.device_speeds import COMPUTE, MEMORY
 from ecoshare.runtime.measuring.device_claim import leftovers
 from ecoshare.values.device import DeviceInfo

@@ -13,20 +13,15 @@ from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from ecoshare.common.clock import loop_s
-from ecoshare.devices import driver_answers, journal
-from ecoshare.devices.allocation import why_not_allocated
+from ecoshare.devices import journal, restore
 from ecoshare.devices.device_control import DeviceControl
-from ecoshare.devices.device_knobs import DeviceKnobs
-from ecoshare.devices.driver_answers import NoAnswer, in_time
-from ecoshare.devices.joint_control import JointControl
+from ecoshare.devices.joint_control import JointControl, claim_processors
 from ecoshare.devices.journal import UntrustedJournal
-from ecoshare.devices.knob import Cause, Clocks, KnobFault
-from ecoshare.devices.meter import Meter
-from ecoshare.devices.power_model import PowerModel
-from ecoshare.devices.processors_beside import claim_processors
+from ecoshare.devices.knob import Cause, Clocks, DeviceKnobs, KnobFault
+from ecoshare.devices.meter import Meter, PowerModel
+from ecoshare.devices.occupancy import why_not_allocated
 from ecoshare.devices.registry import processors
-from ecoshare.devices.restore import Busy, KnobOutcome, Restored
-from ecoshare.devices.restore_in_time import mend_in_time, restore_in_time
+from ecoshare.devices.restore import Busy, KnobOutcome, NoAnswer, Restored, in_time, mend_in_time, restore_in_time
 from ecoshare.devices.state_folder import StateFolder, in_use, key
 from ecoshare.devices.vendor import OpenDevice
 from ecoshare.errors import NotRestored, UnfitEnvironment
@@ -155,7 +150,7 @@ class AppliedSettings:
         """
         self.control, self._exact, self.processors, self.apart = control, exact, processors, apart
         self._name = name
-        self._calls = DriverCalls(driver_answers.SETS_WITHIN_S)
+        self._calls = DriverCalls(restore.SETS_WITHIN_S)
         self._mutex, self._is_restored = threading.Lock(), False
         self.notes: list[str] = list(control.notes)
         self.unrestored: list[Restored] = []
@@ -334,7 +329,7 @@ def _opened(
         DeviceControl, key(device), device.vendor, device.model, state, assume_unlocked, only=only, keeps=keeps
     )
     try:
-        return in_time(opens, driver_answers.SETS_WITHIN_S, late=DeviceControl.restore)
+        return in_time(opens, restore.SETS_WITHIN_S, late=DeviceControl.restore)
     except NoAnswer:
         raise UnfitEnvironment(
             f"the driver of {device.name} does not answer", "`ecoshare run --control off` sets nothing"

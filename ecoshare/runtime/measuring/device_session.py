@@ -26,8 +26,8 @@ from ecoshare.common.clock import loop_s
 from ecoshare.common.plural import counted
 from ecoshare.core.commands import ApplySetting, AwaitRequests, MeasureSetting, ProfileJob
 from ecoshare.core.events import DeviceFailed, Done, Event, Profiled, Refused, SettingMeasured, StopRequested
-from ecoshare.devices import mps
 from ecoshare.devices.knob import Clocks
+from ecoshare.devices.nvidia import mps
 from ecoshare.devices.processor_load import LoadWatch
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.lane import processes

@@ -11,8 +11,8 @@ from pydantic import ValidationError
 
 from ecoshare.common.plural import counted, listed
 from ecoshare.devices.cpu_knobs import CPU_FREQUENCY
-from ecoshare.devices.meter_check import check_meter
 from ecoshare.devices.occupancy import Occupancy
+from ecoshare.devices.registry import check_meter
 from ecoshare.errors import Interrupted, JobFailed, UnfitEnvironment, UsageError
 from ecoshare.jobs.from_scripts import from_scripts
 from ecoshare.jobs.load import LoadedJobs, load

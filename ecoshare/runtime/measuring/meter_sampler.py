@@ -17,8 +17,7 @@ from dataclasses import asdict, replace
 from functools import partial
 
 from ecoshare.common.clock import loop_s
-from ecoshare.devices.meter import Meter, MeterFault, MeterInfo
-from ecoshare.devices.model_meter import ModelMeter
+from ecoshare.devices.meter import Meter, MeterFault, MeterInfo, ModelMeter
 from ecoshare.devices.processor_load import LoadWatch
 from ecoshare.devices.registry import open_device
 from ecoshare.devices.vendor import DeviceHealth, OpenDevice

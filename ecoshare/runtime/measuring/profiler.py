@@ -20,7 +20,6 @@ from ecoshare.lane.files import of_attempt
 from ecoshare.lane.messages import Ready
 from ecoshare.lane.trace import Kind, Mark, iterations
 from ecoshare.profiling.colocation_store import ColocationStore
-from ecoshare.profiling.iteration_times import times
 from ecoshare.profiling.profile import (
     AchievedSetting,
     BatchAnswers,
@@ -31,6 +30,7 @@ from ecoshare.profiling.profile import (
     Profile,
     ProfileWindow,
     Use,
+    times,
 )
 from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.record import samples

@@ -26,7 +26,7 @@ from ecoshare.core.commands import MeasureSetting
 from ecoshare.core.service_targets import MUCH_LATE, OverloadWatch
 from ecoshare.devices.knob import NOTHING, Clocks
 from ecoshare.devices.meter import Meter, MeterFault, Reading
-from ecoshare.devices.power_profiles import POWER_PROFILE
+from ecoshare.devices.nvidia.nvidia_knobs import POWER_PROFILE
 from ecoshare.lane import trace
 from ecoshare.lane.files import of_attempt
 from ecoshare.lane.lane_table import LaneTable

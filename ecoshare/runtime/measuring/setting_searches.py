@@ -10,8 +10,7 @@ from ecoshare.common.plural import counted
 from ecoshare.common.utc_text import utc_text
 from ecoshare.core.commands import AskSetting, MeasureSetting
 from ecoshare.devices.cpu_knobs import CPU_FREQUENCY
-from ecoshare.devices.device_knobs import DeviceKnobs
-from ecoshare.devices.knob import KnobSpec
+from ecoshare.devices.knob import DeviceKnobs, KnobSpec
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.profiling.calibration_store import CalibrationStore
 from ecoshare.profiling.profile import Profile
@@ -38,11 +37,9 @@ from ecoshare.values.packing import Packing
 if TYPE_CHECKING:
     from ecoshare.advisers.advice import Advice
     from ecoshare.advisers.earlier_searches import Earlier
-    from ecoshare.advisers.search_space import Prior, Space
     from ecoshare.advisers.service_packing import PackedService
     from ecoshare.advisers.setting_adviser import PackingSearch, TunerAdviser
-    from ecoshare.advisers.setting_evaluation import PackedJob
-    from ecoshare.advisers.setting_search import JudgedMeasurement
+    from ecoshare.advisers.setting_search import JudgedMeasurement, PackedJob, Prior, Space
 
 
 class Show(Protocol):
@@ -112,8 +109,8 @@ class Searching:
             jobs: Jobs of the run, by name; trials are added when they are drawn.
         """
         self._jobs = jobs
-        from ecoshare.advisers.search_space import knob_of, space_of
         from ecoshare.advisers.setting_adviser import TunerAdviser
+        from ecoshare.advisers.setting_search import knob_of, space_of
 
         def left() -> list[KnobSpec]:
             names = {spec.name for spec in self._left().specs}

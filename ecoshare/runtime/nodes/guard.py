@@ -76,9 +76,9 @@ def _ends_well(controller: int, lease_s: float) -> bool:
 
 def _be_ready(vendor: str) -> None:
     """Import now the modules that the clean-up will need at once."""
-    from ecoshare.devices import registry, restore_in_time
+    from ecoshare.devices import registry, restore
 
-    assert restore_in_time, "it is imported for the clean-up"
+    assert restore, "it is imported for the clean-up"
     with contextlib.suppress(Exception):  # the processes of the run must still be ended
         for name in registry.vendor(vendor).modules:
             importlib.import_module(name)
@@ -86,8 +86,7 @@ def _be_ready(vendor: str) -> None:
 
 def _put_back(device: str) -> None:
     """Restore the settings of the device. If this fails, or takes too long, the journal stays for the next start."""
-    from ecoshare.devices.restore import Foreign
-    from ecoshare.devices.restore_in_time import mend_in_time
+    from ecoshare.devices.restore import Foreign, mend_in_time
     from ecoshare.devices.state_folder import StateFolder
 
     state = StateFolder.of_this_user()

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from ecoshare.devices import registry
+from ecoshare.devices.meter import PowerModel
 from ecoshare.devices.occupancy import DeviceAdmission, Occupancy, occupied
-from ecoshare.devices.power_model import PowerModel
 from ecoshare.record.run_folder import unwritable
 from ecoshare.runtime.nodes.run_host import LocalHost, RunHost
 from ecoshare.runtime.planning.planned_limits import ParkingHost, device_limits_w, parking_host

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ecoshare.devices import registry
-from ecoshare.devices.context_sharing import ContextSharing
-from ecoshare.devices.power_model import PowerModel
+from ecoshare.devices.meter import PowerModel
 from ecoshare.devices.restore import Restored
+from ecoshare.devices.vendor import ContextSharing
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.policy_names import places_of
 from ecoshare.record.run_folder import RunFolder

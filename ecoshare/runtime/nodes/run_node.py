@@ -10,8 +10,8 @@ from typing import Any, Protocol
 from ecoshare.core.commands import MeasureSetting
 from ecoshare.core.driving import NodeCommands
 from ecoshare.core.events import Event
-from ecoshare.devices.context_sharing import ContextSharing
 from ecoshare.devices.knob import KnobSpec
+from ecoshare.devices.vendor import ContextSharing
 from ecoshare.lane.messages import Ready
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.record.samples import Line

@@ -10,8 +10,7 @@ from ecoshare.jobs.schema import JobConfig
 from ecoshare.profiling.calibration_store import CalibrationStore, identity
 from ecoshare.profiling.colocation_store import ColocationStore
 from ecoshare.profiling.device_speeds import ANY
-from ecoshare.profiling.profile import Profile
-from ecoshare.profiling.profile_difference import why_new
+from ecoshare.profiling.profile import Profile, why_new
 from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.profiling.tuning_store import TuningStore
 from ecoshare.record.energy_account import EnergyRate

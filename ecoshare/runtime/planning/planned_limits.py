@@ -13,9 +13,9 @@ from ecoshare.common.machine_memory import free_swap_bytes, total_bytes
 from ecoshare.common.plural import counted, listed
 from ecoshare.core.placement.limits import adds_alone_w
 from ecoshare.core.power_allocation import TOLERANCE_W
-from ecoshare.devices import mps
 from ecoshare.devices.knob import KnobSpec
-from ecoshare.devices.power_model import PowerModel
+from ecoshare.devices.meter import PowerModel
+from ecoshare.devices.nvidia import mps
 from ecoshare.devices.registry import open_knobs, vendor
 from ecoshare.devices.state_folder import key
 from ecoshare.errors import UnfitEnvironment, UsageError

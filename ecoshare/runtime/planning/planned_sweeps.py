@@ -16,8 +16,7 @@ from ecoshare.jobs.load import LoadedJobs, mistake_of
 from ecoshare.jobs.schema import JobConfig
 from ecoshare.jobs.sweep import Sweep, filled, names_in, trial_name
 from ecoshare.runtime.planning.planned_job import PlannedJob
-from ecoshare.sampling.sweep_space import Choice, Dimension, Values
-from ecoshare.sampling.trial_sampler import Grid, Random, TrialSampler
+from ecoshare.sampling.trial_sampler import Choice, Dimension, Grid, Random, TrialSampler, Values
 from ecoshare.values.sweep_spec import Configuration, StoppingSpec, SweepSpec
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ecoshare.common.plural import counted
-from ecoshare.devices.power_model import PowerModel
+from ecoshare.devices.meter import PowerModel
 from ecoshare.errors import UsageError
 from ecoshare.record.run_data import RunData
 from ecoshare.record.run_data import read as read_run

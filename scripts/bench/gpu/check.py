@@ -46,9 +46,9 @@ from types import FrameType
 from typing import Any
 from unittest.mock import patch
 
-from ecoshare.devices import mps, nvml
 from ecoshare.devices.knob import GPU_CLOCK, MEMORY_CLOCK, KnobFault
-from ecoshare.devices.nvidia_knobs import GpuKnobs
+from ecoshare.devices.nvidia import mps, nvml
+from ecoshare.devices.nvidia.nvidia_knobs import GpuKnobs
 from scripts.bench import fused
 from scripts.bench.benchmarking import ROOT, Figure, Options, run_benchmark, say
 from scripts.bench.gpu import counter, kinds, memory, parked, profiles, services, several

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ecoshare.devices import nvml
+from ecoshare.devices.nvidia import nvml
 from scripts.bench.benchmarking import Figure
 
 LOAD = """

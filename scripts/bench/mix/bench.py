@@ -12,8 +12,9 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from ecoshare.devices import mps, registry
+from ecoshare.devices import registry
 from ecoshare.devices.meter import Meter
+from ecoshare.devices.nvidia import mps
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.lane import interpreter
 from ecoshare.runtime.nodes import cleanup

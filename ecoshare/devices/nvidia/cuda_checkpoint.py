@@ -10,8 +10,8 @@
 CUDA calls of the process block from `lock` to `unlock`. The copy is ordinary memory of the process itself.
 
 Each call may hang, and may crash the process that makes it. So a run makes them in a process of its own, which
-`memory_transfer.py` starts: `python -m ecoshare.devices.cuda_checkpoint park PID` prints one line of JSON. This module
-needs the standard library only, so that such a process starts in some 20 ms.
+`memory_transfer.py` starts: `python -m ecoshare.devices.nvidia.cuda_checkpoint park PID` prints one line of JSON. This
+module needs the standard library only, so that such a process starts in some 20 ms.
 
 Source: NVIDIA, "CUDA Driver API", chapter "CUDA Checkpointing".
 """
