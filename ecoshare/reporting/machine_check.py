@@ -233,7 +233,7 @@ def _processor_meter() -> CheckResult:
         device = registry.processors()
         meter = registry.open_device(device).open_meter()
     except EcoshareError as error:
-        remedy = f"joules are modelled from processor time: {meter.processors_power_model(device.cores).source}"
+        remedy = f"joules are modelled from processor time: {processors_power_model(device.cores).source}"
         return CheckResult("CPU energy", "warn", str(error), f"{error.hint}; {remedy}" if error.hint else remedy)
     return CheckResult("CPU energy", "ok", meter.info.about)
 

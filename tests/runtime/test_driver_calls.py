@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ecoshare.devices import registry
-from ecoshare.devices.meter import processors
+from ecoshare.devices.meter import processors_power_model
 from ecoshare.devices.vendors.processors import OpenProcessors
 from ecoshare.record.samples import Sample, SampleFile, read
 from ecoshare.runtime.measuring import meter_sampler
@@ -58,7 +58,7 @@ def test_a_process_ends_although_a_call_never_returns() -> None:
 def test_the_last_sample_does_not_wait_for_a_meter_that_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(meter_sampler, "ANSWERS_WITHIN_S", 0.2)
     file = SampleFile(tmp_path / "samples.jsonl")
-    sampler = MeterSampler(file, ClaimedDevice(registry.processors(), processors(1)), lambda _on_device: {})
+    sampler = MeterSampler(file, ClaimedDevice(registry.processors(), processors_power_model(1)), lambda _on_device: {})
 
     async def sample() -> None:
         await sampler.begin(time.monotonic)
@@ -78,7 +78,7 @@ def test_a_power_limit_that_the_driver_does_not_tell_is_unknown(
     monkeypatch.setattr(meter_sampler, "ANSWERS_WITHIN_S", 0.1)
     monkeypatch.setattr(OpenProcessors, "power_limit_w", lambda _: time.sleep(3600))
     file = SampleFile(tmp_path / "samples.jsonl")
-    sampler = MeterSampler(file, ClaimedDevice(registry.processors(), processors(1)), lambda _on_device: {})
+    sampler = MeterSampler(file, ClaimedDevice(registry.processors(), processors_power_model(1)), lambda _on_device: {})
 
     async def limit_w() -> float | None:
         await sampler.begin(time.monotonic)

@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from ecoshare.lane.files import of_attempt
-from ecoshare.serving.request_intervals import CallTimes, RequestInterval, call_times, read
+from ecoshare.serving.request_intervals import CallTimes, RequestInterval, call_times
+from ecoshare.serving.request_intervals import read as read_intervals
 from ecoshare.serving.request_source import read_arrivals
 from ecoshare.simulation.traces.job_trace import AnswerTime
 from ecoshare.values.service import ARRIVALS, REQUESTS, RequestSource, ServiceSpec
@@ -21,7 +22,7 @@ _WARM = 1
 
 def intervals(folder: Path, attempt: int) -> list[RequestInterval]:
     """Record of an attempt, from the folder of its job; empty if there is none."""
-    return read(of_attempt(folder, REQUESTS, attempt))
+    return read_intervals(of_attempt(folder, REQUESTS, attempt))
 
 
 def answer_time(found: Sequence[RequestInterval]) -> tuple[AnswerTime, float] | None:
