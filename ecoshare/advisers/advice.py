@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from ecoshare.core.events import SettingAdvised
-from ecoshare.values.setting import Setting
+from ecoshare.values.measurement import Setting
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,7 @@ from statistics import fmean
 
 from ecoshare.advisers.setting_adviser import PackingSearch
 from ecoshare.advisers.setting_search import PackedJob, observable
-from ecoshare.values.measurement import MeasurementStatus
-from ecoshare.values.packing import Packing
+from ecoshare.values.measurement import MeasurementStatus, Packing
 from tuner import Evaluation, EvaluationStatus, Prior, Setting, Space, transferred
 from tuner.objective import POWER
 

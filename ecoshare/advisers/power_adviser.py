@@ -11,7 +11,7 @@ from functools import lru_cache
 import numpy as np
 
 from ecoshare.core.commands import AskPower
-from ecoshare.values.power_response import POWER_LIMIT, LimitMeasurement, PowerPoint, PowerResponse
+from ecoshare.values.class_profile import POWER_LIMIT, LimitMeasurement, PowerPoint, PowerResponse
 from tuner import POWER, Evaluation, ExpectedResponses, Knob, Role, Space
 
 _MOST_KEPT = 64

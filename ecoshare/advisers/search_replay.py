@@ -23,8 +23,7 @@ from ecoshare.advisers.setting_search import (
     SettingSearch,
 )
 from ecoshare.advisers.table_columns import ColumnContent
-from ecoshare.values.goal import TUNING_LIMIT
-from ecoshare.values.measurement import Measurement, MeasurementStatus
+from ecoshare.values.measurement import TUNING_LIMIT, Measurement, MeasurementStatus
 from tuner import Knob, Role, Setting, Space
 
 GOOD = 1.05

@@ -17,9 +17,7 @@ from dataclasses import dataclass, replace
 
 from ecoshare.advisers.service_search import ServiceMeasurement, ServiceSearch, ServiceSearchEnding, TrainingBeside
 from ecoshare.advisers.setting_search import JudgedMeasurement, PackedJob, SettingScore, saved_part
-from ecoshare.values.goal import TUNING_LIMIT
-from ecoshare.values.measurement import Measurement, MeasurementStatus
-from ecoshare.values.setting import BATCH
+from ecoshare.values.measurement import BATCH, TUNING_LIMIT, Measurement, MeasurementStatus
 from tuner import Knob, Role, ServiceLoad, Setting, Space, dispersion
 
 MOST_WITH_BATCHES = 3_000

@@ -18,10 +18,16 @@ from ecoshare.advisers.setting_search import JudgedMeasurement, PackedJob, Searc
 from ecoshare.common.plural import counted
 from ecoshare.core.commands import AskSetting
 from ecoshare.values.class_profile import Solo
-from ecoshare.values.goal import Goal
-from ecoshare.values.measurement import Measurement, MeasurementStatus
-from ecoshare.values.packing import Packing
-from ecoshare.values.setting import AS_FOUND, BATCH, Setting, setting_of
+from ecoshare.values.measurement import (
+    AS_FOUND,
+    BATCH,
+    Goal,
+    Measurement,
+    MeasurementStatus,
+    Packing,
+    Setting,
+    setting_of,
+)
 from tuner import Prior, Space
 
 Search = SettingSearch | ServicePackingSearch

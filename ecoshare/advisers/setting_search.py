@@ -23,9 +23,8 @@ import torch
 from torch import Tensor
 
 import tuner
-from ecoshare.values.goal import OBJECTIVES, TUNING_LIMIT
 from ecoshare.values.joules import relative_energy
-from ecoshare.values.measurement import Measurement, MeasurementStatus
+from ecoshare.values.measurement import OBJECTIVES, TUNING_LIMIT, Measurement, MeasurementStatus
 from tuner import ConstrainedTuner, EvaluationStatus, Knob, Limit, Prior, Role, Setting, Space, bucketised
 from tuner.objective import POWER, Objective, Observed
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ecoshare.api.request_values import check_least, no_progress, profile_store, request_class, silent, with_fields
 from ecoshare.api.run_result import RunResult
-from ecoshare.common.folders import RUNS
+from ecoshare.common.disk import RUNS
 
 if TYPE_CHECKING:
     from ecoshare.jobs.from_values import AnyPath

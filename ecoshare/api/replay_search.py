@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ecoshare.api.request_values import check_least, request_class, with_fields
 from ecoshare.errors import UsageError, did_you_mean
-from ecoshare.values.goal import OBJECTIVES, TUNING_LIMIT
+from ecoshare.values.measurement import OBJECTIVES, TUNING_LIMIT
 
 if TYPE_CHECKING:
     from ecoshare.advisers.search_replay import SearchReplay, Verdict

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ecoshare.jobs.from_values import AnyPath
     from ecoshare.profiling.profile_store import ProfileStore
     from ecoshare.record.run_view import ProgressDisplay
-    from ecoshare.values.goal import Goal
+    from ecoshare.values.measurement import Goal
 
 Control = Literal["auto", "known", "off"]
 """Whether a run may set clocks and power.
@@ -186,7 +186,7 @@ def goal(objective: str, tuning_limit: float, budget: int, seed: int = 0) -> Goa
     Raises:
         UsageError: The limit is not a finite number of at least 1.
     """
-    from ecoshare.values.goal import Goal
+    from ecoshare.values.measurement import Goal
 
     if not (math.isfinite(tuning_limit) and tuning_limit >= 1.0):
         raise UsageError(f"--tuning-limit {tuning_limit:g}: expected a number of at least 1")

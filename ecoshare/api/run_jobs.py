@@ -26,11 +26,11 @@ from ecoshare.api.request_values import (
 )
 from ecoshare.api.run_result import RunResult
 from ecoshare.cluster.nodes_request import check_counts
-from ecoshare.common.folders import RUNS
+from ecoshare.common.disk import RUNS
 from ecoshare.errors import UsageError
+from ecoshare.values.class_profile import BY_LIMITS
 from ecoshare.values.device import LEAST_NODE_TIMEOUT_S, NODE_TIMEOUT_S
-from ecoshare.values.goal import TUNING_LIMIT
-from ecoshare.values.power_response import BY_LIMITS
+from ecoshare.values.measurement import TUNING_LIMIT
 
 if TYPE_CHECKING:
     from ecoshare.jobs.from_values import AnyPath, Jobs

@@ -18,9 +18,9 @@ from ecoshare.api.request_values import (
     with_fields,
 )
 from ecoshare.api.run_result import RunResult
-from ecoshare.common.folders import RUNS
+from ecoshare.common.disk import RUNS
 from ecoshare.errors import Interrupted, JobFailed, UsageError
-from ecoshare.values.goal import TUNING_LIMIT
+from ecoshare.values.measurement import TUNING_LIMIT
 
 if TYPE_CHECKING:
     from ecoshare.jobs.from_values import AnyPath

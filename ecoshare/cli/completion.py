@@ -12,7 +12,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
-from ecoshare.common.folders import RUNS
+from ecoshare.common.disk import RUNS
 from ecoshare.errors import EcoshareError
 
 _HARMLESS = re.compile(r"[\w@%+=:,./-]+")
@@ -28,7 +28,7 @@ def policies(incomplete: str) -> list[str]:
 
 def objectives(incomplete: str) -> list[str]:
     """Names of objectives."""
-    from ecoshare.values.goal import OBJECTIVES
+    from ecoshare.values.measurement import OBJECTIVES
 
     return _beginning(OBJECTIVES, incomplete)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ecoshare.cli.named_runs import JobOfRunArgument, OneQueueOption, RunOrJobArgument, RunsFolderOption, named_job
 from ecoshare.cli.options import JsonOption
-from ecoshare.common.folders import RUNS
+from ecoshare.common.disk import RUNS
 
 
 def explain(

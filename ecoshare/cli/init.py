@@ -152,7 +152,7 @@ def init(
 
     Scripts are looked for in the folder of the file and one level below it. They import torch and train.
     """
-    from ecoshare.jobs.template import template
+    from ecoshare.jobs.from_values import template
 
     if path.is_dir():
         path = path / "jobs.yaml"

@@ -19,7 +19,7 @@ from ecoshare.cli.named_runs import (
     named_job,
     the_job_of,
 )
-from ecoshare.common.folders import RUNS
+from ecoshare.common.disk import RUNS
 from ecoshare.common.printable import TerminalText
 
 _ENDED = ("completed", "failed", "cancelled", "pruned")

@@ -18,7 +18,7 @@ import typer
 
 from ecoshare.cli import completion
 from ecoshare.cli.output import note
-from ecoshare.common.folders import RUNS
+from ecoshare.common.disk import RUNS
 from ecoshare.common.plural import listed
 from ecoshare.errors import UnfitEnvironment, UsageError, did_you_mean
 

@@ -13,7 +13,7 @@ from ecoshare.api.profile_script import ProfileRequest, saved_profile
 from ecoshare.cli import completion
 from ecoshare.cli.options import DeviceOption, JsonOption, ProfilesOption, RunsOption, WaitOption, waits
 from ecoshare.cli.output import note
-from ecoshare.common.folders import RUNS
+from ecoshare.common.disk import RUNS
 from ecoshare.errors import UsageError
 
 

@@ -44,10 +44,10 @@ from ecoshare.cli.sharing_options import (
     PowerBudgetOption,
     TuningLimitOption,
 )
-from ecoshare.common.folders import RUNS
+from ecoshare.common.disk import RUNS
 from ecoshare.errors import UsageError
 from ecoshare.values.device import NODE_TIMEOUT_S
-from ecoshare.values.goal import TUNING_LIMIT
+from ecoshare.values.measurement import TUNING_LIMIT
 
 if TYPE_CHECKING:
     from ecoshare.api.run_result import RunResult

@@ -14,7 +14,7 @@ from ecoshare.cli.ages import age_s
 from ecoshare.cli.classes import CommandGroup, HelpfulCommand
 from ecoshare.cli.options import JsonOption
 from ecoshare.cli.output import note
-from ecoshare.common.folders import RUNS
+from ecoshare.common.disk import RUNS
 from ecoshare.errors import UsageError
 
 OwnRunsOption = Annotated[

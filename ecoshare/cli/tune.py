@@ -16,9 +16,9 @@ from ecoshare.api.tune_packing import TuneRequest
 from ecoshare.cli import completion
 from ecoshare.cli.options import DeviceOption, JsonOption, ProfilesOption, RunsOption, WaitOption, waits
 from ecoshare.cli.output import note
-from ecoshare.common.folders import RUNS
+from ecoshare.common.disk import RUNS
 from ecoshare.errors import UsageError
-from ecoshare.values.goal import TUNING_LIMIT
+from ecoshare.values.measurement import TUNING_LIMIT
 
 if TYPE_CHECKING:
     from ecoshare.advisers.search_replay import SearchReplay

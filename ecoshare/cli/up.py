@@ -42,7 +42,7 @@ from ecoshare.common.plural import counted
 from ecoshare.errors import UsageError
 from ecoshare.queue.queue_folder import DEFAULT_NAME
 from ecoshare.values.device import NODE_TIMEOUT_S
-from ecoshare.values.goal import TUNING_LIMIT
+from ecoshare.values.measurement import TUNING_LIMIT
 
 _OF_THE_COMMAND = ("name", "resume", "wait", "detach", "print_unit")
 """Parameters that are no options of the queue."""

@@ -123,7 +123,7 @@ def _served(begun: BegunAgent, pipes: Pipes, device: str | None, count: int | No
     import ecoshare
     from ecoshare.cluster.agent_messages import PROTOCOL, AgentFailed, AgentMessage, NodeFound, encoded
     from ecoshare.cluster.node_agent import Agent, RunGone
-    from ecoshare.common.first_error import first_error
+    from ecoshare.common.clock import first_error
     from ecoshare.devices.choice import find_all
     from ecoshare.devices.occupancy import occupied
     from ecoshare.devices.registry import power_models

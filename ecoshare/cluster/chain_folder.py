@@ -21,7 +21,7 @@ from ecoshare.chains import batch_log, chain_steps
 from ecoshare.chains.batch_job import BatchJob
 from ecoshare.chains.own_jobs import script_name
 from ecoshare.chains.slurm_text import GPU
-from ecoshare.common.file_lock import locked_alone
+from ecoshare.common.disk import locked_alone
 from ecoshare.errors import EcoshareError, UnfitEnvironment, UsageError
 from ecoshare.record.chain_record import read_chain, write_chain
 from ecoshare.record.run_folder import RunFolder, unwritable, write_text

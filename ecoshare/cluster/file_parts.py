@@ -20,9 +20,8 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 from ecoshare.cluster.agent_messages import FilePart
-from ecoshare.common.atomic_write import atomic_write
+from ecoshare.common.disk import atomic_write, folder_below
 from ecoshare.common.documents import open_own
-from ecoshare.common.folders import folder_below
 from ecoshare.lane.files import make_folder
 
 MOST_BYTES = 64 << 20

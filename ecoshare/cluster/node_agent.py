@@ -54,6 +54,7 @@ from ecoshare.cluster.agent_messages import (
 )
 from ecoshare.cluster.agent_program import BegunAgent
 from ecoshare.cluster.shipment import Shipment
+from ecoshare.common.clock import SideTasks
 from ecoshare.core.commands import MeasureSetting
 from ecoshare.core.driving import node_methods
 from ecoshare.core.events import Event, JobExited, Profiled, Refused, StopRequested
@@ -74,7 +75,6 @@ from ecoshare.runtime.nodes.node_opening import guard_of, shared_contexts
 from ecoshare.runtime.nodes.run_node import NodeParts, NodeRun
 from ecoshare.runtime.planning.node_job import NodeJob
 from ecoshare.runtime.planning.planned_limits import device_limits_w, parking_host
-from ecoshare.runtime.side_tasks import SideTasks
 from ecoshare.values.attempt import Outcome
 from ecoshare.values.device import DeviceInfo
 

@@ -14,7 +14,7 @@ from ecoshare.lane.files import keep_outputs
 from ecoshare.lane.gang import folder_of, keep_outputs_beyond
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.runtime.planning.node_job import NodeJob
-from ecoshare.values.gang_part import GangPart
+from ecoshare.values.job_spec import GangPart
 from ecoshare.values.service import ARRIVALS
 
 

@@ -19,7 +19,7 @@ from typing import Any
 from ecoshare.cluster.node_cluster import NodeCluster, held
 from ecoshare.cluster.node_link import NodeStart
 from ecoshare.cluster.nodes_request import NodesRequest
-from ecoshare.common.folders import RUNS
+from ecoshare.common.disk import RUNS
 from ecoshare.common.plural import counted
 from ecoshare.common.printable import last_line, legible
 from ecoshare.errors import UnfitEnvironment, UsageError

@@ -25,7 +25,7 @@ from ecoshare.core.commands import Command, KillJob, StartJob
 from ecoshare.core.events import Done, Event, IterationsDone, JobExited, Refused
 from ecoshare.runtime.nodes.run_node import AttemptReading, NodeRun
 from ecoshare.values.attempt import Outcome, Usage
-from ecoshare.values.gang_part import GangPart
+from ecoshare.values.job_spec import GangPart
 
 
 class GangNode(Protocol):

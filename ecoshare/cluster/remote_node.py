@@ -50,7 +50,7 @@ from ecoshare.record.samples import Line
 from ecoshare.runtime.nodes.run_node import AttemptReading, DeviceReading, NodeRun
 from ecoshare.runtime.planning.node_job import NodeJob
 from ecoshare.values.attempt import Outcome, Usage
-from ecoshare.values.gang_part import GangPart
+from ecoshare.values.job_spec import GangPart
 
 BEAT_S = 1.0
 """Time (s) between two beats of the run."""

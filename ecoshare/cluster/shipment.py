@@ -22,9 +22,8 @@ from pathlib import Path, PurePosixPath
 
 from ecoshare.cluster.agent_messages import FilePart
 from ecoshare.cluster.file_parts import FileSender, write_part
-from ecoshare.common.atomic_write import atomic_write
+from ecoshare.common.disk import atomic_write, folder_below
 from ecoshare.common.documents import open_regular, read_own
-from ecoshare.common.folders import folder_below
 from ecoshare.devices.state_folder import STATE_HINT, StateFolder
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.lane.files import make_folder

@@ -14,6 +14,7 @@ import asyncio
 import time
 from collections.abc import Coroutine
 from pathlib import Path
+from types import TracebackType
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -49,3 +50,32 @@ REAL = Clock()
 def loop_s() -> float:
     """Time (s) of the running event loop, on the monotonic clock."""
     return asyncio.get_running_loop().time()
+
+
+def first_error(errors: BaseExceptionGroup[Any]) -> Any:
+    """First error of a group, whatever the depth at which it is."""
+    error: BaseException = errors
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+class SideTasks(asyncio.TaskGroup):
+    """Group of tasks. Those of `begin` are cancelled when the body of the group has ended, and others are awaited."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._endless: set[asyncio.Task[None]] = set()
+
+    def begin(self, work: Coroutine[Any, Any, None]) -> None:
+        """Begin work that ends with the body of the group, at the latest."""
+        task = self.create_task(work)
+        self._endless.add(task)
+        task.add_done_callback(self._endless.discard)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for task in self._endless:
+            task.cancel()
+        await super().__aexit__(kind, error, trace)

@@ -6,9 +6,12 @@ Every layer may import this module. It uses the standard library only.
 from __future__ import annotations
 
 import errno
+import gc
 import json
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
 from typing import Any
@@ -110,3 +113,19 @@ def _integer(text: str) -> int:
 
 def _refuse(text: str) -> Any:
     raise ValueError(f"{text} is no number that ecoshare writes")
+
+
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """Context manager that runs its body without the cycle collector.
+
+    A job file of ten thousand jobs becomes a million objects. All stay in use until the end, and none is in a
+    cycle. The collector would scan them again and again and find nothing, which takes half the loading time.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import re
+import time
 
 _MOST = 2_000
 _BEGIN, _END = 1_600, 300
@@ -106,3 +107,8 @@ def shown(line: str) -> str:
 
 _SPACES = {ord(char): " " for char in "\x0b\x0c\x1c\x1d\x1e\x1f\x85\u2028\u2029"}
 """White space that `spelled` leaves, and that would begin a line or is a control character."""
+
+
+def utc_text(unix_s: float | None = None) -> str:
+    """A time (s since 1970), or the present one, in ISO 8601 and UTC, to the second."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(unix_s))

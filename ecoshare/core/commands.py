@@ -23,11 +23,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ecoshare.values.class_profile import Solo
-from ecoshare.values.measurement import ColocationMeasurement, Measurement
-from ecoshare.values.packing import Packing
-from ecoshare.values.power_response import LimitMeasurement
-from ecoshare.values.setting import Setting
+from ecoshare.values.class_profile import LimitMeasurement, Solo
+from ecoshare.values.measurement import ColocationMeasurement, Measurement, Packing, Setting
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,14 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ecoshare.values.attempt import Outcome, Usage
-from ecoshare.values.class_profile import MemoryDemand, Solo
+from ecoshare.values.class_profile import KnownResponse, MemoryDemand, PowerResponse, Solo
 from ecoshare.values.device import Device
-from ecoshare.values.job_spec import JobSpec
-from ecoshare.values.measurement import ColocationMeasurement, Measurement, PairSpeed
-from ecoshare.values.power_response import KnownResponse, PowerResponse
+from ecoshare.values.job_spec import JobSpec, SweepSpec
+from ecoshare.values.measurement import ColocationMeasurement, KnownSetting, Measurement, PairSpeed, Setting
 from ecoshare.values.segment import Segment
-from ecoshare.values.setting import KnownSetting, Setting
-from ecoshare.values.sweep_spec import SweepSpec
 
 SCHEMA = 3
 """Version of the events and commands, written into `RunOpened`."""

@@ -39,9 +39,7 @@ from ecoshare.core.power_allocation import TOLERANCE_W, PoweredDevice, allocate,
 from ecoshare.core.records import Job, Lane
 from ecoshare.core.run_state import RunState
 from ecoshare.core.setting_selection import by_lane, packing_of
-from ecoshare.values.measurement import Measurement, MeasurementStatus
-from ecoshare.values.packing import Packing
-from ecoshare.values.power_response import (
+from ecoshare.values.class_profile import (
     MOST_MEASUREMENTS,
     NEAR,
     POWER_LIMIT,
@@ -51,8 +49,8 @@ from ecoshare.values.power_response import (
     PowerResponse,
     not_kept,
 )
+from ecoshare.values.measurement import AS_FOUND, Measurement, MeasurementStatus, Packing, Setting
 from ecoshare.values.segment import Segment
-from ecoshare.values.setting import AS_FOUND, Setting
 
 PackingKind = tuple[Packing, tuple[float, ...]]
 """Packing, and the power limits (W) of its device."""

@@ -27,9 +27,9 @@ from ecoshare.core.run_state import RunState
 from ecoshare.core.setting_selection import SettingSelector
 from ecoshare.core.sweeps import Sweeps
 from ecoshare.core.user_requests import UserRequests
-from ecoshare.values.power_response import KnownResponse
+from ecoshare.values.class_profile import KnownResponse
+from ecoshare.values.measurement import KnownSetting
 from ecoshare.values.segment import CarriedJob, Segment
-from ecoshare.values.setting import KnownSetting
 
 _Packed = TypeVar("_Packed", KnownSetting, KnownResponse)
 

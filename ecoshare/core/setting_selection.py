@@ -42,10 +42,8 @@ from ecoshare.core.events import (
 )
 from ecoshare.core.records import Job, JobState, Lane
 from ecoshare.core.service_targets import MISSED_SHARE
-from ecoshare.values.measurement import Measurement, MeasurementStatus
-from ecoshare.values.packing import Packing
+from ecoshare.values.measurement import AS_FOUND, KnownSetting, Measurement, MeasurementStatus, Packing, Setting
 from ecoshare.values.segment import Segment
-from ecoshare.values.setting import AS_FOUND, KnownSetting, Setting
 
 RECOVERY_S = 90.0
 """Longest wait (s) for services to recover from a setting. Misses of a minute ago count no more."""

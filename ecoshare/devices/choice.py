@@ -17,8 +17,7 @@ from ecoshare.common.plural import counted, listed
 from ecoshare.devices.cpu_knobs import kernel_files
 from ecoshare.devices.registry import find, preferred, processors, visible_gpus, with_links
 from ecoshare.errors import UnfitEnvironment, UsageError
-from ecoshare.values.device import PROCESSORS, DeviceInfo
-from ecoshare.values.nearness import ACROSS_NODES, NUMA_NODE
+from ecoshare.values.device import ACROSS_NODES, NUMA_NODE, PROCESSORS, DeviceInfo
 
 Core = tuple[int, ...]
 """Numbers of the processors (hardware threads) of one core."""
@@ -76,7 +75,7 @@ def cut(nodes: Sequence[Sequence[Core]], count: int) -> list[tuple[int, ...]]:
 
 
 def nearness(parts: Sequence[Collection[int]]) -> dict[tuple[int, int], int]:
-    """Nearness (`values/nearness.py`) of each pair of partitions, by their places, the smaller one first.
+    """Nearness (`values/device.py`) of each pair of partitions, by their places, the smaller one first.
 
     Partitions of the same NUMA node are nearer than others. The result is empty if all lie in one node, or if the
     kernel tells no nodes.

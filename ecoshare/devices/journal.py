@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from ecoshare.common import documents
-from ecoshare.common.atomic_write import atomic_write
-from ecoshare.common.utc_text import utc_text
+from ecoshare.common.disk import atomic_write
+from ecoshare.common.printable import utc_text
 from ecoshare.devices.knob import Reading
 
 SCHEMA_VERSION = 2

@@ -54,7 +54,7 @@ class FoundDevice:
         user: Process that sets the device now, in words; None if there is none.
         left: Journal of the device, or None. A dead run left it if `user` is None.
         trouble: Reason why the journal cannot be used; empty if there is no trouble.
-        links: Nearness (`values/nearness.py`) of the other devices of its vendor, as (name, nearness) pairs.
+        links: Nearness (`values/device.py`) of the other devices of its vendor, as (name, nearness) pairs.
     """
 
     name: str

@@ -25,8 +25,7 @@ from pathlib import Path
 
 import platformdirs
 
-from ecoshare.common.file_lock import locked_alone
-from ecoshare.common.folders import SHARED_MEMORY
+from ecoshare.common.disk import SHARED_MEMORY, locked_alone
 from ecoshare.values.device import DeviceInfo
 
 STATE_HINT = "ECOSHARE_STATE names another folder"

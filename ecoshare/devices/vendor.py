@@ -143,7 +143,7 @@ class Vendor(Protocol):
         ...
 
     def nearness(self, devices: Sequence[DeviceInfo]) -> Mapping[tuple[str, str], int]:
-        """Nearness (`values/nearness.py`) of pairs of these devices, by their names; without unknown pairs.
+        """Nearness (`values/device.py`) of pairs of these devices, by their names; without unknown pairs.
 
         Raises:
             UnfitEnvironment: The driver fails. A link that it does not tell is no failure.

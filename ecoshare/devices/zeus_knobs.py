@@ -8,7 +8,7 @@ from typing import Any
 
 from ecoshare.devices.knob import Cause, KnobFault, KnobSpec, Reading
 from ecoshare.errors import UnfitEnvironment
-from ecoshare.values.power_response import POWER_LIMIT
+from ecoshare.values.class_profile import POWER_LIMIT
 
 _LIMITS = 16
 """Number of power limits on offer, evenly spaced."""

@@ -14,17 +14,256 @@ module builds the graph from parser events, which costs no more. Reading stops a
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Final, NoReturn
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import chain
+from pathlib import Path
+from typing import Final, NamedTuple, NoReturn
 
 import yaml
 
-from ecoshare.errors import Mistake
-from ecoshare.jobs.nodes import Mapping, Node, Scalar, Sequence, path_text
-from ecoshare.jobs.source import Source
-from ecoshare.jobs.syntax import MAX_DEPTH, syntax_mistake
+from ecoshare.common import documents
+from ecoshare.errors import Mistake, UsageError
+
+QUOTE_LIMIT = 60  # characters, so that a message stays on one line for any value
+
+
+def quoted(value: object) -> str:
+    """Short text that stands for a value from a job file.
+
+    Text is quoted with control characters escaped, so that no message can move the cursor of a terminal.
+    Never call it with a value of `env:`, which must not reach a log.
+    """
+    if value is None:
+        return "nothing"
+    if isinstance(value, str):
+        return repr(value if len(value) <= QUOTE_LIMIT else value[: QUOTE_LIMIT - 3] + "...")
+    if isinstance(value, dict):
+        return "a mapping"
+    if isinstance(value, list | tuple):
+        return "a list"
+    return quoted(str(value))
+
+
+MAX_FILE_BYTES: Final = 32 * 2**20  # ten thousand jobs with every key set take 4 MB
+
+_BYTE_ORDER_MARK: Final = "\ufeff"
+_LINE_BREAK = re.compile(r"\r\n|\r|\n")
+_FOREIGN = re.compile("[^\t\n\r\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
+
+
+class Source:
+    """Text of a job file that knows the line and column of each character.
+
+    This module refuses bytes that are not UTF-8 and control characters, and gives their place. A YAML parser would
+    report them less clearly. A character such as U+2028 would make YAML count lines differently from every editor.
+
+    Attributes:
+        text: The text without its byte order mark.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.text = text.removeprefix(_BYTE_ORDER_MARK)
+
+    def mistake(self, index: int, where: str, what: str) -> Mistake:
+        """A mistake at the character with this index; an index past the end stands for the end."""
+        index = min(max(index, 0), len(self.text))
+        line = bisect_right(self._line_starts, index)
+        return Mistake(line, index - self._line_starts[line - 1] + 1, where, what)
+
+    def line(self, index: int) -> int:
+        """Line of the character with this index, counted from 1."""
+        return self.mistake(index, "", "").line
+
+    @cached_property
+    def _line_starts(self) -> array[int]:
+        # Computed only for a file with a mistake. An array saves memory: a file of empty lines has millions of lines.
+        return array("L", chain((0,), (match.end() for match in _LINE_BREAK.finditer(self.text))))
+
+
+def read_bytes(path: Path) -> bytes:
+    """Bytes of a job file; for a file that is too large, a beginning longer than `MAX_FILE_BYTES`.
+
+    Raises:
+        UsageError: The file is missing, is a folder, or cannot be read; or its name is not valid.
+    """
+    try:
+        return documents.read_begin(path, MAX_FILE_BYTES)
+    except FileNotFoundError:
+        raise UsageError(f"no job file at {path}", "`ecoshare init` writes one to start from") from None
+    except IsADirectoryError:
+        raise UsageError(f"{path} is a folder, not a job file", "name the file in it") from None
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise UsageError(f"the job file {path} cannot be read: {reason.lower()}") from None
+    except ValueError:
+        raise UsageError(f"{str(path)!r} cannot be the name of a file") from None
+
+
+def decode(data: bytes) -> Source | Mistake:
+    """Text of the bytes, or the first mistake that makes them invalid as a job file."""
+    if len(data) > MAX_FILE_BYTES:
+        return Mistake(1, 1, "", f"the file is larger than {MAX_FILE_BYTES // 2**20} MiB")
+    try:
+        source = Source(data.decode())
+    except UnicodeDecodeError as error:
+        before = Source(data[: error.start].decode())
+        hint = "; it looks like UTF-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else ""
+        return before.mistake(len(before.text), "", f"the file is not UTF-8 text from here on{hint}; save it as UTF-8")
+    foreign = _FOREIGN.search(source.text)
+    if foreign is None:
+        return source
+    return source.mistake(foreign.start(), "", f"the character U+{ord(foreign[0]):04X} has no place in a job file")
+
+
+_PLAIN_KEY = re.compile(r"[A-Za-z0-9_.-]{1,100}")
+
+
+@dataclass(slots=True, eq=False)
+class Scalar:
+    """One piece of text.
+
+    Attributes:
+        text: The text as written, without quotes and with escapes replaced.
+        plain: True if the source has the text without quotes.
+        start: Index of the first character in the source, the anchor included.
+        end: Index after the last character.
+    """
+
+    text: str
+    plain: bool
+    start: int
+    end: int
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    """A list of nodes; `start` is the index of the first character in the source."""
+
+    start: int
+    items: list[Node] = field(default_factory=list)
+
+
+@dataclass(slots=True, eq=False)
+class Mapping:
+    """Keys and values, including those that a merge key adds.
+
+    Attributes:
+        start: Index of the first character in the source.
+        entries: Key node and value node, by the text of the key.
+        merged: Value of the merge key `<<`, including the keys that `entries` overrides; None without one.
+    """
+
+    start: int
+    entries: dict[str, tuple[Scalar, Node]] = field(default_factory=dict)
+    merged: Node | None = None
+
+
+Node = Scalar | Sequence | Mapping
+
+
+def path_text(steps: Iterable[str | int]) -> str:
+    """Path to a value as messages show it, such as `jobs[0].timeout`.
+
+    The path ends before a key that is not a plain name, since such a key may be a misplaced value.
+    """
+    path = ""
+    for step in steps:
+        if isinstance(step, int):
+            path += f"[{step}]"
+        elif _PLAIN_KEY.fullmatch(step):
+            path += f".{step}" if path else step
+        else:
+            break
+    return path
+
+
+MAX_DEPTH: Final = 16
+"""Most levels of a document; a job file needs four."""
+
+
+class _Complaint(NamedTuple):
+    """One error of the parser, recognised by parts of its text; libyaml and PyYAML use different texts.
+
+    `at_start` is true if the message should point to the beginning of the construct: the parser notices an
+    unclosed quote only at the end of the file. `{line}` stands for the line where the construct begins.
+    """
+
+    context: str
+    problem: str
+    what: str
+    at_start: bool = False
+
+
+_ESCAPE: Final = "an unknown escape after '\\': double the backslash, or use single quotes"
+_INDICATOR: Final = "{} in YAML; put a value that begins so in quotes"
+_DIRECTIVE: Final = "a line that begins with '%' is a YAML directive; remove it"
+_OPEN_QUOTE: Final = "this quote is never closed"
+
+# The first match wins. No message quotes the file: a value of `env:` may stand at the place of the mistake.
+_COMPLAINTS: Final = (
+    # libyaml has a limit of its own since PyYAML 6.0.4, and reads ahead so far that it meets it first.
+    _Complaint("", "nesting depth", f"nested deeper than {MAX_DEPTH} levels"),
+    _Complaint("", "tab character", "a tab; YAML indents with spaces only"),
+    _Complaint("", "cannot start any token", "a value cannot begin with '@', '`' or '%'; put it in quotes"),
+    _Complaint(
+        "",
+        "apping values are not allowed",
+        "no ':' can stand here: check the indentation, and put a value that holds ': ' in quotes",
+    ),
+    _Complaint("", "equence entries are not allowed", "a list item '- ' must begin a line of its own"),
+    _Complaint("quoted", "end of stream", _OPEN_QUOTE, at_start=True),
+    _Complaint("quoted", "unexpected document", _OPEN_QUOTE, at_start=True),
+    _Complaint("quoted", "escape", _ESCAPE),
+    _Complaint("quoted", "expected", _ESCAPE),
+    _Complaint("simple key", "':'", "expected ':' and a value after this key", at_start=True),
+    _Complaint("flow sequence", "',' or ']'", "expected ',' or ']' in the list that begins on line {line}"),
+    _Complaint("flow mapping", "',' or '}'", "expected ',' or '}' in the mapping that begins on line {line}"),
+    _Complaint(
+        "block mapping",
+        "expected",
+        "expected a key of the mapping that begins on line {line}: check the indentation and the quotes",
+    ),
+    _Complaint(
+        "block collection",
+        "expected",
+        "expected '- ' as in the list that begins on line {line}: check the indentation",
+    ),
+    _Complaint("block scalar", "", _INDICATOR.format("'|' or '>' begins text of several lines")),
+    _Complaint("alias", "", _INDICATOR.format("'*' begins an alias"), at_start=True),
+    _Complaint("anchor", "", _INDICATOR.format("'&' begins an anchor"), at_start=True),
+    _Complaint("tag", "", _INDICATOR.format("'!' begins a tag"), at_start=True),
+    _Complaint("", "undefined tag", _INDICATOR.format("'!' begins a tag"), at_start=True),
+    _Complaint("directive", "", _DIRECTIVE, at_start=True),
+    _Complaint("", "%", _DIRECTIVE),
+    _Complaint("", "YAML", _DIRECTIVE),
+    _Complaint("", "document start", "this does not belong to what stands before it; check the indentation"),
+    _Complaint("", "node content", "expected a value here"),
+)
+
+
+def syntax_mistake(error: yaml.YAMLError, source: Source) -> Mistake:
+    """The mistake that made the parser stop."""
+    if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
+        return source.mistake(0, "", "this is not YAML")
+    index = error.problem_mark.index
+    start = error.context_mark.index if error.context_mark is not None else index
+    context, problem = str(error.context or ""), str(error.problem or "")
+    if source.text[index : index + 1] == "\t":
+        context, problem = "", "tab character"
+    elif "flow" in context and index >= len(source.text):
+        return source.mistake(start, "", "this bracket is never closed")
+    for complaint in _COMPLAINTS:
+        if complaint.context in context and complaint.problem in problem:
+            what = complaint.what.replace("{line}", str(source.line(start)))
+            return source.mistake(start if complaint.at_start else index, "", what)
+    return source.mistake(index, "", "this is not YAML; check the indentation and the quotes")
+
 
 MAX_VALUES: Final = 1_000_000  # with aliases unfolded; a hundred for each of ten thousand jobs
 MAX_ITEMS: Final = 10_000  # entries of one list or mapping: jobs, arguments, environment
@@ -281,3 +520,28 @@ def _end(event: yaml.Event) -> int:
 
 def _is_merge(key: Scalar) -> bool:
     return key.plain and key.text == "<<"
+
+
+# In the lists and mappings under these keys, `null` and `~` are words for the job's program, not nulls.
+_WORDS_FOR_THE_JOB: Final = frozenset({"args", "resume_args", "on_end", "env", "grid", "random", "space"})
+_NULLS: Final = frozenset({"~", "null", "Null", "NULL"})
+
+
+def plain_values(node: Node, for_the_job: bool = False) -> object:
+    """Plain data of a node: dictionaries, lists, text as written, and None for an empty value.
+
+    `null` and `~` are None, too, except in values for the job's program: `args: [~, null]` holds two words, while
+    `args: null` holds no list.
+
+    Args:
+        for_the_job: True below a key with values for the job's program; `null` and `~` are then words.
+    """
+    if isinstance(node, Scalar):
+        is_null = node.plain and (not node.text or (not for_the_job and node.text in _NULLS))
+        return None if is_null else node.text
+    if isinstance(node, Sequence):
+        return [plain_values(item, for_the_job) for item in node.items]
+    return {
+        key: plain_values(value, for_the_job or (key in _WORDS_FOR_THE_JOB and not isinstance(value, Scalar)))
+        for key, (_, value) in node.entries.items()
+    }

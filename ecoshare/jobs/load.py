@@ -3,29 +3,241 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Collection, Iterator
 from collections.abc import Mapping as AnyMapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from ecoshare.common.collector import collector_paused
+from ecoshare.common.documents import collector_paused
 from ecoshare.errors import InvalidJobFile, Mistake
-from ecoshare.jobs.dependency_checks import dependency_mistakes
-from ecoshare.jobs.document import MAX_MISTAKES, Document, read_document
-from ecoshare.jobs.end_commands import OF_A_JOB, OF_THE_RUN, on_end_mistakes
-from ecoshare.jobs.fields import MAX_NAME_LENGTH
-from ecoshare.jobs.nodes import Mapping, Node, Scalar, Sequence
-from ecoshare.jobs.paths import PATH_KEYS, JobPaths
-from ecoshare.jobs.quoted import quoted
+from ecoshare.jobs.document import (
+    MAX_MISTAKES,
+    Document,
+    Mapping,
+    Node,
+    Scalar,
+    Sequence,
+    Source,
+    decode,
+    plain_values,
+    quoted,
+    read_bytes,
+    read_document,
+)
+from ecoshare.jobs.end_commands import OF_A_JOB, OF_THE_RUN, PATH_KEYS, JobPaths, on_end_mistakes
+from ecoshare.jobs.fields import MAX_NAME_LENGTH, is_name
+from ecoshare.jobs.request_trace import read_trace
 from ecoshare.jobs.schema import JobConfig, JobOptions, program_problem
-from ecoshare.jobs.service_checks import ServiceChecks
 from ecoshare.jobs.service_config import RETRIES, ServiceConfig
-from ecoshare.jobs.source import decode, read_bytes
 from ecoshare.jobs.sweep import LONGEST_NUMBER, names_in, sweep_of
 from ecoshare.jobs.validate import validate
-from ecoshare.jobs.values import plain_values
+
+KEYS: Final = ("after", "after_ok", "after_any")
+
+
+def dependency_mistakes(
+    jobs: dict[str, tuple[int, Mapping]], others: Collection[str], document: Document
+) -> Iterator[Mistake]:
+    """Mistakes in what the jobs of a file wait for.
+
+    Args:
+        jobs: Place and node of each job of the file, by its name.
+        others: Names of jobs outside of the file that its jobs may wait for.
+        document: The file.
+    """
+    places: dict[tuple[str, str], tuple[int, str]] = {}
+    for name, (index, job) in jobs.items():
+        for key, number, word in _words(job):
+            where = f"jobs[{index}].{key}[{number}]"
+            if word.text in jobs:
+                places.setdefault((name, word.text), (word.start, where))
+            problem = _problem(name, word.text, jobs, others)
+            if problem:
+                yield document.source.mistake(word.start, where, problem)
+    waits_for = {name: {to for own, to in places if own == name and to != name} for name in jobs}
+    for first, second, *others_of_it in _circles(waits_for):
+        start, where = places[first, second]
+        which = "".join(f", which waits for {each}" for each in others_of_it)
+        yield document.source.mistake(start, where, f"a circle: {first} waits for {second}{which}")
+
+
+def _problem(name: str, to: str, jobs: dict[str, tuple[int, Mapping]], others: Collection[str]) -> str:
+    if to == name:
+        return "a job cannot wait for itself"
+    if to in jobs:
+        return f"{quoted(to)} serves until all other jobs have ended" if _is_open_ended(jobs[to][1]) else ""
+    if to in others:
+        return ""
+    close = get_close_matches(to, [*jobs, *others], n=1)
+    return f"there is no job {quoted(to)}" + (f"; did you mean {quoted(close[0])}?" if close else "")
+
+
+def _words(job: Mapping) -> Iterator[tuple[str, int, Scalar]]:
+    """Key, number and node of each name that a job waits for."""
+    for key in KEYS:
+        value = job.entries[key][1] if key in job.entries else None
+        for number, word in enumerate(value.items if isinstance(value, Sequence) else ()):
+            if isinstance(word, Scalar) and is_name(word.text):  # the schema reports any other text
+                yield key, number, word
+
+
+def _is_open_ended(job: Mapping) -> bool:
+    """Whether a job is a service without requests of its own, so that it has no last one."""
+    service = job.entries["service"][1] if "service" in job.entries else None
+    return isinstance(service, Mapping) and (
+        "requests" not in service.entries or plain_values(service.entries["requests"][1]) is None
+    )
+
+
+def _circles(waits_for: dict[str, set[str]]) -> Iterator[list[str]]:
+    """Circles, each from a job back to the same job. A circle is broken before the next one is sought."""
+    while True:
+        try:
+            TopologicalSorter(waits_for).prepare()
+        except CycleError as error:
+            found: list[str] = error.args[1][::-1]  # it is given from what is waited for to what waits
+            first = min(found[:-1], key=list(waits_for).index)
+            turn = found[:-1].index(first)
+            circle = [*found[turn:-1], *found[:turn], first]
+            yield circle
+            waits_for[circle[0]].discard(circle[1])
+        else:
+            return
+
+
+_EXCLUDED: Final = {
+    "sweep": ("", "a service is one job: it has no sweep"),
+    "iterations": ("", "a service has requests, and no number of iterations"),
+    "gpus": ("1", "a service runs on one device"),
+    "most_gpus": ("1", "a service runs on one device"),
+    "launch": ("", "a service runs in one process"),
+    "nodes": ("1", "a service runs on one device"),
+    "preemptible": ("false", "a service answers requests all the time, so it is not stopped for other jobs"),
+}
+"""Keys that exclude a service: the words that are allowed all the same, and the reason."""
+
+
+@dataclass(slots=True)
+class ServiceChecks:
+    """Checks of the services of one file. A trace that several services name is read once."""
+
+    document: Document
+    paths: JobPaths
+    _traces: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
+    _ports: dict[str, str] = field(default_factory=dict)
+
+    def mistakes(self, job: Mapping, defaults: Node | None, where: str) -> Iterator[Mistake]:
+        """Mistakes of a job with a service; none for any other job.
+
+        Args:
+            job: The job.
+            defaults: Options of the file that hold for keys that the job does not have.
+            where: Path of the job, such as `jobs[0]`.
+        """
+        service = _value(job, "service")
+        if service is None:
+            return
+        for key, (allowed, why) in _EXCLUDED.items():
+            own = key in job.entries
+            value = _value(job if own else defaults, key)
+            if value is None or (isinstance(value, Scalar) and value.text in allowed.split()):
+                continue
+            if own:
+                yield self.document.source.mistake(value.start, f"{where}.{key}", why)
+            else:
+                what = f"{why}, and 'defaults' set {key!r}: write `{key}: {(allowed or 'null').split()[0]}` here"
+                yield self.document.source.mistake(service.start, f"{where}.service", what)
+        yield from self._trace_mistakes(_value(service, "requests"), f"{where}.service.requests")
+        port = _value(service, "port")
+        if isinstance(port, Scalar) and (first := self._ports.setdefault(port.text, where)) != where:
+            yield self.document.source.mistake(port.start, f"{where}.service.port", f"{first} has this port already")
+
+    def _trace_mistakes(self, requests: Node | None, where: str) -> Iterator[Mistake]:
+        trace, task = _value(requests, "trace"), _value(requests, "task")
+        if not isinstance(trace, Scalar) or not trace.text.strip():
+            return  # the schema reports a value that is no path
+        key = trace.text, task.text if isinstance(task, Scalar) else ""
+        if key not in self._traces:
+            self._traces[key] = self._problems(*key)
+        for problem in self._traces[key]:
+            yield self.document.source.mistake(trace.start, f"{where}.trace", problem)
+
+    def _problems(self, text: str, task: str) -> tuple[str, ...]:
+        try:
+            path = self.paths.find("trace", text)
+        except ValueError as error:
+            return (str(error),)
+        return read_trace(path, repr(text)[1:-1], task).problems
+
+
+def _value(node: Node | None, key: str) -> Node | None:
+    """Value under a key; None if the node is no mapping, or the key is missing or null."""
+    value = node.entries[key][1] if isinstance(node, Mapping) and key in node.entries else None
+    return None if value is None or plain_values(value) is None else value
+
+
+MASK: Final = '"***"'
+
+_ANCHOR = re.compile(r"&\S+\s+")
+_LINE_BREAK = re.compile(r"\r\n|\r|\n")
+
+
+@collector_paused()
+def masked(text: str) -> str:
+    """Text of a job file with each value under any `env:` replaced by `"***"`.
+
+    The module replaces pieces of the text; it does not write the data out again. The copy in a run folder thus keeps
+    the comments, order and layout of the user's file.
+
+    A value that reaches `env:` through an alias or a merge key is masked where it is written. Line numbers stay.
+    Comments stay too, even if they hold a secret.
+
+    Raises:
+        ValueError: The text is not YAML, or holds mistakes; `load` lists them.
+    """
+    source = Source(text)
+    document = read_document(source)
+    if document.root is None or document.mistakes:
+        raise ValueError("only the text of a valid job file can be masked")
+    secrets = {scalar.start: scalar for scalar in _secrets(document.root)}
+    pieces, done = [], 0
+    for start, scalar in sorted(secrets.items()):
+        written = source.text[start : scalar.end]
+        anchor = _ANCHOR.match(written)
+        breaks = _LINE_BREAK.findall(written, anchor.end() if anchor else 0)
+        pieces += [source.text[done:start], anchor[0] if anchor else "", MASK, *breaks]
+        done = scalar.end
+    return "".join([*pieces, source.text[done:]])
+
+
+def _secrets(root: Node) -> Iterator[Scalar]:
+    """Each scalar under a key `env`, at any depth, at least once."""
+    seen: set[tuple[int, bool]] = set()  # aliases make the graph far smaller than the tree
+    waiting: list[tuple[Node, bool]] = [(root, False)]
+    while waiting:
+        node, is_secret = waiting.pop()
+        if (id(node), is_secret) in seen:
+            continue
+        seen.add((id(node), is_secret))
+        if isinstance(node, Scalar):
+            if is_secret and not (node.plain and not node.text):
+                yield node
+        elif isinstance(node, Sequence):
+            waiting += [(item, is_secret) for item in node.items]
+        else:
+            waiting += [(value, is_secret or _is_environment(key, value)) for key, (_, value) in node.entries.items()]
+            if node.merged is not None:
+                # A merged value that the mapping overrides is not in `entries`, but it stands in the text.
+                waiting.append((node.merged, is_secret))
+
+
+def _is_environment(key: str, value: Node) -> bool:
+    # `env: null` is an empty environment; masked, it would no longer load.
+    return key == "env" and not (isinstance(value, Scalar) and plain_values(value) is None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Final
 
-from ecoshare.jobs.quoted import quoted
+from ecoshare.jobs.document import quoted
 
 SECONDS_BY_UNIT: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 BYTES_BY_UNIT: Final = {

@@ -24,7 +24,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ecoshare.common.atomic_write import atomic_write
+from ecoshare.common.disk import atomic_write
 from ecoshare.common.documents import open_own
 from ecoshare.errors import exit_code
 from ecoshare.lane.files import make_folder, outputs

@@ -20,7 +20,7 @@ from ecoshare.lane.files import keep_outputs
 from ecoshare.lane.gang_table import GangTable
 from ecoshare.lane.messages import Ended, LaunchAttempt
 from ecoshare.values.attempt import Outcome
-from ecoshare.values.gang_part import GangPart
+from ecoshare.values.job_spec import GangPart
 
 if TYPE_CHECKING:
     from ecoshare.lane.attempt_process import AttemptProcess

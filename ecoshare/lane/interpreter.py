@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 import weakref
+from collections.abc import Mapping, MutableMapping
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from types import ModuleType
@@ -162,3 +163,12 @@ def let_threads_drop() -> None:
         if is_gloo:
             time.sleep(_DROP_S)
             return
+
+
+def change(environment: MutableMapping[str, str], changes: Mapping[str, str | None]) -> None:
+    """Set variables in place; None removes one."""
+    for name, value in changes.items():
+        if value is None:
+            environment.pop(name, None)
+        else:
+            environment[name] = value

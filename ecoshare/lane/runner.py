@@ -32,8 +32,7 @@ from pathlib import Path
 from typing import Any
 
 import ecoshare
-from ecoshare.common import environment
-from ecoshare.lane import child_processes, confinement, exit_records, gang, processes
+from ecoshare.lane import child_processes, confinement, exit_records, gang, interpreter, processes
 from ecoshare.lane.after_import import after_import
 from ecoshare.lane.child_processes import KeptLane, note_path, write_note
 from ecoshare.lane.device_sync import (
@@ -444,7 +443,7 @@ def command_line(launch: LaunchAttempt) -> list[str]:
 
 def dress(launch: LaunchAttempt) -> None:
     """Set `sys`, the environment and the working folder to what the script would find alone."""
-    environment.change(os.environ, launch.env)
+    interpreter.change(os.environ, launch.env)
     if isinstance(sys.stdout, io.TextIOWrapper):  # the log can be followed while the job runs
         sys.stdout.reconfigure(line_buffering=True, write_through=bool(os.environ.get("PYTHONUNBUFFERED")))
     os.chdir(launch.cwd)

@@ -31,7 +31,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from ecoshare.common import environment
 from ecoshare.lane import exit_records, interpreter, messages, own_memory, processes, runner, warm_start
 from ecoshare.lane.attempt_process import AttemptProcess, FusedProcessHandle, PreparedSlot, place_of
 from ecoshare.lane.confinement import confine, match_threads
@@ -517,7 +516,7 @@ def _replace(launch: LaunchAttempt, python: str, added: dict[str, str]) -> None:
         os.write(source, messages.encode(launch))
         os.lseek(source, 0, os.SEEK_SET)
         variables = {**added, **os.environ}
-        environment.change(variables, launch.env)
+        interpreter.change(variables, launch.env)
         only_for_torch = [name for name in added if name not in launch.env]
         line = interpreter.command("ecoshare.lane.fresh", str(source), *only_for_torch, python=python)
         os.execve(python, line, variables)

@@ -20,7 +20,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, PositiveFloat, model_validator
 
-from ecoshare.common.utc_text import utc_text
+from ecoshare.common.printable import utc_text
 from ecoshare.profiling.json_store import KeptFiles
 from ecoshare.profiling.profiles_folder import BESIDE
 

@@ -18,7 +18,7 @@ from typing import BinaryIO, Generic, TypeVar
 from pydantic import BaseModel, ConfigDict, StrictInt, ValidationError
 
 from ecoshare.common import documents
-from ecoshare.common.atomic_write import atomic_write
+from ecoshare.common.disk import atomic_write
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.profiling.profiles_folder import HINT
 

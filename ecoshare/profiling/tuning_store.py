@@ -28,8 +28,7 @@ from pydantic import (
 
 from ecoshare.profiling.json_store import KeptFiles
 from ecoshare.profiling.profiles_folder import TUNED
-from ecoshare.values.measurement import MeasurementStatus
-from ecoshare.values.packing import Packing
+from ecoshare.values.measurement import MeasurementStatus, Packing
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._+-]+")
 _LONGEST_NAME = 120

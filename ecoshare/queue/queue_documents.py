@@ -8,8 +8,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from ecoshare.core.records import FINAL_STATES
 from ecoshare.errors import EcoshareError, InvalidJobFile, Mistake, QueueDown, UnfitEnvironment, UsageError
+from ecoshare.jobs.document import MAX_FILE_BYTES
 from ecoshare.jobs.fields import AnyInteger, Name
-from ecoshare.jobs.source import MAX_FILE_BYTES
 
 MOST_BODY_BYTES = MAX_FILE_BYTES + (4 << 20)
 """Most bytes of a request: a job file of the largest size, and an environment."""

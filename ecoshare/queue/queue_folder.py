@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ecoshare.common import documents
-from ecoshare.common.file_lock import locked_alone
+from ecoshare.common.disk import locked_alone
 from ecoshare.devices.state_folder import STATE_HINT, StateFolder
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.jobs.fields import MAX_NAME_LENGTH, is_name

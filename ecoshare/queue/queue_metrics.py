@@ -23,7 +23,7 @@ from ecoshare.queue.queue_totals import WorkDone
 from ecoshare.record.run_view import DeviceView, ServiceView
 from ecoshare.runtime.nodes.run_node import AttemptReading
 from ecoshare.values.attempt import Usage
-from ecoshare.values.setting import BATCH
+from ecoshare.values.measurement import BATCH
 
 _HERTZ = 1e6
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from ecoshare.core.commands import Command
 from ecoshare.core.events import Event, InterferencePredicted, IterationsDone, Profiled, RunOpened
 from ecoshare.core.records import Job, JobState, Lane
-from ecoshare.values.packing import Packing
+from ecoshare.values.measurement import Packing
 
 if TYPE_CHECKING:
     from ecoshare.core.scheduler import Scheduler, SchedulerView

@@ -35,10 +35,8 @@ from ecoshare.values.attempt import Usage
 from ecoshare.values.class_profile import Solo
 from ecoshare.values.device import Device
 from ecoshare.values.job_spec import JobSpec
-from ecoshare.values.measurement import Measurement, MeasurementStatus
-from ecoshare.values.packing import Packing
+from ecoshare.values.measurement import AS_FOUND, Measurement, MeasurementStatus, Packing, Setting
 from ecoshare.values.segment import Segment
-from ecoshare.values.setting import AS_FOUND, Setting
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ecoshare.common import documents
-from ecoshare.common.utc_text import utc_text
+from ecoshare.common.printable import utc_text
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.record.run_data import is_live
 from ecoshare.record.run_documents import read_environment, read_plan

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from ecoshare.core.commands import Command
 from ecoshare.core.events import Event
-from ecoshare.values.setting import Setting
+from ecoshare.values.measurement import Setting
 
 LONG_WAIT_S = 2.0
 """Time (s) from which a wait for the turn is told, and the rate before it no more."""

@@ -10,11 +10,10 @@ from ecoshare.core.commands import ApplySetting
 from ecoshare.core.events import RunOpened
 from ecoshare.core.power_allocation import TOLERANCE_W
 from ecoshare.jobs.quantities import format_duration, number
+from ecoshare.values.class_profile import BY_LIMITS, BY_PLACEMENT, POWER_LIMIT, not_kept
 from ecoshare.values.device import Device
-from ecoshare.values.measurement import Measurement
-from ecoshare.values.power_response import BY_LIMITS, BY_PLACEMENT, POWER_LIMIT, not_kept
+from ecoshare.values.measurement import Measurement, Setting
 from ecoshare.values.segment import Segment
-from ecoshare.values.setting import Setting
 
 Values = dict[str, float | str]
 """Value of each knob that a setting names; empty for the default setting."""

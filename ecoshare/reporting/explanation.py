@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from ecoshare.common.collector import collector_paused
+from ecoshare.common.documents import collector_paused
 from ecoshare.common.plural import counted
 from ecoshare.core.commands import KillJob, MoveJob, ParkJob, ProfileJob, StartJob
 from ecoshare.core.events import (

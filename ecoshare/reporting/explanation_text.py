@@ -27,7 +27,7 @@ from ecoshare.reporting.explanation import RunExplanation, explain
 from ecoshare.reporting.figures import Writer, short_class
 from ecoshare.reporting.reason_intervals import ReasonInterval, Story
 from ecoshare.reporting.reason_words import listed, percent, reason_words, speeds
-from ecoshare.values.setting import AS_FOUND
+from ecoshare.values.measurement import AS_FOUND
 
 _SPENT = {
     Spent.QUEUED: "in the queue",

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 
 from ecoshare.common.plural import counted, listed
-from ecoshare.values import nearness as near
+from ecoshare.values import device as near
 
 _MOST_NAMES = 16
 
 Links = Mapping[str, Mapping[str, int]]
-"""Nearness (`values/nearness.py`) of other devices, for each device by its name."""
+"""Nearness (`values/device.py`) of other devices, for each device by its name."""
 
 _WORDS = {
     near.ACROSS_NODES: "across NUMA nodes",

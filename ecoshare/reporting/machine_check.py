@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ecoshare.common import machine_memory
-from ecoshare.common.folders import RUNS, SHARED_MEMORY, memory_folder
+from ecoshare.common.disk import RUNS, SHARED_MEMORY, memory_folder
 from ecoshare.common.plural import counted
 from ecoshare.common.printable import last_line
 from ecoshare.devices import registry

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from ecoshare.common.first_error import first_error
+from ecoshare.common.clock import SideTasks, first_error
 from ecoshare.core.commands import (
     AskInterference,
     AskPlanner,
@@ -70,7 +70,6 @@ from ecoshare.runtime.open_run import DISK, JobSource, OpenRun
 from ecoshare.runtime.planning.plan import Plan
 from ecoshare.runtime.planning.planned_job import PlannedJob
 from ecoshare.runtime.planning.planned_knowledge import energy_rates
-from ecoshare.runtime.side_tasks import SideTasks
 
 
 @dataclass(slots=True)

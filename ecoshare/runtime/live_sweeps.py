@@ -27,7 +27,7 @@ from ecoshare.record.run_folder import RunFolder
 from ecoshare.runtime.planning.planned_job import PlannedJob
 from ecoshare.runtime.planning.planned_sweeps import PlannedSweep
 from ecoshare.sampling.trial_sampler import TrialSampler, Values
-from ecoshare.values.sweep_spec import Configuration, SweepSpec
+from ecoshare.values.job_spec import Configuration, SweepSpec
 
 LISTEN_S = 0.2
 """Time (s) between two reads of the values that trials have reported."""

@@ -21,8 +21,7 @@ from ecoshare.common.clock import REAL, Clock
 from ecoshare.devices import meter
 from ecoshare.devices.occupancy import DeviceAdmission
 from ecoshare.errors import UnfitEnvironment, UsageError
-from ecoshare.jobs.load import LoadedJobs, load
-from ecoshare.jobs.mask import MASK, masked
+from ecoshare.jobs.load import MASK, LoadedJobs, load, masked
 from ecoshare.lane import shared_memory
 from ecoshare.profiling.calibration_store import CalibrationStore
 from ecoshare.profiling.gang_time_store import GangTimeStore

@@ -9,7 +9,7 @@ import contextlib
 import json
 from pathlib import Path
 
-from ecoshare.common.atomic_write import atomic_write
+from ecoshare.common.disk import atomic_write
 from ecoshare.devices.state_folder import StateFolder
 
 

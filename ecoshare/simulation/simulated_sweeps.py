@@ -7,7 +7,7 @@ from functools import partial
 
 from ecoshare.core.events import Event, SweepOpened
 from ecoshare.simulation.traces.job_trace import Trace, TraceSweep, TraceTrial
-from ecoshare.values.sweep_spec import SweepSpec
+from ecoshare.values.job_spec import SweepSpec
 
 
 class SimulatedSweeps:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ecoshare.simulation.simulated_attempt import SimulatedAttempt
-from ecoshare.values.setting import Setting
+from ecoshare.values.measurement import Setting
 
 
 @dataclass(slots=True, eq=False)

@@ -11,7 +11,7 @@ from ecoshare.simulation.usage_integrals import UsageIntegrals
 from ecoshare.simulation.virtual_device import VirtualDevice
 from ecoshare.simulation.virtual_lane import VirtualLane
 from ecoshare.simulation.world import Truth
-from ecoshare.values.setting import Setting
+from ecoshare.values.measurement import Setting
 
 
 class VirtualLanes:

@@ -12,7 +12,7 @@ from ecoshare.simulation.gpus import GpuModel
 from ecoshare.simulation.pairs import Pairs
 from ecoshare.simulation.traces.job_trace import TraceJob
 from ecoshare.values.class_profile import Solo
-from ecoshare.values.setting import Setting
+from ecoshare.values.measurement import Setting
 
 
 class Truth(Protocol):

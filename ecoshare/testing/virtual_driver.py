@@ -73,13 +73,11 @@ from ecoshare.core.records import JobState
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.testing.invariants import Invariants
 from ecoshare.values.attempt import Outcome, Usage
-from ecoshare.values.class_profile import MemoryDemand
+from ecoshare.values.class_profile import POWER_LIMIT, KnownResponse, MemoryDemand, PowerPoint
 from ecoshare.values.device import Device
 from ecoshare.values.job_spec import JobSpec
-from ecoshare.values.measurement import Measurement, MeasurementStatus, ServiceFigures
-from ecoshare.values.power_response import POWER_LIMIT, KnownResponse, PowerPoint
+from ecoshare.values.measurement import KnownSetting, Measurement, MeasurementStatus, ServiceFigures, Setting
 from ecoshare.values.segment import Segment
-from ecoshare.values.setting import KnownSetting, Setting
 
 _OF_DEVICE = (OpenLane, SetCaching, ApplySetting, MeasureSetting, AwaitRequests)
 

@@ -1,4 +1,21 @@
-"""A device of this machine that jobs can share."""
+"""A device of this machine that jobs can share.
+
+Nearness of two devices: how their data get from one to the other, as a small integer. Larger is nearer.
+
+| nearness | data go |
+|---|---|
+| 0 | a way that the driver does not tell |
+| 1 | from one NUMA node to another |
+| 2 | inside one NUMA node |
+| 3 | through one host bridge of the processors |
+| 4 | through several PCIe switches |
+| 5 | through one PCIe switch |
+| 6 | inside one board |
+| 7 | over AMD's XGMI links |
+| 10 + n | over n NVLinks; with NVSwitch n is the number of links from a device to the switches |
+
+Levels 1 to 6 are those of `nvmlDeviceGetTopologyCommonAncestor`, in the opposite order.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +66,7 @@ class DeviceInfo:
         cuda: Newest version of CUDA that the driver of an NVIDIA GPU runs; None if it is not known.
         capability: Compute capability of an NVIDIA GPU; None if it is not known.
         processors: Numbers of the processors of a partition; empty for a GPU, and for all processors of this process.
-        links: Nearness (`values/nearness.py`) of other devices of the run, as (name, nearness) pairs.
+        links: Nearness (`values/device.py`) of other devices of the run, as (name, nearness) pairs.
         node: Name of the machine that has it, if the run has several; `local` otherwise.
     """
 
@@ -108,7 +125,7 @@ class Device:
             found with. Empty in a run that sets none.
         draws_w: Power (W) that the device is expected to draw at rest, and the most that it can draw. Known in a run
             with a power budget by placement only.
-        links: Nearness (`values/nearness.py`) of other devices of the run, as (name, nearness) pairs. A device that is
+        links: Nearness (`values/device.py`) of other devices of the run, as (name, nearness) pairs. A device that is
             not named is at nearness 0, which means unknown.
     """
 
@@ -135,3 +152,19 @@ def speed_of(speeds: Speeds, job_class: str) -> float:
     """Relative speed of a job class, which may be that of "", the class for all others; 1 if nothing is known."""
     known = dict(speeds)
     return known.get(job_class, known.get("", 1.0))
+
+
+UNKNOWN, ACROSS_NODES, NUMA_NODE, HOST_BRIDGE, SEVERAL_SWITCHES, ONE_SWITCH, ONE_BOARD, XGMI = range(8)
+
+_NVLINKS = 10
+"""Nearness of no NVLink: their number is added to it."""
+
+
+def over_nvlinks(links: int) -> int:
+    """Nearness of two devices with this number of NVLinks between them, at least 1."""
+    return _NVLINKS + links
+
+
+def nvlinks(nearness: int) -> int:
+    """Number of NVLinks that a nearness tells; 0 if the data go another way."""
+    return max(0, nearness - _NVLINKS)

@@ -2,10 +2,64 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from ecoshare.values.setting import Setting
+OBJECTIVES = ("energy", "edp", "jct", "makespan")
+"""Objectives of a search for a setting. The policies of the same names choose co-located jobs."""
+
+TUNING_LIMIT = 1.1
+"""Default of the tuning limit: time of an iteration at a setting / time at the default setting, at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """Objective and limits of a search for settings.
+
+    Attributes:
+        objective: `energy`, `edp`, `jct` or `makespan`.
+        tuning_limit: Largest factor (>= 1) by which an iteration may take longer than at the default setting.
+        budget: Largest number of settings that are measured.
+        seed: Seed of the optimizer.
+    """
+
+    objective: str
+    tuning_limit: float
+    budget: int
+    seed: int = 0
+
+
+Packing = tuple[tuple[str, ...], ...]
+"""Job classes in each lane of a device, without its empty lanes. Both the classes and the lanes are sorted."""
+
+
+Setting = tuple[tuple[str, float | str], ...]
+"""Sorted (knob, value) pairs of the knobs that differ from how the device was found."""
+
+AS_FOUND: Setting = ()
+"""The default setting: no knob differs."""
+
+BATCH = "batch"
+"""Knob of a service, not of its device: the largest batch that it may form."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownSetting:
+    """Best setting of a packing, from an earlier search.
+
+    Attributes:
+        slower: Largest ratio over the jobs: iteration time at the setting / iteration time at the default setting.
+    """
+
+    packing: Packing
+    setting: Setting
+    slower: float = 1.0
+
+
+def setting_of(values: Mapping[str, float | str], found: Mapping[str, float | str]) -> Setting:
+    """Setting that these values of the knobs make on a device that was found with the values `found`."""
+    return tuple(sorted((name, value) for name, value in values.items() if value != found.get(name)))
 
 
 class MeasurementStatus(Enum):

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from ecoshare.values.attempt import Usage
 from ecoshare.values.class_profile import MemoryDemand
 from ecoshare.values.job_spec import JobSpec
-from ecoshare.values.setting import Setting
+from ecoshare.values.measurement import Setting
 
 
 @dataclass(frozen=True, slots=True)

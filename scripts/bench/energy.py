@@ -51,10 +51,7 @@ from ecoshare.simulation.simulated_measurements import Foresee
 from ecoshare.simulation.simulator import Simulator
 from ecoshare.simulation.traces.job_trace import Phase, Trace, TraceJob
 from ecoshare.values.class_profile import Solo
-from ecoshare.values.goal import TUNING_LIMIT, Goal
-from ecoshare.values.measurement import ColocationMeasurement
-from ecoshare.values.packing import Packing
-from ecoshare.values.setting import KnownSetting, Setting
+from ecoshare.values.measurement import TUNING_LIMIT, ColocationMeasurement, Goal, KnownSetting, Packing, Setting
 from scripts.bench.benchmarking import DataOptions, Figure, add_data, median, run_benchmark, say
 from scripts.bench.energy_bound import bound
 from scripts.bench.energy_world import MeasuredWorld, MixJob, busy_and_delay, load, mix

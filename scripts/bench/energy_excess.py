@@ -17,7 +17,7 @@ from enum import Enum
 from ecoshare.core.commands import Command, MeasureSetting, ProfileJob
 from ecoshare.core.events import Event, JobArrived, JobExited, Profiled, SettingMeasured
 from ecoshare.simulation.traces.job_trace import TraceJob
-from ecoshare.values.setting import Setting
+from ecoshare.values.measurement import Setting
 from scripts.bench.energy import Judge
 
 

@@ -50,9 +50,7 @@ from ecoshare.core.placement import packer
 from ecoshare.core.placement.colocation_estimates import GPU_GUESS, ColocationEstimates, ColocationForecast, FirstGuess
 from ecoshare.simulation.costs import Costs
 from ecoshare.simulation.simulated_measurements import Foresee
-from ecoshare.values.goal import TUNING_LIMIT
-from ecoshare.values.measurement import PairSpeed
-from ecoshare.values.setting import Setting
+from ecoshare.values.measurement import TUNING_LIMIT, PairSpeed, Setting
 from scripts.bench.benchmarking import Figure, median, run_benchmark, say
 from scripts.bench.energy import (
     LANES,

@@ -35,9 +35,8 @@ from numpy.typing import NDArray
 from ecoshare.devices.knob import GPU_CLOCK, UNLOCKED
 from ecoshare.simulation.gpus import IDLE_SHARE
 from ecoshare.simulation.traces import measured_speeds
-from ecoshare.values.class_profile import MemoryDemand
-from ecoshare.values.power_response import POWER_LIMIT
-from ecoshare.values.setting import Setting
+from ecoshare.values.class_profile import POWER_LIMIT, MemoryDemand
+from ecoshare.values.measurement import Setting
 from scripts.bench.energy_curves import (
     CLOCKS_MHZ,
     Workload,

@@ -38,9 +38,7 @@ from ecoshare.advisers.setting_adviser import TunerAdviser
 from ecoshare.advisers.setting_search import BUDGET, PackedJob, observable
 from ecoshare.core.commands import AskSetting
 from ecoshare.values.class_profile import Solo
-from ecoshare.values.goal import TUNING_LIMIT, Goal
-from ecoshare.values.measurement import Measurement, MeasurementStatus
-from ecoshare.values.packing import Packing
+from ecoshare.values.measurement import TUNING_LIMIT, Goal, Measurement, MeasurementStatus, Packing
 from scripts.bench.benchmarking import (
     DataOptions,
     Figure,

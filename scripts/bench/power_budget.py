@@ -38,8 +38,8 @@ from ecoshare.simulation.costs import Costs
 from ecoshare.simulation.gpus import GpuModel
 from ecoshare.simulation.simulator import Simulator
 from ecoshare.simulation.traces.job_trace import Phase, Trace, TraceJob
-from ecoshare.values.power_response import POWER_LIMIT
-from ecoshare.values.setting import AS_FOUND, Setting
+from ecoshare.values.class_profile import POWER_LIMIT
+from ecoshare.values.measurement import AS_FOUND, Setting
 from scripts.bench.benchmarking import Figure, median, run_benchmark, say
 from scripts.bench.energy import EnergyOptions, Judge, add_options
 from scripts.bench.energy_world import MeasuredWorld, MixJob, load, mix

@@ -12,9 +12,8 @@ import yaml
 
 from ecoshare.devices.registry import find
 from ecoshare.errors import EcoshareError, InvalidJobFile, UsageError
-from ecoshare.jobs.load import load
-from ecoshare.jobs.mask import masked
-from ecoshare.jobs.template import REFERENCE, template
+from ecoshare.jobs.from_values import REFERENCE, template
+from ecoshare.jobs.load import load, masked
 from ecoshare.runtime.planning import plan as planning
 from ecoshare.values.device import DeviceInfo
 from scripts.fuzz.damage import CELLS, damage_bytes, damage_json, damage_place, dumped

@@ -12,10 +12,7 @@ from ecoshare.advisers.setting_adviser import TunerAdviser
 from ecoshare.advisers.setting_search import PackedJob
 from ecoshare.core.commands import AskSetting
 from ecoshare.values.class_profile import Solo
-from ecoshare.values.goal import Goal
-from ecoshare.values.measurement import Measurement, MeasurementStatus
-from ecoshare.values.packing import Packing
-from ecoshare.values.setting import Setting
+from ecoshare.values.measurement import Goal, Measurement, MeasurementStatus, Packing, Setting
 from tests.advisers.invented import DEFAULT, SPACE
 
 COMPUTE = {"a": 0.9, "b": 0.1}

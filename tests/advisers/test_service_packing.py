@@ -12,10 +12,16 @@ from ecoshare.advisers.setting_adviser import TunerAdviser
 from ecoshare.advisers.setting_search import knob_of, space_of
 from ecoshare.core.commands import AskSetting
 from ecoshare.values.class_profile import Solo
-from ecoshare.values.goal import Goal
-from ecoshare.values.measurement import Measurement, MeasurementStatus, ServiceFigures
-from ecoshare.values.packing import Packing
-from ecoshare.values.setting import AS_FOUND, BATCH, Setting
+from ecoshare.values.measurement import (
+    AS_FOUND,
+    BATCH,
+    Goal,
+    Measurement,
+    MeasurementStatus,
+    Packing,
+    ServiceFigures,
+    Setting,
+)
 from tests.advisers.test_service_search import LOAD, TRAINING, measured
 from tuner import Role, Space
 

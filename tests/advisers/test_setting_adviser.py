@@ -13,10 +13,7 @@ from ecoshare.advisers.setting_adviser import TunerAdviser
 from ecoshare.advisers.setting_search import PackedJob, knob_of, space_of
 from ecoshare.core.commands import AskSetting
 from ecoshare.values.class_profile import Solo
-from ecoshare.values.goal import Goal
-from ecoshare.values.measurement import Measurement, MeasurementStatus
-from ecoshare.values.packing import Packing
-from ecoshare.values.setting import Setting
+from ecoshare.values.measurement import Goal, Measurement, MeasurementStatus, Packing, Setting
 from tuner import Space
 
 CLOCKS = tuple(float(each) for each in range(600, 1980, 60))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ecoshare.errors import UsageError
-from ecoshare.jobs.from_scripts import from_scripts, named_jobs
+from ecoshare.jobs.from_values import from_scripts, named_jobs
 from ecoshare.jobs.load import load
 from tests.runtime.running import SCRIPTS
 from tests.test_cli import ecoshare

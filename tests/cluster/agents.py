@@ -33,7 +33,7 @@ from ecoshare.runtime.planning import plan as planning
 from ecoshare.runtime.planning.planned_limits import NO_BUDGET, planned_budget
 from ecoshare.runtime.run_lifecycle import FinishedRun
 from ecoshare.runtime.signals import CommandSignals
-from ecoshare.values.power_response import BY_LIMITS
+from ecoshare.values.class_profile import BY_LIMITS
 from tests.runtime.running import SCRIPTS, alone, job_file
 from tests.warm import Started, wait_for
 

@@ -21,7 +21,7 @@ from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.record import event_log
 from ecoshare.record.event_log import LogEntry
 from ecoshare.runtime.run_lifecycle import FinishedRun
-from ecoshare.values.setting import Setting
+from ecoshare.values.measurement import Setting
 from tests.cluster.agents import run_on
 from tests.devices.claims import FOUND_W
 from tests.driver import Fault

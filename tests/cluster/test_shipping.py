@@ -17,7 +17,7 @@ from ecoshare.cluster.file_parts import MOST_BYTES, FileSender, file_parts, writ
 from ecoshare.cluster.process_link import ProcessLink
 from ecoshare.cluster.shipment import Shipment
 from ecoshare.cluster.shipped_jobs import check_shipped, placed, shipped_folder
-from ecoshare.common.atomic_write import atomic_write
+from ecoshare.common.disk import atomic_write
 from ecoshare.devices import registry
 from ecoshare.errors import InvalidJobFile, UnfitEnvironment, UsageError
 from ecoshare.jobs.load import load

@@ -18,9 +18,8 @@ from ecoshare.core.scheduler import Scheduler
 from ecoshare.testing.virtual_driver import ScriptedJob, VirtualDriver
 from ecoshare.values.attempt import Outcome
 from ecoshare.values.device import Device
-from ecoshare.values.job_spec import JobSpec
-from ecoshare.values.setting import Setting
-from ecoshare.values.sweep_spec import StoppingSpec, SweepSpec
+from ecoshare.values.job_spec import JobSpec, StoppingSpec, SweepSpec
+from ecoshare.values.measurement import Setting
 from tests.core.test_scheduler import GIB, JOBS, drive, job, starts
 from tests.core.test_sweeps import World
 

@@ -32,8 +32,7 @@ from ecoshare.record.results.sweep_summary import ranked_configurations
 from ecoshare.values.attempt import Outcome, Usage
 from ecoshare.values.class_profile import Solo
 from ecoshare.values.device import Device
-from ecoshare.values.job_spec import JobSpec
-from ecoshare.values.sweep_spec import Configuration, EarlierTrial, StoppingSpec, SweepSpec, own_configuration
+from ecoshare.values.job_spec import Configuration, EarlierTrial, JobSpec, StoppingSpec, SweepSpec, own_configuration
 
 STEPS = 9
 

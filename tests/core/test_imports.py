@@ -209,7 +209,7 @@ def test_a_command_declares_builds_a_request_and_prints(command: str) -> None:
         "ecoshare.runtime.signals",
         "ecoshare.simulation.costs",
         "ecoshare.values.device",
-        "ecoshare.values.goal",
+        "ecoshare.values.measurement",
     }
     path = ROOT / "ecoshare" / "cli" / f"{command}.py"
     whole = path.read_text().partition("if TYPE_CHECKING:")

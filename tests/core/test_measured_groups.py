@@ -5,7 +5,7 @@ from __future__ import annotations
 from ecoshare.core.commands import AskInterference, AskSetting, MeasureSetting
 from ecoshare.core.events import Done, IterationsDone, JobExited, SettingAdvised
 from ecoshare.values.attempt import Outcome, Usage
-from ecoshare.values.setting import AS_FOUND
+from ecoshare.values.measurement import AS_FOUND
 from tests.core.stepping import Core
 
 

@@ -31,9 +31,8 @@ from ecoshare.testing.virtual_driver import ScriptedJob, VirtualDriver
 from ecoshare.values.attempt import WORK_OVER, Outcome, Usage
 from ecoshare.values.class_profile import MemoryDemand
 from ecoshare.values.device import Device
-from ecoshare.values.job_spec import JobSpec
+from ecoshare.values.job_spec import JobSpec, SweepSpec
 from ecoshare.values.service import RequestSource, ServiceSpec
-from ecoshare.values.sweep_spec import SweepSpec
 from tests.core.test_scheduler import CPU, GIB, drive, job
 
 SERVES = ((math.inf, Outcome.COMPLETED),)

@@ -19,11 +19,10 @@ from ecoshare.core.records import JobState
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.testing.virtual_driver import ScriptedJob, VirtualDriver
 from ecoshare.values.attempt import Outcome
-from ecoshare.values.class_profile import MemoryDemand
+from ecoshare.values.class_profile import POWER_LIMIT, KnownResponse, MemoryDemand, PowerPoint
 from ecoshare.values.device import Device
 from ecoshare.values.job_spec import JobSpec
-from ecoshare.values.power_response import POWER_LIMIT, KnownResponse, PowerPoint
-from ecoshare.values.setting import Setting
+from ecoshare.values.measurement import Setting
 
 GIB = 1 << 30
 LIMITS_W = (100.0, 150.0, 200.0, 250.0, 300.0)

@@ -26,10 +26,8 @@ from ecoshare.values.attempt import Outcome
 from ecoshare.values.class_profile import MemoryDemand, Solo
 from ecoshare.values.device import Device
 from ecoshare.values.job_spec import JobSpec
-from ecoshare.values.measurement import MeasurementStatus
-from ecoshare.values.packing import Packing
+from ecoshare.values.measurement import KnownSetting, MeasurementStatus, Packing, Setting
 from ecoshare.values.service import RequestSource, ServiceSpec
-from ecoshare.values.setting import KnownSetting, Setting
 
 GIB = 1 << 30
 GPU = Device("cuda:0", "here", 8 * GIB)

@@ -33,8 +33,7 @@ from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.sweeps import LEAST_COMPLETED, rule
 from ecoshare.values.attempt import Outcome, Usage
 from ecoshare.values.device import Device
-from ecoshare.values.job_spec import JobSpec
-from ecoshare.values.sweep_spec import EarlierTrial, StoppingSpec, SweepSpec, own_configuration
+from ecoshare.values.job_spec import EarlierTrial, JobSpec, StoppingSpec, SweepSpec, own_configuration
 
 GIB = 1 << 30
 

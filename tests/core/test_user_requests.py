@@ -35,8 +35,7 @@ from ecoshare.testing.virtual_driver import ScriptedJob, VirtualDriver
 from ecoshare.values.attempt import Outcome
 from ecoshare.values.class_profile import MemoryDemand
 from ecoshare.values.device import Device
-from ecoshare.values.job_spec import EarlierAttempts, JobSpec
-from ecoshare.values.sweep_spec import StoppingSpec, SweepSpec
+from ecoshare.values.job_spec import EarlierAttempts, JobSpec, StoppingSpec, SweepSpec
 from tests.core.test_device_failures import ALONE, CONFIGS, RULES, advice, can_complete, named_jobs
 from tests.core.test_scheduler import GIB, JOBS, drive, job, starts
 from tests.core.test_sweeps import World

@@ -21,9 +21,8 @@ from ecoshare.devices.restore import KnobOutcome, mend
 from ecoshare.devices.state_folder import StateFolder
 from ecoshare.devices.vendor import DeviceHealth
 from ecoshare.errors import UnfitEnvironment
-from ecoshare.values.device import DeviceInfo
+from ecoshare.values.device import ACROSS_NODES, NUMA_NODE, XGMI, DeviceInfo
 from ecoshare.values.joules import MEASURED
-from ecoshare.values.nearness import ACROSS_NODES, NUMA_NODE, XGMI
 from tests.driver import COMPILER, Fault
 from tests.driver.amd import ENERGY, MI300X, POWER, SETTERS, FakeAmdDriver
 

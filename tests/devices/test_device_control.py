@@ -20,7 +20,7 @@ from ecoshare.devices.nvidia.nvml import NvmlDevice
 from ecoshare.devices.restore import Foreign, KnobOutcome, mend
 from ecoshare.devices.state_folder import StateFolder
 from ecoshare.errors import UnfitEnvironment
-from ecoshare.values.power_response import POWER_LIMIT
+from ecoshare.values.class_profile import POWER_LIMIT
 from tests.devices.claims import FOUND_W, claim, die_after_setting, limited, state_in
 from tests.driver import FakeDriver, Fault
 from tests.driver.presets import RELIABILITY

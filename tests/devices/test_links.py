@@ -10,8 +10,8 @@ import pytest
 
 from ecoshare.devices import choice
 from ecoshare.devices.choice import find_all
-from ecoshare.values import nearness
-from ecoshare.values.nearness import nvlinks, over_nvlinks
+from ecoshare.values import device
+from ecoshare.values.device import nvlinks, over_nvlinks
 from tests.devices.test_partitions import machine
 from tests.driver import FakeDriver, Fault, presets
 
@@ -37,8 +37,8 @@ def links(wanted: str | None = None) -> dict[str, dict[str, int]]:
 def test_gpus_are_linked_by_their_nvlinks_or_else_by_pcie(four: FakeDriver) -> None:
     with four:
         found = links()
-    assert found["cuda:0"] == {"cuda:1": nearness.ACROSS_NODES, "cuda:2": over_nvlinks(4), "cuda:3": 1}
-    assert found["cuda:3"] == {"cuda:0": nearness.ACROSS_NODES, "cuda:1": over_nvlinks(4), "cuda:2": 1}
+    assert found["cuda:0"] == {"cuda:1": device.ACROSS_NODES, "cuda:2": over_nvlinks(4), "cuda:3": 1}
+    assert found["cuda:3"] == {"cuda:0": device.ACROSS_NODES, "cuda:1": over_nvlinks(4), "cuda:2": 1}
     assert nvlinks(found["cuda:0"]["cuda:2"]) == 4 and nvlinks(found["cuda:0"]["cuda:1"]) == 0
 
 
@@ -57,12 +57,12 @@ def test_only_devices_of_the_run_are_named(four: FakeDriver, monkeypatch: pytest
 @pytest.mark.parametrize(
     ("level", "expected"),
     [
-        (pynvml.NVML_TOPOLOGY_INTERNAL, nearness.ONE_BOARD),
-        (pynvml.NVML_TOPOLOGY_SINGLE, nearness.ONE_SWITCH),
-        (pynvml.NVML_TOPOLOGY_MULTIPLE, nearness.SEVERAL_SWITCHES),
-        (pynvml.NVML_TOPOLOGY_HOSTBRIDGE, nearness.HOST_BRIDGE),
-        (pynvml.NVML_TOPOLOGY_NODE, nearness.NUMA_NODE),
-        (pynvml.NVML_TOPOLOGY_SYSTEM, nearness.ACROSS_NODES),
+        (pynvml.NVML_TOPOLOGY_INTERNAL, device.ONE_BOARD),
+        (pynvml.NVML_TOPOLOGY_SINGLE, device.ONE_SWITCH),
+        (pynvml.NVML_TOPOLOGY_MULTIPLE, device.SEVERAL_SWITCHES),
+        (pynvml.NVML_TOPOLOGY_HOSTBRIDGE, device.HOST_BRIDGE),
+        (pynvml.NVML_TOPOLOGY_NODE, device.NUMA_NODE),
+        (pynvml.NVML_TOPOLOGY_SYSTEM, device.ACROSS_NODES),
         (17, None),
         (None, None),
     ],
@@ -84,19 +84,19 @@ def test_gpus_on_nvswitches_are_all_linked(tmp_path: Path, monkeypatch: pytest.M
             driver.connect(gpu, 3, level=pynvml.NVML_TOPOLOGY_SINGLE)
             driver.connect_to_switch(gpu, 18, idle=idle)
         assert links() == {
-            "cuda:0": {"cuda:1": over_nvlinks(16), "cuda:2": over_nvlinks(18), "cuda:3": nearness.ONE_SWITCH},
-            "cuda:1": {"cuda:0": over_nvlinks(16), "cuda:2": over_nvlinks(16), "cuda:3": nearness.ONE_SWITCH},
-            "cuda:2": {"cuda:0": over_nvlinks(18), "cuda:1": over_nvlinks(16), "cuda:3": nearness.ONE_SWITCH},
-            "cuda:3": dict.fromkeys(("cuda:0", "cuda:1", "cuda:2"), nearness.ONE_SWITCH),
+            "cuda:0": {"cuda:1": over_nvlinks(16), "cuda:2": over_nvlinks(18), "cuda:3": device.ONE_SWITCH},
+            "cuda:1": {"cuda:0": over_nvlinks(16), "cuda:2": over_nvlinks(16), "cuda:3": device.ONE_SWITCH},
+            "cuda:2": {"cuda:0": over_nvlinks(18), "cuda:1": over_nvlinks(16), "cuda:3": device.ONE_SWITCH},
+            "cuda:3": dict.fromkeys(("cuda:0", "cuda:1", "cuda:2"), device.ONE_SWITCH),
         }
 
 
 @pytest.mark.parametrize(
     ("functions", "expected"),
     [
-        ("nvmlDeviceGetNvLink*", nearness.NUMA_NODE),
-        ("nvmlDeviceGetNvLinkRemotePciInfo_v2", nearness.NUMA_NODE),
-        ("nvmlDeviceGetPciInfo_v3", nearness.NUMA_NODE),
+        ("nvmlDeviceGetNvLink*", device.NUMA_NODE),
+        ("nvmlDeviceGetNvLinkRemotePciInfo_v2", device.NUMA_NODE),
+        ("nvmlDeviceGetPciInfo_v3", device.NUMA_NODE),
         ("nvmlDeviceGetNvLinkRemoteDeviceType", over_nvlinks(4)),
         ("nvmlDeviceGet@(NvLink*|TopologyCommonAncestor)", None),
     ],
@@ -125,11 +125,11 @@ def test_partitions_of_a_numa_node_are_nearer(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("ECOSHARE_SYSFS", str(machine(tmp_path, ["0,1,2,3", "4,5,6,7"], threads=1)))
     parts = [(0, 1), (2, 3), (4, 5), (6, 7)]
     assert choice.nearness(parts) == {
-        pair: nearness.NUMA_NODE if pair in ((0, 1), (2, 3)) else nearness.ACROSS_NODES
+        pair: device.NUMA_NODE if pair in ((0, 1), (2, 3)) else device.ACROSS_NODES
         for pair in combinations(range(4), 2)
     }
-    assert choice.nearness([(0, 1, 2), (3, 4, 5), (2, 3, 4)])[0, 1] == nearness.ACROSS_NODES
-    assert choice.nearness([(1, 2, 5), (0, 4)]) == {(0, 1): nearness.ACROSS_NODES}, "both lie in two nodes"
+    assert choice.nearness([(0, 1, 2), (3, 4, 5), (2, 3, 4)])[0, 1] == device.ACROSS_NODES
+    assert choice.nearness([(1, 2, 5), (0, 4)]) == {(0, 1): device.ACROSS_NODES}, "both lie in two nodes"
     assert choice.nearness(parts[:2]) == {}, "one node: all are equally near"
     monkeypatch.setenv("ECOSHARE_SYSFS", str(tmp_path / "nothing"))
     assert choice.nearness(parts) == {}

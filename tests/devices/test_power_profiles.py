@@ -18,7 +18,7 @@ from ecoshare.devices.nvidia.nvidia_knobs import _NAMES, POWER_PROFILE, GpuKnobs
 from ecoshare.devices.restore import Foreign, KnobOutcome, Restored, mend
 from ecoshare.devices.state_folder import StateFolder
 from ecoshare.reporting.device_table import print_devices
-from ecoshare.values.power_response import POWER_LIMIT
+from ecoshare.values.class_profile import POWER_LIMIT
 from tests.devices.claims import FOUND_W, claim, die_after_setting, limited, state_in
 from tests.driver import COMPILER, FakeDriver, Fault, presets
 from tests.driver.presets import COMPUTE, HIGH, MAX_Q, MEMORY_BOUND

@@ -20,7 +20,7 @@ from ecoshare.devices.restore import KnobOutcome, mend
 from ecoshare.devices.state_folder import StateFolder, key
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.runtime.measuring.device_claim import AppliedSettings, claim, leftovers_beside
-from ecoshare.values.power_response import POWER_LIMIT
+from ecoshare.values.class_profile import POWER_LIMIT
 from tests.devices.claims import FOUND_W, limited
 from tests.devices.fake_processors import FakeProcessors
 from tests.driver import FakeDriver, Fault

@@ -14,7 +14,7 @@ from ecoshare.devices.registry import processors
 from ecoshare.devices.restore import Foreign, KnobOutcome, mend
 from ecoshare.devices.state_folder import StateFolder, key
 from ecoshare.errors import NotRestored
-from ecoshare.values.power_response import POWER_LIMIT
+from ecoshare.values.class_profile import POWER_LIMIT
 from tests.driver import FakeDriver
 
 OTHER_BOOT = "a start of another machine"

@@ -24,7 +24,7 @@ from ecoshare.errors import NotRestored, UnfitEnvironment
 from ecoshare.runtime.measuring.device_claim import AppliedSettings, claim, leftovers, not_restored
 from ecoshare.runtime.measuring.run_claims import NodeClaims
 from ecoshare.runtime.nodes import guard
-from ecoshare.values.power_response import POWER_LIMIT
+from ecoshare.values.class_profile import POWER_LIMIT
 from tests.devices.claims import FOUND_W, limited
 from tests.driver import FakeDriver, Fault
 

@@ -11,7 +11,7 @@ import pytest
 from ecoshare.devices.knob import GPU_CLOCK, Cause
 from ecoshare.devices.nvidia.nvidia_knobs import GpuKnobs
 from ecoshare.devices.restore import KnobOutcome, mend
-from ecoshare.values.power_response import POWER_LIMIT
+from ecoshare.values.class_profile import POWER_LIMIT
 from tests.devices.claims import FOUND_W, claim, limited, state_in
 from tests.driver import FakeDriver, Fault
 from tests.driver.zeusd import Zeusd

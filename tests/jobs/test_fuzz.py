@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from ecoshare.errors import InvalidJobFile
 from ecoshare.jobs import document
-from ecoshare.jobs.load import load
-from ecoshare.jobs.mask import masked
+from ecoshare.jobs.load import load, masked
 from ecoshare.jobs.schema import JobConfig
 from scripts.fuzz.job_files import WRITTEN, check_places
 

@@ -13,8 +13,8 @@ import yaml
 
 from ecoshare.errors import InvalidJobFile
 from ecoshare.jobs import document
+from ecoshare.jobs.document import MAX_FILE_BYTES, Source
 from ecoshare.jobs.load import load
-from ecoshare.jobs.source import MAX_FILE_BYTES, Source
 from ecoshare.jobs.validate import validate
 
 JOBS = "version: 1\njobs:\n"

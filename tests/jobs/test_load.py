@@ -171,6 +171,8 @@ def test_a_script_and_an_interpreter_without_permission(folder: Path) -> None:
 
 def test_loading_needs_no_torch() -> None:
     """If it failed, `ecoshare run --dry-run` would take seconds, and a simulation a gigabyte."""
-    code = "import sys, ecoshare.jobs.load, ecoshare.jobs.mask, ecoshare.jobs.template; print('torch' in sys.modules)"
+    code = (
+        "import sys, ecoshare.jobs.load, ecoshare.jobs.load, ecoshare.jobs.from_values; print('torch' in sys.modules)"
+    )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert result.stdout == "False\n"

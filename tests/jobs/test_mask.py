@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ecoshare.jobs import document
-from ecoshare.jobs.load import load
-from ecoshare.jobs.mask import masked
+from ecoshare.jobs.load import load, masked
 
 BEFORE = r"""# jobs of the spring
 version: 1

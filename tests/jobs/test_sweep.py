@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ecoshare.errors import InvalidJobFile
-from ecoshare.jobs import metric
+from ecoshare.jobs import sweep
 from ecoshare.jobs.load import load
 from ecoshare.jobs.schema import JobConfig
 from ecoshare.jobs.sweep import Sweep, filled, sweep_of, trial_name, trial_number
@@ -107,14 +107,14 @@ def test_a_sweep_of_python_code() -> None:
 )
 def test_a_number_in_what_is_printed(pattern: str, line: str, value: float | None) -> None:
     for text in (line, f"\n{line}\n\n"):
-        found = metric.read(pattern).values(text)
+        found = sweep.read_metric(pattern).values(text)
         assert len(found) == (value is not None)
         assert value is None or found == [value] or (found[0] != found[0] and value != value)
 
 
 def test_each_line_gives_its_last_number() -> None:
     text = "loss=1 loss=2\r\nnothing\nloss=3\rloss=4, loss=5"
-    assert metric.read("loss={:f}").values(text) == [2.0, 3.0, 5.0]
+    assert sweep.read_metric("loss={:f}").values(text) == [2.0, 3.0, 5.0]
 
 
 @pytest.mark.parametrize("pattern", ["loss={:f}", "loss {:f} of", "{:f} correct", "{:f}s", "a  b {:f}", " {:f}%"])
@@ -122,7 +122,7 @@ def test_each_line_gives_its_last_number() -> None:
 def test_no_line_takes_longer_than_its_length(pattern: str, hostile: str) -> None:
     """If it failed, the controller would stand still: 12,000 blanks took 8 s, and 65,536 took 308 s."""
     for many in (" ", "1", ".", "1.", "-", "e1", "a", "loss=1 "):
-        assert len(metric.read(pattern).values(hostile.format(many * 40_000))) <= 1
+        assert len(sweep.read_metric(pattern).values(hostile.format(many * 40_000))) <= 1
 
 
 def test_wrong_sweeps(wrong_file: WrongFile, folder: Path) -> None:

@@ -7,9 +7,9 @@ from pathlib import Path, PurePath
 
 import yaml
 
+from ecoshare.jobs.from_values import REFERENCE, job_names, template
 from ecoshare.jobs.load import load
 from ecoshare.jobs.schema import JobConfig
-from ecoshare.jobs.template import REFERENCE, job_names, template
 
 BLOCK = "\n".join(line[2:] for line in REFERENCE.splitlines()[2:])
 """The keys that the file explains, as a user copies them."""

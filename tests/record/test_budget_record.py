@@ -5,8 +5,8 @@ from __future__ import annotations
 from ecoshare.core.commands import ApplySetting
 from ecoshare.core.events import SCHEMA, Config, RunOpened
 from ecoshare.record.setting_history import BudgetRecord
+from ecoshare.values.class_profile import POWER_LIMIT
 from ecoshare.values.device import Device
-from ecoshare.values.power_response import POWER_LIMIT
 
 
 def begun() -> BudgetRecord:

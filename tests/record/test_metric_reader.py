@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ecoshare.jobs import metric
+from ecoshare.jobs import sweep
 from ecoshare.lane.trace import reports_path
 from ecoshare.record.logs_and_metrics import MetricReader
 
@@ -16,7 +16,7 @@ LINE = b"loss=1 %s\n" % (b"x" * 90)
 def test_a_look_reads_a_bounded_part_and_the_last_one_everything(tmp_path: Path) -> None:
     """Before, a burst of 300 MB of output took the controller to 965 MiB."""
     (tmp_path / "stdout.log").write_bytes(LINE * 50_000)
-    reader = MetricReader(metric.read("loss={:f}"), tmp_path, 1)
+    reader = MetricReader(sweep.read_metric("loss={:f}"), tmp_path, 1)
     first = reader.read()
     assert 5_000 < len(first) < 15_000
     assert len(first) + len(reader.read(over=True)) == 50_000
@@ -25,7 +25,7 @@ def test_a_look_reads_a_bounded_part_and_the_last_one_everything(tmp_path: Path)
 
 def test_a_line_counts_when_it_has_ended(tmp_path: Path) -> None:
     log = tmp_path / "stdout.log"
-    reader = MetricReader(metric.read("loss={:f}"), tmp_path, 1)
+    reader = MetricReader(sweep.read_metric("loss={:f}"), tmp_path, 1)
     seen = []
     for added in (b"loss=1", b"2\nlo", b"ss=3\rloss=4", b" \xff\xfe", b"loss=5"):
         with log.open("ab") as file:
@@ -37,7 +37,7 @@ def test_a_line_counts_when_it_has_ended(tmp_path: Path) -> None:
 
 def test_of_a_line_without_end_the_last_part_counts(tmp_path: Path) -> None:
     (tmp_path / "stdout.log").write_bytes(b"loss=1 " + b"." * (3 << 20) + b" loss=2")
-    reader = MetricReader(metric.read("loss={:f}"), tmp_path, 1)
+    reader = MetricReader(sweep.read_metric("loss={:f}"), tmp_path, 1)
     assert reader.read() == []
     assert reader.read(over=True) == [2.0]
 
@@ -48,4 +48,4 @@ def test_of_a_line_without_end_the_last_part_counts(tmp_path: Path) -> None:
 )
 def test_a_damaged_report_is_none(tmp_path: Path, damaged: str) -> None:
     reports_path(tmp_path, 1).write_text(f'{{"loss": 1.5}}\n{damaged}\n{{"acc": 1, "loss": 2}}\n')
-    assert MetricReader(metric.read("loss"), tmp_path, 1).read(over=True) == [1.5, 2.0]
+    assert MetricReader(sweep.read_metric("loss"), tmp_path, 1).read(over=True) == [1.5, 2.0]

@@ -29,11 +29,9 @@ from ecoshare.reporting.verdicts import verdicts
 from ecoshare.simulation.costs import Costs
 from ecoshare.simulation.traces.job_trace import TraceJob
 from ecoshare.values.attempt import Usage
-from ecoshare.values.class_profile import Solo
+from ecoshare.values.class_profile import BY_LIMITS, BY_PLACEMENT, Solo
 from ecoshare.values.joules import MODELLED
-from ecoshare.values.packing import Packing
-from ecoshare.values.power_response import BY_LIMITS, BY_PLACEMENT
-from ecoshare.values.setting import Setting
+from ecoshare.values.measurement import Packing, Setting
 from tests.reporting.profiles import PROFILE
 from tests.reporting.recorded import METER_W, Entries, Settable, entries_of, metered, plan, proposing
 from tests.simulation.test_packs import GPU, JOBS, PACKS, SPEEDS, job, simulated, world

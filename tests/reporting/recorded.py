@@ -18,7 +18,7 @@ from ecoshare.simulation.cluster import Cluster
 from ecoshare.simulation.costs import Costs
 from ecoshare.simulation.traces.job_trace import TraceJob
 from ecoshare.simulation.world import World
-from ecoshare.values.setting import Setting
+from ecoshare.values.measurement import Setting
 from tests.simulation.simulating import made, simulate
 from tests.simulation.test_packs import GPU
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ecoshare.reporting.link_words import gang_words, group_lines, nearness_words
-from ecoshare.values.nearness import ACROSS_NODES, NUMA_NODE, ONE_BOARD, XGMI, over_nvlinks
+from ecoshare.values.device import ACROSS_NODES, NUMA_NODE, ONE_BOARD, XGMI, over_nvlinks
 
 Near = dict[tuple[int, int], int]
 

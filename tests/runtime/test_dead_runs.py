@@ -21,7 +21,7 @@ from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.reporting.progress import Silent
 from ecoshare.runtime.measuring import measuring_runs
 from ecoshare.runtime.nodes import cleanup
-from ecoshare.values.goal import Goal
+from ecoshare.values.measurement import Goal
 
 
 class Reached(Exception):

@@ -14,7 +14,7 @@ import pytest
 
 from ecoshare.core.events import RunOpened
 from ecoshare.record import event_log
-from ecoshare.values.nearness import ACROSS_NODES, over_nvlinks
+from ecoshare.values.device import ACROSS_NODES, over_nvlinks
 from tests.driver import FakeDriver, presets
 from tests.runtime.running import job_file, words
 from tests.warm import ecoshare

@@ -18,7 +18,7 @@ from ecoshare.core.commands import ApplySetting, AskSetting, StartJob
 from ecoshare.core.events import Done, JobExited, Profiled, RunOpened, SettingAdvised, SettingMeasured
 from ecoshare.profiling.tuning_store import TuningResult, TuningStore
 from ecoshare.values.attempt import Outcome
-from ecoshare.values.setting import Setting
+from ecoshare.values.measurement import Setting
 from tests.driver import Fault
 from tests.driver.training import COMPUTES, WAITS
 from tests.runtime.machine import BEFORE, MARKS, Machine

@@ -12,9 +12,8 @@ import yaml
 from ecoshare.core.commands import ApplySetting, AwaitRequests
 from ecoshare.core.events import Done, Refused, SettingAdvised, SettingMeasured, TargetMissed
 from ecoshare.serving.request_intervals import RequestInterval, read
-from ecoshare.values.measurement import MeasurementStatus
+from ecoshare.values.measurement import BATCH, MeasurementStatus
 from ecoshare.values.service import REQUESTS
-from ecoshare.values.setting import BATCH
 from tests.driver import presets
 from tests.driver.training import CONTEXT_BYTES, ROOT, WAITS
 from tests.runtime.machine import BEFORE, MARKS, Machine

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ecoshare.advisers.interference_adviser import foresee
 from ecoshare.core.placement.colocation_estimates import ColocationEstimates
-from ecoshare.values.goal import TUNING_LIMIT
+from ecoshare.values.measurement import TUNING_LIMIT
 from scripts.bench.energy import LANES, WAYS, Outcome, run
 from scripts.bench.energy_bound import bound
 from scripts.bench.energy_excess import ExcessAccount, When

@@ -18,7 +18,7 @@ from ecoshare.simulation.traces.job_trace import Phase, Trace, TraceJob, TraceSw
 from ecoshare.simulation.world import World
 from ecoshare.values.attempt import Outcome
 from ecoshare.values.class_profile import MemoryDemand
-from ecoshare.values.sweep_spec import StoppingSpec
+from ecoshare.values.job_spec import StoppingSpec
 from tests.core.placement.test_water_filling import shortest
 from tests.simulation.simulating import simulate
 

@@ -25,7 +25,7 @@ from ecoshare.simulation.traces.job_trace import Phase, TraceJob
 from ecoshare.simulation.world import World
 from ecoshare.values.attempt import Outcome
 from ecoshare.values.class_profile import MemoryDemand, Solo
-from ecoshare.values.setting import Setting
+from ecoshare.values.measurement import Setting
 from tests.simulation.simulating import Log, made, simulate
 
 GPU = GPUS["v100"]

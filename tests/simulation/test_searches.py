@@ -20,7 +20,7 @@ from ecoshare.simulation.traces.job_trace import Phase, Trace, TraceJob, TraceSw
 from ecoshare.simulation.traces.searches import KINDS, REDUCTION, STEP_ITERATIONS, STEPS, generate
 from ecoshare.simulation.world import World
 from ecoshare.values.attempt import Outcome
-from ecoshare.values.sweep_spec import StoppingSpec
+from ecoshare.values.job_spec import StoppingSpec
 from tests.simulation.simulating import simulate
 
 GPU = GPUS["v100"]

@@ -18,7 +18,7 @@ MOST_GROWN = 64
 
 
 class DeviceLinks:
-    """Nearness (`values/nearness.py`) of the devices of a run to each other. False if no device has links.
+    """Nearness (`values/device.py`) of the devices of a run to each other. False if no device has links.
 
     ::
 

@@ -31,7 +31,7 @@ from ecoshare.devices.knob import (
 from ecoshare.devices.nvidia.nvml import clock_reasons, handle_of, temperature_c
 from ecoshare.devices.zeus_knobs import ZeusPowerLimit, cause_of, reported
 from ecoshare.errors import UnfitEnvironment
-from ecoshare.values.power_response import POWER_LIMIT
+from ecoshare.values.class_profile import POWER_LIMIT
 
 POWER_PROFILE = "power_profile"
 

@@ -20,7 +20,7 @@ from ecoshare.devices.meter import CounterMeter
 from ecoshare.devices.vendor import DeviceHealth, DeviceState
 from ecoshare.devices.zeus_knobs import reported
 from ecoshare.errors import UnfitEnvironment
-from ecoshare.values import nearness as near
+from ecoshare.values import device as near
 
 
 def handle_of(nvml: Any, uuid: str) -> Any:
@@ -455,7 +455,7 @@ class _Links:
 
 
 def nearness(uuids: Sequence[str]) -> dict[tuple[int, int], int]:
-    """Nearness (`values/nearness.py`) of pairs of GPUs, by their places in `uuids`; without unknown pairs.
+    """Nearness (`values/device.py`) of pairs of GPUs, by their places in `uuids`; without unknown pairs.
 
     All GPUs with links to NVSwitches reach each other through them, since the switches of a machine are one fabric.
 

@@ -27,9 +27,8 @@ from ecoshare.devices.torch_build import TorchBuild
 from ecoshare.devices.vendor import ContextSharing, DeviceHealth, DeviceState
 from ecoshare.devices.zeus_knobs import ZeusPowerLimit, cause_of, reported
 from ecoshare.errors import UnfitEnvironment
-from ecoshare.values.device import DeviceInfo
-from ecoshare.values.nearness import ACROSS_NODES, NUMA_NODE, UNKNOWN, XGMI
-from ecoshare.values.power_response import POWER_LIMIT
+from ecoshare.values.class_profile import POWER_LIMIT
+from ecoshare.values.device import ACROSS_NODES, NUMA_NODE, UNKNOWN, XGMI, DeviceInfo
 
 SHARE = 0.95
 """Share of the free memory that a run may use. The rest is for the driver, which needs more with each context."""

@@ -25,7 +25,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 from rich.console import Console
 
 import ecoshare
-from ecoshare.common.folders import RUNS
+from ecoshare.common.disk import RUNS
 from ecoshare.core.events import JobExited
 from ecoshare.devices.choice import find_all
 from ecoshare.devices.occupancy import DeviceAdmission, occupied
@@ -36,10 +36,9 @@ from ecoshare.integrations.optuna.study import Listener
 from ecoshare.integrations.optuna.study_run import StudyRun, StudySweep
 from ecoshare.integrations.optuna.wire import Elsewhere, rebuilt
 from ecoshare.jobs.load import LoadedJobs
-from ecoshare.jobs.metric import Metric
 from ecoshare.jobs.quantities import parse_size_bytes
 from ecoshare.jobs.schema import JobConfig
-from ecoshare.jobs.sweep import LONGEST_NUMBER, MAX_TRIALS, Sweep, trial_name
+from ecoshare.jobs.sweep import LONGEST_NUMBER, MAX_TRIALS, Metric, Sweep, trial_name
 from ecoshare.jobs.sweep import Optuna as OptunaOptions
 from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.profiling.profiles_folder import default_folder
@@ -51,8 +50,8 @@ from ecoshare.runtime.planning import plan as planning
 from ecoshare.runtime.planning.plan import Plan
 from ecoshare.runtime.signals import Interrupts
 from ecoshare.values.attempt import Outcome
-from ecoshare.values.goal import TUNING_LIMIT, Goal
-from ecoshare.values.sweep_spec import SweepSpec
+from ecoshare.values.job_spec import SweepSpec
+from ecoshare.values.measurement import TUNING_LIMIT, Goal
 
 JOB = "ecoshare:job"
 """User attribute of a trial: the folder of its job, with its logs."""

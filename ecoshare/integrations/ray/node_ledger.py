@@ -25,8 +25,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from ecoshare.common.atomic_write import atomic_write
-from ecoshare.common.folders import memory_folder
+from ecoshare.common.disk import atomic_write, memory_folder
 from ecoshare.core.memory import cached_bytes, lane_bytes, promised
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.jobs.quantities import format_size

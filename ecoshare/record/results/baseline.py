@@ -28,8 +28,7 @@ from ecoshare.record.results.job_summary import JobSummary
 from ecoshare.record.run_energy import DeviceSpan, RunEnergy
 from ecoshare.values.device import PROCESSORS
 from ecoshare.values.joules import MODELLED
-from ecoshare.values.packing import Packing
-from ecoshare.values.setting import AS_FOUND, Setting
+from ecoshare.values.measurement import AS_FOUND, Packing, Setting
 
 PREDICTED = "predicted"
 

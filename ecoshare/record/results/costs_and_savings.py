@@ -21,9 +21,7 @@ from ecoshare.record.run_energy import DeviceSpan, RunEnergy
 from ecoshare.record.run_history import ProfilingSpan
 from ecoshare.values.class_profile import Solo
 from ecoshare.values.joules import relative_energy
-from ecoshare.values.measurement import Measurement, MeasurementStatus
-from ecoshare.values.packing import Packing
-from ecoshare.values.setting import AS_FOUND, Setting
+from ecoshare.values.measurement import AS_FOUND, Measurement, MeasurementStatus, Packing, Setting
 
 _TELLING = frozenset({MeasurementStatus.MEASURED, MeasurementStatus.CENSORED})
 """Status of measurements in which watts and counted iterations are those of the setting."""

@@ -13,8 +13,7 @@ from ecoshare.record.results.costs_and_savings import Ratios, all_spent_j, ratio
 from ecoshare.record.run_energy import DeviceSpan, RunEnergy
 from ecoshare.record.setting_history import Values
 from ecoshare.values.class_profile import Solo
-from ecoshare.values.packing import Packing
-from ecoshare.values.setting import AS_FOUND
+from ecoshare.values.measurement import AS_FOUND, Packing
 
 
 @dataclass(frozen=True, slots=True)

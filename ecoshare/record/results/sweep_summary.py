@@ -13,7 +13,7 @@ from ecoshare.record.results.energy_summary import JobEnergy
 from ecoshare.record.results.job_summary import JobSummary
 from ecoshare.record.run_energy import RunEnergy
 from ecoshare.record.run_history import RunHistory
-from ecoshare.values.sweep_spec import Configuration
+from ecoshare.values.job_spec import Configuration
 
 MOST_BEST = 10
 """Most trials or configurations in a list of the best."""

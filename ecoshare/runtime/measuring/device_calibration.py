@@ -24,14 +24,12 @@ from pathlib import Path
 from statistics import fmean, median, stdev
 from typing import Any
 
-from ecoshare.common import environment
 from ecoshare.common.batch_means import relative_error
-from ecoshare.common.printable import last_line
-from ecoshare.common.utc_text import utc_text
+from ecoshare.common.printable import last_line, utc_text
 from ecoshare.devices import registry
 from ecoshare.devices.processor_load import LoadWatch
 from ecoshare.errors import UnfitEnvironment
-from ecoshare.lane import processes
+from ecoshare.lane import interpreter, processes
 from ecoshare.profiling.calibration_store import (
     CalibratedDevice,
     CalibrationStore,
@@ -161,7 +159,7 @@ class _LoadProcess:
 def _load_process(device: DeviceInfo) -> Iterator[_LoadProcess]:
     """Context manager: a process with the loads, which sees its device only. It ends with the context."""
     seen = dict(os.environ)
-    environment.change(seen, registry.vendor(device.vendor).environment((device,)))
+    interpreter.change(seen, registry.vendor(device.vendor).environment((device,)))
     words = [str(os.getpid()), device.kind, ",".join(map(str, device.processors))]
     with tempfile.NamedTemporaryFile() as errors:
         process = subprocess.Popen(

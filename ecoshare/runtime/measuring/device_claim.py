@@ -25,9 +25,9 @@ from ecoshare.devices.restore import Busy, KnobOutcome, NoAnswer, Restored, in_t
 from ecoshare.devices.state_folder import StateFolder, in_use, key
 from ecoshare.devices.vendor import OpenDevice
 from ecoshare.errors import NotRestored, UnfitEnvironment
+from ecoshare.values.class_profile import POWER_LIMIT
 from ecoshare.values.device import DeviceInfo
-from ecoshare.values.power_response import POWER_LIMIT
-from ecoshare.values.setting import Setting
+from ecoshare.values.measurement import Setting
 
 T = TypeVar("T")
 

@@ -50,8 +50,7 @@ from ecoshare.runtime.nodes import cleanup
 from ecoshare.runtime.nodes.attempts import Attempts, LiveAttempt
 from ecoshare.runtime.planning.planned_knowledge import demand, solo
 from ecoshare.values.attempt import Outcome, Usage
-from ecoshare.values.measurement import Measurement, MeasurementStatus
-from ecoshare.values.setting import AS_FOUND, BATCH, Setting
+from ecoshare.values.measurement import AS_FOUND, BATCH, Measurement, MeasurementStatus, Setting
 
 
 class Bystanders:

@@ -14,7 +14,7 @@ from ecoshare.devices.cpu_knobs import CPU_FREQUENCY
 from ecoshare.devices.occupancy import Occupancy
 from ecoshare.devices.registry import check_meter
 from ecoshare.errors import Interrupted, JobFailed, UnfitEnvironment, UsageError
-from ecoshare.jobs.from_scripts import from_scripts
+from ecoshare.jobs.from_values import from_scripts
 from ecoshare.jobs.load import LoadedJobs, load
 from ecoshare.policy_names import LANES_TO_PACK
 from ecoshare.profiling.profile import Profile
@@ -32,7 +32,7 @@ from ecoshare.runtime.nodes.job_looks import WAITS_S
 from ecoshare.runtime.planning import plan as planning
 from ecoshare.runtime.signals import StopSignals
 from ecoshare.values.device import DeviceInfo
-from ecoshare.values.goal import Goal
+from ecoshare.values.measurement import Goal
 
 if TYPE_CHECKING:
     from ecoshare.advisers.setting_adviser import PackingSearch

@@ -11,7 +11,7 @@ from typing import Literal
 
 import ecoshare
 from ecoshare.common.plural import listed
-from ecoshare.common.utc_text import utc_text
+from ecoshare.common.printable import utc_text
 from ecoshare.core.profiling_windows import WARM_UP_S, is_long_enough
 from ecoshare.devices.meter import MeterFault
 from ecoshare.errors import UnfitEnvironment

@@ -17,8 +17,8 @@ from ecoshare.runtime.measuring.setting_searches import RunSearches, Searching
 from ecoshare.runtime.planning.plan import Plan
 from ecoshare.runtime.planning.planned_limits import device_limits_w, limits_of, with_limits
 from ecoshare.runtime.told_once import is_news
+from ecoshare.values.class_profile import POWER_LIMIT
 from ecoshare.values.device import DeviceInfo
-from ecoshare.values.power_response import POWER_LIMIT
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from ecoshare.common.plural import counted
-from ecoshare.common.utc_text import utc_text
+from ecoshare.common.printable import utc_text
 from ecoshare.core.commands import AskSetting, MeasureSetting
 from ecoshare.devices.cpu_knobs import CPU_FREQUENCY
 from ecoshare.devices.knob import DeviceKnobs, KnobSpec
@@ -28,11 +28,9 @@ from ecoshare.runtime.planning.planned_job import PlannedJob
 from ecoshare.runtime.planning.planned_knowledge import relative_to
 from ecoshare.values.class_profile import Solo
 from ecoshare.values.device import DeviceInfo
-from ecoshare.values.goal import Goal
 from ecoshare.values.job_spec import JobSpec
 from ecoshare.values.joules import MEASURED
-from ecoshare.values.measurement import Measurement, MeasurementStatus
-from ecoshare.values.packing import Packing
+from ecoshare.values.measurement import Goal, Measurement, MeasurementStatus, Packing
 
 if TYPE_CHECKING:
     from ecoshare.advisers.advice import Advice

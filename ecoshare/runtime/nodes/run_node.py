@@ -23,7 +23,7 @@ from ecoshare.runtime.planning.node_job import NodeJob
 from ecoshare.serving.request_intervals import RequestInterval
 from ecoshare.values.attempt import Usage
 from ecoshare.values.device import DeviceInfo
-from ecoshare.values.setting import Setting
+from ecoshare.values.measurement import Setting
 
 
 @dataclass(frozen=True, slots=True)

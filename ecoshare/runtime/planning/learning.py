@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from ecoshare.common.batch_means import relative_error
 from ecoshare.common.plural import counted, listed
-from ecoshare.common.utc_text import utc_text
+from ecoshare.common.printable import utc_text
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.jobs.schema import JobConfig
 from ecoshare.lane.trace import Kind
@@ -50,10 +50,9 @@ from ecoshare.runtime.planning.job_class import JobClass
 from ecoshare.runtime.planning.planned_job import PlannedJob
 from ecoshare.runtime.planning.planned_knowledge import teach_memory
 from ecoshare.values.attempt import Outcome
+from ecoshare.values.class_profile import MOST_MEASUREMENTS, NEAR, POWER_LIMIT, KnownResponse, LimitMeasurement
 from ecoshare.values.device import DeviceInfo
-from ecoshare.values.measurement import Measurement, MeasurementStatus
-from ecoshare.values.packing import Packing
-from ecoshare.values.power_response import MOST_MEASUREMENTS, NEAR, POWER_LIMIT, KnownResponse, LimitMeasurement
+from ecoshare.values.measurement import Measurement, MeasurementStatus, Packing
 
 if TYPE_CHECKING:
     import numpy as np

@@ -12,8 +12,7 @@ from ecoshare.lane.files import of_attempt
 from ecoshare.lane.messages import LaunchAttempt
 from ecoshare.runtime.planning.job_class import JobClass
 from ecoshare.values.device import DeviceInfo
-from ecoshare.values.gang_part import GangPart
-from ecoshare.values.job_spec import JobSpec
+from ecoshare.values.job_spec import GangPart, JobSpec
 from ecoshare.values.service import BATCHES, REQUESTS, service_as_dict
 
 

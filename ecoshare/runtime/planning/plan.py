@@ -28,14 +28,11 @@ from ecoshare.runtime.planning.planned_job import PlannedJob
 from ecoshare.runtime.planning.planned_knowledge import demand, solo
 from ecoshare.runtime.planning.planned_limits import NO_BUDGET, ParkingHosts, PlannedBudget, check_job
 from ecoshare.runtime.planning.planned_sweeps import PlannedSweep
-from ecoshare.values.class_profile import Solo
+from ecoshare.values.class_profile import KnownResponse, Solo
 from ecoshare.values.device import Device, DeviceInfo, Speeds
-from ecoshare.values.goal import OBJECTIVES, Goal
 from ecoshare.values.job_spec import JobSpec
 from ecoshare.values.joules import MEASURED
-from ecoshare.values.measurement import ColocationMeasurement
-from ecoshare.values.power_response import KnownResponse
-from ecoshare.values.setting import KnownSetting
+from ecoshare.values.measurement import OBJECTIVES, ColocationMeasurement, Goal, KnownSetting
 
 MOST_TRIALS = 12
 """Most settings that one search measures during a run."""

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ecoshare.jobs.fields import Launch
-from ecoshare.jobs.metric import Metric
 from ecoshare.jobs.schema import JobConfig
+from ecoshare.jobs.sweep import Metric
 from ecoshare.lane.child_processes import launcher_of
 from ecoshare.profiling.iteration_store import LearnedIterations
 from ecoshare.runtime.planning.job_class import JobClass

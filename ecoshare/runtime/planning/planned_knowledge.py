@@ -21,8 +21,7 @@ from ecoshare.runtime.planning.job_class import JobClass
 from ecoshare.runtime.planning.planned_job import PlannedJob
 from ecoshare.values.class_profile import CONTEXT_BYTES, MemoryDemand, Solo
 from ecoshare.values.device import DeviceInfo, Speeds, speed_of
-from ecoshare.values.measurement import ColocationMeasurement
-from ecoshare.values.setting import KnownSetting, setting_of
+from ecoshare.values.measurement import ColocationMeasurement, KnownSetting, setting_of
 
 
 def demand(known: Profile) -> MemoryDemand | None:

@@ -23,10 +23,10 @@ from ecoshare.jobs.load import LoadedJobs, mistake_of
 from ecoshare.jobs.quantities import format_size, number
 from ecoshare.policy_names import displaces, needs_places, packs, widens
 from ecoshare.runtime.planning.planned_job import PlannedJob
+from ecoshare.values.class_profile import BY_LIMITS, BY_PLACEMENT, POWER_LIMIT
 from ecoshare.values.device import LOCAL, DeviceInfo
-from ecoshare.values.goal import TUNING_LIMIT
 from ecoshare.values.job_spec import JobSpec
-from ecoshare.values.power_response import BY_LIMITS, BY_PLACEMENT, POWER_LIMIT
+from ecoshare.values.measurement import TUNING_LIMIT
 
 if TYPE_CHECKING:
     from ecoshare.runtime.nodes.held_machines import PlannedMachines

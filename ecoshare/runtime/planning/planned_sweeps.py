@@ -17,7 +17,7 @@ from ecoshare.jobs.schema import JobConfig
 from ecoshare.jobs.sweep import Sweep, filled, names_in, trial_name
 from ecoshare.runtime.planning.planned_job import PlannedJob
 from ecoshare.sampling.trial_sampler import Choice, Dimension, Grid, Random, TrialSampler, Values
-from ecoshare.values.sweep_spec import Configuration, StoppingSpec, SweepSpec
+from ecoshare.values.job_spec import Configuration, StoppingSpec, SweepSpec
 
 
 @dataclass(frozen=True, slots=True)

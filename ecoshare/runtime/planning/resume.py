@@ -26,8 +26,7 @@ from ecoshare.runtime.planning.planned_job import PlannedJob
 from ecoshare.runtime.planning.planned_sweeps import EndedTrial, PlannedSweep
 from ecoshare.values.attempt import Outcome
 from ecoshare.values.device import LOCAL, PROCESSORS, DeviceInfo
-from ecoshare.values.job_spec import EarlierAttempts
-from ecoshare.values.sweep_spec import EarlierTrial
+from ecoshare.values.job_spec import EarlierAttempts, EarlierTrial
 
 
 def names_again(before: Sequence[dict[str, Any]]) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ecoshare.advisers.delimited import quoted
-from ecoshare.common.collector import collector_paused
+from ecoshare.common.documents import collector_paused
 from ecoshare.errors import InvalidJobFile, Mistake, UsageError
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.simulation.traces import (

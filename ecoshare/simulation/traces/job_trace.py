@@ -8,8 +8,8 @@ from math import log1p, sqrt
 from random import Random
 
 from ecoshare.values.class_profile import MemoryDemand
+from ecoshare.values.job_spec import StoppingSpec
 from ecoshare.values.service import ServiceSpec
-from ecoshare.values.sweep_spec import StoppingSpec
 
 
 @dataclass(frozen=True, slots=True)

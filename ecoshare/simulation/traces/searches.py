@@ -21,7 +21,7 @@ import numpy as np
 
 from ecoshare.simulation.traces.job_trace import Phase, Trace, TraceJob, TraceSweep, TraceTrial
 from ecoshare.values.class_profile import MemoryDemand
-from ecoshare.values.sweep_spec import StoppingSpec
+from ecoshare.values.job_spec import StoppingSpec
 
 KINDS = ("asha", "bohb", "bohb-parallel", "halving")
 

@@ -19,9 +19,8 @@ from ecoshare.core.placement.linked_lanes import MOST_SETS, DeviceLinks
 from ecoshare.core.policies import own_names
 from ecoshare.testing.virtual_driver import ScriptedJob, VirtualDriver
 from ecoshare.values.attempt import Outcome
-from ecoshare.values.device import Device
+from ecoshare.values.device import ACROSS_NODES, NUMA_NODE, Device, over_nvlinks
 from ecoshare.values.job_spec import JobSpec
-from ecoshare.values.nearness import ACROSS_NODES, NUMA_NODE, over_nvlinks
 
 GIB = 1 << 30
 

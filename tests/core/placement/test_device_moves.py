@@ -26,8 +26,7 @@ from ecoshare.core.scheduler import Scheduler
 from ecoshare.values.attempt import Outcome, Usage
 from ecoshare.values.class_profile import MemoryDemand
 from ecoshare.values.device import Device
-from ecoshare.values.job_spec import JobSpec
-from ecoshare.values.sweep_spec import SweepSpec
+from ecoshare.values.job_spec import JobSpec, SweepSpec
 
 GIB = 1 << 30
 LONG_S = 1000.0

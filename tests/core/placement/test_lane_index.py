@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from ecoshare.core.placement.lane_index import LaneIndex
 from ecoshare.core.policies import own_names
 from ecoshare.core.records import Job, Lane, LaneState
-from ecoshare.values.device import Device
+from ecoshare.values.device import Device, over_nvlinks
 from ecoshare.values.job_spec import JobSpec
-from ecoshare.values.nearness import over_nvlinks
 from tests.core.test_device_failures import devices_of
 from tests.core.test_scheduler import GIB, LONG, drive, job
 
