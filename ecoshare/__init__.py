@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ecoshare.serving.batch_server import Server as Server
     from ecoshare.serving.batch_server import serve as serve
     from ecoshare.serving.request_queue import QueueFull as QueueFull
-    from ecoshare.simulation.comparison import Comparison as Comparison
+    from ecoshare.simulation.result import Comparison as Comparison
     from ecoshare.values.service import Answering, AnswerMeasurement, ServiceSpec, ServiceThread
 
 __version__ = "0.1.0"

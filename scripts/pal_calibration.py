@@ -19,8 +19,7 @@ from pathlib import Path
 from random import Random
 from statistics import median
 
-from ecoshare.simulation.cluster import Cluster, cluster
-from ecoshare.simulation.gpus import GPUS
+from ecoshare.simulation.cluster import GPUS, Cluster, cluster
 from ecoshare.values.device import SPEED_COLUMNS
 
 CLASSES = ("resnet", "bert", "pagerank")

@@ -8,7 +8,7 @@ from dataclasses import replace
 from ecoshare.api.request_values import check_least, silent
 from ecoshare.api.simulate_trace import SimulateRequest, checked, simulate, watch_nothing
 from ecoshare.errors import UsageError
-from ecoshare.simulation.comparison import ComparedRun, Comparison
+from ecoshare.simulation.result import ComparedRun, Comparison
 
 
 def compare(

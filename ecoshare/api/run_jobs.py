@@ -25,7 +25,7 @@ from ecoshare.api.request_values import (
     with_fields,
 )
 from ecoshare.api.run_result import RunResult
-from ecoshare.cluster.nodes_request import check_counts
+from ecoshare.cluster.cluster_node import check_counts
 from ecoshare.common.disk import RUNS
 from ecoshare.errors import UsageError
 from ecoshare.values.class_profile import BY_LIMITS
@@ -343,7 +343,7 @@ def holder(request: MachinesRequest) -> HoldMachines:
     admission = DeviceAdmission.of(request.wait, request.share_device)
     if request.on is None:
         return partial(this_machine, admission=admission, say=request.note)
-    from ecoshare.cluster.nodes_request import NodesRequest
+    from ecoshare.cluster.cluster_node import NodesRequest
 
     asked = NodesRequest(
         nodes=request.nodes,
@@ -364,7 +364,7 @@ def holder(request: MachinesRequest) -> HoldMachines:
 
 def _shipped(request: MachinesRequest) -> Path | None:
     """Folder of `--ship`; None without it."""
-    from ecoshare.cluster.shipped_jobs import shipped_folder
+    from ecoshare.cluster.shipment import shipped_folder
 
     return shipped_folder(Path(request.ship)) if request.ship is not None else None
 
@@ -431,7 +431,7 @@ def job_planner(request: SharingRequest, queue: str = "") -> PlanJobs:
             beside=beside,
         )
         if (folder := _shipped(request)) is not None:
-            from ecoshare.cluster.shipped_jobs import check_shipped
+            from ecoshare.cluster.shipment import check_shipped
 
             check_shipped(made.everything, loaded, folder)
         return made

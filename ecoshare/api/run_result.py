@@ -136,10 +136,10 @@ class RunResult:
             Path of the report; None if it could not be drawn.
         """
         from ecoshare.record.run_folder import RunFolder
-        from ecoshare.reporting import end_of_run
+        from ecoshare.reporting import exports
 
         folder = RunFolder(self.folder)
-        return folder.report if end_of_run.draw(folder, self.data, note) else None
+        return folder.report if exports.draw(folder, self.data, note) else None
 
 
 def restore_error(result: RunResult) -> NotRestored:

@@ -242,7 +242,7 @@ def _request(trace: AnyPath | SimulateRequest | None, fields: dict[str, Any]) ->
 def _scenario(request: SimulateRequest) -> Scenario:
     from ecoshare.policy_names import policy_options
     from ecoshare.simulation import cluster as clusters
-    from ecoshare.simulation.calibration import read as read_calibration
+    from ecoshare.simulation.cluster import read as read_calibration
     from ecoshare.simulation.power_source import choose
     from ecoshare.simulation.traces.any_trace import read
     from ecoshare.simulation.traces.generate import generate
@@ -278,10 +278,10 @@ def _scenario(request: SimulateRequest) -> Scenario:
 def _simulators(request: SimulateRequest, scenario: Scenario) -> list[Simulator]:
     from ecoshare.core.events import Config
     from ecoshare.policy_names import LANES_TO_PACK, packs
-    from ecoshare.simulation.pairs import read as read_pairs
     from ecoshare.simulation.simulated_services import check_places
     from ecoshare.simulation.simulator import Simulator
     from ecoshare.simulation.world import World
+    from ecoshare.simulation.world import read as read_pairs
 
     lanes, places = request.lanes, request.jobs_per_lane
     if lanes is None:

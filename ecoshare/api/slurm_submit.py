@@ -82,8 +82,7 @@ def submit(request: SubmitRequest) -> SlurmJob:
         UsageError: The fields contradict each other.
         UnfitEnvironment: Slurm is not installed, does not answer, or refuses the job.
     """
-    from ecoshare.cluster.slurm_command import submitted
-    from ecoshare.cluster.slurm_script import notes, script
+    from ecoshare.cluster.slurm_script import notes, script, submitted
 
     allocation = allocation_of(request)
     try:

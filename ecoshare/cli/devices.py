@@ -62,7 +62,7 @@ def devices(
 def _calibrate(device: str | None, seconds: float | None, wait: bool, store: CalibrationStore, as_json: bool) -> None:
     from ecoshare.devices.choice import find_all
     from ecoshare.devices.occupancy import DeviceAdmission, occupied
-    from ecoshare.reporting.calibration_table import print_calibration
+    from ecoshare.reporting.device_table import print_calibration
     from ecoshare.runtime.measuring.device_calibration import SECONDS, calibrate, check_comparable
 
     with occupied(partial(find_all, device), DeviceAdmission.of(wait), note) as occupancy:

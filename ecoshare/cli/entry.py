@@ -112,7 +112,7 @@ def _main() -> None:
 
 def _tell(lines: list[str], hint: str) -> None:
     try:
-        from ecoshare.reporting.prose import say
+        from ecoshare.reporting.figures import say
 
         console = Console(stderr=True, highlight=False)
         for line in lines:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def note(words: str) -> None:
     """Print a note on stderr. If stderr is closed, nothing happens."""
-    from ecoshare.reporting.prose import filled
+    from ecoshare.reporting.figures import filled
 
     # Not printed by rich, which ends the program if stderr is closed.
     with contextlib.suppress(OSError):

@@ -234,6 +234,6 @@ def _progress(policy: str, jobs: int) -> Iterator[Callable[[int], None] | None]:
 
 
 def _say(words: str) -> None:
-    from ecoshare.reporting.prose import say
+    from ecoshare.reporting.figures import say
 
     say(Console(stderr=True, highlight=False), f"note: {words}")

@@ -171,9 +171,8 @@ def _search_table(request: ReplayRequest, plot: Path | None, as_json: bool) -> N
 def _search_device(request: TuneRequest, plot: Path | None, as_json: bool) -> None:
     """Search on a device, and show the result."""
     from ecoshare.reporting.progress import Expendable, StagesProgress
-    from ecoshare.reporting.search_lines import SearchLines
     from ecoshare.reporting.search_picture import check_picture
-    from ecoshare.reporting.search_text import print_result
+    from ecoshare.reporting.search_text import SearchLines, print_result
     from ecoshare.runtime.signals import CommandSignals
 
     if plot is not None:

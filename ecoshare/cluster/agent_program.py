@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ecoshare.cluster.line_writer import LineWriter
+from ecoshare.cluster.links import LineWriter
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.runtime.nodes import cleanup
 from ecoshare.runtime.nodes.run_host import LocalHost

@@ -2,18 +2,173 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any, TypeVar
 
 import ecoshare
-from ecoshare.cluster.agent_line import AgentLine
-from ecoshare.cluster.agent_messages import PROTOCOL, NodeFound, NodeOpened
-from ecoshare.cluster.node_link import NodeStart
+from ecoshare.cluster.agent_messages import PROTOCOL, AgentFailed, AgentMessage, NodeFound, NodeOpened, decoded, encoded
+from ecoshare.cluster.links import NodeLink, NodeStart
 from ecoshare.devices.meter import PowerModel
-from ecoshare.errors import UnfitEnvironment
+from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.runtime.planning.planned_limits import ParkingHost
-from ecoshare.values.device import DeviceInfo
+from ecoshare.values.device import NODE_TIMEOUT_S, DeviceInfo
+
+
+@dataclass(frozen=True, slots=True)
+class NodesRequest:
+    """Nodes that a run asks for.
+
+    Attributes:
+        nodes: Number of nodes; None for all that have a device for the run.
+        gpus_per_node: Number of GPUs of each node; None for all that the run gets there.
+        device: Names of the devices of each node; see `find_all`. None for its GPUs, or its processors without any.
+        timeout_s: Time (s) without a message after which a node counts as lost.
+        share_device: Whether to run beside a run that uses a device.
+        ship: Folder that is shipped to the nodes, without links; None if they share the file system of the run.
+        idle_s: Time (s) without a job after which a node is given back to its engine; None to keep all.
+    """
+
+    nodes: int | None = None
+    gpus_per_node: int | None = None
+    device: str | None = None
+    timeout_s: float = NODE_TIMEOUT_S
+    share_device: bool = False
+    ship: Path | None = None
+    idle_s: float | None = None
+
+    def agent_options(self, devices: int | None) -> list[str]:
+        """Options of `ecoshare agent` on a node.
+
+        Args:
+            devices: Number of devices; None for all that `device` names.
+        """
+        return [
+            *(["--device", self.device] if self.device is not None else []),
+            *(["--devices", str(devices)] if devices is not None else []),
+            *(["--share-device"] if self.share_device else []),
+        ]
+
+
+def check_counts(nodes: int | None, gpus_per_node: int | None, cpus_per_node: int | None = None) -> None:
+    """Check numbers that a user asks for.
+
+    Raises:
+        UsageError: A number is less than 1.
+    """
+    options = {"--nodes": nodes, "--gpus-per-node": gpus_per_node, "--cpus-per-node": cpus_per_node}
+    for option, number in options.items():
+        if number is not None and number < 1:
+            raise UsageError(f"{option} {number}: expected 1 or more")
+
+
+_MEANWHILE_S = 1.0
+
+Answer = TypeVar("Answer")
+
+
+class AgentLine:
+    """Messages between a run and one agent.
+
+    Attributes:
+        name: Name of the node in the run.
+    """
+
+    def __init__(self, name: str, link: NodeLink) -> None:
+        """Begin to listen.
+
+        Args:
+            name: Name of the node.
+            link: The link, which nothing else uses.
+        """
+        self.name, self._link = name, link
+        self._inbox: SimpleQueue[bytes | str] = SimpleQueue()  # text: the reason why no more lines come
+        self._wake: Callable[[], object] = lambda: None
+        link.listen(self._put, self._put)
+
+    def _put(self, line: bytes | str) -> None:
+        self._inbox.put(line)
+        self._wake()
+
+    def send(self, message: AgentMessage) -> None:
+        """Send a message. It is lost if the agent has gone."""
+        self._link.send(encoded(message))
+
+    def answer(self, kind: type[Answer], within_s: float, meanwhile: Callable[[], None] = lambda: None) -> Answer:
+        """The next message, which must be of this kind. No loop hears the agent yet.
+
+        Args:
+            kind: Kind of the message.
+            within_s: Longest time (s) to wait.
+            meanwhile: Called each second until it is there.
+
+        Raises:
+            UnfitEnvironment: The agent does not answer in time, has ended, or cannot do what it was asked for.
+            UsageError: The user has asked for something that does not exist there.
+        """
+        until_s, line = time.monotonic() + within_s, None
+        while line is None:
+            try:
+                line = self._inbox.get(timeout=_MEANWHILE_S)
+            except Empty:
+                if time.monotonic() > until_s:
+                    raise UnfitEnvironment(f"the node {self.name} does not answer within {within_s:g} s") from None
+                meanwhile()
+        if isinstance(line, str):
+            raise UnfitEnvironment(f"the node {self.name} is lost: {line}")
+        try:
+            message = decoded(line)
+        except ValueError as error:
+            raise UnfitEnvironment(
+                f"the node {self.name} sends what this version of ecoshare does not know: {error}",
+                "install the same version on all nodes",
+            ) from error
+        if isinstance(message, AgentFailed):
+            kind_of_error = UsageError if message.is_usage else UnfitEnvironment
+            raise kind_of_error(f"the node {self.name}: {message.error}", message.hint)
+        if not isinstance(message, kind):
+            raise UnfitEnvironment(f"the node {self.name} answers with {type(message).__name__}")
+        return message
+
+    def hear(self, heard: Callable[[AgentMessage], None], lost: Callable[[str], None]) -> None:
+        """Pass on each message in the running loop, from now on.
+
+        Args:
+            heard: Gets each message.
+            lost: Gets the reason, one line, when no more messages come.
+        """
+        loop = asyncio.get_running_loop()
+
+        def pass_on() -> None:
+            with contextlib.suppress(Empty):
+                while True:
+                    line = self._inbox.get_nowait()
+                    if isinstance(line, str):
+                        lost(line)
+                        continue
+                    try:
+                        message = decoded(line)
+                    except ValueError as error:
+                        lost(f"its agent is not understood: {error}")
+                        continue
+                    heard(message)
+
+        def wake() -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(pass_on)
+
+        self._wake = wake
+        pass_on()
+
+    def close(self) -> None:
+        """End the agent, if it has not ended."""
+        self._link.close()
+
 
 _FOUND_WITHIN_S = 60.0
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from ecoshare.cluster.agent_line import AgentLine
 from ecoshare.cluster.agent_messages import (
     AskLimits,
     AskParking,
@@ -17,13 +16,11 @@ from ecoshare.cluster.agent_messages import (
     ReleaseDevices,
     RunBeat,
 )
-from ecoshare.cluster.cluster_node import ClusterNode, device_name, found_node
-from ecoshare.cluster.joined_nodes import JoinedNodes
-from ecoshare.cluster.node_joining import NodeJoining
-from ecoshare.cluster.node_link import LookForNodes, NodeLink, NodeStart
-from ecoshare.cluster.node_setups import NodeSetups
+from ecoshare.cluster.cluster_node import AgentLine, ClusterNode, device_name, found_node
+from ecoshare.cluster.joined_nodes import JoinedNodes, NodeJoining, NodeSetups
+from ecoshare.cluster.links import LookForNodes, NodeLink, NodeStart
 from ecoshare.cluster.remote_node import LEASE_S
-from ecoshare.cluster.shipped_jobs import check_shipped_again
+from ecoshare.cluster.shipment import check_shipped_again
 from ecoshare.devices import meter
 from ecoshare.devices.meter import PowerModel
 from ecoshare.errors import UnfitEnvironment

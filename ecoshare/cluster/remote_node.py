@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Mapping, MutableMapping, Seque
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from ecoshare.cluster.agent_line import AgentLine
 from ecoshare.cluster.agent_messages import (
     AgentFailed,
     AgentMessage,
@@ -37,9 +36,10 @@ from ecoshare.cluster.agent_messages import (
     ServerReady,
     ServiceRequests,
 )
-from ecoshare.cluster.node_files import NodeFiles
-from ecoshare.cluster.node_link import NodeStart
+from ecoshare.cluster.cluster_node import AgentLine
+from ecoshare.cluster.links import NodeStart
 from ecoshare.cluster.remote_gang import RemoteGang
+from ecoshare.cluster.shipment import NodeFiles
 from ecoshare.core.commands import Command, MeasureSetting, ProfileJob, StartJob
 from ecoshare.core.events import DeviceFailed, Event, IterationsDone, JobExited, Profiled, Refused
 from ecoshare.devices.knob import DeviceKnobs

@@ -13,20 +13,292 @@ written any, nothing stays.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
+from typing import BinaryIO
 
 from ecoshare.cluster.agent_messages import FilePart
-from ecoshare.cluster.file_parts import FileSender, write_part
 from ecoshare.common.disk import atomic_write, folder_below
-from ecoshare.common.documents import open_regular, read_own
+from ecoshare.common.documents import open_own, open_regular, read_own
+from ecoshare.core.commands import StartJob
 from ecoshare.devices.state_folder import STATE_HINT, StateFolder
-from ecoshare.errors import UnfitEnvironment
-from ecoshare.lane.files import make_folder
+from ecoshare.errors import UnfitEnvironment, UsageError
+from ecoshare.jobs.load import LoadedJobs, mistake_of
+from ecoshare.lane.files import keep_outputs, make_folder
+from ecoshare.lane.gang import folder_of, keep_outputs_beyond
+from ecoshare.record.run_folder import RunFolder
+from ecoshare.runtime.planning.node_job import NodeJob
+from ecoshare.runtime.planning.planned_job import PlannedJob
+from ecoshare.values.job_spec import GangPart
+from ecoshare.values.service import ARRIVALS
+
+MOST_BYTES = 64 << 20
+"""Most bytes of a file that are sent. The rest stays where it was written."""
+
+_PART_BYTES = 256 << 10
+_AT_ONCE_BYTES = 1 << 20
+"""Most bytes of a file in one look, so that a job which writes much delays no other message."""
+
+_HEAD_BYTES = 64 << 10
+"""A file of the same inode that still begins with these bytes has only grown."""
+
+_BEING_WRITTEN = ".new"
+"""Suffix of a file that takes the place of another one as soon as it is whole; see `atomic_write`."""
+
+_FOLDERS = ("jobs", "nodes")
+"""Folders of a run that hold files of other machines."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """What was sent of a file: up to `end` (bytes), with its inode, size and time (ns) at that moment.
+
+    Attributes:
+        head: Digest of its first bytes, as many as `head_bytes`.
+    """
+
+    inode: int
+    size: int
+    changed_ns: int
+    end: int
+    head_bytes: int
+    head: bytes
+
+
+class FileSender:
+    """Sends the files below a run folder.
+
+    ::
+
+        machine of a job                          machine of the run
+        run folder ── FileSender ── FilePart ──► write_part ── run folder
+
+    A file that only grows is sent once, part by part. One that is replaced or changed is sent again. Files of a job are
+    sent some times a second, and all that is left of them before the run hears of an event of that job.
+
+    Attributes:
+        cut: Paths of the files that are too long to be sent whole.
+    """
+
+    def __init__(self, run: Path, send: Callable[[FilePart], None]) -> None:
+        """Nothing is sent yet.
+
+        Args:
+            run: The run folder of this machine.
+            send: Sends a part.
+        """
+        self._run, self._send = run, send
+        self._sent: dict[Path, _Sent] = {}
+        self._ignored = set[Path]()
+        self.cut: set[str] = set()
+
+    def look(self, below: str, most_bytes: int = _AT_ONCE_BYTES) -> None:
+        """Send what is new in a folder.
+
+        Args:
+            below: Path of the folder in the run folder.
+            most_bytes: Most bytes of a file that are sent now.
+        """
+        for path in sorted((self._run / below).rglob("*")):
+            is_own = path.is_file() and not path.is_symlink() and path not in self._ignored
+            if is_own and path.suffix != _BEING_WRITTEN:
+                self._look(path, most_bytes)
+
+    def finish(self, below: str) -> None:
+        """Send all that is left in a folder."""
+        self.look(below, MOST_BYTES)
+
+    def ignore(self, path: str) -> None:
+        """Do not send a file."""
+        self._ignored.add(self._run / path)
+
+    def forget(self, job: str) -> None:
+        """Forget the files of a job, which will be written anew, if at all."""
+        folder = self._run / "jobs" / job
+        self._sent = {path: sent for path, sent in self._sent.items() if not path.is_relative_to(folder)}
+        self._ignored = {path for path in self._ignored if not path.is_relative_to(folder)}
+
+    def _look(self, path: Path, most_bytes: int) -> None:
+        try:
+            file = open_own(path)
+        except OSError:  # it is gone by now, or another file has its place
+            return
+        with file:
+            status, before = os.fstat(file.fileno()), self._sent.get(path)
+            now = status.st_ino, status.st_size, status.st_mtime_ns
+            head, done = file.read(_HEAD_BYTES), 0
+            if before is not None:
+                if now == (before.inode, before.size, before.changed_ns) and before.end == before.size:
+                    return
+                if before.inode == status.st_ino and before.end <= status.st_size and _is_head(head, before):
+                    done = before.end
+            name = path.relative_to(self._run).as_posix()
+            for part, end in _parts(file, name, done, min(done + most_bytes, MOST_BYTES)):
+                self._send(part)
+                done = end
+            if done == MOST_BYTES < status.st_size:
+                self.cut.add(name)
+            self._sent[path] = _Sent(*now, done, len(head[:done]), _digest(head[:done]))
+
+
+def _is_head(head: bytes, sent: _Sent) -> bool:
+    return len(head) >= sent.head_bytes and _digest(head[: sent.head_bytes]) == sent.head
+
+
+def _digest(data: bytes) -> bytes:
+    return hashlib.sha256(data).digest()
+
+
+def file_parts(path: Path, run: Path) -> Iterator[FilePart]:
+    """Parts of a whole file below a run folder.
+
+    Raises:
+        OSError: It cannot be read.
+    """
+    with path.open("rb") as file:
+        for part, _ in _parts(file, path.relative_to(run).as_posix(), 0, path.stat().st_size):
+            yield part
+
+
+def _parts(file: BinaryIO, name: str, begin: int, end: int) -> Iterator[tuple[FilePart, int]]:
+    """Parts of a file from one place (bytes) to another, each with the place of its end; one if the file is empty."""
+    file.seek(begin)
+    done = begin
+    while (data := file.read(min(_PART_BYTES, end - done))) or done == 0:
+        part = FilePart(name, done, base64.b64encode(data).decode())
+        done += len(data)
+        yield part, done
+        if not data:
+            return
+
+
+def write_part(run: Path, part: FilePart) -> None:
+    """Write a part into a run folder. A file is replaced as a whole by its first part.
+
+    Raises:
+        ValueError: The path leads out of the folders that hold files of other machines, or the part has no place.
+        OSError: The disk is full, or permission is missing.
+    """
+    place = PurePosixPath(part.path)
+    if len(place.parts) < 2 or ".." in place.parts or place.parts[0] not in _FOLDERS:
+        raise ValueError(f"{part.path!r} is no file of another machine")
+    if not 0 <= part.offset <= MOST_BYTES:
+        raise ValueError(f"{part.path!r} has no place {part.offset}")
+    data = base64.b64decode(part.data)
+    make_folder(run)
+    with folder_below(run, place.parts[:-1]) as folder:
+        if part.offset == 0:
+            atomic_write(folder / place.name, data, mode=0o600)
+            return
+        number = os.open(folder / place.name, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            os.pwrite(number, data, part.offset)
+        finally:
+            os.close(number)
+
+
+_HINT = "ship a folder above it"
+
+
+def shipped_folder(given: Path) -> Path:
+    """Folder that `--ship` names, without links.
+
+    Raises:
+        UsageError: There is no such folder.
+    """
+    folder = Path(os.path.realpath(given))
+    if not folder.is_dir():
+        raise UsageError(f"--ship {given}: no such folder")
+    return folder
+
+
+def check_shipped(jobs: Iterable[PlannedJob], loaded: LoadedJobs, folder: Path) -> None:
+    """Check that jobs have their scripts and working folders in the shipped folder.
+
+    Args:
+        jobs: The jobs.
+        loaded: The file that they come from.
+        folder: The shipped folder, without links.
+
+    Raises:
+        InvalidJobFile: One has not.
+    """
+    for job in jobs:
+        if (outside := _outside(job, folder)) is not None:
+            key, words = outside
+            raise mistake_of(loaded, job.spec.name, key, words, _HINT)
+
+
+def check_shipped_again(jobs: Iterable[PlannedJob], folder: Path) -> None:
+    """Check the same of a run that goes on, whose jobs were shipped with another folder, maybe.
+
+    Raises:
+        UsageError: A job has its script or its working folder elsewhere.
+    """
+    for job in jobs:
+        if (outside := _outside(job, folder)) is not None:
+            raise UsageError(f"{job.spec.name}: {outside[1]}", _HINT)
+
+
+def _outside(job: PlannedJob, folder: Path) -> tuple[str, str] | None:
+    """Key of a path of the job that is not in the shipped folder, and words for the user; None if all are."""
+    for key, path in (("script", job.source.script), ("cwd", job.source.cwd)):
+        if path is not None and _inside(path, folder) is None:
+            return key, f"{path} is not in the folder of --ship, {folder}"
+    return None
+
+
+def _inside(path: Path, folder: Path) -> Path | None:
+    """The path from the shipped folder on, whether its links are followed or not; None if it leads elsewhere."""
+    for each in (Path(os.path.normpath(path)), Path(os.path.realpath(path))):
+        if each.is_relative_to(folder):
+            return each.relative_to(folder)
+    return None
+
+
+def placed(job: NodeJob, folder: Path, copy: str) -> NodeJob:
+    """A job as a machine starts it that has a copy of the shipped folder.
+
+    Paths in the folder become paths in the copy: script and working folder, each argument that is such a path as a
+    whole or after its first `=`, and variables that are such paths or lists of them. So does PYTHONPATH of the run.
+
+    Args:
+        job: The job with the paths of the machine of the run.
+        folder: The shipped folder, without links.
+        copy: Path of its copy.
+    """
+
+    def there(text: str) -> str:
+        inside = _inside(Path(text), folder) if Path(text).is_absolute() else None
+        return text if inside is None else str(Path(copy) / inside)
+
+    def argument(text: str) -> str:
+        name, equals, value = text.partition("=")
+        return there(text) if text.startswith("/") else f"{name}{equals}{there(value)}"
+
+    def listed(text: str) -> str:
+        return os.pathsep.join(map(there, text.split(os.pathsep)))
+
+    inherited = {name: value if value is None else listed(value) for name, value in job.inherited.items()}
+    path = os.environ.get("PYTHONPATH", "")
+    if listed(path) != path:
+        inherited.setdefault("PYTHONPATH", listed(path))
+    return replace(
+        job,
+        script=there(job.script) if job.script is not None else None,
+        cwd=there(job.cwd),
+        args=tuple(map(argument, job.args)),
+        resume_args=tuple(map(argument, job.resume_args)),
+        env={name: listed(value) for name, value in job.env.items()},
+        inherited=inherited,
+    )
+
 
 _MOST_LIST_BYTES = 64 << 20
 """Most bytes of the list of shipped files."""
@@ -127,3 +399,50 @@ def _digests(folder: Path) -> dict[str, str]:
             with open_regular(path) as file:
                 found[path.relative_to(folder).as_posix()] = hashlib.file_digest(file, "sha256").hexdigest()
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFiles:
+    """Files that travel between a run and one node.
+
+    Attributes:
+        node: Name of the node.
+        run: The run folder.
+        shipped: The shipped folder, without links.
+        copy: Path of its copy on the node.
+        notes: Notes for the user; new ones are added.
+    """
+
+    node: str
+    run: RunFolder
+    shipped: Path
+    copy: str
+    notes: list[str]
+
+    def placed(self, job: NodeJob) -> NodeJob:
+        """A job with its paths on the node; see `shipped_jobs.placed`."""
+        return placed(job, self.shipped, self.copy)
+
+    def begin(self, command: StartJob, part: GangPart | None) -> Iterator[FilePart]:
+        """Files that an attempt needs on the node. The outputs of the attempt before keep their content.
+
+        Args:
+            command: Command that starts the attempt.
+            part: Ranks of a gang that run on the node; None for all of the job.
+        """
+        folder, first = self.run.job(command.job), part.first_rank if part is not None else 0
+        if first == 0:
+            keep_outputs_beyond(folder, part.world_size if part is not None else len(command.lanes), command.attempt)
+        for rank in range(first, first + len(command.lanes)):
+            keep_outputs(folder_of(folder, rank) if rank else folder, command.attempt)
+        if (arrivals := folder / ARRIVALS).exists():
+            yield from file_parts(arrivals, self.run.path)
+
+    def write(self, part: FilePart) -> None:
+        """Write a part of a file. A file that cannot be written is named in a note."""
+        try:
+            write_part(self.run.path, part)
+        except (OSError, ValueError) as error:
+            note = f"files of the node {self.node} cannot be written: {error}"
+            if note not in self.notes:
+                self.notes.append(note)

@@ -14,7 +14,7 @@ from ecoshare.chains.batch_job import BatchJob
 from ecoshare.chains.own_jobs import OwnJob
 from ecoshare.chains.queue_sight import QueueSight
 from ecoshare.chains.slurm_text import GPU, duration_s, resource_count
-from ecoshare.cluster.slurm_command import asked, submitted
+from ecoshare.cluster.slurm_script import asked, submitted
 from ecoshare.errors import UnfitEnvironment, did_you_mean
 
 CPU = "cpu"

@@ -105,7 +105,7 @@ def on_end_words(command: Sequence[str], values: Mapping[str, str]) -> list[str]
 
 
 def on_end_mistakes(
-    node: document.Node, known: Sequence[str], where: str, document: Document, paths: JobPaths
+    node: document.Node, known: Sequence[str], where: str, whole: Document, paths: JobPaths
 ) -> Iterator[Mistake]:
     """Mistakes under the key `on_end` of a mapping: a missing program, and unknown placeholders.
 
@@ -119,12 +119,12 @@ def on_end_mistakes(
             continue  # the schema reports this
         path = f"{where}.on_end[{place}]".lstrip(".")
         for unknown in sorted(names_in(word.text) - set(known)):
-            yield document.source.mistake(word.start, path, _unknown(unknown, known))
+            yield whole.source.mistake(word.start, path, _unknown(unknown, known))
         if place == 0 and word.text.strip() and not names_in(word.text):
             try:
                 paths.find("on_end", word.text)
             except ValueError as error:
-                yield document.source.mistake(word.start, path, str(error))
+                yield whole.source.mistake(word.start, path, str(error))
 
 
 def _unknown(name: str, known: Sequence[str]) -> str:

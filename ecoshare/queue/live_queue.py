@@ -47,19 +47,22 @@ from ecoshare.jobs.schema import JobConfig
 from ecoshare.jobs.sweep import sweep_of, trial_name
 from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.queue.job_store import JobEnd, JobRow, JobStore
-from ecoshare.queue.known_measurements import KnownMeasurements
-from ecoshare.queue.leftover_jobs import Environment, by_submission, loaded_again, planned_again
 from ecoshare.queue.old_jobs import remove_daily
 from ecoshare.queue.queue_documents import Acknowledged, EndingKind, JobsChanged, Submission
 from ecoshare.queue.queue_folder import QueueFolder
 from ecoshare.queue.queue_totals import QueueTotals
 from ecoshare.queue.submission_plan import (
+    Environment,
+    KnownMeasurements,
     Planner,
+    by_submission,
     check_startable,
     free_names,
     inherited,
+    loaded_again,
     loaded_jobs,
     missing,
+    planned_again,
     renamed,
     with_environment,
 )

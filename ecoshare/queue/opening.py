@@ -12,9 +12,9 @@ from ecoshare.errors import UsageError
 from ecoshare.jobs.load import LoadedJobs
 from ecoshare.queue.http_server import served
 from ecoshare.queue.job_store import JobRow, JobStore
-from ecoshare.queue.leftover_jobs import leftover_jobs, no_jobs
 from ecoshare.queue.live_queue import LiveQueue, described
 from ecoshare.queue.queue_folder import QueueFolder
+from ecoshare.queue.submission_plan import leftover_jobs, no_jobs
 from ecoshare.queue.tcp_entry import ListenAddress, TcpEntry, is_in_journal, tcp_entry
 from ecoshare.record import run_documents
 from ecoshare.record.run_folder import RunFolder, write_json

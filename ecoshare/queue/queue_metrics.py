@@ -16,8 +16,7 @@ from ecoshare.core.records import JobState
 from ecoshare.lane.table_layout import WAIT_BOUNDS_S
 from ecoshare.metrics import families
 from ecoshare.metrics.families import MetricFamily
-from ecoshare.metrics.metric_set import MetricSet
-from ecoshare.metrics.service_metrics import ServiceSamples
+from ecoshare.metrics.metric_set import MetricSet, ServiceSamples
 from ecoshare.queue.live_queue import LiveQueue
 from ecoshare.queue.queue_totals import WorkDone
 from ecoshare.record.run_view import DeviceView, ServiceView

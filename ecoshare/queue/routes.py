@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterable, Awaitable, Callable
+from importlib.resources import files
 from typing import Annotated, Literal
 
-from fastapi import FastAPI, Query, Request, Response
+from anyio import BrokenResourceError
+from fastapi import APIRouter, Depends, FastAPI, Header, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, StreamingResponse
+from fastapi.sse import EventSourceResponse, ServerSentEvent
 from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import ecoshare
 from ecoshare.errors import EcoshareError, InvalidJobFile, UnfitEnvironment
 from ecoshare.lane.files import outputs
-from ecoshare.queue.body_limit import BodyLimit
-from ecoshare.queue.event_routes import event_router
-from ecoshare.queue.gone_clients import GoneClients
 from ecoshare.queue.job_output import output
 from ecoshare.queue.live_queue import LiveQueue
-from ecoshare.queue.page_routes import page_router
 from ecoshare.queue.queue_documents import (
     MOST_BODY_BYTES,
     Acknowledged,
@@ -32,8 +34,122 @@ from ecoshare.queue.queue_documents import (
     Submission,
 )
 from ecoshare.queue.queue_metrics import QueueMetrics
-from ecoshare.queue.status_feed import StatusFeed
-from ecoshare.queue.statuses import job_status, queue_status
+from ecoshare.queue.statuses import StatusFeed, job_status, queue_status
+
+
+class BodyLimit:
+    """Middleware that refuses a larger body as soon as more has come, and one that does not come."""
+
+    def __init__(self, app: ASGIApp, most_bytes: int, within_s: float) -> None:
+        """Limit the requests of an application.
+
+        Args:
+            app: The application.
+            most_bytes: Most bytes of a body.
+            within_s: Time (s) within which the body has come.
+        """
+        self._app, self._most_bytes, self._within_s = app, most_bytes, within_s
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection, as ASGI defines it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        came_bytes, has_more = 0, True
+        until_s = asyncio.get_running_loop().time() + self._within_s
+
+        async def counted() -> Message:
+            nonlocal came_bytes, has_more
+            if not has_more:
+                return await receive()  # which waits until the client is gone
+            try:
+                async with asyncio.timeout_at(until_s):
+                    message = await receive()
+            except TimeoutError:
+                raise HTTPException(408, "the request has not come to its end", {"connection": "close"}) from None
+            came_bytes += len(message.get("body", b""))
+            has_more = message.get("more_body", False)
+            if came_bytes > self._most_bytes:
+                raise HTTPException(413, f"a request has at most {self._most_bytes} bytes")
+            return message
+
+        await self._app(scope, counted, send)
+
+
+class GoneClients:
+    """Middleware that lets streams end without an error when their clients go.
+
+    FastAPI sends the events of a stream through a channel of anyio. The channel fails if the client goes while an event
+    is in it.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        """Serve the clients of an application."""
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection, as ASGI defines it."""
+        try:
+            await self._app(scope, receive, send)
+        except* BrokenResourceError:
+            pass
+
+
+def event_router(feed: StatusFeed) -> APIRouter:
+    """Router with `GET /api/v1/events`."""
+    router = APIRouter()
+
+    @router.get("/api/v1/events", response_class=EventSourceResponse, dependencies=[Depends(feed.place)])
+    async def follow(
+        last_event_id: Annotated[str | None, Header(max_length=100)] = None,
+    ) -> AsyncIterable[ServerSentEvent]:
+        """Server-sent events, until the queue goes down.
+
+        `status` has the queue as `GET /api/v1/jobs` gives it: at first, and after changes, at most once a second.
+        `job` has a job or sweep as `GET /api/v1/jobs/{name}` gives it, when its state has changed. A client that
+        connects again with the id of its last event as `Last-Event-ID` gets up to 1000 changes that it has missed.
+        """
+        async for event in feed.events(last_event_id):
+            yield event
+
+    return router
+
+
+_KINDS = {
+    "css": "text/css; charset=utf-8",
+    "html": "text/html; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "svg": "image/svg+xml",
+}
+
+
+def _pages() -> dict[str, tuple[bytes, str]]:
+    """Content and media type of each file by the path of its URL."""
+    found = {}
+    for file in (files("ecoshare.queue") / "page").iterdir():
+        path = "/" if file.name == "index.html" else f"/page/{file.name}"
+        if (kind := _KINDS.get(file.name.rpartition(".")[2])) is not None:
+            found[path] = (file.read_bytes(), kind)
+    return found
+
+
+PAGES = _pages()
+
+
+def page_router() -> APIRouter:
+    """Router with the files of the page."""
+    router = APIRouter()
+    for path, (content, kind) in PAGES.items():
+        router.add_route(path, _answer(content, kind), include_in_schema=False)
+    return router
+
+
+def _answer(content: bytes, kind: str) -> Callable[[Request], Awaitable[Response]]:
+    async def answer(_request: Request) -> Response:
+        return Response(content, headers={"content-type": kind})
+
+    return answer
+
 
 MOST_WAIT_S = 30.0
 """Longest time (s) that a request waits for the end of a job."""

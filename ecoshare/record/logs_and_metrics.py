@@ -14,8 +14,7 @@ from pathlib import Path
 
 from ecoshare.common import documents
 from ecoshare.common.printable import OutputLines
-from ecoshare.jobs import sweep
-from ecoshare.jobs.sweep import Metric
+from ecoshare.jobs.sweep import Metric, read_metric
 from ecoshare.lane.files import outputs
 from ecoshare.lane.gang import folder_of, rank_in
 from ecoshare.lane.trace import reports_path
@@ -34,7 +33,7 @@ _MOST_BYTES = 1 << 20
 
 def values_of(metric: Metric, folder: Path, attempt: int) -> list[float]:
     """All values of a finished attempt, which must be the last attempt of its job."""
-    return MetricReader(sweep, folder, attempt).read(over=True)
+    return MetricReader(metric, folder, attempt).read(over=True)
 
 
 class MetricReader:
@@ -48,9 +47,9 @@ class MetricReader:
             folder: Folder of the job; its logs must be those of this attempt.
             attempt: Number of the attempt.
         """
-        self._metric = sweep
+        self._metric = metric
         printed = outputs(folder)  # `logging` writes to the second
-        self._files = [_Growing(path) for path in (printed if sweep.is_printed else [reports_path(folder, attempt)])]
+        self._files = [_Growing(path) for path in (printed if metric.is_printed else [reports_path(folder, attempt)])]
 
     def read(self, over: bool = False) -> list[float]:
         """New values since the last call, from at most `_MOST_BYTES` of each file.
@@ -259,7 +258,7 @@ def _metrics(summary: RunSummary, history: RunHistory, folder: RunFolder) -> tup
 
 
 def _is_printed(text: str | None) -> bool:
-    return text is not None and sweep.read_metric(text).is_printed
+    return text is not None and read_metric(text).is_printed
 
 
 def _in_order(summary: RunSummary) -> Iterator[JobSummary]:

@@ -12,7 +12,7 @@ from ecoshare.common import documents
 from ecoshare.common.documents import collector_paused
 from ecoshare.core.events import Event, JobExited, Reported
 from ecoshare.errors import UsageError
-from ecoshare.jobs import sweep
+from ecoshare.jobs.sweep import read_metric
 from ecoshare.lane import trace
 from ecoshare.lane.trace import Iteration, Kind, Mark
 from ecoshare.profiling.profile import Profile
@@ -230,7 +230,7 @@ def _unlogged(plan: dict[str, Any], folder: RunFolder, history: RunHistory) -> l
             if end.attempt in told.exits or end.attempt < told.attempt or end.attempt <= told.unknown_attempts:
                 continue
             if job.get("metric") is not None:
-                values = values_of(sweep.read_metric(job["metric"]), own, end.attempt)
+                values = values_of(read_metric(job["metric"]), own, end.attempt)
                 found += [
                     Reported(last_s, end.job, step, value)
                     for step, value in enumerate(values, start=1 + told.earlier_reports)

@@ -9,8 +9,7 @@ from rich.text import Text
 
 from ecoshare.common.plural import counted
 from ecoshare.jobs.quantities import format_duration, format_energy
-from ecoshare.reporting.figures import UNKNOWN
-from ecoshare.reporting.prose import say
+from ecoshare.reporting.figures import UNKNOWN, say
 from ecoshare.reporting.text_table import TableColumn, print_columns
 from ecoshare.values.allocation_chain import AllocationChain, ChainAccount, ChainAllocation
 

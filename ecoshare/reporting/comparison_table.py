@@ -11,7 +11,7 @@ from ecoshare.common.plural import counted
 from ecoshare.jobs.quantities import format_duration, format_energy
 from ecoshare.reporting.figures import UNKNOWN, Writer
 from ecoshare.reporting.text_table import TableColumn, print_columns, room_of
-from ecoshare.simulation.comparison import Comparison, middle
+from ecoshare.simulation.result import Comparison, middle
 from ecoshare.values.joules import MODELLED
 
 _GAP = 2

@@ -25,8 +25,7 @@ from ecoshare.record.setting_history import values_words
 from ecoshare.record.turn_account import Spent
 from ecoshare.reporting.explanation import RunExplanation, explain
 from ecoshare.reporting.figures import Writer, short_class
-from ecoshare.reporting.reason_intervals import ReasonInterval, Story
-from ecoshare.reporting.reason_words import listed, percent, reason_words, speeds
+from ecoshare.reporting.reason_words import ReasonInterval, Story, listed, percent, reason_words, speeds
 from ecoshare.values.measurement import AS_FOUND
 
 _SPENT = {

@@ -9,15 +9,67 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import fields
+from itertools import pairwise
+from pathlib import Path, PurePath
 from typing import Any
 
+from prometheus_client.exposition import generate_latest
+
 from ecoshare.errors import UnfitEnvironment, UsageError, did_you_mean
+from ecoshare.metrics.families import JOB_ENERGY, JOB_ITERATIONS, JOB_SLOWDOWN, JOB_TURN
+from ecoshare.metrics.metric_set import MetricSet, ServiceSamples
 from ecoshare.record.results.energy_summary import as_plain
 from ecoshare.record.results.run_summary import RunSummary
 from ecoshare.record.results.service_summary import ServiceSummary
 from ecoshare.record.run_data import RunData, read, with_output, with_traces
-from ecoshare.record.run_folder import RunFolder
+from ecoshare.record.run_folder import RunFolder, write_bytes
+from ecoshare.serving.request_intervals import RequestInterval, cumulative_counts, total
+from ecoshare.serving.request_record import LATENCY_BOUNDS_S
+
+
+def prometheus(data: RunData) -> bytes:
+    """The metrics of a run, finished or not, as text (UTF-8).
+
+    `metrics/families.py` has the names and their meanings. A queue tells the same metrics of its jobs while it is up.
+    """
+    metrics = MetricSet({"run": PurePath(data.summary.run).name})
+    for job in data.summary.jobs:
+        metrics.add(JOB_ITERATIONS, job.iterations, job.name, "train")
+        metrics.add(JOB_ITERATIONS, job.eval_iterations, job.name, "eval")
+        metrics.add(JOB_TURN, job.held_s, job.name)
+        metrics.add(JOB_SLOWDOWN, job.slowdown, job.name)
+        if job.energy is not None:
+            metrics.add(JOB_ENERGY, job.energy.value_j, job.name, job.energy.source)
+        if job.service is not None:
+            _samples(job.service, data.requests.get(job.name, ())).add_to(metrics, job.name)
+    return generate_latest(metrics)
+
+
+def _samples(service: ServiceSummary, requests: Sequence[RequestInterval]) -> ServiceSamples:
+    sums = total(requests)
+    up_to = cumulative_counts(requests, (*LATENCY_BOUNDS_S, math.inf))
+    return ServiceSamples(
+        target_s=service.target_s,
+        missed_minutes=service.missed_minutes,
+        results={
+            "in_time": service.answered - service.late,
+            "late": service.late,
+            "failed": service.failed,
+            "refused": service.refused,
+            "cancelled": service.cancelled,
+        },
+        latencies=[later - earlier for earlier, later in pairwise([0, *up_to])],
+        latency_s=0.0 if math.isnan(sums.mean_s) else sums.mean_s * up_to[-1],
+        batches=sums.batches,
+        longest_queue=sums.longest_queue,
+    )
+
 
 FORMS = ("csv", "json", "parquet", "html", "perfetto", "prometheus")
 BINARY = ("parquet", "perfetto")
@@ -97,8 +149,6 @@ def export(folder: RunFolder, form: str) -> bytes:
     if form == "perfetto":
         return perfetto(with_traces(data, folder))
     if form == "prometheus":
-        from ecoshare.reporting.prometheus import prometheus  # prometheus-client loads a web server
-
         return prometheus(data)
     text = table(data.summary) if form == "csv" else json.dumps(data.summary.as_dict(), indent=2) + "\n"
     return text.encode(errors="backslashreplace")
@@ -167,3 +217,61 @@ def _cell(value: Any) -> Any:
     if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r"):
         return "'" + value
     return value
+
+
+_MOST_MARKS = 250_000
+"""Most marks for which the trace is written without a request: it then takes four seconds and 20 MB."""
+
+
+def draw(folder: RunFolder, data: RunData, tell: Callable[[str], None]) -> bool:
+    """Write both files, and return whether the report exists. Errors are not raised but passed to `tell` as a line.
+
+    The result of the run is already written. An error here only prints a line, and Ctrl-C ends only the drawing.
+    """
+    drawn = False
+    try:
+        with _stopped_by_interrupt():
+            data = with_traces(data, folder)
+            drawn = _write(folder.report, html, with_output(data, folder), tell)
+            if (marks := sum(map(len, data.traces.values()))) <= _MOST_MARKS:
+                _write(folder.trace, perfetto, data, tell)
+            else:
+                folder.trace.unlink(missing_ok=True)
+                command = f"ecoshare export {data.summary.run} --format perfetto --output trace.pftrace"
+                tell(f"{marks} marks are many for a trace; `{command}` writes it all the same")
+    except KeyboardInterrupt:
+        tell("drawing was interrupted; `ecoshare export` draws what is missing")
+    except Exception as error:
+        tell(f"nothing is drawn: {error!r}")
+    return drawn
+
+
+def _write(path: Path, content: Callable[[RunData], bytes], data: RunData, tell: Callable[[str], None]) -> bool:
+    """Write a file. If that fails, remove the file of an earlier session, since it is out of date."""
+    try:
+        write_bytes(path, content(data))
+    except BaseException as error:
+        path.unlink(missing_ok=True)
+        interrupted = signal.getsignal(signal.SIGINT) is signal.SIG_IGN  # C modules may raise ImportError instead
+        if interrupted or not isinstance(error, Exception):
+            raise KeyboardInterrupt from error
+        tell(f"{path.name} is not drawn: {error!r}")
+        return False
+    return True
+
+
+@contextmanager
+def _stopped_by_interrupt() -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():  # signals are handled in the main thread only
+        yield
+        return
+
+    def stop(_number: int, _frame: object) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second one must not interrupt the clean-up
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -14,14 +14,12 @@ from ecoshare.record.results.energy_summary import DeviceEnergy
 from ecoshare.record.results.run_summary import RunSummary
 from ecoshare.record.run_data import RunData
 from ecoshare.reporting import charts
-from ecoshare.reporting.charts.svg import inline_svg
-from ecoshare.reporting.job_table import NOT_KNOWN
+from ecoshare.reporting.charts.look import inline_svg
+from ecoshare.reporting.job_table import NOT_KNOWN, DrawnChart, ReportInput, fragment, shown_jobs
 from ecoshare.reporting.job_table import energy_words as joules
 from ecoshare.reporting.reason_words import listed
-from ecoshare.reporting.report_section import DrawnChart, ReportInput, fragment
+from ecoshare.reporting.run_table import UNKNOWN_SAVINGS, sharing, unknown_savings
 from ecoshare.reporting.sections import all_sections
-from ecoshare.reporting.shown_jobs import shown_jobs
-from ecoshare.reporting.verdicts import UNKNOWN_SAVINGS, sharing, unknown_savings
 from ecoshare.values.joules import ATTRIBUTED, MEASURED
 
 _MOST_REASONS = 8

@@ -21,6 +21,7 @@ from ecoshare.common.plural import counted
 from ecoshare.common.printable import last_line
 from ecoshare.devices import registry
 from ecoshare.devices.knob_survey import survey
+from ecoshare.devices.meter import processors_power_model
 from ecoshare.devices.nvidia import cuda_checkpoint, mps
 from ecoshare.devices.processor_load import LoadWatch
 from ecoshare.devices.state_folder import STATE_HINT, StateFolder

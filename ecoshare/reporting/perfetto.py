@@ -43,7 +43,7 @@ from ecoshare.record.run_data import RunData, TurnSpan
 from ecoshare.record.run_energy import coarser
 from ecoshare.record.run_history import AttemptHistory, ParkedSpan, split_by_parking
 from ecoshare.record.samples import Sample, job_of, shortest_s
-from ecoshare.reporting.request_columns import request_columns
+from ecoshare.reporting.time_columns import request_columns
 from ecoshare.serving.request_intervals import RequestInterval
 from ecoshare.values.joules import ATTRIBUTED, MEASURED, MODELLED
 

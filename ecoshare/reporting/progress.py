@@ -32,9 +32,8 @@ from ecoshare.core.events import (
 from ecoshare.jobs.quantities import format_duration, number
 from ecoshare.lane.messages import GRACE_S
 from ecoshare.record.run_view import JobView, ProgressDisplay, RunView, ServiceView, SweepView
-from ecoshare.reporting.figures import UNKNOWN, turn_wait, with_steps
-from ecoshare.reporting.prose import broken
-from ecoshare.reporting.sweep_table import metric_name
+from ecoshare.reporting.figures import UNKNOWN, broken, turn_wait, with_steps
+from ecoshare.reporting.result_tables import metric_name
 from ecoshare.reporting.text_table import TableColumn, laid_out
 from ecoshare.values.attempt import Outcome, Usage
 

@@ -11,9 +11,8 @@ from rich.text import Text
 
 from ecoshare.common.plural import counted, listed
 from ecoshare.jobs.quantities import format_duration
-from ecoshare.reporting.figures import with_steps
+from ecoshare.reporting.figures import say, with_steps
 from ecoshare.reporting.progress import COLOURS
-from ecoshare.reporting.prose import say
 from ecoshare.reporting.text_table import TableColumn, print_columns
 
 _ENDINGS = {"drain": ", which is drained", "stop": ", which is being stopped"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,6 +20,7 @@ from ecoshare.values.measurement import MeasurementStatus
 
 if TYPE_CHECKING:
     from ecoshare.advisers.search_replay import SearchReplay, Verdict
+
 
 STATUS_WORDS = {
     MeasurementStatus.CENSORED: "stopped early",
@@ -300,3 +302,27 @@ def slowest(interference: Mapping[str, float]) -> str:
 
 def _others(count: int) -> str:
     return counted(count, "other workload")
+
+
+class SearchLines:
+    """Display of a search: one line for each measurement. The search goes on if its reader is gone."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._lines: TrialLines | None = None
+
+    def begins(self, knobs: Sequence[KnobRange]) -> None:
+        """Note the knobs, which are the columns."""
+        self._lines = TrialLines(knobs, self._console, achieved=True)
+
+    def measured(self, record: MeasurementRecord) -> None:
+        """Print a measurement, and the heading before the first one."""
+        if self._lines is None:
+            return
+        try:
+            if record.number == 1:
+                self._lines.heading()
+            self._lines.line(record)
+            sys.stdout.flush()
+        except (OSError, SystemExit):  # rich raises SystemExit if its reader is gone
+            self._lines = None

@@ -16,14 +16,13 @@ from ecoshare.core.placement.colocation_estimates import BESIDE
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.jobs.quantities import format_duration, number
 from ecoshare.reporting import charts
+from ecoshare.reporting.charts.look import inline_svg
 from ecoshare.reporting.charts.simulation_charts import any_letters, completion, fairness, utilisation
-from ecoshare.reporting.charts.svg import inline_svg
 from ecoshare.reporting.figures import printable, share
-from ecoshare.reporting.service_table import service_cells
+from ecoshare.reporting.result_tables import service_cells
 from ecoshare.reporting.simulation_table import policy_figures
-from ecoshare.simulation.cluster import Cluster
+from ecoshare.simulation.cluster import BUSY_SHARE, IDLE_SHARE, Cluster, GpuModel
 from ecoshare.simulation.costs import Costs
-from ecoshare.simulation.gpus import BUSY_SHARE, IDLE_SHARE, GpuModel
 from ecoshare.simulation.power_source import Power
 from ecoshare.simulation.result import UNFAIR, SimulationResult
 from ecoshare.simulation.traces.job_trace import Trace

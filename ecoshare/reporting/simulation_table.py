@@ -15,7 +15,7 @@ from rich.text import Text
 
 from ecoshare.jobs.quantities import SECONDS_BY_UNIT, format_duration, format_energy, number
 from ecoshare.reporting.figures import UNKNOWN, Writer
-from ecoshare.reporting.service_table import service_columns
+from ecoshare.reporting.result_tables import service_columns
 from ecoshare.reporting.text_table import TableColumn, middle, print_columns, room_of
 from ecoshare.simulation.power_source import Power
 from ecoshare.simulation.result import UNFAIR, SimulationResult

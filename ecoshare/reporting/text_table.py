@@ -15,8 +15,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from ecoshare.reporting.figures import can_show
-from ecoshare.reporting.prose import broken
+from ecoshare.reporting.figures import broken, can_show
 
 NAME_LIMIT = 32
 """Terminal cells that a name keeps until all lesser columns are dropped."""

@@ -5,14 +5,99 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
+from ecoshare.advisers.delimited import lines_of, quoted
 from ecoshare.common.plural import counted
 from ecoshare.errors import UsageError
 from ecoshare.jobs.quantities import format_size
-from ecoshare.simulation.gpus import GpuModel
 from ecoshare.simulation.traces.job_trace import TraceJob
+from ecoshare.simulation.traces.sheet import Row, Sheet
 from ecoshare.values.class_profile import MemoryDemand
-from ecoshare.values.device import Device
+from ecoshare.values.device import SPEED_COLUMNS, Device
+
+_GIB = 1 << 30
+
+BUSY_SHARE = 0.75
+"""Power of a GPU that trains / its power limit. Six workloads on a V100 (250 W) and an RTX 6000 (260 W), at the
+largest limit and the default batch size, draw 0.71 and 0.75 of the limit on average. Single workloads draw 0.15 to
+0.96 (You et al., "Zeus", NSDI 2023; the tables are in ml-energy/zeus)."""
+
+IDLE_SHARE = 0.12
+"""Power of an idle GPU / its power limit. An assumption: less than the 0.15 of the lightest of those workloads."""
+
+
+@dataclass(frozen=True, slots=True)
+class Watts:
+    """Power of a device as a run recorded it.
+
+    Attributes:
+        idle_w: Power (W) of the idle device.
+        active_w: Mean power (W) that a job at work adds to `idle_w`.
+    """
+
+    idle_w: float
+    active_w: float
+
+
+@dataclass(frozen=True, slots=True)
+class GpuModel:
+    """A model of device: a GPU, or the processors of a recorded run.
+
+    Attributes:
+        limit_w: Largest power (W): the vendor's power limit, or the largest value of a recorded run.
+        recorded: Power from a recorded run; None if power is a share of `limit_w`.
+    """
+
+    name: str
+    limit_w: float
+    memory_bytes: int
+    recorded: Watts | None = None
+
+    @property
+    def idle_w(self) -> float:
+        """Power (W) of an idle device."""
+        return IDLE_SHARE * self.limit_w if self.recorded is None else self.recorded.idle_w
+
+    @property
+    def active_w(self) -> float:
+        """Power (W) that training adds to `idle_w`."""
+        return (BUSY_SHARE - IDLE_SHARE) * self.limit_w if self.recorded is None else self.recorded.active_w
+
+
+GPUS = {
+    gpu.name: gpu
+    for gpu in (
+        GpuModel("a100", 400.0, 80 * _GIB),
+        GpuModel("h100", 700.0, 80 * _GIB),
+        GpuModel("h200", 700.0, 141 * _GIB),
+        GpuModel("k80", 150.0, 12 * _GIB),
+        GpuModel("p100", 300.0, 16 * _GIB),
+        GpuModel("rtx6000", 260.0, 24 * _GIB),
+        GpuModel("v100", 300.0, 32 * _GIB),
+    )
+}
+"""GPU models by the name that `--gpu-model` takes. SXM boards if a model has several; a K80 is half its board."""
+
+
+def gpu_named(model: str) -> GpuModel:
+    """GPU that `--gpu-model` names.
+
+    Raises:
+        UsageError: No GPU has this name.
+    """
+    if model not in GPUS:
+        raise UsageError(f"--gpu-model {model}: expected one of {', '.join(sorted(GPUS))}")
+    return GPUS[model]
+
+
+def gpu_of(maker_name: str) -> GpuModel | None:
+    """GPU with this driver name, such as `NVIDIA H200` or `Tesla V100-SXM2-32GB`; None if unknown."""
+    if "Ada" in maker_name:  # the RTX 6000 Ada is a later generation with another limit
+        return None
+    words = re.findall(r"[a-z]+\d+[a-z]*", maker_name.lower().replace("rtx ", "rtx"))
+    return next((GPUS[word] for word in words if word in GPUS), None)
+
 
 SKEWED = 0.3
 """Skew from which a job is kept on few nodes: size of its largest tensor / size of the model. Among the models of
@@ -133,3 +218,44 @@ def cluster(gpus: int | None, nodes: str | None, gpu: GpuModel, spread: bool = F
     if found is None:
         raise UsageError(f"--nodes {nodes}: expected nodes and the GPUs of each, such as 15x4")
     return Cluster(int(found[1]), int(found[2]), gpu, spread)
+
+
+_FORM = "a calibration has the columns device, class and speed, and a line for each of a device's classes"
+
+
+def read(path: Path, cluster: Cluster) -> dict[str, dict[str, float]]:
+    """Relative speed for each device of the cluster and each job class: speed there / speed on a typical device.
+
+    ::
+
+        device,class,speed
+        n0g0,resnet,0.93      rate of jobs of this class on this device / rate on a typical device
+        n0g0,,0.98            the same for all other classes; 1 if this line is missing
+
+    Raises:
+        UsageError: The file cannot be read, or is empty.
+        InvalidJobFile: The file has faults. The error lists all of them with line and column, but only the first
+            unknown device.
+    """
+    lines = lines_of(path, _FORM)
+    if not any(map(str.strip, lines)):
+        raise UsageError(f"{path} is empty", _FORM)
+    sheet = Sheet(str(path), lines, ",")
+    device, job_class, speed = sheet.columns(SPEED_COLUMNS, "a calibration")
+    found: dict[str, dict[str, float]] = {each.name: {} for each in cluster.devices()}
+    missing: dict[str, Row] = {}
+    for row in sheet.rows():
+        name, of, value = sheet.text(row, device), row[1][job_class].strip(), sheet.positive(row, speed)
+        if name not in found:
+            missing.setdefault(name, row)
+        elif of in found[name]:
+            sheet.wrong(row, job_class, f"{name} has a speed of class {quoted(of)} in an earlier line")
+        else:
+            found[name][of] = value
+    missing.pop("", None)  # reported already
+    if missing:
+        name, row = next(iter(missing.items()))
+        more = f", nor {len(missing) - 1} more that are named here" if len(missing) > 1 else ""
+        sheet.wrong(row, device, f"there is no {quoted(name)} among the GPUs n0g0 to {list(found)[-1]}{more}")
+    sheet.finish()
+    return {name: speeds for name, speeds in found.items() if speeds}

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ecoshare.jobs.quantities import number
-from ecoshare.simulation.gpus import GpuModel, gpu_named, gpu_of
-from ecoshare.simulation.traces import recorded, recorded_power
+from ecoshare.simulation.cluster import GpuModel, gpu_named, gpu_of
+from ecoshare.simulation.traces import recorded
 from ecoshare.simulation.traces.job_trace import Trace
 
 ASSUMED = "h200"
@@ -87,8 +87,8 @@ def choose(gpu_model: str | None, trace: Trace | None) -> Power:
     assumed = gpu_named(ASSUMED)
     if trace is None or trace.kind != recorded.KIND:
         return Power(assumed, PowerOrigin.ASSUMED)
-    found = recorded_power.read(Path(trace.file), trace)
-    if isinstance(found, recorded_power.Recorded):
+    found = recorded.read_power(Path(trace.file), trace)
+    if isinstance(found, recorded.Recorded):
         return Power(found.gpu, PowerOrigin.RECORDED, found.active_w, found.about)
     if (known := gpu_of(found.model)) is not None:
         return Power(known, PowerOrigin.RECORDED, about="constants of this model: the run has no joules")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,68 @@ from ecoshare.core.events import Config
 from ecoshare.record.results.service_summary import ServiceSummary
 from ecoshare.simulation.cluster import Cluster
 from ecoshare.simulation.traces.job_trace import Trace
-from ecoshare.simulation.usage_integrals import UsageIntegrals
+
+_MOST_BINS = 512
+
+
+class UsageIntegrals:
+    """Integrals over time, kept up to date at every change.
+
+    Attributes:
+        busy: Number of devices at work now.
+        demand: Number of devices that all jobs want that have arrived and not ended.
+        watts: Power (W) of all devices now.
+        busy_s: Device-seconds at work.
+        demand_s: Device-seconds wanted.
+        energy_j: Energy (J) of all devices.
+    """
+
+    def __init__(self, devices: int, idle_w: float) -> None:
+        self.busy, self.demand, self.watts = 0, 0.0, idle_w * devices
+        self.busy_s = self.demand_s = self.energy_j = 0.0
+        self._at_s = 0.0
+        self._bin_s, self._bins = 1.0, [0.0]
+
+    def advance(self, now_s: float) -> None:
+        """Integrate the present values up to `now_s`."""
+        passed_s = now_s - self._at_s
+        if passed_s <= 0.0:
+            return
+        self.busy_s += passed_s * self.busy
+        self.demand_s += passed_s * self.demand
+        self.energy_j += passed_s * self.watts
+        self._fill(now_s)
+        self._at_s = now_s
+
+    def work(self, devices: int, watts: float, now_s: float) -> None:
+        """Add devices at work and their power (W) from now on; negative values subtract."""
+        self.advance(now_s)
+        self.busy += devices
+        self.watts += watts
+
+    def want(self, devices: float, now_s: float) -> None:
+        """Add devices to the demand from now on; a negative number subtracts."""
+        self.advance(now_s)
+        self.demand += devices
+
+    def utilisation(self) -> tuple[float, list[float]]:
+        """Length (s) of a bin, and busy device-seconds in each bin from the beginning."""
+        return self._bin_s, list(self._bins)
+
+    def _fill(self, now_s: float) -> None:
+        while now_s > self._bin_s * _MOST_BINS:
+            self._bin_s *= 2.0
+            pairs = self._bins + [0.0] * (len(self._bins) % 2)
+            self._bins = [pairs[place] + pairs[place + 1] for place in range(0, len(pairs), 2)]
+        from_s = self._at_s
+        while from_s < now_s:
+            place = int(from_s / self._bin_s)
+            to_s = min(now_s, (place + 1) * self._bin_s)
+            if place >= len(self._bins):
+                self._bins += [0.0] * (place + 1 - len(self._bins))
+            self._bins[place] += self.busy * (to_s - from_s)
+            from_s = to_s
+
 
 UNFAIR = 1.05
 """Finish-time ratio above which a job counts as treated unfairly (Zheng et al., "Shockwave", NSDI 2023)."""
@@ -147,3 +209,71 @@ class SimulationResult:
             "energy_per_work_j": self.energy_j / self.work_s if self.work_s > 0.0 else None,
             "services": [{"name": each.name, **asdict(each.service)} for each in self.services if each.service],
         }
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedRun:
+    """Simulation of one policy on the trace of one seed.
+
+    Attributes:
+        policy: Name of the policy.
+        seed: Seed of the trace.
+        figures: Figures of the result, as in `SimulationResult.as_dict`; None for what is not known.
+        wall_s: Wall time (s) that the simulation took.
+    """
+
+    policy: str
+    seed: int
+    figures: dict[str, Any]
+    wall_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Policies on the traces of some seeds.
+
+    Attributes:
+        policies: Names of the policies.
+        seeds: Seeds of the traces.
+        runs: Each policy on each trace: first all seeds of the first policy.
+        power: Description of the power that joules are modelled with.
+    """
+
+    policies: tuple[str, ...]
+    seeds: tuple[int, ...]
+    runs: tuple[ComparedRun, ...]
+    power: str
+
+    def values(self, policy: str, figure: str) -> list[float] | None:
+        """A figure of a policy, seed by seed; None if it is not known of each.
+
+        Args:
+            policy: Name of the policy.
+            figure: Key of the figure, such as `mean_jct_s`.
+        """
+        found = [run.figures[figure] for run in self.runs if run.policy == policy]
+        return None if any(value is None for value in found) else [float(value) for value in found]
+
+    def ratios(self, policy: str, figure: str) -> list[float] | None:
+        """A figure of a policy over that of the first policy on the same trace, seed by seed; None if not known."""
+        own, first = self.values(policy, figure), self.values(self.policies[0], figure)
+        if own is None or first is None or not all(first):
+            return None
+        return [value / other for value, other in zip(own, first, strict=True)]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for JSON, as `ecoshare simulate --compare --json` prints it."""
+        return {
+            "schema_version": 1,
+            "energy_source": "modelled",
+            "power": self.power,
+            "policies": list(self.policies),
+            "seeds": list(self.seeds),
+            "runs": [asdict(run) for run in self.runs],
+        }
+
+
+def middle(values: Sequence[float]) -> tuple[float, float, float]:
+    """Median of values, and their 10th and 90th percentile."""
+    low, high = np.quantile(values, (0.1, 0.9))
+    return median(values), float(low), float(high)

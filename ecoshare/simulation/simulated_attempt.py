@@ -3,12 +3,192 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
 from random import Random
+from typing import NamedTuple
 
+from ecoshare.core.service_targets import TargetWatch
 from ecoshare.core.turns import Contender
-from ecoshare.simulation.traces.job_trace import TraceJob, drawn_ratio
+from ecoshare.serving.batch_worker import AnswerTimes, batch_size
+from ecoshare.serving.request_intervals import RequestInterval, interval
+from ecoshare.serving.request_queue import QueueFull, RequestQueue, ServiceRequest, Waiting
+from ecoshare.serving.request_record import RequestRecorder
+from ecoshare.serving.request_source import arrival_times
+from ecoshare.simulation.traces.job_trace import AnswerTime, TraceJob, drawn_ratio
 from ecoshare.values.attempt import Usage
+from ecoshare.values.service import RequestSource
+
+
+class Claim(NamedTuple):
+    """Times with which a service contends for the turn.
+
+    Attributes:
+        due_s: Time (s) at which the first of the waiting requests is due.
+        needs_s: Time (s) that its batch takes at most.
+    """
+
+    due_s: float
+    needs_s: float
+
+
+class SimulatedRequests:
+    """Requests of one attempt of a service. Times that are passed to the methods never decrease.
+
+    Queue, batch sizes, estimates of their times, arrivals and record are those of a live service (`serving/`). Only the
+    handler is replaced: a batch takes the time that the trace says. A request is seen after the time that the service
+    needs to wake up. A busy service sees it at its next batch, so the time then costs nothing.
+
+    Attributes:
+        intervals: Record of the requests, as a live service writes it.
+        batches: Number of batches that were answered.
+        longest_s: Longest batch (s) of late, which decays as that of a job in a lane does.
+    """
+
+    def __init__(self, job: TraceJob, seed: str) -> None:
+        """No request has come; `open` is called when the service has started.
+
+        Args:
+            job: The service, with the time of its batches.
+            seed: Seed of the spread of these times.
+        """
+        assert job.service is not None, "it is a service"
+        service = job.service
+        self.intervals: list[RequestInterval] = []
+        self.batches, self.longest_s = 0, 0.0
+        self._service, self._spread = service, job.spread
+        self._answer = job.answer or AnswerTime(job.phases[0].iteration_s)
+        self._source = service.requests or RequestSource()
+        self._sizes = service.batch_sizes or (1,)
+        self._draws = Random(seed)
+        self._queue = RequestQueue(service.queue)
+        self._known = AnswerTimes()
+        self._clock_s = 0.0
+        self._record = RequestRecorder("", clock=lambda: self._clock_s, append=self._keep)
+        self._scheduled: Iterator[float] = iter(())
+        self._opened_s = math.inf
+        self._wake_up_s = self._answer.wake_up_s
+        self._batch: list[ServiceRequest] = []
+        self._began_s = 0.0
+        self._sent = 0  # requests of the clients of a closed loop
+        self.next_s = math.inf
+        """Time (s) at which the next request is seen; infinite if none is scheduled."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether requests may come."""
+        return self._opened_s < math.inf
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the last request has its answer."""
+        clients_are_done = self._sent >= self._source.count if self._source.clients else True
+        ends = self._source.ends and clients_are_done
+        return self.is_open and ends and self.next_s == math.inf and not self._batch and self._queue.waiting() is None
+
+    def open(self, now_s: float) -> None:
+        """Let the first requests come: the service has started."""
+        self._opened_s = now_s
+        if self._source.clients:
+            self._send(now_s)
+        elif self._service.requests is not None:
+            self._scheduled = arrival_times(self._source)
+            self._schedule()
+
+    def claim(self, now_s: float) -> Claim | None:
+        """Claim of the service on the turn; None if no request waits."""
+        self._arrive(now_s)
+        if self._batch:  # it was cut when the service was parked
+            return Claim(self._batch[0].due_s, self._known.upper_s(len(self._batch)))
+        waiting = self._queue.waiting()
+        return None if waiting is None else Claim(waiting.due_s, self._known.upper_s(self._size(waiting, now_s)))
+
+    def begin(self, now_s: float) -> float:
+        """Begin the next batch; return the time (s) that it takes at speed 1. A request waits.
+
+        A batch that was cut begins again.
+        """
+        self._arrive(now_s)
+        self._note(now_s)
+        if not self._batch:
+            self._batch = self._queue.take(lambda waiting: self._size(waiting, now_s))
+            self._record.called(len(self._batch))
+        self._began_s = now_s
+        return self._answer.mean_s(len(self._batch)) * drawn_ratio(self._spread, self._draws)
+
+    def answered(self, now_s: float) -> Claim | None:
+        """End the batch. Return the claim for the next one; None if no request waits at this moment.
+
+        Clients of a closed loop see their answers and send again after that.
+        """
+        self._arrive(now_s)
+        self._note(now_s)
+        size, took_s = len(self._batch), now_s - self._began_s
+        self._known.learn(size, took_s)
+        self._record.took(size, took_s)
+        for each in self._batch:
+            self._record.answered(each.arrived_s, each.due_s, now_s)
+        self._batch = []
+        self.batches += 1
+        self.longest_s = max(took_s, 0.95 * self.longest_s)
+        claim = self.claim(now_s)
+        self._send(now_s)
+        return claim
+
+    def close(self, now_s: float) -> None:
+        """Fail the requests that wait and those of the batch, and write the record."""
+        self._note(now_s)
+        self._record.failed(len(self._queue.close("the service has ended")) + len(self._batch))
+        self._batch, self.next_s = [], math.inf
+        self._record.write()
+
+    def _size(self, waiting: Waiting, now_s: float) -> int:
+        return batch_size(self._sizes, waiting.number, waiting.due_s - now_s, self._known.upper_s)
+
+    def _arrive(self, now_s: float) -> None:
+        """Take in the scheduled requests up to now."""
+        while self.next_s <= now_s:
+            self._put(self.next_s, self.next_s - self._wake_up_s)
+            self._schedule()
+
+    def _schedule(self) -> None:
+        self.next_s = self._opened_s + next(self._scheduled, math.inf) + self._wake_up_s
+
+    def _send(self, now_s: float) -> None:
+        """Let each client of a closed loop without an open request send one. A refused one waits for an answer."""
+        while self._sent < (self._source.count or math.inf) and self._open() < self._source.clients:
+            self._sent += 1
+            if not self._put(now_s, now_s):
+                return
+
+    def _open(self) -> int:
+        waiting = self._queue.waiting()
+        return len(self._batch) + (waiting.number if waiting else 0)
+
+    def _put(self, at_s: float, arrived_s: float) -> bool:
+        """Add a request that has come before. Return whether it was accepted."""
+        self._note(at_s)
+        try:
+            _, waiting = self._queue.put(None, arrived_s, arrived_s + self._service.p99_s)
+        except QueueFull as full:
+            self._record.refused(full.waiting)
+            return False
+        self._record.arrived(waiting)
+        return True
+
+    def _note(self, at_s: float) -> None:
+        """Move the clock of the record; write an interval that is over."""
+        if (left_s := self._record.left_s()) <= at_s - self._clock_s:
+            self._clock_s += max(0.0, left_s)
+            self._record.write()
+        self._clock_s = max(self._clock_s, at_s)
+
+    def _keep(self, _path: Path, line: bytes) -> None:
+        found = interval(line)
+        assert found is not None, "the recorder writes what the reader reads"
+        self.intervals.append(found)
+
 
 _NEARLY = 1e-9
 """Tolerance for rounding, relative to an iteration: an iteration this close to its end is over."""
@@ -222,3 +402,71 @@ def expected_s(job: TraceJob, left_s: float) -> float:
             epochs += (1.0 - max(0.0, done_s) / whole_s) * phase.iterations / phase.epoch_iterations
         done_s = min(0.0, done_s - whole_s) if epoch_s else done_s - whole_s
     return epochs * epoch_s + max(0.0, left_s - job.service_s + job.startup_s)
+
+
+@dataclass(slots=True, eq=False)
+class ServiceAttempt(SimulatedAttempt):
+    """An attempt of a service. `left_s` is the work (s) that is left of the batch in the handler.
+
+    Attributes:
+        requests: Requests of the service.
+        claim: Claim on the turn; None while no request waits.
+        watch: Watch over the target; None before the first request may come.
+        watched: Number of intervals that the watch has seen.
+    """
+
+    requests: SimulatedRequests = field(kw_only=True)
+    claim: Claim | None = None
+    watch: TargetWatch | None = None
+    watched: int = 0
+
+    def vary(self) -> None:
+        """Do nothing: the time of a batch varies, which `requests` draws."""
+
+    @property
+    def wants_turn(self) -> bool:
+        """Whether the service has the turn or waits for it."""
+        return self.claim is not None
+
+    @property
+    def is_service(self) -> bool:
+        """True."""
+        return True
+
+    @property
+    def due_s(self) -> float:
+        """Time (s) at which the next answer is due."""
+        return math.inf if self.claim is None else self.claim.due_s
+
+    @property
+    def needs_s(self) -> float:
+        """Time (s) that the next batch takes at most."""
+        return 0.0 if self.claim is None else self.claim.needs_s
+
+    @property
+    def longest_s(self) -> float:
+        """Longest batch (s) of late."""
+        return self.requests.longest_s
+
+    def boundary_s(self) -> float:
+        """Work (s) until the batch ends."""
+        return self.left_s
+
+    def next_boundary_s(self, least_s: float = 0.0) -> float:
+        """Work (s) until the batch ends."""
+        return self.left_s
+
+    @property
+    def phase_left_s(self) -> float:
+        """Infinity: a service has no phases."""
+        return math.inf
+
+    def usage(self) -> Usage:
+        """Usage of this attempt so far: each batch counts as an inference iteration, as live."""
+        return Usage(
+            eval_iterations=self.requests.batches,
+            held_s=self.held_s,
+            peak_bytes=self.peak_bytes,
+            handovers=self.handovers,
+            longest_iteration_s=self.longest_s,
+        )

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
-from ecoshare.core.commands import StartJob
-from ecoshare.core.events import Config
+from ecoshare.core.commands import ParkJob, ResumeJob, StartJob
+from ecoshare.core.events import Config, Event, Parked, Resumed, SweepOpened
+from ecoshare.core.records import Job
 from ecoshare.record.results.service_summary import service_summary
 from ecoshare.serving.request_intervals import RequestInterval
 from ecoshare.simulation.cluster import Cluster
-from ecoshare.simulation.result import Finished
-from ecoshare.simulation.service_attempt import ServiceAttempt
-from ecoshare.simulation.simulated_attempt import SimulatedAttempt, expected_s
-from ecoshare.simulation.simulated_requests import SimulatedRequests
-from ecoshare.simulation.traces.job_trace import TraceJob
-from ecoshare.simulation.usage_integrals import UsageIntegrals
+from ecoshare.simulation.result import Finished, UsageIntegrals
+from ecoshare.simulation.simulated_attempt import ServiceAttempt, SimulatedAttempt, SimulatedRequests, expected_s
+from ecoshare.simulation.traces.job_trace import Trace, TraceJob, TraceSweep, TraceTrial
 from ecoshare.simulation.world import Truth
 from ecoshare.values.class_profile import Solo
-from ecoshare.values.job_spec import JobSpec
+from ecoshare.values.job_spec import JobSpec, SweepSpec
 
 
 @dataclass(slots=True)
@@ -149,3 +149,103 @@ def _epochs(job: TraceJob) -> tuple[tuple[float, float], ...]:
         for phase in job.phases
         if phase.epoch_iterations is not None
     )
+
+
+class SimulatedSweeps:
+    """Sweeps of a trace."""
+
+    def __init__(self, trace: Trace, later: Callable[[float, Callable[[float], Event | None]], None]) -> None:
+        """No sweep is open yet.
+
+        Args:
+            trace: The trace.
+            later: Tells the core an event at a time (s).
+        """
+        self._later = later
+        self._sweeps = {sweep.name: sweep for sweep in trace.sweeps}
+        self._unfinished = {sweep.name: len(sweep.trials) for sweep in trace.sweeps}
+
+    @property
+    def are_unfinished(self) -> bool:
+        """Whether a trial has not ended."""
+        return any(self._unfinished.values())
+
+    def schedule(self) -> None:
+        """Let each sweep that follows no other one open at its time."""
+        for sweep in self._sweeps.values():
+            if not sweep.after:
+                self._later(sweep.opens_s, partial(_opened, sweep))
+
+    def trial(self, sweep: str, number: int) -> TraceTrial | None:
+        """Trial of a sweep with this number, from 0; None if there are no more."""
+        trials = self._sweeps[sweep].trials
+        return trials[number] if number < len(trials) else None
+
+    def ended(self, sweep: str, now_s: float) -> None:
+        """Note that a trial has ended. If it was the last one of its sweep, the sweeps after that one open."""
+        self._unfinished[sweep] -= 1
+        if not self._unfinished[sweep]:
+            for each in self._sweeps.values():
+                if each.after == sweep:
+                    self._later(now_s, partial(_opened, each))
+
+
+def _opened(sweep: TraceSweep, now_s: float) -> SweepOpened:
+    return SweepOpened(now_s, SweepSpec(sweep.name, sweep.parallel, early_stopping=sweep.early_stopping))
+
+
+GIB = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedParking:
+    """Carries out commands that park and resume jobs.
+
+    Attributes:
+        transfer_s_per_gib: Time (s) in which a GiB moves, one way.
+        jobs: Jobs that have arrived and not ended, by name.
+        core_jobs: The same jobs as the core knows them.
+        leave: Lets an attempt leave its lane.
+        join: Lets an attempt join its lane.
+        later: Calls a function at a time (s), and tells the event that it returns, if any.
+    """
+
+    transfer_s_per_gib: float
+    jobs: Mapping[str, SimulatedJob]
+    core_jobs: Mapping[str, Job]
+    leave: Callable[[SimulatedAttempt, float], None]
+    join: Callable[[SimulatedAttempt, float], None]
+    later: Callable[[float, Callable[[float], Event | None]], None]
+
+    def park(self, command: ParkJob, now_s: float) -> None:
+        """Let a job leave its turn at once: in virtual time it need not reach a boundary first."""
+        running, took_s = self.jobs[command.job], self._transfer_s(command.job)
+        seat = running.seat
+        assert seat is not None, "only a running job is parked"
+        self.leave(seat, now_s)
+
+        def parked(at_s: float) -> Parked | None:
+            if seat.is_killed:  # the device failed meanwhile
+                return None
+            running.placed_s += at_s - running.since_s
+            return Parked(at_s, command.id, seat.usage(), took_s)
+
+        self.later(now_s + took_s, parked)
+
+    def resume(self, command: ResumeJob, now_s: float) -> None:
+        """Let a parked job join its lane again, when its memory is back."""
+        running, took_s = self.jobs[command.job], self._transfer_s(command.job)
+        seat = running.seat
+        assert seat is not None, "a parked job has an attempt"
+        running.since_s = now_s
+
+        def resumed(at_s: float) -> Resumed | None:
+            if seat.is_killed:
+                return None
+            self.join(seat, at_s)
+            return Resumed(at_s, command.id, took_s)
+
+        self.later(now_s + took_s, resumed)
+
+    def _transfer_s(self, job: str) -> float:
+        return self.transfer_s_per_gib * self.core_jobs[job].demand.persistent_bytes / GIB

@@ -66,20 +66,13 @@ from ecoshare.core.policies.base import ElasticPolicy, PackingPolicy
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.errors import UsageError
 from ecoshare.simulation.cluster import Cluster
-from ecoshare.simulation.coming_events import ComingEvents, What
 from ecoshare.simulation.costs import Costs
-from ecoshare.simulation.result import Finished, SimulationResult
-from ecoshare.simulation.service_attempt import ServiceAttempt
-from ecoshare.simulation.simulated_attempt import SimulatedAttempt
-from ecoshare.simulation.simulated_job import SimulatedJob, spec_of
-from ecoshare.simulation.simulated_measurements import Foresee, SimulatedMeasurements
-from ecoshare.simulation.simulated_parking import SimulatedParking
-from ecoshare.simulation.simulated_services import SimulatedServices
-from ecoshare.simulation.simulated_sweeps import SimulatedSweeps
+from ecoshare.simulation.result import Finished, SimulationResult, UsageIntegrals
+from ecoshare.simulation.simulated_attempt import ServiceAttempt, SimulatedAttempt
+from ecoshare.simulation.simulated_job import SimulatedJob, SimulatedParking, SimulatedSweeps, spec_of
+from ecoshare.simulation.simulated_services import Foresee, SimulatedMeasurements, SimulatedServices
 from ecoshare.simulation.traces.job_trace import Trace, TraceJob
-from ecoshare.simulation.usage_integrals import UsageIntegrals
-from ecoshare.simulation.virtual_lane import TOLD_SHARE, VirtualLane
-from ecoshare.simulation.virtual_lanes import VirtualLanes
+from ecoshare.simulation.virtual_lanes import TOLD_SHARE, ComingEvents, VirtualLane, VirtualLanes, What
 from ecoshare.simulation.world import Truth
 from ecoshare.values.attempt import Outcome
 from ecoshare.values.job_spec import JobSpec

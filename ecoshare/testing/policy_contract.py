@@ -36,9 +36,8 @@ from ecoshare.core.commands import Command, OpenLane, StartJob
 from ecoshare.core.events import Config, Event, JobExited
 from ecoshare.core.policies import GROUP, UnknownPolicy, named, own_names, register, unregister
 from ecoshare.errors import UsageError
-from ecoshare.simulation.cluster import Cluster
+from ecoshare.simulation.cluster import GPUS, Cluster
 from ecoshare.simulation.costs import Costs
-from ecoshare.simulation.gpus import GPUS
 from ecoshare.simulation.result import SimulationResult
 from ecoshare.simulation.simulator import Simulator
 from ecoshare.simulation.traces.job_trace import Phase, Trace, TraceJob, in_order

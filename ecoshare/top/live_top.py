@@ -14,9 +14,8 @@ from textual.message import Message
 from ecoshare.errors import EcoshareError
 from ecoshare.jobs.quantities import format_duration
 from ecoshare.queue.queue_documents import QueueStatus
-from ecoshare.top.output_follower import KEPT
-from ecoshare.top.question_screen import CancelQuestion
 from ecoshare.top.queue_watch import AskableQueue, QueueWatch, in_background
+from ecoshare.top.screens import KEPT, CancelQuestion
 from ecoshare.top.top_app import TopApp
 from ecoshare.top.top_view import TopView
 

@@ -6,22 +6,507 @@ iterations. A value that was not recorded is None.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+import math
+from array import array
+from bisect import bisect_right
+from collections import Counter, OrderedDict, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
 
-from ecoshare.queue.queue_documents import JobStatus, LaneStatus, ServiceStatus
+from ecoshare.core.commands import Command, DropJob, KillJob, MoveJob, ParkJob, ResumeJob, StartJob
+from ecoshare.core.events import (
+    CancelRequested,
+    Done,
+    Event,
+    HoldRequested,
+    IterationsDone,
+    JobArrived,
+    JobExited,
+    Parked,
+    PriorityChanged,
+    Refused,
+    ReleaseRequested,
+    Resumed,
+    RunOpened,
+)
+from ecoshare.core.records import FINAL_STATES, JobState
+from ecoshare.lane import trace
+from ecoshare.lane.trace import Kind
+from ecoshare.queue.queue_documents import DeviceStatus, JobStatus, LaneStatus, ServiceStatus
+from ecoshare.record.energy_account import EnergyAccount
+from ecoshare.record.event_log import LogEntry
+from ecoshare.record.packing_record import PackingChanged
+from ecoshare.record.results.run_summary import DeviceSummary
 from ecoshare.record.run_data import RunData, is_live, read
+from ecoshare.record.run_energy import RunEnergy
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.record.run_view import LONG_WAIT_S
 from ecoshare.record.samples import Sample, attempt_key
-from ecoshare.top.recorded_devices import RecordedDevice
-from ecoshare.top.recorded_energy import RecordedEnergy
-from ecoshare.top.recorded_jobs import JobMoment, RecordedJobs, changes
-from ecoshare.top.recorded_requests import RecordedRequests
-from ecoshare.top.recorded_turns import AttemptTrace, RecordedTurns
+from ecoshare.serving.request_intervals import RECENT_S, RequestInterval, percentiles_s
 from ecoshare.top.top_view import TopView, in_order
-from ecoshare.values.attempt import Outcome
+from ecoshare.values.attempt import Outcome, Usage
+from ecoshare.values.device import PROCESSORS
+from ecoshare.values.job_spec import JobSpec
 from ecoshare.values.joules import ATTRIBUTED, MEASURED, MODELLED
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+class RisingSum:
+    """Sum of joules that are spread evenly over intervals of time."""
+
+    def __init__(self) -> None:
+        """Sum without any interval."""
+        self._from_s, self._to_s = array("d"), array("d")
+        self._before_j = array("d")
+        self._total_j = 0.0
+
+    def add(self, from_s: float, to_s: float, energy_j: float) -> None:
+        """Add an interval (s), which does not begin before the one that was added last."""
+        self._from_s.append(from_s)
+        self._to_s.append(to_s)
+        self._before_j.append(self._total_j)
+        self._total_j += energy_j
+
+    def at(self, at_s: float) -> float | None:
+        """Joules up to this time (s); None before the first interval."""
+        place = bisect_right(self._from_s, at_s) - 1
+        if place < 0:
+            return None
+        return self._before_j[place] + self._spent_j(place) * self._share(place, at_s)
+
+    def rate_w(self, at_s: float) -> float | None:
+        """Mean power (W) of the interval that this time (s) lies in; None outside of all intervals."""
+        place = bisect_right(self._from_s, at_s) - 1
+        if place < 0 or at_s > self._to_s[place]:
+            return None
+        return self._spent_j(place) / (self._to_s[place] - self._from_s[place])
+
+    def _spent_j(self, place: int) -> float:
+        after_j = self._before_j[place + 1] if place + 1 < len(self._before_j) else self._total_j
+        return after_j - self._before_j[place]
+
+    def _share(self, place: int, at_s: float) -> float:
+        length_s = self._to_s[place] - self._from_s[place]
+        return min(1.0, (at_s - self._from_s[place]) / length_s) if length_s > 0.0 else 1.0
+
+
+class RecordedEnergy:
+    """Joules of the devices and jobs of a recorded run at any moment.
+
+    Attributes:
+        devices: Joules of each device, by its name. A device without known joules is left out.
+    """
+
+    def __init__(self, energy: RunEnergy) -> None:
+        """Joules of a run with these accounts."""
+        self.devices: dict[str, RisingSum] = {}
+        self._jobs: dict[str, list[RisingSum]] = defaultdict(list)
+        for name, own in energy.devices.items():
+            device, jobs = _sums(own)
+            if own.energy is not None:
+                self.devices[name] = device
+            for job, part in jobs.items():
+                self._jobs[job].append(part)
+
+    def job(self, name: str, at_s: float) -> float | None:
+        """Joules of a job beyond idle, on all devices, up to this time (s); None if they are not known."""
+        parts = [part for each in self._jobs.get(name, ()) if (part := each.at(at_s)) is not None]
+        return sum(parts) if parts else None
+
+
+def _sums(own: EnergyAccount) -> tuple[RisingSum, Mapping[str, RisingSum]]:
+    device, jobs = RisingSum(), defaultdict[str, RisingSum](RisingSum)
+    for each in own.intervals:
+        if each.energy_j is not None:
+            device.add(each.from_s, each.to_s, each.energy_j)
+            for job, part_j in each.jobs_j.items():
+                jobs[job].add(each.from_s, each.to_s, part_j)
+    return device, jobs
+
+
+class RecordedDevice:
+    """One device of a recorded run.
+
+    Attributes:
+        name: Name in the run.
+        source: `measured` or `modelled`; empty without a meter.
+    """
+
+    def __init__(self, data: RunData, summary: DeviceSummary, energy: Mapping[str, RisingSum]) -> None:
+        """Device with this summary.
+
+        Args:
+            data: The run.
+            summary: Summary of the device.
+            energy: Joules of each device, by name.
+        """
+        self.name = summary.name
+        session = data.energy.of(self.name).session
+        self.source = session.source if session is not None else ""
+        self._summary, self._energy = summary, energy.get(self.name)
+        cores = f", {summary.cores} cores" if summary.fields["kind"] == PROCESSORS else ""
+        self._described = f"{summary.model}{cores}"
+        self._samples = data.samples_of(self.name)
+        self._times_s = [each.at_s for each in self._samples]
+        self._settings = [each for each in data.history.settings if each.device == self.name and each.error is None]
+        self._set_s = [each.from_s for each in self._settings]
+
+    def sample(self, at_s: float) -> Sample | None:
+        """Last sample up to this time (s); None before the first."""
+        place = bisect_right(self._times_s, at_s) - 1
+        return self._samples[place] if place >= 0 else None
+
+    def at(self, at_s: float, lanes: list[LaneStatus]) -> DeviceStatus:
+        """The device at this time (s), with these lanes."""
+        sample, failure = self.sample(at_s), self._summary.failed
+        energy_j = self._energy.at(at_s) if self._energy is not None else None
+        power_w = sample.power_w if sample is not None else None
+        if power_w is None and self._energy is not None:
+            power_w = self._energy.rate_w(at_s)
+        return DeviceStatus(
+            name=self.name,
+            described=self._described,
+            failed=failure.reason if failure is not None and failure.at_s <= at_s else "",
+            lanes=lanes,
+            setting=self._setting(at_s),
+            power_w=power_w,
+            energy_j=energy_j,
+            energy_source=self.source if energy_j is not None else "",
+            gpu_clock_mhz=sample.gpu_clock_mhz if sample is not None else None,
+            memory_clock_mhz=sample.memory_clock_mhz if sample is not None else None,
+            temperature_c=sample.temperature_c if sample is not None else None,
+            busy=sample.busy if sample is not None else None,
+            memory_bytes=sample.in_use_bytes if sample is not None else None,
+            memory_total_bytes=self._summary.memory_bytes,
+        )
+
+    def _setting(self, at_s: float) -> dict[str, float | str]:
+        place = bisect_right(self._set_s, at_s) - 1
+        if place < 0:
+            return {}
+        each = self._settings[place]
+        return each.setting if each.to_s is None or at_s < each.to_s else {}
+
+
+class RecordedRequests:
+    """Requests of the last attempt of a service."""
+
+    def __init__(self, intervals: Iterable[RequestInterval]) -> None:
+        """Requests of these intervals, in order."""
+        self._intervals = list(intervals)
+        self._ends_s = [each.at_s for each in self._intervals]
+        self._arrived = [0, *accumulate(each.arrived for each in self._intervals)]
+        self._late = [0, *accumulate(each.late for each in self._intervals)]
+        self._unanswered = [0, *accumulate(each.failed + each.refused for each in self._intervals)]
+
+    def at(self, at_s: float, target_s: float) -> ServiceStatus:
+        """Requests up to a time (s), for a service with this target (s) of the 99th percentile."""
+        known = bisect_right(self._ends_s, at_s)
+        recent = self._intervals[bisect_right(self._ends_s, at_s - RECENT_S) : known]
+        (p99_s,) = percentiles_s(recent, (99.0,))
+        return ServiceStatus(
+            target_s=target_s,
+            arrived=self._arrived[known],
+            late=self._late[known],
+            unanswered=self._unanswered[known],
+            p99_s=None if math.isnan(p99_s) else p99_s,
+        )
+
+
+_MOST_TRACES = 64
+"""Most traces in memory. One has 9 MB at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptTrace:
+    """Trace of an attempt.
+
+    Attributes:
+        turns_s: Times (s) at which the turn began or ended, of shape (n,).
+        begins: Whether it began, of shape (n,).
+        iterations_s: Times (s) at which an iteration ended, of shape (m,).
+        trained: Number of training iterations up to each of these, of shape (m,).
+    """
+
+    turns_s: np.ndarray
+    begins: np.ndarray
+    iterations_s: np.ndarray
+    trained: np.ndarray
+
+    def holds(self, at_s: float) -> bool:
+        """Whether the attempt had the turn at this time (s)."""
+        place = int(self.turns_s.searchsorted(at_s, "right")) - 1
+        return place >= 0 and bool(self.begins[place])
+
+    def done(self, at_s: float) -> int:
+        """Number of marked iterations of both kinds up to this time (s)."""
+        return int(self.iterations_s.searchsorted(at_s, "right"))
+
+    def training(self, at_s: float) -> int:
+        """Number of marked training iterations up to this time (s)."""
+        done = self.done(at_s)
+        return int(self.trained[done - 1]) if done else 0
+
+    def rate(self, at_s: float) -> float | None:
+        """Iterations per second of wall time so far, waits included; None before two are done."""
+        done = self.done(at_s)
+        if done < 2:
+            return None
+        span_s = float(self.iterations_s[done - 1] - self.iterations_s[0])
+        return (done - 1) / span_s if span_s > 0.0 else None
+
+
+class RecordedTurns:
+    """Traces of a run. Each is read when it is first asked for."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        """Traces in a run folder."""
+        self._folder = folder
+        self._known: OrderedDict[tuple[str, int], AttemptTrace] = OrderedDict()
+
+    def of(self, job: str, attempt: int) -> AttemptTrace:
+        """Trace of an attempt, which is empty if there is none."""
+        key = job, attempt
+        if key not in self._known:
+            self._known[key] = self._read(job, attempt)
+            if len(self._known) > _MOST_TRACES:
+                self._known.popitem(last=False)
+        self._known.move_to_end(key)
+        return self._known[key]
+
+    def _read(self, job: str, attempt: int) -> AttemptTrace:
+        kinds, times_s = trace.columns(trace.trace_path(self._folder.job(job), attempt))
+        is_turn, is_iteration = kinds <= Kind.TURN_ENDS, (kinds == Kind.TRAIN) | (kinds == Kind.EVAL)
+        trained = (kinds[is_iteration] == Kind.TRAIN).cumsum()
+        return AttemptTrace(times_s[is_turn], kinds[is_turn] == Kind.TURN_BEGINS, times_s[is_iteration], trained)
+
+
+_HAS_PLACE = (JobState.STARTING, JobState.RUNNING, JobState.PARKING, JobState.RESUMING)
+_IN_PLACE = {state.value for state in _HAS_PLACE}
+
+
+@dataclass(frozen=True, slots=True)
+class JobMoment:
+    """One job at one moment.
+
+    One pass over the log writes down each change of a job as a whole new `JobMoment`. A moment of the run is then
+    reached from an earlier one by the changes between the two; a step back begins anew.
+
+    The states are read from the log alone, and not from a core that replays it: an older run would be lost where
+    today's core decides otherwise.
+
+    Attributes:
+        state: Value of a `JobState`.
+        sweep: Sweep of a trial; empty for any other job.
+        arrived_s: Time (s) of the first arrival.
+        attempt: Number of the last attempt; 0 before the first.
+        began_s: Time (s) at which the first process of the job existed.
+        ended_s: Time (s) of the end; None before it.
+        trained: Training iterations of the attempt, as the log tells them.
+        evaluated: Inference iterations of the attempt, as the log tells them.
+        by_steps: Whether training iterations are steps of optimizers that step by turns, see `Usage`.
+        total: Number of all training iterations, if known.
+        reason: Cause of an end without success.
+    """
+
+    name: str
+    state: str
+    sweep: str = ""
+    arrived_s: float = 0.0
+    attempt: int = 0
+    began_s: float | None = None
+    ended_s: float | None = None
+    lanes: tuple[int, ...] = ()
+    priority: int = 0
+    trained: int = 0
+    evaluated: int = 0
+    by_steps: bool = False
+    total: int | None = None
+    reason: str = ""
+    exit_code: int | None = None
+
+
+_PROGRESS_S = 10.0
+"""Least time (s) between two changes of the iterations alone. Samples and traces tell them more finely."""
+
+Change = tuple[float, JobMoment]
+"""Time (s) of a change, and the job after it."""
+
+
+class RecordedJobs:
+    """Jobs of a recorded run at any moment."""
+
+    def __init__(self, changes: list[Change]) -> None:
+        """Jobs with these changes, in order of time."""
+        self._changes = changes
+        self._jobs: dict[str, JobMoment] = {}
+        self._next = 0
+        self._at_s = 0.0
+
+    def at(self, at_s: float) -> Mapping[str, JobMoment]:
+        """The jobs that have arrived, by name, in the order of their arrivals. The mapping changes with the next call.
+
+        A call costs as much as there are changes since the moment of the last call; one for an earlier moment as much
+        as there are since the beginning.
+        """
+        if at_s < self._at_s:
+            self._jobs, self._next = {}, 0
+        self._at_s = at_s
+        while self._next < len(self._changes) and self._changes[self._next][0] <= at_s:
+            _, moment = self._changes[self._next]
+            self._jobs[moment.name] = moment
+            self._next += 1
+        return self._jobs
+
+
+def changes(entries: Iterable[LogEntry], ends: Mapping[str, str]) -> list[Change]:
+    """Changes of the jobs, from the entries of a log.
+
+    Args:
+        entries: Entries in order, ends that the log lacks included.
+        ends: State of each job at the end of the record.
+    """
+    entries = list(entries)
+    starts = {entry.job: place for place, entry in enumerate(entries) if isinstance(entry, StartJob)}
+    pass_over = _Pass(starts, ends)
+    return [change for place, entry in enumerate(entries) for change in pass_over.take(place, entry)]
+
+
+class _Pass:
+    """Takes the entries of a log one by one."""
+
+    def __init__(self, starts: Mapping[str, int], ends: Mapping[str, str]) -> None:
+        self._starts, self._ends = starts, ends
+        self._jobs: dict[str, JobMoment] = {}
+        self._commands: dict[int, Command] = {}
+        self._progress_s: dict[str, float] = {}
+        self._at_s = 0.0
+        self._place = 0
+
+    def take(self, place: int, entry: LogEntry) -> Iterator[Change]:
+        """Changes that follow from the entry at this place."""
+        self._place = place
+        if isinstance(entry, PackingChanged):
+            return
+        if isinstance(entry, Command):
+            found = self._command(entry)
+        else:
+            self._at_s = max(self._at_s, entry.at_s)
+            found = self._event(entry)
+        for moment in found:
+            self._jobs[moment.name] = moment
+            yield self._at_s, moment
+
+    def _with(self, name: str, state: JobState | None, /, **fields: Any) -> Iterator[JobMoment]:
+        """The job with other fields, if it has arrived."""
+        if (job := self._jobs.get(name)) is not None:
+            yield replace(job, state=job.state if state is None else state.value, **fields)
+
+    def _command(self, command: Command) -> Iterator[JobMoment]:
+        match command:
+            case StartJob():
+                self._commands[command.id] = command
+                begun = {"attempt": command.attempt, "lanes": command.lanes, "ended_s": None, "exit_code": None}
+                yield from self._with(command.job, JobState.STARTING, reason="", **begun, **_done(Usage()))
+            case MoveJob() | ParkJob() | ResumeJob():
+                self._commands[command.id] = command
+                if isinstance(command, ParkJob):
+                    yield from self._with(command.job, JobState.PARKING)
+                elif isinstance(command, ResumeJob):
+                    yield from self._with(command.job, JobState.RESUMING, lanes=(command.lane,))
+            case KillJob():
+                if self._state(command.job) in _IN_PLACE:
+                    yield from self._with(command.job, JobState.STOPPING)
+            case DropJob():
+                yield from self._over(command.job, command.reason, None)
+
+    def _event(self, event: Event) -> Iterator[JobMoment]:
+        match event:
+            case RunOpened() if event.segment is not None:
+                for each in event.segment.jobs:
+                    if each.spec.name not in self._jobs:  # the log has no earlier segments any more
+                        state = JobState.RUNNING if each.lanes else JobState.HELD if each.held else JobState.QUEUED
+                        yield replace(self._arrived(each.spec), state=state.value, lanes=each.lanes)
+            case RunOpened():
+                self._commands.clear()
+                for job in self._jobs.values():
+                    if job.state not in FINAL_STATES:
+                        yield replace(job, state=JobState.QUEUED.value, lanes=())
+            case JobArrived():
+                yield self._arrived(event.job)
+            case IterationsDone() if self._at_s - self._progress_s.get(event.job, -math.inf) >= _PROGRESS_S:
+                self._progress_s[event.job] = self._at_s
+                yield from self._with(event.job, None, **_done(event.usage))
+            case JobExited():
+                yield from self._over(event.job, event.reason, event.exit_code, event.usage)
+            case CancelRequested() if event.job not in self._jobs and event.job in self._ends:
+                ended = JobState.CANCELLED.value
+                yield JobMoment(event.job, ended, arrived_s=event.at_s, ended_s=event.at_s, reason=event.reason)
+            case PriorityChanged():
+                yield from self._with(event.job, None, priority=event.priority)
+            case HoldRequested() if self._state(event.job) == JobState.QUEUED.value:
+                yield from self._with(event.job, JobState.HELD)
+            case ReleaseRequested() if self._state(event.job) == JobState.HELD.value:
+                yield from self._with(event.job, JobState.QUEUED)
+            case Done() | Refused() | Parked() | Resumed():
+                yield from self._answered(self._commands.pop(event.command, None), event)
+
+    def _answered(self, command: Command | None, event: Done | Refused | Parked | Resumed) -> Iterator[JobMoment]:
+        match command, event:
+            case StartJob(), Done() if (job := self._jobs.get(command.job)) is not None:
+                state = JobState.RUNNING if job.state == JobState.STARTING.value else None
+                yield from self._with(job.name, state, began_s=event.at_s if job.began_s is None else job.began_s)
+            case StartJob(), Refused():
+                yield from self._over(command.job, event.error, None)
+            case MoveJob(), Done():
+                yield from self._with(command.job, None, lanes=(command.lane,))
+            case ParkJob(), Parked():
+                yield from self._with(command.job, JobState.PARKED, lanes=(), **_done(event.usage))
+            case ParkJob(), Refused():
+                yield from self._with(command.job, JobState.RUNNING)
+            case ResumeJob(), Resumed():
+                yield from self._with(command.job, JobState.RUNNING)
+
+    def _arrived(self, spec: JobSpec) -> JobMoment:
+        job = self._jobs.get(spec.name) or JobMoment(spec.name, "", spec.sweep, arrived_s=self._at_s)
+        fields: dict[str, Any] = {
+            "priority": spec.priority,
+            "total": spec.iterations,
+            "ended_s": None,
+            "reason": "",
+            "exit_code": None,
+        }
+        return replace(job, state=JobState.QUEUED.value, lanes=(), **fields)
+
+    def _over(self, name: str, reason: str, code: int | None, usage: Usage | None = None) -> Iterator[JobMoment]:
+        """The job after the end of an attempt: it waits for the next one, or has ended."""
+        job = self._jobs.get(name)
+        if job is None:
+            return
+        job = replace(job, **_done(usage)) if usage is not None else job
+        if self._starts.get(name, -1) > self._place:
+            yield replace(job, state=JobState.QUEUED.value, lanes=())
+            return
+        state = self._ends.get(name, JobState.CANCELLED.value)
+        if state not in FINAL_STATES:  # the run goes on, and its next attempt is not decided yet
+            yield replace(job, state=JobState.QUEUED.value, lanes=())
+            return
+        said = "" if state in (JobState.COMPLETED.value, JobState.PRUNED.value) else reason
+        over: dict[str, Any] = {"ended_s": self._at_s, "reason": said, "exit_code": code}
+        yield replace(job, state=state, lanes=(), **over)
+
+    def _state(self, name: str) -> str:
+        job = self._jobs.get(name)
+        return job.state if job is not None else ""
+
+
+def _done(usage: Usage) -> dict[str, Any]:
+    return {"trained": usage.iterations, "evaluated": usage.eval_iterations, "by_steps": usage.by_steps}
+
 
 MOST_ENDED = 100
 """Most ended jobs that are listed."""

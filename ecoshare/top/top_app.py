@@ -18,11 +18,8 @@ from ecoshare.errors import EcoshareError
 from ecoshare.queue.queue_documents import JobStatus
 from ecoshare.reporting.explanation_text import lines_of
 from ecoshare.reporting.figures import printable
-from ecoshare.top.device_rows import device_rows
-from ecoshare.top.jobs_table import JobsTable
-from ecoshare.top.output_follower import OutputFollower
-from ecoshare.top.output_screen import OutputScreen
-from ecoshare.top.text_screen import TextScreen
+from ecoshare.top.jobs_table import JobsTable, device_rows
+from ecoshare.top.screens import OutputFollower, OutputScreen, TextScreen
 from ecoshare.top.top_view import TopView
 
 OutputOf = Callable[[str, bool], Iterator[bytes]]

@@ -19,9 +19,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ecoshare.cluster.links import NodeStart
 from ecoshare.cluster.node_cluster import held
-from ecoshare.cluster.node_link import NodeStart
-from ecoshare.cluster.ray_link import RayLink
+from ecoshare.cluster.ray_nodes import RayLink
 from ecoshare.core.commands import StartJob
 from ecoshare.core.events import Done, JobExited
 from ecoshare.jobs.load import load

@@ -32,13 +32,11 @@ from ecoshare.core.events import (
 )
 from ecoshare.core.placement.packer import MOST_CLASSES
 from ecoshare.core.scheduler import Scheduler
-from ecoshare.simulation.cluster import Cluster
+from ecoshare.simulation.cluster import GPUS, Cluster
 from ecoshare.simulation.costs import Costs
-from ecoshare.simulation.gpus import GPUS
-from ecoshare.simulation.pairs import Pairs
 from ecoshare.simulation.simulator import Simulator
 from ecoshare.simulation.traces.job_trace import Phase, Trace, TraceJob, in_order
-from ecoshare.simulation.world import World
+from ecoshare.simulation.world import Pairs, World
 from ecoshare.values.class_profile import MemoryDemand
 from scripts.bench.benchmarking import Figure, Options, median, percentile, run_benchmark, say
 

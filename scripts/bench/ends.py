@@ -28,13 +28,11 @@ from ecoshare.record.run_folder import RunFolder
 from ecoshare.record.samples import AttemptProgress, Line, Sample, Session, attempt_key, encode
 from ecoshare.reporting.explanation_text import show
 from ecoshare.reporting.exports import export
-from ecoshare.simulation.cluster import Cluster
+from ecoshare.simulation.cluster import GPUS, Cluster
 from ecoshare.simulation.costs import Costs
-from ecoshare.simulation.gpus import GPUS
-from ecoshare.simulation.pairs import Pairs
 from ecoshare.simulation.simulator import Simulator
 from ecoshare.simulation.traces.job_trace import Phase, Trace, TraceJob, in_order
-from ecoshare.simulation.world import World
+from ecoshare.simulation.world import Pairs, World
 from ecoshare.values.attempt import Usage
 from ecoshare.values.class_profile import MemoryDemand
 from scripts.bench.benchmarking import Figure, Options, run_benchmark, say

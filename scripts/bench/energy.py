@@ -43,11 +43,10 @@ from ecoshare.core.placement.colocation_estimates import ColocationForecast
 from ecoshare.core.policies import register
 from ecoshare.core.policies.common import ObjectivePolicy
 from ecoshare.core.records import Job, Key
-from ecoshare.simulation.cluster import Cluster
+from ecoshare.simulation.cluster import Cluster, GpuModel
 from ecoshare.simulation.costs import Costs
-from ecoshare.simulation.gpus import GpuModel
 from ecoshare.simulation.result import SimulationResult
-from ecoshare.simulation.simulated_measurements import Foresee
+from ecoshare.simulation.simulated_services import Foresee
 from ecoshare.simulation.simulator import Simulator
 from ecoshare.simulation.traces.job_trace import Phase, Trace, TraceJob
 from ecoshare.values.class_profile import Solo

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ecoshare.simulation.gpus import IDLE_SHARE
+from ecoshare.simulation.cluster import IDLE_SHARE
 
 Array = NDArray[np.float64]
 

@@ -33,7 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ecoshare.devices.knob import GPU_CLOCK, UNLOCKED
-from ecoshare.simulation.gpus import IDLE_SHARE
+from ecoshare.simulation.cluster import IDLE_SHARE
 from ecoshare.simulation.traces import measured_speeds
 from ecoshare.values.class_profile import POWER_LIMIT, MemoryDemand
 from ecoshare.values.measurement import Setting

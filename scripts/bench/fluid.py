@@ -24,9 +24,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ecoshare.core.events import Config
-from ecoshare.simulation.cluster import Cluster
+from ecoshare.simulation.cluster import GPUS, Cluster
 from ecoshare.simulation.costs import NO_COSTS, Costs
-from ecoshare.simulation.gpus import GPUS
 from ecoshare.simulation.result import SimulationResult
 from ecoshare.simulation.simulator import Simulator
 from ecoshare.simulation.traces.searches import DOUBLING, SPREAD, generate

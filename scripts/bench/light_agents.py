@@ -39,7 +39,7 @@ from ecoshare.cluster.agent_messages import (
     decoded,
     encoded,
 )
-from ecoshare.cluster.line_batch import batch
+from ecoshare.cluster.ray_nodes import batch
 from ecoshare.core.commands import KillJob, OpenLane, SetCaching, SetShares, StartJob
 from ecoshare.core.events import Done, IterationsDone, JobExited
 from ecoshare.devices.meter import PowerModel
@@ -219,7 +219,7 @@ class LightAgent:
 
 
 class LightAgents:
-    """Light agents of several nodes, with the methods of `cluster/ray_link.py:AgentActor` for each by its name.
+    """Light agents of several nodes, with the methods of `cluster/ray_nodes.py:AgentActor` for each by its name.
 
     One thread does all their work.
     """

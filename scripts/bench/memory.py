@@ -37,9 +37,8 @@ from ecoshare.core.placement.queue_placement import LaneShaping
 from ecoshare.core.records import Job, JobState, Lane
 from ecoshare.lane.lane_table import LaneTable
 from ecoshare.lane.turn import LaneTurn
-from ecoshare.simulation.cluster import Cluster
+from ecoshare.simulation.cluster import GPUS, Cluster
 from ecoshare.simulation.costs import Costs
-from ecoshare.simulation.gpus import GPUS
 from ecoshare.simulation.simulator import Simulator
 from ecoshare.simulation.traces.generate import generate
 from ecoshare.simulation.traces.job_trace import Trace

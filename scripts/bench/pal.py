@@ -14,9 +14,8 @@ from statistics import geometric_mean
 
 from ecoshare.contrib.policies.pal import ROUND_S
 from ecoshare.core.events import Config
-from ecoshare.simulation.cluster import Cluster
+from ecoshare.simulation.cluster import GPUS, Cluster
 from ecoshare.simulation.costs import Costs
-from ecoshare.simulation.gpus import GPUS
 from ecoshare.simulation.simulator import Simulator
 from ecoshare.simulation.traces.job_trace import Trace
 from ecoshare.simulation.world import World

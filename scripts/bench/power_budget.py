@@ -33,9 +33,8 @@ from scipy.optimize import linprog
 from ecoshare.core.commands import ApplySetting, Command
 from ecoshare.core.events import Config, Done, Event
 from ecoshare.devices.knob import GPU_CLOCK
-from ecoshare.simulation.cluster import Cluster
+from ecoshare.simulation.cluster import Cluster, GpuModel
 from ecoshare.simulation.costs import Costs
-from ecoshare.simulation.gpus import GpuModel
 from ecoshare.simulation.simulator import Simulator
 from ecoshare.simulation.traces.job_trace import Phase, Trace, TraceJob
 from ecoshare.values.class_profile import POWER_LIMIT

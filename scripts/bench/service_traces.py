@@ -29,9 +29,8 @@ from ecoshare.core.commands import Command
 from ecoshare.core.events import Config, Event, IterationsDone
 from ecoshare.jobs.request_trace import read_trace
 from ecoshare.record.results.service_summary import ServiceSummary
-from ecoshare.simulation.cluster import Cluster
+from ecoshare.simulation.cluster import GPUS, Cluster
 from ecoshare.simulation.costs import Costs
-from ecoshare.simulation.gpus import GPUS
 from ecoshare.simulation.simulator import Simulator
 from ecoshare.simulation.traces.job_trace import AnswerTime, Phase, Trace, TraceJob
 from ecoshare.simulation.world import World

@@ -19,9 +19,8 @@ from pathlib import Path
 from statistics import fmean
 
 from ecoshare.core.events import Config
-from ecoshare.simulation.cluster import Cluster
+from ecoshare.simulation.cluster import GPUS, Cluster
 from ecoshare.simulation.costs import Costs
-from ecoshare.simulation.gpus import GPUS
 from ecoshare.simulation.simulator import Simulator
 from ecoshare.simulation.traces.generate import generate
 from ecoshare.simulation.world import World

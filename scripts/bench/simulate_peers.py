@@ -26,9 +26,8 @@ from pathlib import Path
 
 from ecoshare.core.events import Config
 from ecoshare.core.policies import UnknownPolicy, named
-from ecoshare.simulation.cluster import Cluster
+from ecoshare.simulation.cluster import GPUS, Cluster
 from ecoshare.simulation.costs import NO_COSTS, Costs
-from ecoshare.simulation.gpus import GPUS
 from ecoshare.simulation.result import UNFAIR, Finished
 from ecoshare.simulation.simulator import Simulator, Watch
 from ecoshare.simulation.traces.any_trace import read

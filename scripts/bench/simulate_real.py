@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from ecoshare.core.events import Config
-from ecoshare.simulation.cluster import Cluster
+from ecoshare.simulation.cluster import GPUS, Cluster
 from ecoshare.simulation.costs import Costs
-from ecoshare.simulation.gpus import GPUS
 from ecoshare.simulation.simulator import Simulator
 from ecoshare.simulation.traces.any_trace import read
 from ecoshare.simulation.traces.job_trace import Trace

@@ -15,9 +15,8 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from ecoshare.core.events import Config
-from ecoshare.simulation.cluster import Cluster
+from ecoshare.simulation.cluster import GPUS, Cluster
 from ecoshare.simulation.costs import Costs
-from ecoshare.simulation.gpus import GPUS
 from ecoshare.simulation.simulator import Simulator
 from ecoshare.simulation.traces.any_trace import read
 from ecoshare.simulation.traces.generate import generate

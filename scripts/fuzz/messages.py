@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 
 from ecoshare.cluster.agent_messages import FilePart, decoded, encoded
-from ecoshare.cluster.file_parts import MOST_BYTES, write_part
+from ecoshare.cluster.shipment import MOST_BYTES, write_part
 from scripts.fuzz.damage import damage_bytes, damage_json, dumped
 from scripts.fuzz.rounds import Lost, Play, Round, main, within
 from tests.cluster.test_agent_messages import messages

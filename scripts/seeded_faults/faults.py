@@ -144,7 +144,7 @@ QUEUE = (
     ),
     Fault(
         "held jobs start after the queue was opened again",
-        "ecoshare/queue/leftover_jobs.py",
+        "ecoshare/queue/submission_plan.py",
         "held=frozenset(row.name for row in rows if row.held)",
         "held=frozenset()",
         _QUEUE,

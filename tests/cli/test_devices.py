@@ -14,9 +14,7 @@ import pytest
 from ecoshare.devices.choice import find_all
 from ecoshare.devices.occupancy import DeviceAdmission, occupied
 from ecoshare.profiling.calibration_store import CalibrationStore, IterationTime
-from ecoshare.simulation.calibration import read
-from ecoshare.simulation.cluster import Cluster
-from ecoshare.simulation.gpus import GPUS
+from ecoshare.simulation.cluster import GPUS, Cluster, read
 from tests.warm import COLD, ecoshare, wait_for
 
 needs_two = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two partitions take two processors")

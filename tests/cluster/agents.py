@@ -19,10 +19,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from ecoshare.cluster.line_writer import LineWriter
+from ecoshare.cluster.links import LineWriter, NodeStart, ProcessLink, agent_command
 from ecoshare.cluster.node_cluster import held
-from ecoshare.cluster.node_link import NodeStart
-from ecoshare.cluster.process_link import ProcessLink, agent_command
 from ecoshare.jobs.load import load
 from ecoshare.record import run_documents
 from ecoshare.record.run_folder import RunFolder

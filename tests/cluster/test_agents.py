@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from ecoshare.cluster.agent_line import AgentLine
 from ecoshare.cluster.agent_messages import NodeFound, NodeOpened, OpenNode
-from ecoshare.cluster.process_link import ProcessLink, agent_command
+from ecoshare.cluster.cluster_node import AgentLine
+from ecoshare.cluster.links import ProcessLink, agent_command
 from ecoshare.cluster.remote_node import BEAT_S
 from ecoshare.core.commands import StartJob
 from ecoshare.core.events import DeviceFailed, JobExited

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ecoshare.cluster.process_link import ProcessLink
+from ecoshare.cluster.links import ProcessLink
 from ecoshare.core.commands import StartJob
 from ecoshare.core.events import DeviceFailed, Done, IterationsDone, JobArrived, JobExited
 from ecoshare.profiling.gang_time_store import GangTimeStore

@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from ecoshare.cluster import node_joining
-from ecoshare.cluster.process_link import ProcessLink
+from ecoshare.cluster import joined_nodes
+from ecoshare.cluster.links import ProcessLink
 from ecoshare.core.commands import OpenLane, StartJob
 from ecoshare.core.events import DeviceFailed, RunOpened
 from ecoshare.devices import registry
@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 @pytest.fixture(autouse=True)
 def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node_joining, "LOOK_S", 0.2)
+    monkeypatch.setattr(joined_nodes, "LOOK_S", 0.2)
 
 
 @pytest.mark.nightly
@@ -118,7 +118,7 @@ def test_a_timer_that_follows_from_the_opening_is_of_the_new_segment(tmp_path: P
 
 @pytest.mark.nightly
 def test_a_machine_that_cannot_join_is_named_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node_joining, "_AGAIN_S", 0.2)
+    monkeypatch.setattr(joined_nodes, "_AGAIN_S", 0.2)
     looks: list[bool] = []
 
     def coming() -> list[str]:

@@ -6,9 +6,8 @@ import sys
 
 import pytest
 
+from ecoshare.cluster.links import NodeStart, ProcessLink
 from ecoshare.cluster.node_cluster import held
-from ecoshare.cluster.node_link import NodeStart
-from ecoshare.cluster.process_link import ProcessLink
 from ecoshare.errors import UnfitEnvironment
 
 _FINDS = """

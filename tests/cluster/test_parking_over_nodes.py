@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ecoshare.cluster.process_link import ProcessLink
+from ecoshare.cluster.links import ProcessLink
 from ecoshare.core.commands import StartJob
 from ecoshare.core.events import Parked, Resumed
 from ecoshare.record import event_log

@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from ecoshare.cluster.agent_line import AgentLine
-from ecoshare.cluster.node_link import NodeStart
-from ecoshare.cluster.process_link import ProcessLink
+from ecoshare.cluster.cluster_node import AgentLine
+from ecoshare.cluster.links import NodeStart, ProcessLink
 from ecoshare.cluster.remote_node import NodeSetup, RemoteClaims, RemoteNode
 from ecoshare.core.commands import StartJob
 from ecoshare.core.events import DeviceFailed, Event, JobExited

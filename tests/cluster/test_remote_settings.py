@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from ecoshare.api.request_values import goal
-from ecoshare.cluster import node_joining
+from ecoshare.cluster import joined_nodes
 from ecoshare.core.commands import ApplySetting
 from ecoshare.core.events import DeviceFailed, Done, IterationsDone, SettingMeasured
 from ecoshare.devices.knob import GPU_CLOCK
@@ -141,7 +141,7 @@ def test_settings_are_searched_on_both_nodes_and_put_back_even_if_an_agent_is_ki
 
 @pytest.mark.nightly
 def test_settings_are_searched_on_a_machine_that_comes(machines: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node_joining, "LOOK_S", 0.2)
+    monkeypatch.setattr(joined_nodes, "LOOK_S", 0.2)
 
     def meanwhile(_started: dict[str, Any]) -> None:
         wait_for(lambda: applied(machines.entries()) == {"n0/cuda:0", "n1/cuda:0"}, 200)

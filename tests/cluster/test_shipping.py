@@ -13,10 +13,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ecoshare.cluster.agent_messages import FilePart
-from ecoshare.cluster.file_parts import MOST_BYTES, FileSender, file_parts, write_part
-from ecoshare.cluster.process_link import ProcessLink
-from ecoshare.cluster.shipment import Shipment
-from ecoshare.cluster.shipped_jobs import check_shipped, placed, shipped_folder
+from ecoshare.cluster.links import ProcessLink
+from ecoshare.cluster.shipment import (
+    MOST_BYTES,
+    FileSender,
+    Shipment,
+    check_shipped,
+    file_parts,
+    placed,
+    shipped_folder,
+    write_part,
+)
 from ecoshare.common.disk import atomic_write
 from ecoshare.devices import registry
 from ecoshare.errors import InvalidJobFile, UnfitEnvironment, UsageError

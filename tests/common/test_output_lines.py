@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ecoshare.common.printable import LONGEST, OutputLines, TerminalText, shown
 from ecoshare.errors import UsageError
-from ecoshare.top.output_follower import KEPT, OutputFollower
+from ecoshare.top.screens import KEPT, OutputFollower
 from tests.warm import wait_for
 
 _PIECES = st.sampled_from(

@@ -22,7 +22,7 @@ NEVER_ONE = {
     "core/policies/fluid.py: {len(largest)} trials",  # a mistake of the caller
     "jobs/sweep.py: {self.count} trials",  # far too many
     "lane/memory/observer.py: {_MOST_NODES} nodes",
-    "reporting/end_of_run.py: {marks} marks",  # too many for a trace
+    "reporting/exports.py: {marks} marks",  # too many for a trace
     "runtime/planning/plan.py: {len(jobs)} jobs",  # asked of several only
     "simulation/traces/generate.py: {gpus} GPUs",  # refused since it is less
     "simulation/traces/generate.py: {jobs} jobs",  # refused since it is less, or far too many

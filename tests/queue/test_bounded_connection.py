@@ -13,9 +13,9 @@ import uvicorn
 from fastapi import FastAPI, Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from ecoshare.queue import bounded_connection
-from ecoshare.queue.body_limit import BodyLimit
-from ecoshare.queue.bounded_connection import BoundedConnection
+from ecoshare.queue import http_server
+from ecoshare.queue.http_server import BoundedConnection
+from ecoshare.queue.routes import BodyLimit
 
 REQUEST = b"GET / HTTP/1.1\r\nHost: localhost\r\n"
 CHUNK = b"x" * (1 << 16)
@@ -80,7 +80,7 @@ def connected(port: int) -> socket.socket:
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounded_connection, "REQUEST_WITHIN_S", 0.5)
+    monkeypatch.setattr(http_server, "REQUEST_WITHIN_S", 0.5)
 
 
 @pytest.mark.slow

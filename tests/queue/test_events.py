@@ -17,8 +17,7 @@ from fastapi.sse import ServerSentEvent
 from starlette.types import Message, Receive, Scope, Send
 
 from ecoshare.errors import UnfitEnvironment
-from ecoshare.queue.gone_clients import GoneClients
-from ecoshare.queue.routes import application
+from ecoshare.queue.routes import GoneClients, application
 from tests.queue.queues import Served
 from tests.warm import wait_for
 

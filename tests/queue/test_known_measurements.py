@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ecoshare.devices import registry
 from ecoshare.jobs.from_values import given_jobs
-from ecoshare.queue.known_measurements import KnownMeasurements
+from ecoshare.queue.submission_plan import KnownMeasurements
 from ecoshare.runtime.planning import plan as planning
 from ecoshare.values.measurement import ColocationMeasurement
 

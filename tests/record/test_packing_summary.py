@@ -24,8 +24,7 @@ from ecoshare.record.run_energy import RunEnergy
 from ecoshare.record.run_history import RunHistory
 from ecoshare.record.samples import AttemptProgress, Line, Sample, Session
 from ecoshare.record.setting_history import BudgetSummary, SettingPeriod
-from ecoshare.reporting.run_table import settings_tried
-from ecoshare.reporting.verdicts import verdicts
+from ecoshare.reporting.run_table import settings_tried, verdicts
 from ecoshare.simulation.costs import Costs
 from ecoshare.simulation.traces.job_trace import TraceJob
 from ecoshare.values.attempt import Usage

@@ -21,7 +21,7 @@ import pytest
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.record.run_data import RunData, read
 from ecoshare.record.run_folder import RunFolder
-from ecoshare.reporting import end_of_run, exports
+from ecoshare.reporting import exports
 from tests.reporting.test_html import Page
 from tests.reporting.test_perfetto import read as read_trace
 from tests.runtime.running import job_file, slow_steps
@@ -181,7 +181,7 @@ def test_a_report_that_cannot_be_drawn_costs_a_line(copy: RunFolder, monkeypatch
     copy.trace.unlink()
     monkeypatch.setattr(exports, "html", broken)
     told: list[str] = []
-    assert not end_of_run.draw(copy, read(copy), told.append)
+    assert not exports.draw(copy, read(copy), told.append)
     assert len(told) == 1 and "report.html" in told[0] and "no font" in told[0]
     assert not copy.report.exists(), "the report of an earlier session passes for that of this one"
     assert copy.trace.exists(), "one that fails took the other with it"
@@ -197,7 +197,7 @@ def test_an_interrupt_ends_the_drawing_alone(copy: RunFolder, monkeypatch: pytes
     told: list[str] = []
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # like a run
     try:
-        assert end_of_run.draw(copy, read(copy), told.append), "the report was there already"
+        assert exports.draw(copy, read(copy), told.append), "the report was there already"
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, before)
@@ -207,9 +207,9 @@ def test_an_interrupt_ends_the_drawing_alone(copy: RunFolder, monkeypatch: pytes
 
 @pytest.mark.slow
 def test_a_huge_trace_is_written_only_where_asked_for(copy: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(end_of_run, "_MOST_MARKS", 10)
+    monkeypatch.setattr(exports, "_MOST_MARKS", 10)
     told: list[str] = []
-    assert end_of_run.draw(copy, read(copy), told.append)
+    assert exports.draw(copy, read(copy), told.append)
     assert not copy.trace.exists() and "--format perfetto --output" in told[0]
     assert exports.export(copy, "perfetto")
 
@@ -217,7 +217,7 @@ def test_a_huge_trace_is_written_only_where_asked_for(copy: RunFolder, monkeypat
 @pytest.mark.slow
 def test_what_draws_is_loaded_only_to_draw() -> None:
     program = (
-        "import sys, ecoshare.cli, ecoshare.runtime.run_lifecycle, ecoshare.reporting.end_of_run; print(*sys.modules)"
+        "import sys, ecoshare.cli, ecoshare.runtime.run_lifecycle, ecoshare.reporting.exports; print(*sys.modules)"
     )
     seen = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
     assert not {"matplotlib", "jinja2", "perfetto", "google.protobuf", "pyarrow"} & set(seen)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ecoshare.core.commands import Command, StartJob
 from ecoshare.core.events import Event, JobArrived, JobExited, Refused
 from ecoshare.record.run_history import RunHistory
-from ecoshare.reporting.fused_words import asked_for, fused_words
+from ecoshare.reporting.plan_text import asked_for, fused_words
 from ecoshare.values.attempt import Outcome, Usage
 from ecoshare.values.class_profile import Solo
 from ecoshare.values.job_spec import JobSpec

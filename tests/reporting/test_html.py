@@ -20,9 +20,9 @@ from ecoshare.record.results.job_summary import JobSummary
 from ecoshare.record.results.run_summary import DeviceSummary, RunSummary
 from ecoshare.record.run_data import RunData
 from ecoshare.reporting import charts
-from ecoshare.reporting.charts.power_chart import Curve
-from ecoshare.reporting.charts.time_columns import part_held
+from ecoshare.reporting.charts.run_charts import Curve
 from ecoshare.reporting.html import energy_words, html
+from ecoshare.reporting.time_columns import part_held
 from tests.reporting.made_run import HOSTILE, run
 
 VOID = {"meta", "link", "br", "img", "input", "hr", "col"}

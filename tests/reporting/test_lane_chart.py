@@ -16,7 +16,7 @@ from ecoshare.reporting import charts
 from ecoshare.reporting.charts.lane_chart import Stay, _bars, _rows, stays
 from ecoshare.reporting.charts.look import looks_of
 from ecoshare.reporting.charts.memory_chart import _largest
-from ecoshare.reporting.charts.time_columns import edges_of
+from ecoshare.reporting.time_columns import edges_of
 from ecoshare.values.device import Device
 from tests.reporting.made_run import GIB, run
 

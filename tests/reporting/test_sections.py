@@ -11,11 +11,11 @@ import pytest
 
 from ecoshare.reporting import sections
 from ecoshare.reporting.html import html
-from ecoshare.reporting.report_section import ReportSection, fragment
+from ecoshare.reporting.job_table import ReportSection, fragment
 from tests.reporting.made_run import run
 
 NEW = """
-from ecoshare.reporting.report_section import ReportSection, fragment
+from ecoshare.reporting.job_table import ReportSection, fragment
 
 PLACE = 55
 

@@ -14,9 +14,9 @@ from ecoshare.record.run_history import RunHistory
 from ecoshare.reporting import charts
 from ecoshare.reporting.charts.look import Chart
 from ecoshare.reporting.html import html
-from ecoshare.reporting.report_section import ReportInput, ReportSection
-from ecoshare.reporting.request_columns import request_columns
+from ecoshare.reporting.job_table import ReportInput, ReportSection
 from ecoshare.reporting.sections import services_section
+from ecoshare.reporting.time_columns import request_columns
 from tests.reporting.made_run import run
 from tests.reporting.made_service import TARGET_S, interval, with_service
 from tests.reporting.test_html import Page

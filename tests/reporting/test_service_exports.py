@@ -11,9 +11,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from ecoshare.metrics.families import FAMILIES
-from ecoshare.reporting.exports import table
+from ecoshare.reporting.exports import prometheus, table
 from ecoshare.reporting.perfetto import perfetto
-from ecoshare.reporting.prometheus import prometheus
 from tests.reporting.made_run import run
 from tests.reporting.made_service import interval, with_service
 from tests.reporting.test_perfetto import read

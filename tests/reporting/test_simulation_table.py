@@ -22,9 +22,8 @@ from ecoshare.reporting.charts.simulation_charts import completion, fairness, ut
 from ecoshare.reporting.html import html
 from ecoshare.reporting.simulation_html import write_simulation_report
 from ecoshare.reporting.simulation_table import PolicyFigure, policy_figures, print_simulations
-from ecoshare.simulation.cluster import Cluster
+from ecoshare.simulation.cluster import GPUS, Cluster
 from ecoshare.simulation.costs import NO_COSTS, Costs
-from ecoshare.simulation.gpus import GPUS
 from ecoshare.simulation.power_source import Power, PowerOrigin
 from ecoshare.simulation.result import Finished, SimulationResult
 from ecoshare.simulation.traces.job_trace import Phase, Trace, TraceJob

@@ -15,10 +15,8 @@ from ecoshare.cli import app
 from ecoshare.core.events import Config, RunOpened
 from ecoshare.errors import InvalidJobFile, UsageError
 from ecoshare.record import event_log
-from ecoshare.simulation.calibration import read
-from ecoshare.simulation.cluster import Cluster
+from ecoshare.simulation.cluster import GPUS, Cluster, read
 from ecoshare.simulation.costs import NO_COSTS, Costs
-from ecoshare.simulation.gpus import GPUS
 from ecoshare.simulation.traces.job_trace import Phase, Trace, TraceJob
 from ecoshare.simulation.world import World
 from ecoshare.values.device import Device

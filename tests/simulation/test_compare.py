@@ -16,7 +16,7 @@ import ecoshare
 from ecoshare.api.simulate_trace import SimulateRequest
 from ecoshare.errors import UsageError
 from ecoshare.reporting.comparison_table import print_comparison
-from ecoshare.simulation.comparison import ComparedRun, Comparison
+from ecoshare.simulation.result import ComparedRun, Comparison
 from tests.warm import COLD, Started, wait_for
 
 REQUEST = SimulateRequest(generate="philly", jobs=20, gpus=4, seed=5, policies=["fifo", "srtf"])

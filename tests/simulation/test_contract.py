@@ -24,7 +24,7 @@ from ecoshare.core.policies.fifo import Fifo
 from ecoshare.core.policies.fluid import Fluid
 from ecoshare.core.policies.srtf import Srtf
 from ecoshare.core.records import JobState
-from ecoshare.simulation.usage_integrals import UsageIntegrals
+from ecoshare.simulation.result import UsageIntegrals
 from ecoshare.simulation.world import World
 from ecoshare.testing.policy_contract import PolicyContract
 from tests.simulation.installing import install

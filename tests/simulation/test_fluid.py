@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from ecoshare.core.commands import KillJob, StartJob
 from ecoshare.core.events import Config, JobExited
-from ecoshare.simulation.cluster import Cluster
+from ecoshare.simulation.cluster import GPUS, Cluster
 from ecoshare.simulation.costs import NO_COSTS, Costs
-from ecoshare.simulation.gpus import GPUS
 from ecoshare.simulation.traces.job_trace import Phase, Trace, TraceJob, TraceSweep, TraceTrial
 from ecoshare.simulation.world import World
 from ecoshare.values.attempt import Outcome

@@ -15,14 +15,12 @@ from ecoshare.advisers.interference_adviser import foresee
 from ecoshare.core.commands import AskInterference, KillJob, MoveJob, ProfileJob, StartJob
 from ecoshare.core.events import ClassesKnown, Config, Done, JobExited, SettingMeasured
 from ecoshare.core.placement.colocation_estimates import PROCESSORS_GUESS
-from ecoshare.simulation.cluster import Cluster
+from ecoshare.simulation.cluster import GPUS, Cluster, GpuModel, Watts
 from ecoshare.simulation.costs import NO_COSTS, Costs
-from ecoshare.simulation.gpus import GPUS, GpuModel, Watts
-from ecoshare.simulation.pairs import Pairs
 from ecoshare.simulation.result import SimulationResult
 from ecoshare.simulation.simulator import Simulator
 from ecoshare.simulation.traces.job_trace import Phase, TraceJob
-from ecoshare.simulation.world import World
+from ecoshare.simulation.world import Pairs, World
 from ecoshare.values.attempt import Outcome
 from ecoshare.values.class_profile import MemoryDemand, Solo
 from ecoshare.values.measurement import Setting

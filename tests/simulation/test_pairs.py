@@ -17,15 +17,13 @@ from ecoshare.core.commands import KillJob
 from ecoshare.core.events import Config, IterationsDone
 from ecoshare.core.placement.colocation_estimates import BESIDE
 from ecoshare.errors import UsageError
-from ecoshare.simulation.cluster import Cluster
+from ecoshare.simulation.cluster import GPUS, Cluster
 from ecoshare.simulation.costs import NO_COSTS, Costs
-from ecoshare.simulation.gpus import GPUS
-from ecoshare.simulation.pairs import IN_TURN, Pairs, read
 from ecoshare.simulation.result import SimulationResult
 from ecoshare.simulation.traces.any_trace import read as read_trace
 from ecoshare.simulation.traces.job_trace import Phase, Trace, TraceJob
 from ecoshare.simulation.traces.own import write
-from ecoshare.simulation.world import World
+from ecoshare.simulation.world import IN_TURN, Pairs, World, read
 from ecoshare.testing.policy_contract import PolicyContract
 from tests.simulation.simulating import Log, made, simulate
 from tests.simulation.trace_files import data, needs_data

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ecoshare.simulation.gpus import GPUS, gpu_of
+from ecoshare.simulation.cluster import GPUS, gpu_of
 from ecoshare.simulation.power_source import PowerOrigin, choose
 from ecoshare.simulation.traces.any_trace import read
 from tests.runtime import running

@@ -17,7 +17,7 @@ from ecoshare.serving.request_intervals import RequestInterval, read
 from ecoshare.serving.request_record import RequestRecorder
 from ecoshare.simulation.traces import any_trace
 from ecoshare.simulation.traces.job_trace import drawn_ratio
-from ecoshare.simulation.traces.recorded_service import answer_time, with_requests
+from ecoshare.simulation.traces.recorded import answer_time, with_requests
 from ecoshare.values.attempt import Outcome, Usage
 from ecoshare.values.device import Device
 from ecoshare.values.job_spec import JobSpec

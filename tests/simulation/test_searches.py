@@ -13,9 +13,8 @@ from ecoshare.cli import app
 from ecoshare.core.commands import AskSampler, DropJob, KillJob
 from ecoshare.core.events import Config, JobArrived, JobExited, Reported, SweepOpened
 from ecoshare.errors import UsageError
-from ecoshare.simulation.cluster import Cluster
+from ecoshare.simulation.cluster import GPUS, Cluster
 from ecoshare.simulation.costs import NO_COSTS, Costs
-from ecoshare.simulation.gpus import GPUS
 from ecoshare.simulation.traces.job_trace import Phase, Trace, TraceJob, TraceSweep, TraceTrial
 from ecoshare.simulation.traces.searches import KINDS, REDUCTION, STEP_ITERATIONS, STEPS, generate
 from ecoshare.simulation.world import World

@@ -9,8 +9,7 @@ import pytest
 from ecoshare.core.commands import KillJob
 from ecoshare.core.events import Config, TargetMissed, WorkOver
 from ecoshare.errors import UsageError
-from ecoshare.simulation.cluster import Cluster
-from ecoshare.simulation.gpus import GPUS
+from ecoshare.simulation.cluster import GPUS, Cluster
 from ecoshare.simulation.simulated_services import check_places
 from ecoshare.values.attempt import WORK_OVER
 from ecoshare.values.service import RequestSource, ServiceSpec

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ecoshare.serving.request_intervals import total
-from ecoshare.simulation.simulated_requests import SimulatedRequests
+from ecoshare.simulation.simulated_attempt import SimulatedRequests
 from ecoshare.simulation.traces.job_trace import AnswerTime, Phase, TraceJob
 from ecoshare.values.service import RequestSource, ServiceSpec
 

@@ -14,9 +14,8 @@ from ecoshare.core.commands import KillJob, StartJob
 from ecoshare.core.events import Config
 from ecoshare.core.placement.preemptive_placement import FailedSearches
 from ecoshare.errors import UsageError
-from ecoshare.simulation.cluster import Cluster
+from ecoshare.simulation.cluster import GPUS, Cluster
 from ecoshare.simulation.costs import NO_COSTS, Costs
-from ecoshare.simulation.gpus import GPUS
 from ecoshare.simulation.traces.job_trace import Phase, TraceJob
 from ecoshare.simulation.world import World
 from ecoshare.values.class_profile import MemoryDemand

@@ -16,9 +16,7 @@ from ecoshare.record.event_log import LogEntry
 from ecoshare.record.packing_timeline import LogReplay
 from ecoshare.record.run_data import read, with_traces
 from ecoshare.record.run_folder import RunFolder
-from ecoshare.top.recorded_energy import RisingSum
-from ecoshare.top.recorded_jobs import RecordedJobs, changes
-from ecoshare.top.recorded_run import RecordedRun
+from ecoshare.top.recorded_run import RecordedJobs, RecordedRun, RisingSum, changes
 from tests.golden.archive import run_folder
 from tests.record.test_old_runs import OLD
 from tests.reporting.recorded import entries_of

@@ -7,8 +7,7 @@ import pytest
 from ecoshare.queue.queue_documents import DeviceStatus, JobStatus, LaneStatus, QueueStatus, ServiceStatus
 from ecoshare.record.samples import AttemptProgress, Sample
 from ecoshare.reporting.text_table import laid_out
-from ecoshare.top.device_rows import device_rows
-from ecoshare.top.job_columns import job_columns
+from ecoshare.top.jobs_table import device_rows, job_columns
 from ecoshare.top.top_view import MOST_WAITING, TopView
 
 GIB = 1 << 30

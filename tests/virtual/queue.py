@@ -11,9 +11,9 @@ from typing import Any
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.jobs.load import LoadedJobs
 from ecoshare.queue.job_store import JobEnd, JobStore
-from ecoshare.queue.leftover_jobs import leftover_jobs, no_jobs
 from ecoshare.queue.live_queue import LiveQueue
 from ecoshare.queue.queue_documents import Submission
+from ecoshare.queue.submission_plan import leftover_jobs, no_jobs
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.reporting.progress import Silent
 from ecoshare.runtime import run_opening

@@ -22,7 +22,7 @@ The value is half of 1.37, the median combined speed of all pairs that Gavel mea
 IDLE_SHARE = 0.16
 """Power of an idle device / power with one job, if neither is known.
 
-The value is the ratio of 0.12 to 0.75 of the power limit, as in `ecoshare/simulation/gpus.py`.
+The value is the ratio of 0.12 to 0.75 of the power limit, as in `ecoshare/simulation/cluster.py`.
 """
 
 MEASURED_ERROR = 0.02

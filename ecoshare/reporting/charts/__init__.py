@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from ecoshare.record.run_data import RunData
-from ecoshare.reporting.charts.energy_chart import energy
 from ecoshare.reporting.charts.lane_chart import lanes
 from ecoshare.reporting.charts.look import GRID, GROUND, INK, Chart, looks_of, settings
 from ecoshare.reporting.charts.memory_chart import memory
-from ecoshare.reporting.charts.metric_chart import metric
-from ecoshare.reporting.charts.power_chart import clocks, power
+from ecoshare.reporting.charts.run_charts import clocks, energy, jct, metric, power, search, speeds, timeline
 from ecoshare.reporting.charts.service_chart import service
-from ecoshare.reporting.charts.speed_chart import speeds
-from ecoshare.reporting.charts.sweep_chart import search
-from ecoshare.reporting.charts.time_charts import jct, timeline
 
 __all__ = ["GRID", "GROUND", "INK", "Chart", "charts", "metric", "search", "service", "settings", "speeds"]
 

@@ -12,8 +12,7 @@ from matplotlib.lines import Line2D
 
 from ecoshare.common.plural import counted
 from ecoshare.profiling.tuning_store import KnobValues, MeasurementRecord, TuningResult
-from ecoshare.reporting.charts.axes import add_legend, figure_of
-from ecoshare.reporting.charts.look import GRID, HUES, INK, Chart
+from ecoshare.reporting.charts.look import GRID, HUES, INK, Chart, add_legend, figure_of
 from ecoshare.reporting.figures import share
 from ecoshare.reporting.search_text import worth
 

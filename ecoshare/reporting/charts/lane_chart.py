@@ -19,8 +19,18 @@ from ecoshare.common.plural import counted
 from ecoshare.jobs.quantities import format_duration
 from ecoshare.record.run_data import RunData
 from ecoshare.record.run_history import AttemptHistory, ParkedSpan, split_by_parking
-from ecoshare.reporting.charts.axes import add_legend, add_tip, figure_of, time_axis
-from ecoshare.reporting.charts.look import GREY, GRID, GROUND, INK, Chart, Look
+from ecoshare.reporting.charts.look import (
+    GREY,
+    GRID,
+    GROUND,
+    INK,
+    Chart,
+    Look,
+    add_legend,
+    add_tip,
+    figure_of,
+    time_axis,
+)
 
 _BAR_IN = 0.23
 _HIGH = 0.84

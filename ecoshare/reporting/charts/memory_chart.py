@@ -15,8 +15,11 @@ from ecoshare.jobs.quantities import format_size
 from ecoshare.record.run_data import RunData
 from ecoshare.record.run_history import AttemptHistory
 from ecoshare.record.samples import Sample, attempt_key, job_of
-from ecoshare.reporting.charts.axes import (
+from ecoshare.reporting.charts.look import (
+    INK,
     WIDTH_IN,
+    Chart,
+    Look,
     add_legend,
     add_tip,
     bars_of,
@@ -25,8 +28,7 @@ from ecoshare.reporting.charts.axes import (
     label_bar,
     time_axis,
 )
-from ecoshare.reporting.charts.look import INK, Chart, Look
-from ecoshare.reporting.charts.time_columns import Array, edges_of
+from ecoshare.reporting.time_columns import Array, edges_of
 
 _FAR = 4
 """A limit above this many times the largest peak stands in the caption. Drawn, it would make the bars too short."""

@@ -24,11 +24,20 @@ from ecoshare.core.service_targets import SPAN_S
 from ecoshare.jobs.quantities import format_duration
 from ecoshare.record.results.job_summary import JobSummary
 from ecoshare.record.run_data import RunData
-from ecoshare.reporting.charts.axes import WIDTH_IN, add_legend, fill_area, time_axis
 from ecoshare.reporting.charts.lane_chart import Stay, stays
-from ecoshare.reporting.charts.look import GREY, GRID, INK, Chart, Look, looks_of
-from ecoshare.reporting.charts.time_columns import COLUMNS, Array, part_held
-from ecoshare.reporting.request_columns import RequestColumn, request_columns
+from ecoshare.reporting.charts.look import (
+    GREY,
+    GRID,
+    INK,
+    WIDTH_IN,
+    Chart,
+    Look,
+    add_legend,
+    fill_area,
+    looks_of,
+    time_axis,
+)
+from ecoshare.reporting.time_columns import COLUMNS, Array, RequestColumn, part_held, request_columns
 
 _MOST_COLUMNS = COLUMNS // 2
 _MOST_NAMED = 8

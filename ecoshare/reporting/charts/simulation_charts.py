@@ -15,10 +15,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator, PercentFormatter
 
 from ecoshare.jobs.quantities import SECONDS_BY_UNIT, format_duration, number
-from ecoshare.reporting.charts.axes import WIDTH_IN, add_legend, add_tip, figure_of
-from ecoshare.reporting.charts.look import HUES, INK, Chart
-from ecoshare.reporting.charts.time_columns import COLUMNS, Array, spread, steps
+from ecoshare.reporting.charts.look import HUES, INK, WIDTH_IN, Chart, add_legend, add_tip, figure_of
 from ecoshare.reporting.figures import printable, share
+from ecoshare.reporting.time_columns import COLUMNS, Array, spread, steps
 from ecoshare.simulation.result import UNFAIR, SimulationResult
 
 _MOST_COLUMNS = 200

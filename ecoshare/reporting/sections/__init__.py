@@ -7,7 +7,7 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import cast
 
-from ecoshare.reporting.report_section import ReportInput, ReportSection, SectionModule
+from ecoshare.reporting.job_table import ReportInput, ReportSection, SectionModule
 
 
 def all_sections(report: ReportInput) -> Iterator[ReportSection]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ecoshare.reporting.chain_text import account_lines, chain_rows
-from ecoshare.reporting.report_section import ReportInput, ReportSection, fragment
+from ecoshare.reporting.job_table import ReportInput, ReportSection, fragment
 from ecoshare.values.allocation_chain import ChainAccount
 
 PLACE = 75

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ecoshare.reporting import charts
-from ecoshare.reporting.charts.svg import inline_svg
+from ecoshare.reporting.charts.look import inline_svg
 from ecoshare.reporting.decision_table import decision_rows
-from ecoshare.reporting.report_section import ReportInput, ReportSection, fragment
-from ecoshare.reporting.verdicts import verdicts
+from ecoshare.reporting.job_table import ReportInput, ReportSection, fragment
+from ecoshare.reporting.run_table import verdicts
 
 PLACE = 50
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ecoshare.common.plural import counted
 from ecoshare.record.logs_and_metrics import MOST_FAILURES, failures
-from ecoshare.reporting.report_section import ReportInput, ReportSection, fragment
+from ecoshare.reporting.job_table import ReportInput, ReportSection, fragment
 
 PLACE = 22
 

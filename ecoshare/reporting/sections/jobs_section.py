@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ecoshare.jobs.schema import SLOWDOWN
-from ecoshare.reporting.job_table import LESSER, job_table
-from ecoshare.reporting.report_section import ReportInput, ReportSection, fragment
-from ecoshare.reporting.shown_jobs import left_out_words
+from ecoshare.reporting.job_table import LESSER, ReportInput, ReportSection, fragment, job_table, left_out_words
 
 PLACE = 20
 

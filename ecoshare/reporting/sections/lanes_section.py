@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ecoshare.reporting.report_section import ReportInput, ReportSection, chart_body
+from ecoshare.reporting.job_table import ReportInput, ReportSection, chart_body
 
 PLACE = 10
 

@@ -8,8 +8,7 @@ from typing import Any
 from ecoshare.common.plural import counted
 from ecoshare.jobs.quantities import format_size
 from ecoshare.record.run_data import RunData
-from ecoshare.reporting.job_table import NOT_KNOWN, energy_words
-from ecoshare.reporting.report_section import ReportInput, ReportSection, fragment
+from ecoshare.reporting.job_table import NOT_KNOWN, ReportInput, ReportSection, energy_words, fragment
 
 PLACE = 100
 

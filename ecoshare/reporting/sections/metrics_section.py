@@ -8,9 +8,9 @@ from ecoshare.common.plural import counted
 from ecoshare.jobs.quantities import number
 from ecoshare.record.logs_and_metrics import MetricCurves
 from ecoshare.reporting import charts
-from ecoshare.reporting.charts.svg import inline_svg
-from ecoshare.reporting.report_section import ReportInput, ReportSection, fragment
-from ecoshare.reporting.sweep_table import metric_name
+from ecoshare.reporting.charts.look import inline_svg
+from ecoshare.reporting.job_table import ReportInput, ReportSection, fragment
+from ecoshare.reporting.result_tables import metric_name
 
 PLACE = 35
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from ecoshare.record.results.job_summary import JobSummary
 from ecoshare.reporting import charts
-from ecoshare.reporting.charts.svg import inline_svg
-from ecoshare.reporting.report_section import DrawnChart, ReportInput, ReportSection, chart_body, fragment
-from ecoshare.reporting.service_table import service_rows
+from ecoshare.reporting.charts.look import inline_svg
+from ecoshare.reporting.job_table import DrawnChart, ReportInput, ReportSection, chart_body, fragment
+from ecoshare.reporting.result_tables import service_rows
 
 PLACE = 25
 

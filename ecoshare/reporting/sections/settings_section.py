@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ecoshare.record.setting_history import setting_words
-from ecoshare.reporting.report_section import ReportInput, ReportSection, fragment
+from ecoshare.reporting.job_table import ReportInput, ReportSection, fragment
 
 PLACE = 80
 

@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from ecoshare.jobs.quantities import format_duration, number
 from ecoshare.record.results.sweep_summary import BestTrial, ConfigurationResult, SweepSummary
 from ecoshare.reporting import charts
-from ecoshare.reporting.charts.svg import inline_svg
-from ecoshare.reporting.job_table import NOT_KNOWN, energy_words
-from ecoshare.reporting.report_section import ReportInput, ReportSection, fragment
-from ecoshare.reporting.sweep_table import metric_name, words
+from ecoshare.reporting.charts.look import inline_svg
+from ecoshare.reporting.job_table import NOT_KNOWN, ReportInput, ReportSection, energy_words, fragment
+from ecoshare.reporting.result_tables import metric_name, words
 
 PLACE = 30
 

@@ -14,27 +14,213 @@ is the job's whole turn time / its iterations, and includes the start, which has
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import inf, log
 from pathlib import Path
 from statistics import pvariance
 
+import numpy as np
+
+from ecoshare.common.plural import counted
 from ecoshare.core.commands import ProfileJob, StartJob
 from ecoshare.core.events import Done, JobArrived, JobExited, Profiled, RunOpened
+from ecoshare.devices.meter import PowerModel
 from ecoshare.errors import UsageError
 from ecoshare.lane import trace as marks_file
+from ecoshare.lane.files import of_attempt
 from ecoshare.lane.trace import Kind, Mark
 from ecoshare.record import event_log
+from ecoshare.record.run_data import RunData
+from ecoshare.record.run_data import read as read_run
 from ecoshare.record.run_folder import RunFolder
-from ecoshare.serving.request_source import arrival_times
-from ecoshare.simulation.traces import recorded_service
+from ecoshare.record.samples import Session
+from ecoshare.serving.request_intervals import CallTimes, RequestInterval, call_times
+from ecoshare.serving.request_intervals import read as read_intervals
+from ecoshare.serving.request_source import arrival_times, read_arrivals
+from ecoshare.simulation.cluster import GpuModel, Watts
 from ecoshare.simulation.traces.job_trace import AnswerTime, Phase, Trace, TraceJob, in_order
 from ecoshare.values.attempt import Outcome, Usage
 from ecoshare.values.class_profile import MemoryDemand
 from ecoshare.values.job_spec import JobSpec
+from ecoshare.values.joules import MEASURED
 from ecoshare.values.segment import CarriedJob
+from ecoshare.values.service import ARRIVALS, REQUESTS, RequestSource, ServiceSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """Device with its recorded power.
+
+    Power of a class = joules attributed to its completed jobs / time of these jobs in the trace. So a simulated job
+    uses the joules of the recorded job.
+
+    Attributes:
+        gpu: Model of the device, with its recorded power.
+        active_w: Power (W) above idle, keyed by job class.
+        about: Source of the power values, in words.
+    """
+
+    gpu: GpuModel
+    active_w: Mapping[str, float]
+    about: str
+
+
+@dataclass(slots=True)
+class _Spent:
+    """Energy (J) above idle of some jobs, and their time (s) in the trace."""
+
+    energy_j: float = 0.0
+    time_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class NotRecorded:
+    """Result for a run folder without the power of its device.
+
+    Attributes:
+        model: Name that the maker gives the device; empty if unknown, too.
+    """
+
+    model: str = ""
+
+
+def read_power(path: Path, trace: Trace) -> Recorded | NotRecorded:
+    """Power of the device that the run in the folder at `path` used.
+
+    Args:
+        trace: Trace of the jobs of this run.
+
+    Raises:
+        UsageError: The run folder is damaged.
+    """
+    folder = RunFolder(path)
+    if not (folder.environment.is_file() and folder.plan.is_file()):
+        return NotRecorded()
+    data = read_run(folder)
+    try:
+        return _power(data, trace)
+    except (KeyError, TypeError) as error:
+        raise UsageError(f"{folder.environment} does not describe a device", "the run folder is damaged") from error
+
+
+def _power(data: RunData, trace: Trace) -> Recorded | NotRecorded:
+    device = data.environment["devices"][0]  # the others are of the same model
+    fields = data.environment["power_models"].get(device["name"])
+    model = PowerModel(**fields) if fields else None
+    session, classes = data.energy.session, _spent(data, trace)
+    if session is not None and classes:
+        idle_w, about = session.idle_w or 0.0, _about(session)
+        active_w = {job_class: spent.energy_j / spent.time_s for job_class, spent in classes.items()}
+        mean_w = sum(each.energy_j for each in classes.values()) / sum(each.time_s for each in classes.values())
+    elif model is not None:
+        active_w, idle_w, mean_w = {}, model.idle_w, model.busy_w - model.idle_w
+        about = "its power model at full load; the run has no joules of completed jobs"
+    else:
+        return NotRecorded(device["model"])
+    name = f"{device['model']}, {counted(device['cores'], 'core')}" if device["kind"] == "cpu" else device["model"]
+    busy_w = 0.0 if model is None else model.busy_w
+    most_w = max(device["power_limit_w"] or 0.0, busy_w, idle_w + max(active_w.values(), default=0.0))
+    gpu = GpuModel(name, most_w, device["memory_bytes"], Watts(idle_w, mean_w))
+    return Recorded(gpu, active_w, about)
+
+
+def _spent(data: RunData, trace: Trace) -> dict[str, _Spent]:
+    """Energy and time of the jobs in the trace for each class; classes without energy are left out."""
+    classes: dict[str, _Spent] = {}
+    for job in trace.jobs:
+        energy = data.energy.job(job.name)
+        if energy is None:
+            continue
+        # If the meter missed a part of a job, the missed iterations count like the metered ones.
+        metered = data.energy.iterations(job.name)
+        missed = job.iterations / metered if 0 < metered < job.iterations else 1.0
+        spent = classes.setdefault(job.job_class, _Spent())
+        spent.energy_j += energy.value_j * missed
+        spent.time_s += job.service_s
+    return classes
+
+
+def _about(session: Session) -> str:
+    """Source of the joules, in words."""
+    idle = "" if session.idle_w is not None else "; its draw at rest is not known and counts as work"
+    by = f" by {session.meter}" if session.source == MEASURED else ""
+    return f"joules {session.source}{by}{idle}"
+
+
+_WARM = 1
+"""Intervals at the beginning that are left out, if others are there: first calls load code."""
+
+
+def intervals(folder: Path, attempt: int) -> list[RequestInterval]:
+    """Record of an attempt, from the folder of its job; empty if there is none."""
+    return read_intervals(of_attempt(folder, REQUESTS, attempt))
+
+
+def answer_time(found: Sequence[RequestInterval]) -> tuple[AnswerTime, float] | None:
+    """Line through the mean times of the batch sizes, weighted by their numbers, and their spread; None without times.
+
+    With batches of one size alone, the time grows in proportion, as a live service assumes.
+    """
+    sizes = call_times(found[_WARM:]) or call_times(found)
+    if not sizes:
+        return None
+    answer = AnswerTime(*_line(sizes), _wake_up_s(found[_WARM:]))
+    variance = np.average([each.log_variance for each in sizes], weights=[each.calls for each in sizes])
+    return answer, spread_of(float(variance))
+
+
+def _wake_up_s(found: Iterable[RequestInterval]) -> float:
+    """Mean time (s) until the idle service asked for its turn; 0 if it is not known."""
+    counts, sums_s = [each.woke[0] for each in found], [each.woke[1] for each in found]
+    return sum(sums_s) / sum(counts) if sum(counts) else 0.0
+
+
+def spread_of(log_variance: float) -> float:
+    """Standard deviation / mean of a log-normal time, from the variance of its logarithm."""
+    return math.sqrt(math.expm1(log_variance))
+
+
+def _line(times: Sequence[CallTimes]) -> tuple[float, float]:
+    """Fixed time (s) and time (s) for each request; neither is below 0."""
+    sizes, counts, means_s = np.array([(each.size, each.calls, each.mean_s) for each in times], float).T
+    if len(times) == 1:
+        return 0.0, float(means_s[0] / sizes[0])
+    each_s, fixed_s = np.polyfit(sizes, means_s, 1, w=np.sqrt(counts))
+    if each_s < 0.0:
+        return float(np.average(means_s, weights=counts)), 0.0
+    if fixed_s < 0.0:
+        return 0.0, float(np.sum(counts * sizes * means_s) / np.sum(counts * sizes**2))
+    return float(fixed_s), float(each_s)
+
+
+def with_requests(service: ServiceSpec, folder: Path, found: Sequence[RequestInterval]) -> ServiceSpec:
+    """Service with the batch sizes that it used, and with a source that can be simulated.
+
+    Requests from outside become a Poisson process with their mean rate: no record has the time of each.
+
+    Args:
+        service: Service as the run knew it.
+        folder: Folder of its job.
+        found: Record of its requests.
+
+    Raises:
+        OSError: The file of arrivals cannot be read.
+        ValueError: It is damaged.
+    """
+    sizes = service.batch_sizes or tuple(sorted({size for each in found for size in each.batches}))
+    requests = service.requests
+    if requests is None:
+        span_s = found[-1].at_s - found[0].from_s if found else 0.0
+        rate = sum(each.arrived for each in found) / span_s if span_s > 0.0 else 0.0
+        requests = RequestSource(rate_per_s=rate) if rate else None
+    elif requests.arrivals:
+        read_arrivals(folder / ARRIVALS)
+        requests = replace(requests, arrivals=str(folder / ARRIVALS))
+    return replace(service, batch_sizes=sizes, requests=requests)
+
 
 KIND = "run"
 """Kind of a trace that was read from a run folder."""
@@ -192,7 +378,7 @@ def _job(story: _Story, others: Sequence[_Story], served: Sequence[_Story], memo
     if len(ends_s) > 1:
         held_s = _iterations_s(story, served)
         iteration_s = sum(held_s) / len(held_s)
-        spread = recorded_service.spread_of(pvariance([log(max(each_s, 1e-9)) for each_s in held_s]))
+        spread = spread_of(pvariance([log(max(each_s, 1e-9)) for each_s in held_s]))
         before_s = ends_s[0] - story.launched_s - iteration_s - _waited_s(story, ends_s[0], others)
         startup_s = max(0.0, before_s) + max(0.0, story.exited_s - ends_s[-1])
     else:
@@ -217,11 +403,11 @@ def _service(story: _Story, folder: Path, memory: MemoryDemand | None) -> TraceJ
     """Trace job of a service. The start, without the turn, lasts until the first request could come."""
     spec = story.spec
     assert spec.service is not None, "the job is a service"
-    found = recorded_service.intervals(folder, story.attempt)
+    found = intervals(folder, story.attempt)
     mean_s = story.usage.held_s / max(1, story.usage.done)
-    answer, spread = recorded_service.answer_time(found) or (AnswerTime(mean_s or 1e-9), 0.0)
+    answer, spread = answer_time(found) or (AnswerTime(mean_s or 1e-9), 0.0)
     try:
-        service = recorded_service.with_requests(spec.service, folder, found)
+        service = with_requests(spec.service, folder, found)
     except (OSError, ValueError) as error:
         raise UsageError(f"the arrivals of {spec.name!r} cannot be read: {error}") from error
     ready_s = story.launched_s

@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from ecoshare.core.events import Config
-from ecoshare.simulation.cluster import Cluster
-from ecoshare.simulation.gpus import GPUS
+from ecoshare.simulation.cluster import GPUS, Cluster
 from ecoshare.simulation.traces.job_trace import Phase, TraceJob
 from ecoshare.simulation.world import World
 from tests.simulation.simulating import made, simulate

@@ -16,9 +16,8 @@ from ecoshare.core.events import Config, Event
 from ecoshare.core.placement.device_moves import LEAST_COST_S, REST, DeviceMoves
 from ecoshare.core.policies import own_names
 from ecoshare.core.records import JobState
-from ecoshare.simulation.cluster import Cluster
+from ecoshare.simulation.cluster import GPUS, Cluster
 from ecoshare.simulation.costs import NO_COSTS
-from ecoshare.simulation.gpus import GPUS
 from ecoshare.simulation.traces.job_trace import Phase, TraceJob
 from ecoshare.simulation.world import World
 from ecoshare.testing.virtual_driver import ScriptedJob, VirtualDriver

@@ -15,8 +15,7 @@ from ecoshare.core.commands import KillJob, StartJob
 from ecoshare.core.events import Config
 from ecoshare.core.placement.round_placement import HeldLanes, Placed, Replacement
 from ecoshare.core.records import Job, JobState, Lane, LaneState
-from ecoshare.simulation.cluster import Cluster
-from ecoshare.simulation.gpus import GPUS
+from ecoshare.simulation.cluster import GPUS, Cluster
 from ecoshare.simulation.world import World
 from ecoshare.testing import policy_contract
 from ecoshare.testing.policy_contract import PolicyContract

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import PurePath
@@ -12,10 +13,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ecoshare.jobs.quantities import format_energy
 from ecoshare.profiling.iteration_store import ArgumentCounts
 from ecoshare.profiling.profile import Profile
 from ecoshare.profiling.stored_profiles import StoredClass
+from ecoshare.record.past_runs import PastRun
 from ecoshare.reporting.figures import UNKNOWN, Writer, share
+from ecoshare.reporting.progress import COLOURS
 from ecoshare.reporting.text_table import TableColumn, print_columns
 
 _WIDE = 110
@@ -141,3 +145,25 @@ def time_error(profile: Profile) -> float | None:
     if times is None or times.standard_error_s is None or not times.mean_s:
         return None
     return times.standard_error_s / times.mean_s
+
+
+def print_runs(runs: Sequence[PastRun], console: Console) -> None:
+    """Print a table of runs."""
+    say = Writer(console)
+    joules = [
+        UNKNOWN if each.energy_j is None else f"{format_energy(each.energy_j)} {each.source}".rstrip() for each in runs
+    ]
+    columns = [
+        TableColumn(Text("run"), [say.text(each.name) for each in runs], is_name=True),
+        TableColumn(Text("opened (UTC)"), [Text(_time(each.opened_unix_s)) for each in runs], lesser=1),
+        TableColumn(
+            Text("jobs"), [Text(UNKNOWN if each.jobs is None else str(each.jobs)) for each in runs], right=True
+        ),
+        TableColumn(Text("energy"), [say.text(each) for each in joules], right=True),
+        TableColumn(Text("state"), [Text(each.state, COLOURS.get(each.state, "")) for each in runs]),
+    ]
+    print_columns(columns, console)
+
+
+def _time(unix_s: float | None) -> str:
+    return UNKNOWN if unix_s is None else time.strftime("%Y-%m-%d %H:%M", time.gmtime(unix_s))

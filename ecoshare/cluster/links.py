@@ -1,0 +1,194 @@
+"""Carries lines between a run and the agent of a node."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import Protocol
+
+from ecoshare.common.printable import last_line
+
+
+class NodeLink(Protocol):
+    """A way to an agent. Its calls return at once, and may be made in any thread."""
+
+    def listen(self, heard: Callable[[bytes], None], lost: Callable[[str], None]) -> None:
+        """Begin to pass on the lines of the agent, in a thread.
+
+        Args:
+            heard: Gets each line.
+            lost: Gets the reason, one line, when no more lines come; called once.
+        """
+        ...
+
+    def send(self, line: bytes) -> None:
+        """Send a line. It is lost if the agent has gone."""
+        ...
+
+    def close(self) -> None:
+        """End the agent, if it has not ended."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStart:
+    """A machine on which the agent of a run can be started.
+
+    Attributes:
+        name: Name of the node in the run.
+        address: Address of the machine for the other ones.
+        start: Starts the agent.
+        give_back: Gives the machine back to its engine, after the agent has ended; None if the run must keep it.
+    """
+
+    name: str
+    address: str
+    start: Callable[[], NodeLink]
+    give_back: Callable[[], None] | None = None
+
+
+class LookForNodes(Protocol):
+    """Machines that come and go while a run goes on. The calls may take a while, and are made in a thread."""
+
+    def present(self) -> Sequence[NodeStart]:
+        """Machines that are there now, those of the run included. One that was given back has another name then."""
+        ...
+
+    def ask(self, nodes: int) -> None:
+        """Ask the engine for so many machines in all, if it can start some; 0 if the run needs no more."""
+        ...
+
+
+class LineWriter:
+    """Writes lines in a thread, those that have come meanwhile at once."""
+
+    def __init__(self, write: Callable[[Sequence[bytes]], object], end: Callable[[], object] = lambda: None) -> None:
+        """Start the thread.
+
+        Args:
+            write: Writes lines, in order. An `OSError` means that the reader has gone: nothing more is written then.
+            end: Called in the thread when no more lines are written.
+        """
+        self._write, self._end = write, end
+        self._lines: SimpleQueue[bytes | None] = SimpleQueue()  # None at the end
+        self._thread = threading.Thread(target=self._write_all, name="ecoshare-lines", daemon=True)
+        self._thread.start()
+
+    def put(self, line: bytes) -> None:
+        """Write a line soon."""
+        self._lines.put(line)
+
+    def close(self) -> None:
+        """Write nothing after the lines that were put."""
+        self._lines.put(None)
+
+    def join(self, within_s: float) -> None:
+        """Wait until all is written after `close`, for at most this time (s)."""
+        self._thread.join(within_s)
+
+    def _write_all(self) -> None:
+        with contextlib.suppress(OSError):
+            try:
+                is_over = False
+                while not is_over:
+                    found = [self._lines.get()]
+                    while not self._lines.empty():
+                        found.append(self._lines.get())
+                    is_over = None in found
+                    if lines := [line for line in found if line is not None]:
+                        self._write(lines)
+            finally:
+                self._end()
+
+
+_ENDS_WITHIN_S = 10.0
+"""Time (s) for an agent to end by itself when its stdin has ended."""
+
+
+def agent_command(name: str, options: Sequence[str]) -> list[str]:
+    """Command line of an agent.
+
+    Args:
+        name: Name of the node in its run.
+        options: Options of `ecoshare agent`.
+    """
+    return [sys.executable, "-m", "ecoshare", "agent", name, *options]
+
+
+class ProcessLink:
+    """See `NodeLink`."""
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
+        """Start an agent.
+
+        Args:
+            command: Command line, see `agent_command`.
+            environment: Environment of the agent; None for that of this process.
+
+        Raises:
+            OSError: The process cannot be created.
+        """
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._said,
+            env=dict(environment) if environment is not None else None,
+            start_new_session=True,  # a Ctrl-C in the terminal is for the run
+        )
+        assert self._process.stdin is not None
+        self._writer = LineWriter(self._write, self._process.stdin.close)
+        self._reader: threading.Thread | None = None
+
+    @property
+    def pid(self) -> int:
+        """Process ID of the agent."""
+        return self._process.pid
+
+    def listen(self, heard: Callable[[bytes], None], lost: Callable[[str], None]) -> None:
+        """See `NodeLink`."""
+
+        def read() -> None:
+            assert self._process.stdout is not None
+            with self._process.stdout as lines:
+                for line in lines:
+                    heard(line)
+            lost(self._last_words())
+
+        self._reader = threading.Thread(target=read, name="ecoshare-agent-out", daemon=True)
+        self._reader.start()
+
+    def send(self, line: bytes) -> None:
+        """See `NodeLink`."""
+        self._writer.put(line)
+
+    def close(self) -> None:
+        """See `NodeLink`."""
+        self._writer.close()
+        try:
+            self._process.wait(_ENDS_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()  # its guard ends what it has started
+            self._process.wait()
+        self._writer.join(_ENDS_WITHIN_S)
+        if self._reader is not None:
+            self._reader.join(_ENDS_WITHIN_S)
+        self._said.close()
+
+    def _write(self, lines: Sequence[bytes]) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.writelines(lines)
+        self._process.stdin.flush()
+
+    def _last_words(self) -> str:
+        code = self._process.wait()
+        self._said.seek(0)
+        said = last_line(self._said.read().decode(errors="replace"))
+        return f"its agent has ended with exit code {code}" + (f": {said}" if said else "")
