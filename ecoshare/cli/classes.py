@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from difflib import get_close_matches
+from importlib.metadata import entry_points
 from typing import Any, Final
 
 import typer
@@ -57,6 +58,32 @@ class CommandGroup(TyperGroup):
             hint = did_you_mean(args[0], known) or f"`{ctx.command_path} --help` lists the commands"
             raise UsageError(f"`{ctx.command_path}` has no command {args[0]!r}", hint)
         return super().resolve_command(ctx, args)
+
+
+class OfferedCommands(CommandGroup):
+    """A group to which installed packages add commands.
+
+    A package offers a `typer.Typer` with commands under the entry point `ecoshare.commands`, by the name of the group.
+    It is loaded when the commands of the group are asked for: the help of `ecoshare` does not need it.
+    """
+
+    _is_offered = False
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Names of all commands, in order."""
+        self._load_offered()
+        return super().list_commands(ctx)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Command of a name; None if there is none."""
+        self._load_offered()
+        return super().get_command(ctx, cmd_name)
+
+    def _load_offered(self) -> None:
+        if not self._is_offered:
+            self._is_offered = True
+            for entry in entry_points(group="ecoshare.commands", name=self.name or ""):
+                self.commands |= typer.main.get_group(entry.load()).commands
 
 
 class WordsAfter(HelpfulCommand):

@@ -6,9 +6,8 @@ from typing import Annotated
 
 import typer
 
-from ecoshare.cli.classes import CommandGroup, HelpfulCommand, WordsAfter, words_after
+from ecoshare.cli.classes import OfferedCommands, WordsAfter, words_after
 from ecoshare.cli.output import note
-from ecoshare.cli.slurm_chain import chain, chain_allocation
 from ecoshare.cli.slurm_options import (
     AllocationCpusOption,
     AllocationGpusOption,
@@ -22,7 +21,9 @@ from ecoshare.cli.slurm_options import (
     TimeOption,
 )
 
-app = typer.Typer(name="slurm", cls=CommandGroup, help="Run job files in allocations of Slurm.", no_args_is_help=True)
+app = typer.Typer(
+    name="slurm", cls=OfferedCommands, help="Run job files in allocations of Slurm.", no_args_is_help=True
+)
 
 
 @app.command(cls=WordsAfter)
@@ -64,7 +65,3 @@ def submit(
     for each in done.notes:
         note(each)
     print(f"Slurm job {done.job}: {done.runs}; `scancel {done.job}` ends it")
-
-
-app.command(cls=WordsAfter)(chain)
-app.command("chain-allocation", cls=HelpfulCommand, hidden=True)(chain_allocation)

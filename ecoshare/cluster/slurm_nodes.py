@@ -19,11 +19,10 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from ecoshare.chains.own_jobs import fields
 from ecoshare.cluster.cluster_node import NodesRequest
 from ecoshare.cluster.links import NodeStart, ProcessLink, agent_command
 from ecoshare.cluster.node_cluster import NodeCluster, held
-from ecoshare.cluster.slurm_script import asked
+from ecoshare.cluster.slurm_script import asked, fields
 from ecoshare.common.plural import counted
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.record.run_data import is_live

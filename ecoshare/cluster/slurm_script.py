@@ -56,6 +56,12 @@ def asked(command: Sequence[str], text: str | None = None, environment: Mapping[
     return done.stdout
 
 
+def fields(line: str) -> dict[str, str]:
+    """Fields of a line of `scontrol --oneliner show`, by name."""
+    words = (word.partition("=") for word in line.split())
+    return {name: value for name, equals, value in words if equals}
+
+
 def submitted(words: Sequence[str] = (), text: str | None = None, environment: Mapping[str, str] | None = None) -> int:
     """ID of the job that `sbatch` makes of a batch script.
 

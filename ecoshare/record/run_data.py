@@ -18,7 +18,6 @@ from ecoshare.lane.trace import Iteration, Kind, Mark
 from ecoshare.profiling.profile import Profile
 from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.record import event_log, samples
-from ecoshare.record.chain_record import read_chain
 from ecoshare.record.energy_account import EnergyRate
 from ecoshare.record.logs_and_metrics import JobOutput, read_output, values_of
 from ecoshare.record.results.run_summary import RunSummary, summarise
@@ -31,7 +30,6 @@ from ecoshare.record.run_history import AttemptHistory, RunHistory
 from ecoshare.record.samples import Line, Sample
 from ecoshare.record.turn_account import TurnAccount
 from ecoshare.serving.request_intervals import RequestInterval
-from ecoshare.values.allocation_chain import AllocationChain
 from ecoshare.values.attempt import Outcome, Usage
 
 
@@ -67,7 +65,6 @@ class RunData:
         traces: Marks by job and attempt; an attempt without a trace is left out, or has no marks.
         environment: Content of environment.json; exports show only named fields of it.
         requests: Intervals of the requests of each service, by the name of its job.
-        chain: Chain of allocations that the run went through; None for none.
         account: Account of the turns of all attempts; None if they have no traces, or too long ones.
         output: Output of the jobs, for a report.
     """
@@ -79,7 +76,6 @@ class RunData:
     traces: dict[tuple[str, int], list[Mark]] = field(default_factory=dict)
     environment: dict[str, Any] = field(default_factory=dict)
     requests: dict[str, list[RequestInterval]] = field(default_factory=dict)
-    chain: AllocationChain | None = None
     account: TurnAccount | None = None
     output: JobOutput = field(default_factory=JobOutput)
 
@@ -178,7 +174,6 @@ def read(folder: RunFolder, packings: bool = True) -> RunData:
         energy=energy,
         environment=environment,
         requests=requests,
-        chain=read_chain(folder.path),
     )
 
 

@@ -25,14 +25,11 @@ import torch
 from sklearn.ensemble import RandomForestRegressor
 from torch import Tensor, nn
 
-from ecoshare.chains.chain_result import ChainResult
-from ecoshare.chains.gradient_boosting import GradientBoosting
-from ecoshare.chains.provisioner import Decision, Provisioner
-from ecoshare.chains.queue_features import EXPECTED, LONGEST_S, features
-from ecoshare.chains.queue_replay import QueueReplay
-from ecoshare.chains.queue_sight import QueueSight
-from ecoshare.chains.simulated_chain import ChainSpec, run_chain
-from ecoshare.chains.wait_samples import WaitSample
+from ecoshare.contrib.chains.gradient_boosting import GradientBoosting
+from ecoshare.contrib.chains.provisioner import Decision, Provisioner
+from ecoshare.contrib.chains.queue_sight import QueueSight
+from ecoshare.contrib.chains.simulated_chain import ChainResult, ChainSpec, QueueReplay, run_chain
+from ecoshare.contrib.chains.wait_predictor import EXPECTED, LONGEST_S, WaitSample, features
 
 WORTH = 9.0
 """Seconds of overlap that a second of interruption costs."""

@@ -13,10 +13,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 
-from ecoshare.chains import batch_log
-from ecoshare.chains.backfill_queue import BackfillQueue
-from ecoshare.chains.batch_job import BatchJob
-from ecoshare.chains.requested_limits import with_limits
+from ecoshare.contrib.chains import batch_log
+from ecoshare.contrib.chains.batch_job import BatchJob, with_limits
+from ecoshare.contrib.chains.simulated_chain import BackfillQueue
 from ecoshare.simulation.traces import philly_mix
 from scripts.bench.benchmarking import median
 

@@ -34,18 +34,29 @@ from multiprocessing import get_context
 from pathlib import Path
 from random import Random
 
-from ecoshare.chains.back_test import BOLDNESS, back_test, boldest
-from ecoshare.chains.backfill_queue import BackfillQueue
-from ecoshare.chains.batch_job import BatchJob
-from ecoshare.chains.chain_result import ChainResult, ChainTotals
-from ecoshare.chains.gradient_boosting import QUANTILE, GradientBoosting
-from ecoshare.chains.provisioner import Provisioner
-from ecoshare.chains.queue_replay import QueueReplay, replayed
-from ecoshare.chains.queue_sight import QueueSight
-from ecoshare.chains.simulated_chain import ChainSpec, run_chain
-from ecoshare.chains.wait_predictor import AverageWait, PlannedWait, Reactive, WaitPredictor
-from ecoshare.chains.wait_samples import WaitSample, logged_samples
-from ecoshare.values.allocation_chain import Overlap
+from ecoshare.contrib.chains.allocation_chain import Overlap
+from ecoshare.contrib.chains.batch_job import BatchJob
+from ecoshare.contrib.chains.chain_rule import BOLDNESS, back_test, boldest
+from ecoshare.contrib.chains.gradient_boosting import QUANTILE, GradientBoosting
+from ecoshare.contrib.chains.provisioner import Provisioner
+from ecoshare.contrib.chains.queue_sight import QueueSight
+from ecoshare.contrib.chains.simulated_chain import (
+    BackfillQueue,
+    ChainResult,
+    ChainSpec,
+    ChainTotals,
+    QueueReplay,
+    replayed,
+    run_chain,
+)
+from ecoshare.contrib.chains.wait_predictor import (
+    AverageWait,
+    PlannedWait,
+    Reactive,
+    WaitPredictor,
+    WaitSample,
+    logged_samples,
+)
 from scripts.bench.benchmarking import DataOptions, Figure, add_data, run_benchmark, say
 from scripts.bench.chain_world import CLUSTERS, DAY_S, WEEK_S, World, read_clusters, world
 

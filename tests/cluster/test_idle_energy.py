@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ecoshare.cluster.idle_energy import IdleEnergy
+from ecoshare.contrib.chains.chain_allocation import IdleEnergy
 from ecoshare.devices.registry import power_models, processors
 from tests.driver import COMPILER, FakeDriver, presets
 

@@ -7,15 +7,12 @@ how many. Time 0 is the arrival of the first job that is read.
 from __future__ import annotations
 
 from collections import Counter
-from datetime import UTC, datetime
 from functools import cache
 from math import ceil
 from typing import NamedTuple
 
-from ecoshare.advisers.delimited import quoted
 from ecoshare.common.plural import counted
 from ecoshare.simulation.traces.job_trace import Phase, Trace, TraceJob
-from ecoshare.simulation.traces.sheet import Row, Sheet
 
 NEVER_RAN = "that never ran"
 WITHOUT_GPU = "without a GPU"
@@ -118,25 +115,3 @@ def a_second_each(duration_s: float) -> Phase:
     """Phase of a known duration and unknown iterations, with about one iteration a second."""
     iterations = max(1, round(duration_s))
     return Phase(iterations, duration_s / iterations)
-
-
-def timestamp_s(text: str) -> float:
-    """Date and time, in seconds. Without a time zone it is UTC, since only gaps matter.
-
-    Raises:
-        ValueError: The text has no date and time.
-    """
-    try:
-        moment = datetime.fromisoformat(text.strip())
-    except ValueError:
-        raise ValueError(f"expected a date and time such as 2017-10-09 07:01:55, got {quoted(text)}") from None
-    return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp()
-
-
-def cell_timestamp_s(sheet: Sheet, row: Row, cell: int) -> float:
-    """Date and time in a cell, in seconds; 0 after a mistake."""
-    try:
-        return timestamp_s(row[1][cell])
-    except ValueError as error:
-        sheet.wrong(row, cell, str(error))
-        return 0.0

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ecoshare.simulation.traces.cluster_jobs import UNFINISHED, WITHOUT_GPU, ClusterJobs, cell_timestamp_s
+from ecoshare.simulation.traces.cluster_jobs import UNFINISHED, WITHOUT_GPU, ClusterJobs
 from ecoshare.simulation.traces.job_trace import Trace
 from ecoshare.simulation.traces.sheet import Sheet
 
@@ -43,7 +43,7 @@ def read(file: str, lines: Sequence[str]) -> Trace:
         elif row[1][state].strip() in _GO_ON:
             jobs.leave_out(UNFINISHED)
         else:
-            at_s, duration_s = cell_timestamp_s(sheet, row, submit_time), sheet.number(row, duration)
+            at_s, duration_s = sheet.timestamp_s(row, submit_time), sheet.number(row, duration)
             jobs.add(sheet.name(row, job_id), at_s, duration_s, gpus, row[0])
     sheet.finish()
     return jobs.trace()

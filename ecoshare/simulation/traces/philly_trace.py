@@ -27,9 +27,9 @@ from pydantic import BaseModel, BeforeValidator, ValidationError
 
 from ecoshare.advisers.delimited import MOST_MISTAKES
 from ecoshare.errors import InvalidJobFile, Mistake
-from ecoshare.simulation.traces.cluster_jobs import NEVER_RAN, UNFINISHED, ClusterJobs, cell_timestamp_s, timestamp_s
+from ecoshare.simulation.traces.cluster_jobs import NEVER_RAN, UNFINISHED, ClusterJobs
 from ecoshare.simulation.traces.job_trace import Trace
-from ecoshare.simulation.traces.sheet import Sheet
+from ecoshare.simulation.traces.sheet import Sheet, timestamp_s
 
 COLUMNS = ("timestamp", "duration", "num_gpus")
 """Columns of the table in use. GPU time is the product of two of them, and the reader does not separate clusters."""
@@ -45,7 +45,7 @@ def read(file: str, lines: Sequence[str]) -> Trace:
     timestamp, duration, num_gpus = sheet.columns(COLUMNS, "a Philly trace")
     jobs = ClusterJobs(file, "Philly")
     for place, row in enumerate(sheet.rows()):
-        at_s, duration_s = cell_timestamp_s(sheet, row, timestamp), sheet.number(row, duration)
+        at_s, duration_s = sheet.timestamp_s(row, timestamp), sheet.number(row, duration)
         jobs.add(str(place), at_s, duration_s, sheet.whole(row, num_gpus), row[0])
     sheet.finish()
     return jobs.trace()

@@ -7,6 +7,7 @@ import math
 import re
 import sys
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 from ecoshare.advisers import delimited
@@ -33,6 +34,19 @@ def lines_of(path: Path) -> list[str]:
     if not any(map(str.strip, lines)):
         raise UsageError(f"{path} is empty", "a trace has a line for each job")
     return lines
+
+
+def timestamp_s(text: str) -> float:
+    """Date and time, in seconds. Without a time zone it is UTC, since only gaps matter.
+
+    Raises:
+        ValueError: The text has no date and time.
+    """
+    try:
+        moment = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise ValueError(f"expected a date and time such as 2017-10-09 07:01:55, got {quoted(text)}") from None
+    return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp()
 
 
 class Sheet:
@@ -96,6 +110,14 @@ class Sheet:
         if value > 0.0:
             return value
         return self._not_a(row, cell, "a positive number")
+
+    def timestamp_s(self, row: Row, cell: int) -> float:
+        """Date and time in a cell, in seconds; 0 after a mistake."""
+        try:
+            return timestamp_s(row[1][cell])
+        except ValueError as error:
+            self.wrong(row, cell, str(error))
+            return 0.0
 
     def number(self, row: Row, cell: int) -> float:
         """Number of 0 or more in a cell; NaN after a mistake."""
