@@ -83,7 +83,7 @@ class OfferedCommands(CommandGroup):
         if not self._is_offered:
             self._is_offered = True
             for entry in entry_points(group="ecoshare.commands", name=self.name or ""):
-                self.commands |= typer.main.get_group(entry.load()).commands
+                self.commands.update(typer.main.get_group(entry.load()).commands)
 
 
 class WordsAfter(HelpfulCommand):

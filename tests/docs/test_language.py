@@ -16,7 +16,6 @@ ROOT = Path(__file__).parents[2]
 FOLDERS = (
     "ecoshare/advisers",
     "ecoshare/api",
-    "ecoshare/chains",
     "ecoshare/cli",
     "ecoshare/common",
     "ecoshare/core",

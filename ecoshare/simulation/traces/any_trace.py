@@ -1,23 +1,21 @@
-"""Reader of traces in any form. The first line of a file decides the form, never the name of the file."""
+"""Reader of traces in any form. The first line of a file decides the form, never the name of the file.
+
+ecoshare has a form of its own. Packages offer others under the entry point `ecoshare.traces`: a tuple of `TraceForm`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import entry_points
 from pathlib import Path
 
 from ecoshare.advisers.delimited import quoted
 from ecoshare.common.documents import collector_paused
 from ecoshare.errors import InvalidJobFile, Mistake, UsageError
 from ecoshare.record.run_folder import RunFolder
-from ecoshare.simulation.traces import (
-    gavel_trace,
-    helios_trace,
-    own,
-    pai_trace,
-    philly_trace,
-    recorded,
-    tiresias_trace,
-)
-from ecoshare.simulation.traces import measured_speeds as measured
+from ecoshare.simulation.traces import measured_speeds, own, recorded
 from ecoshare.simulation.traces.job_trace import Trace
 from ecoshare.simulation.traces.sheet import lines_of
 
@@ -27,20 +25,64 @@ LONGEST_S = 1e8
 """Longest duration or arrival (s). Some policies look at every job in each quantum or round, so an endless job would
 make an endless simulation."""
 
-_HEADED = {
-    own.COLUMNS: own.read,
-    tiresias_trace.COLUMNS: tiresias_trace.read,
-    philly_trace.COLUMNS: philly_trace.read,
-    helios_trace.COLUMNS: helios_trace.read,
-    pai_trace.COLUMNS: pai_trace.read,
-    pai_trace.TASK_COLUMNS: pai_trace.read_tasks,
-}
-"""Readers of the forms with a line of names, keyed by the columns that they need."""
 
-_EXPECTED = (
-    "expected a table of Tiresias, Philly, Helios, Alibaba PAI or ecoshare, a list of jobs in JSON (Philly), 10 or 12"
-    " cells with tabs between (Gavel, Shockwave), or a run's folder; docs/simulating.md has the columns of each"
-)
+@dataclass(frozen=True, slots=True)
+class TraceOptions:
+    """Options of the user beside the file.
+
+    Attributes:
+        speeds: Measured speeds of the jobs; None for none.
+        schedules: Batch sizes over time; None for none.
+        gpu_model: GPU model for which `speeds` are read.
+    """
+
+    speeds: Path | None
+    schedules: Path | None
+    gpu_model: str
+
+    def known_speeds(self) -> measured_speeds.Speeds | None:
+        """Content of the file of speeds; None for none.
+
+        Raises:
+            UsageError: The file cannot be read, or is no table of speeds.
+        """
+        return None if self.speeds is None else measured_speeds.read(self.speeds, self.gpu_model)
+
+
+@dataclass(frozen=True, slots=True)
+class TraceForm:
+    """Form of traces of one system: a table with a line of names, or a file that its first line gives away.
+
+    Attributes:
+        name: Name of the system.
+        read: Makes a trace from the name of the file, its lines and the options of the user.
+        what: Words for a file without names, such as `a list of jobs in JSON (Philly)`; empty for a table.
+        columns: Names of the columns that a table needs; empty without names.
+        begins: Whether a first line is one of a file without names.
+        takes_speeds: Whether `--speeds` and `--schedules` belong to it.
+    """
+
+    name: str
+    read: Callable[[str, Sequence[str], TraceOptions], Trace]
+    what: str = ""
+    columns: tuple[str, ...] = ()
+    begins: Callable[[str], bool] = lambda _: False
+    takes_speeds: bool = False
+
+
+_OWN = TraceForm("ecoshare", lambda file, lines, _: own.read(file, lines), columns=own.COLUMNS)
+
+
+@cache
+def _offered() -> tuple[TraceForm, ...]:
+    return tuple(form for entry in entry_points(group="ecoshare.traces") for form in entry.load())
+
+
+def _expected() -> str:
+    tables = list(dict.fromkeys(form.name for form in _offered() if form.columns))
+    forms = ["a table of " + " or ".join([*([", ".join(tables)] if tables else []), _OWN.name])]
+    forms += [form.what for form in _offered() if form.what]
+    return f"expected {', '.join(forms)}, or a run's folder; docs/simulating.md has the columns of each"
 
 
 def read(
@@ -54,7 +96,7 @@ def read(
 
     Args:
         speeds: Measured speeds of the jobs of a Gavel or Shockwave trace (`measured_speeds.py`).
-        schedules: Batch sizes over time of the jobs of a Shockwave trace (`batch_schedules.py`).
+        schedules: Batch sizes over time of the jobs of a Shockwave trace.
         gpu_model: GPU model for which `speeds` are read.
 
     Raises:
@@ -67,7 +109,7 @@ def read(
         trace = recorded.read(path)
     else:
         with collector_paused():
-            trace = _read_file(path, speeds, schedules, gpu_model)
+            trace = _read_file(path, TraceOptions(speeds, schedules, gpu_model))
     if not trace.jobs:
         raise UsageError(f"{path} has no jobs to simulate", trace.note)
     for job in trace.jobs:
@@ -80,25 +122,22 @@ def read(
     return trace
 
 
-def _read_file(path: Path, speeds: Path | None, schedules: Path | None, gpu_model: str) -> Trace:
+def _read_file(path: Path, options: TraceOptions) -> Trace:
     file, lines = str(path), lines_of(path)
     number, first = next((place, line) for place, line in enumerate(lines, 1) if line.strip())
-    cells = [cell.strip() for cell in first.split("\t")]
-    for names in (gavel_trace.GAVEL, gavel_trace.SHOCKWAVE):
-        if len(cells) == len(names):
-            table = None if speeds is None else measured.read(speeds, gpu_model)
-            return gavel_trace.read(file, lines, names, table, schedules)
-    for option, value in (("--speeds", speeds), ("--schedules", schedules)):
-        if value is not None:
-            raise UsageError(f"{option}: {path} is no trace of Gavel's or Shockwave's", f"leave {option} out")
-    if first.lstrip().startswith("["):
-        return philly_trace.read_log(file, lines)
+    form = next((each for each in _offered() if each.begins(first)), None)
+    if form is None or not form.takes_speeds:
+        for option, value in (("--speeds", options.speeds), ("--schedules", options.schedules)):
+            if value is not None:
+                with_speeds = " or ".join(f"{each.name}'s" for each in _offered() if each.takes_speeds)
+                raise UsageError(f"{option}: {path} is no trace of {with_speeds}", f"leave {option} out")
+    if form is not None:
+        return form.read(file, lines, options)
     header = [cell.strip().strip('"') for cell in first.split(",")]
-    if pai_trace.is_task(header):
-        return pai_trace.read_tasks(file, lines, pai_trace.TASK_TABLE)
-    columns = max(_HEADED, key=lambda columns: len(set(header).intersection(columns)))
-    lacks = set(columns).difference(header)
-    if len(lacks) <= 1 or not set(header).difference(columns):
-        return _HEADED[columns](file, lines)
+    tables = [_OWN, *(each for each in _offered() if each.columns)]
+    table = max(tables, key=lambda each: len(set(header).intersection(each.columns)))
+    lacks = set(table.columns).difference(header)
+    if len(lacks) <= 1 or not set(header).difference(table.columns):
+        return table.read(file, lines, options)
     what = f"no trace begins with {quoted(first.strip())}"
-    raise InvalidJobFile(file, [Mistake(number, 1, "", what)], _EXPECTED)
+    raise InvalidJobFile(file, [Mistake(number, 1, "", what)], _expected())

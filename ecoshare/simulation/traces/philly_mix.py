@@ -19,11 +19,10 @@ from numpy.typing import NDArray
 
 from ecoshare.common.plural import counted
 from ecoshare.errors import UsageError
-from ecoshare.simulation.traces import philly_trace
+from ecoshare.simulation.traces.any_trace import read
 from ecoshare.simulation.traces.arrivals import poisson_s
 from ecoshare.simulation.traces.cluster_jobs import a_second_each, job_class
 from ecoshare.simulation.traces.job_trace import Trace, TraceJob
-from ecoshare.simulation.traces.sheet import lines_of
 
 FILE = Path("philly", "philly_jobs.csv")
 """Path of the trace in the data folder."""
@@ -98,7 +97,7 @@ def generate(jobs: int, seed: int, data: Path | None, gpus: int, load: float) ->
 
 def _rows(path: Path, gpus: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """GPUs and durations (s) of the jobs of a trace that ask for at most `gpus` GPUs."""
-    rows = [(job.gpus, job.service_s) for job in philly_trace.read(str(path), lines_of(path)).jobs if job.gpus <= gpus]
+    rows = [(job.gpus, job.service_s) for job in read(path).jobs if job.gpus <= gpus]
     if not rows:
         raise UsageError(f"{path} has no jobs of {counted(gpus, 'GPU')} or fewer")
     sizes, durations_s = zip(*rows, strict=True)
