@@ -18,6 +18,7 @@ FOLDERS = (
     "ecoshare/api",
     "ecoshare/cli",
     "ecoshare/common",
+    "ecoshare/contrib",
     "ecoshare/core",
     "ecoshare/devices",
     "ecoshare/integrations",
