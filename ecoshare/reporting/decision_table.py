@@ -10,10 +10,11 @@ from ecoshare.record.results.job_summary import JobSummary
 from ecoshare.record.results.packing_summary import PackingSpeeds, PackingSummary
 from ecoshare.record.results.run_summary import RunSummary
 from ecoshare.record.setting_history import values_words
+from ecoshare.reporting.job_table import NOT_KNOWN
 from ecoshare.reporting.figures import share
 from ecoshare.reporting.reason_words import listed
 
-NONE, NOT_KNOWN = "-", "not known"
+NONE = "-"
 NOT_FORESEEN, ALONE = "not foreseen", "alone"
 _MOST_NAMES = 3
 _MOST_ROWS = 20

@@ -18,8 +18,8 @@ from ecoshare.reporting.charts.look import inline_svg
 from ecoshare.reporting.job_table import NOT_KNOWN, DrawnChart, ReportInput, fragment, shown_jobs
 from ecoshare.reporting.job_table import energy_words as joules
 from ecoshare.reporting.reason_words import listed
+from ecoshare.reporting.report_sections import all_sections
 from ecoshare.reporting.run_table import UNKNOWN_SAVINGS, sharing, unknown_savings
-from ecoshare.reporting.sections import all_sections
 from ecoshare.values.joules import ATTRIBUTED, MEASURED
 
 _MOST_REASONS = 8

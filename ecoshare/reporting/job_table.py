@@ -208,9 +208,6 @@ class ReportInput:
 class ReportSection:
     """Section of a report.
 
-    Each module of `reporting/sections/` adds to the report. It has a number `PLACE`, and a function `sections` that
-    yields the sections of a report. The page shows them in the order of the places.
-
     Attributes:
         body: Content below the title.
         anchor: Id of the section in the page; empty for none.
@@ -230,7 +227,11 @@ class ReportSection:
 
 
 class SectionModule(Protocol):
-    """Module that adds sections to a report."""
+    """Module that adds sections to a report.
+
+    Attributes:
+        PLACE: Place of the sections among the others, whose places are in `report_sections.py`.
+    """
 
     PLACE: int
 

@@ -11,11 +11,10 @@ import pytest
 from ecoshare.core.events import TargetMissed
 from ecoshare.record.run_data import RunData
 from ecoshare.record.run_history import RunHistory
-from ecoshare.reporting import charts
+from ecoshare.reporting import charts, report_sections
 from ecoshare.reporting.charts.look import Chart
 from ecoshare.reporting.html import html
 from ecoshare.reporting.job_table import ReportInput, ReportSection
-from ecoshare.reporting.sections import services_section
 from ecoshare.reporting.time_columns import request_columns
 from tests.reporting.made_run import run
 from tests.reporting.made_service import TARGET_S, interval, with_service
@@ -107,7 +106,7 @@ def test_the_report_has_a_row_and_a_picture_for_each_service() -> None:
 
 
 def of_services(data: RunData) -> list[ReportSection]:
-    return list(services_section.sections(ReportInput(data, [], list(data.summary.jobs))))
+    return list(report_sections.services_sections(ReportInput(data, [], list(data.summary.jobs))))
 
 
 def test_a_service_without_requests_has_a_row_and_the_reason_for_no_picture() -> None:
@@ -119,7 +118,7 @@ def test_a_service_without_requests_has_a_row_and_the_reason_for_no_picture() ->
 
 @pytest.mark.nightly
 def test_of_many_services_those_that_kept_their_targets_worst_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(services_section, "_MOST_DRAWN", 2)
+    monkeypatch.setattr(report_sections, "_MOST_DRAWN", 2)
     data = run(jobs=3, failing=False)
     for job, latency_s in zip(data.summary.jobs, (0.2, 0.01, 0.3), strict=True):
         data = with_service(data, [interval(30.0, [latency_s])], job.name)

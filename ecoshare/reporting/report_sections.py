@@ -1,0 +1,462 @@
+"""Sections of the HTML report, in their order.
+
+An installed package offers a `SectionModule` of its own under the entry point `ecoshare.report_sections`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from importlib.metadata import entry_points
+from operator import itemgetter
+from typing import Any
+
+from ecoshare.common.plural import counted
+from ecoshare.jobs.quantities import format_duration, format_size, number
+from ecoshare.jobs.schema import SLOWDOWN
+from ecoshare.record.logs_and_metrics import MOST_FAILURES, MetricCurves, failures
+from ecoshare.record.results.job_summary import JobSummary
+from ecoshare.record.results.sweep_summary import BestTrial, ConfigurationResult, SweepSummary
+from ecoshare.record.run_data import RunData
+from ecoshare.record.setting_history import setting_words
+from ecoshare.reporting import charts
+from ecoshare.reporting.charts.look import inline_svg
+from ecoshare.reporting.decision_table import decision_rows
+from ecoshare.reporting.job_table import (
+    LESSER,
+    NOT_KNOWN,
+    DrawnChart,
+    ReportInput,
+    ReportSection,
+    SectionModule,
+    chart_body,
+    energy_words,
+    fragment,
+    job_table,
+    left_out_words,
+)
+from ecoshare.reporting.result_tables import metric_name, service_rows, words
+from ecoshare.reporting.run_table import verdicts
+
+_LANES_KEY = "lanes"
+
+
+def lanes_section(report: ReportInput) -> Iterator[ReportSection]:
+    """Yield the chart of the lanes, if it is drawn."""
+    for chart in report.charts:
+        if chart.key == _LANES_KEY and chart.svg is not None:
+            yield ReportSection(chart.title, chart_body(chart), chart.key)
+
+
+_JOBS = """\
+{% macro job_rows(rows, columns) %}
+<colgroup>{% for column in columns %}<col class="{{ "lesser" if column in lesser else "wider" if column in ("job", "energy") else "" }}">{% endfor %}</colgroup>
+<thead><tr>{% for column in columns %}<th scope="col"{% if column in lesser %} class="lesser"{% endif %}>{{ column }}</th>{% endfor %}</tr></thead>
+<tbody>
+{% for row in rows %}
+<tr>{% for column in columns %}{% set value = row[column] %}{% if loop.first %}<th scope="row">{{ value }}</th>{% else %}<td class="{{ "lesser " if column in lesser else "" }}{{ "failed" if value in ("failed", "broken") else "quiet" if not_known in value else "" }}">{{ value }}</td>{% endif %}{% endfor %}</tr>
+{% endfor %}
+</tbody>
+{% endmacro %}
+{% if jobs.first %}
+<p class="quiet">{{ slowdown }} Iterations are those of the last attempt.{% if jobs.sorted %} Jobs that did not complete come first.{% endif %}{% if left_out %} {{ left_out | with_code }}{% endif %}</p>
+<table class="fit jobs">
+{{ job_rows(jobs.first, jobs.columns) }}
+</table>
+{% if jobs.more %}
+<details><summary>Show the other {{ jobs.more | length }} jobs</summary>
+<table class="fit jobs">
+{{ job_rows(jobs.more, jobs.columns) }}
+</table>
+</details>
+{% endif %}
+<details><summary>Every column: class, attempts, arrival, start, finish, limits, waits, joules per iteration</summary>
+<p class="quiet">Times count from the opening of the run.</p>
+<div class="wide" tabindex="0" role="region" aria-label="All jobs"><table>
+<thead><tr>{% for column in jobs.details[0] %}<th scope="col">{{ column }}</th>{% endfor %}</tr></thead>
+<tbody>
+{% for row in jobs.details %}
+<tr>{% for value in row.values() %}{% if loop.first %}<th scope="row">{{ value }}</th>{% else %}<td{% if value in ("failed", "broken") %} class="failed"{% elif not_known in value %} class="quiet"{% endif %}>{{ value }}</td>{% endif %}{% endfor %}</tr>
+{% endfor %}
+</tbody>
+</table></div>
+</details>
+{% else %}
+<p class="quiet">There are none.</p>
+{% endif %}
+"""  # noqa: E501
+
+
+def jobs_section(report: ReportInput) -> Iterator[ReportSection]:
+    """Yield the table of the jobs that the report shows."""
+    body = fragment(
+        _JOBS,
+        jobs=job_table(report.jobs),
+        slowdown=SLOWDOWN,
+        lesser=LESSER,
+        left_out=left_out_words(report.summary, report.jobs),
+    )
+    yield ReportSection("All jobs", body, "jobs", is_table=True)
+
+
+_FEW = 3
+"""Most failures of which the first log is in sight. Others fold out."""
+
+_ERRORS = """\
+{% if left_out %}
+<p class="quiet">These are {{ failures | length }} of {{ all }}: failed jobs first, and of these one for each reason. <code>ecoshare export --format csv</code> has the reasons of all.</p>
+{% endif %}
+{% for job, logs in failures %}
+<p class="failure"><strong>{{ job.name }}</strong> <span class="quiet">{{ job.state }}{% if job.exit_code is not none %}, exit code {{ job.exit_code }}{% endif %}</span></p>
+<pre>{{ job.error }}</pre>
+{% for log in logs %}
+<details{% if in_sight and loop.first %} open{% endif %}><summary>{{ "All" if log.is_whole else "End" }} of {{ log.file }} of {{ job.name }}</summary>
+<pre>{{ log.lines | join("\n") }}</pre>
+</details>
+{% endfor %}
+{% endfor %}
+"""  # noqa: E501
+
+
+def errors_section(report: ReportInput) -> Iterator[ReportSection]:
+    """Yield the failures, if there are any."""
+    found = failures(report.summary)
+    if found:
+        shown, logs = found[:MOST_FAILURES], report.data.output.log_ends
+        body = fragment(
+            _ERRORS,
+            failures=[(job, logs.get(job.name, [])) for job in shown],
+            in_sight=len(logs) <= _FEW,
+            left_out=len(found) > len(shown),
+            all=counted(len(found), "job"),
+        )
+        yield ReportSection("What did not complete, and why", body, "errors", is_table=True)
+
+
+_MOST_DRAWN = 8
+_LESSER = ("p50", "p90", "p99.9", "goodput", "mean batch")
+"""Columns that a narrow page drops."""
+
+_SERVICES = """\
+<p class="quiet">Latencies run from the arrival of a request to its answer. Goodput: answers in time a second, from the first request on.{% if left_out %} Drawn are the {{ drawn }} services that kept their targets worst.{% endif %}</p>
+<table class="fit">
+<thead><tr>{% for column in rows[0] %}<th scope="col"{% if column in lesser %} class="lesser"{% endif %}>{{ column }}</th>{% endfor %}</tr></thead>
+<tbody>
+{% for row in rows %}
+<tr>{% for column, value in row.items() %}{% if loop.first %}<th scope="row">{{ value }}</th>{% else %}<td class="{{ "lesser" if column in lesser else "" }}{{ "" if loop.last else " brief" }}{{ " failed" if column == "p99" and row["service"] in missed else " quiet" if value == not_known else "" }}">{{ value }}</td>{% endif %}{% endfor %}</tr>
+{% endfor %}
+</tbody>
+</table>
+{% for words in not_drawn %}
+<p class="quiet">{{ words }}</p>
+{% endfor %}
+"""  # noqa: E501
+
+
+def services_sections(report: ReportInput) -> Iterator[ReportSection]:
+    """Yield the table of the services, and a section with the chart of each, or of those that were late most often."""
+    services = [job for job in report.summary.jobs if job.service is not None]
+    if not services:
+        return
+    shown = {job.name for job in sorted(services, key=_kept_share)[:_MOST_DRAWN]}
+    with charts.settings("report"):
+        found = [charts.service(report.data, job) for job in services if job.name in shown]
+    drawn = [DrawnChart(each.key, each.title, each.caption, svg) for each in found if (svg := inline_svg(each))]
+    body = fragment(
+        _SERVICES,
+        rows=service_rows(services),
+        lesser=_LESSER,
+        missed={job.name for job in services if job.service is not None and job.service.met is False},
+        drawn=len(shown),
+        left_out=len(shown) < len(services),
+        not_drawn=[f"{each.title}: {each.caption}" for each in found if each.figure is None],
+    )
+    yield ReportSection("Services", body, "services", is_table=True)
+    for each in drawn:
+        yield ReportSection(each.title, chart_body(each), each.key)
+
+
+def _kept_share(job: JobSummary) -> float:
+    """Part of the requests that were answered in time; 1 without requests."""
+    told = job.service
+    return 1.0 if told is None or not told.arrived else (told.answered - told.late) / told.arrived
+
+
+_SWEEPS = """\
+{% for line in sweep.words %}
+<p>{{ line }}</p>
+{% endfor %}
+{% if sweep.svg is none %}
+<p class="quiet">{{ sweep.caption }}</p>
+{% else %}
+<figure><figcaption>{{ sweep.caption }}</figcaption>
+{{ sweep.svg }}
+</figure>
+{% endif %}
+{% for what, rows in sweep.tables if rows %}
+<p class="quiet">The best {{ what }}; <code>ecoshare export --format csv</code> gives all trials.</p>
+<div class="wide" tabindex="0" role="region" aria-label="Best {{ what }}"><table>
+<thead><tr>{% for column, _ in rows[0] %}<th scope="col">{{ column }}</th>{% endfor %}</tr></thead>
+<tbody>
+{% for row in rows %}
+<tr>{% for _, value in row %}{% if loop.first %}<th scope="row">{{ value }}</th>{% else %}<td>{{ value }}</td>{% endif %}{% endfor %}</tr>
+{% endfor %}
+</tbody>
+</table></div>
+{% endfor %}
+"""  # noqa: E501
+
+
+def sweeps_sections(report: ReportInput) -> Iterator[ReportSection]:
+    """Yield a section for each sweep."""
+    for sweep in report.summary.sweeps:
+        with charts.settings("report"):
+            chart = charts.search(report.data, sweep)
+        shown = {
+            "words": words(sweep),
+            "tables": [
+                ("configurations", [_configuration(each, sweep) for each in sweep.configurations]),
+                ("trials", [_best(trial, sweep) for trial in sweep.best]),
+            ],
+            "caption": chart.caption,
+            "svg": inline_svg(chart),
+        }
+        yield ReportSection(chart.title, fragment(_SWEEPS, sweep=shown), is_table=True)
+
+
+def _configuration(result: ConfigurationResult, sweep: SweepSummary) -> list[tuple[str, str]]:
+    """Pairs of column and cell for a configuration."""
+    return [
+        *result.values.items(),
+        (f"{metric_name(sweep.metric)}, mean", number(result.value)),
+        ("standard error", NOT_KNOWN if result.error is None else number(result.error)),
+        ("trials", ", ".join(result.trials)),
+    ]
+
+
+def _best(trial: BestTrial, sweep: SweepSummary) -> list[tuple[str, str]]:
+    """Pairs of column and cell for a trial. They are no dict, since the user's names may equal our column names."""
+    return [
+        ("trial", trial.name),
+        (metric_name(sweep.metric), number(trial.value)),
+        *((name, trial.values.get(name, "-")) for name in sweep.best[0].values),
+        ("steps", str(trial.steps)),
+        ("JCT", NOT_KNOWN if trial.jct_s is None else format_duration(trial.jct_s)),
+        ("energy", energy_words(trial.energy)),
+    ]
+
+
+_METRICS = """\
+<p class="quiet">Values that jobs gave to <code>ecoshare.report</code>{% if has_sweeps %}, or that trials printed{% endif %}, in their order.{% if more %} {{ more }} that fewer jobs have {{ "is" if more.startswith("1 ") else "are" }} left out.{% endif %}</p>
+{% for chart, svg in drawn %}
+<h3>{{ chart.title }}</h3>
+<figure>{% if chart.caption %}<figcaption>{{ chart.caption }}</figcaption>{% endif %}
+
+{{ svg }}
+</figure>
+{% endfor %}
+{% for line in words %}
+<p>{{ line }}</p>
+{% endfor %}
+"""  # noqa: E501
+
+
+def metrics_sections(report: ReportInput) -> Iterator[ReportSection]:
+    """Yield the curves of the metrics; nothing if no job has any."""
+    output = report.data.output
+    if not output.metrics:
+        return
+    drawn, words = [], []
+    for place, each in enumerate(output.metrics):
+        if max((curve.count for curve in each.curves), default=0) < 2:
+            words.append(_words(each))
+            continue
+        with charts.settings("report"):
+            chart = charts.metric(report.data, each, place)
+        if (svg := inline_svg(chart)) is None:
+            words.append(f"{chart.title}: {chart.caption}")
+        else:
+            drawn.append((chart, svg))
+    body = fragment(
+        _METRICS,
+        drawn=drawn,
+        words=words,
+        has_sweeps=bool(report.summary.sweeps),
+        more=counted(output.more_metrics, "metric") if output.more_metrics else "",
+    )
+    yield ReportSection("Metrics", body, "metrics", is_table=True)
+
+
+def _words(metric: MetricCurves) -> str:
+    """A metric of which each job has a single value."""
+    told = ", ".join(f"{each.job} {number(each.values[-1])}" for each in metric.curves if each.values)
+    more = f", and {counted(metric.left_out, 'more job')}" if metric.left_out else ""
+    return f"{metric_name(metric.name)}, one value of each job: {told}{more}."
+
+
+def charts_sections(report: ReportInput) -> Iterator[ReportSection]:
+    """Yield the charts that are drawn; the lanes have a section of their own, further up."""
+    for chart in report.charts:
+        if chart.key != _LANES_KEY and chart.svg is not None:
+            yield ReportSection(chart.title, chart_body(chart), chart.key)
+
+
+_DECISIONS = """\
+{% for line in decisions.verdicts %}
+<p>{{ line | with_code }}</p>
+{% endfor %}
+{% if decisions.rows %}
+<p class="quiet">Which jobs ran beside each other, in the order in which that first happened. A speed is that over the class alone, a line for each class; it is measured by a trial, or else from the progress of the whole time. <code>ecoshare explain</code> tells why each job waited, shared or ran alone.{% if decisions.left_out %} {{ decisions.left_out }} that ran shorter are left out; <code>summary.json</code> has all.{% endif %}</p>
+<table class="fit">
+<thead><tr>{% for column in decisions.rows[0] %}<th scope="col">{{ column }}</th>{% endfor %}</tr></thead>
+<tbody>
+{% for row in decisions.rows %}
+{% set height = row["jobs"] | length %}
+{% for place in range(height) %}
+<tr{% if place < height - 1 %} class="on"{% endif %}>{% for name, lines in row.items() %}{% if lines | length == height %}<{{ 'th scope="row"' | safe if name == "jobs" else "td" }}{% if name == "ran for" %} class="brief"{% elif lines[place] == not_known %} class="quiet"{% endif %}>{{ lines[place] }}</{{ "th" if name == "jobs" else "td" }}>{% elif place == 0 %}<td rowspan="{{ height }}"{% if name == "ran for" %} class="brief"{% endif %}>{{ lines[0] }}</td>{% endif %}{% endfor %}</tr>
+{% endfor %}
+{% endfor %}
+</tbody>
+</table>
+{% if decisions.svg is not none %}
+<figure><figcaption>{{ decisions.caption }}</figcaption>
+{{ decisions.svg }}
+</figure>
+{% endif %}
+{% else %}
+<p class="quiet">Nothing is known of which jobs ran beside each other.</p>
+{% endif %}
+"""  # noqa: E501
+
+
+def decisions_section(report: ReportInput) -> Iterator[ReportSection]:
+    """Yield the table and the chart of the packings, and the verdicts on the run."""
+    with charts.settings("report"):
+        chart = charts.speeds(report.data)
+    rows, left_out = decision_rows(report.summary)
+    shown = {
+        "verdicts": verdicts(report.summary),
+        "rows": rows,
+        "left_out": left_out,
+        "svg": inline_svg(chart),
+        "caption": chart.caption,
+    }
+    yield ReportSection("Decisions", fragment(_DECISIONS, decisions=shown), "decisions", is_table=True)
+
+
+_NOTES = """\
+{% for note in notes %}
+<p>{{ note | with_code }}</p>
+{% else %}
+<p class="quiet">None.</p>
+{% endfor %}
+"""
+
+
+def notes_section(report: ReportInput) -> Iterator[ReportSection]:
+    """Yield the notes."""
+    yield ReportSection("Notes", fragment(_NOTES, notes=report.summary.notes), "notes")
+
+
+_SETTINGS = """\
+{% if budget %}
+<p>{{ budget }}</p>
+{% endif %}
+{% for setting in settings %}
+<p>{{ setting }}</p>
+{% else %}
+<p class="quiet">Nothing was set: clocks and power limit stayed as they were found.</p>
+{% endfor %}
+"""
+
+
+def settings_section(report: ReportInput) -> Iterator[ReportSection]:
+    """Yield the settings."""
+    settings = [setting_words(each) for each in report.summary.settings]
+    budget = report.summary.power_budget
+    words = budget.words if budget is not None else ""
+    yield ReportSection("Settings", fragment(_SETTINGS, settings=settings, budget=words), "settings")
+
+
+_NOT_DRAWN = """\
+{% for chart in not_drawn %}
+<p class="quiet">{{ chart.title }}: {{ chart.caption }}</p>
+{% endfor %}
+"""
+
+
+def not_drawn_section(report: ReportInput) -> Iterator[ReportSection]:
+    """Yield the reasons why charts are not drawn, if there are any."""
+    missing = [chart for chart in report.charts if chart.svg is None]
+    if missing:
+        yield ReportSection("Not drawn", fragment(_NOT_DRAWN, not_drawn=missing), "not-drawn")
+
+
+_MACHINE = {
+    "ecoshare": "ecoshare",
+    "torch": "torch",
+    "python": "Python",
+    "platform": "system",
+    "intra_op_threads": "threads of an operation",
+    "mps": "MPS",
+}
+"""Entries of environment.json that are shown, with their labels. Other entries are private."""
+
+_MACHINE = """\
+<table>
+{% for name, value in machine %}
+<tr><th scope="row">{{ name }}</th><td{% if value == not_known %} class="quiet"{% endif %}>{{ value }}</td></tr>
+{% endfor %}
+</table>
+"""
+
+
+def machine_section(report: ReportInput) -> Iterator[ReportSection]:
+    """Yield the devices and the versions."""
+    title = "Device and versions" if len(report.data.devices) == 1 else "Devices and versions"
+    yield ReportSection(title, fragment(_MACHINE, machine=_machine(report.data)), "machine")
+
+
+def _machine(data: RunData) -> list[tuple[str, str]]:
+    found = []
+    for device in data.summary.devices:
+        parts = [words for words in (device.model, device.driver) if words]
+        if device.memory_bytes:
+            parts.append(f"{format_size(device.memory_bytes)} for jobs")
+        if device.cores:
+            parts.append(counted(device.cores, "core"))
+        if device.power_limit_w:
+            parts.append(f"power limit {device.power_limit_w:.0f} W")
+        if len(data.devices) > 1 and device.energy is not None:
+            parts.append(energy_words(device.energy))
+        if device.failed is not None:
+            parts.append(device.failed.in_words)
+        found.append((device.name, ", ".join(parts) or NOT_KNOWN))
+    return found + [(word, _known_text(data.environment.get(name))) for name, word in _MACHINE.items()]
+
+
+def _known_text(value: Any) -> str:
+    return NOT_KNOWN if value is None else str(value)
+
+
+_SECTIONS: tuple[tuple[int, Callable[[ReportInput], Iterator[ReportSection]]], ...] = (
+    (10, lanes_section),
+    (20, jobs_section),
+    (22, errors_section),
+    (25, services_sections),
+    (30, sweeps_sections),
+    (35, metrics_sections),
+    (40, charts_sections),
+    (50, decisions_section),
+    (70, notes_section),
+    (80, settings_section),
+    (90, not_drawn_section),
+    (100, machine_section),
+)
+"""Place of each section in the page; offered ones stand between them."""
+
+
+def all_sections(report: ReportInput) -> Iterator[ReportSection]:
+    """Yield the sections of a report, in the order of their places."""
+    offered: list[SectionModule] = [each.load() for each in entry_points(group="ecoshare.report_sections")]
+    for _, sections in sorted([*_SECTIONS, *((each.PLACE, each.sections) for each in offered)], key=itemgetter(0)):
+        yield from sections(report)
