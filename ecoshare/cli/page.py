@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ecoshare.cli.queue_options import QueueOption
+from ecoshare.cli.options import QueueOption
 from ecoshare.queue.queue_folder import DEFAULT_NAME
 
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ecoshare.cli.options import EndedJobsArgument, JobArgument, QueueOption, SomeJobsArgument
 from ecoshare.cli.output import note
-from ecoshare.cli.queue_options import EndedJobsArgument, JobArgument, QueueOption, SomeJobsArgument
 from ecoshare.errors import UsageError
 from ecoshare.queue.queue_folder import DEFAULT_NAME
 

@@ -17,33 +17,37 @@ from ecoshare.api.request_values import Control
 from ecoshare.api.run_jobs import ResumeRequest, RunRequest
 from ecoshare.cli import completion
 from ecoshare.cli.classes import words_after
-from ecoshare.cli.cluster_options import (
-    AddressOption,
-    GpusPerNodeOption,
-    NodesOption,
-    NodeTimeoutOption,
-    OnOption,
-    ReleaseIdleOption,
-    ShipOption,
-)
 from ecoshare.cli.named_runs import named_run
-from ecoshare.cli.options import JsonOption, ProfilesOption, RunDeviceOption, RunsOption, ShareOption, WaitOption, waits
-from ecoshare.cli.output import meter_is_news, note, progress
-from ecoshare.cli.sharing_options import (
+from ecoshare.cli.options import (
+    AddressOption,
     ControlOption,
     DeviceCountOption,
+    GpusPerNodeOption,
     HostMemoryOption,
     JobsPerLaneOption,
+    JsonOption,
     LanesOption,
     MemoryOption,
+    NodesOption,
+    NodeTimeoutOption,
     NoProfilesOption,
     ObjectiveOption,
+    OnOption,
     PolicyOption,
     PolicyParameters,
     PowerBudgetByOption,
     PowerBudgetOption,
+    ProfilesOption,
+    ReleaseIdleOption,
+    RunDeviceOption,
+    RunsOption,
+    ShareOption,
+    ShipOption,
     TuningLimitOption,
+    WaitOption,
+    waits,
 )
+from ecoshare.cli.output import meter_is_news, note, progress
 from ecoshare.common.disk import RUNS
 from ecoshare.errors import UsageError
 from ecoshare.values.device import NODE_TIMEOUT_S

@@ -10,9 +10,8 @@ from typing import Annotated
 import typer
 
 from ecoshare.cli import completion
-from ecoshare.cli.ages import age_s
 from ecoshare.cli.classes import CommandGroup, HelpfulCommand
-from ecoshare.cli.options import JsonOption
+from ecoshare.cli.options import JsonOption, age_s
 from ecoshare.cli.output import note
 from ecoshare.common.disk import RUNS
 from ecoshare.errors import UsageError

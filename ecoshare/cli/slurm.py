@@ -7,8 +7,7 @@ from typing import Annotated
 import typer
 
 from ecoshare.cli.classes import OfferedCommands, WordsAfter, words_after
-from ecoshare.cli.output import note
-from ecoshare.cli.slurm_options import (
+from ecoshare.cli.options import (
     AllocationCpusOption,
     AllocationGpusOption,
     AllocationNodesOption,
@@ -20,6 +19,7 @@ from ecoshare.cli.slurm_options import (
     StopBeforeOption,
     TimeOption,
 )
+from ecoshare.cli.output import note
 
 app = typer.Typer(
     name="slurm", cls=OfferedCommands, help="Run job files in allocations of Slurm.", no_args_is_help=True

@@ -8,8 +8,7 @@ import typer
 from rich.console import Console
 
 from ecoshare.cli import completion
-from ecoshare.cli.options import JsonOption
-from ecoshare.cli.queue_options import QueueOption
+from ecoshare.cli.options import JsonOption, QueueOption
 from ecoshare.queue.queue_folder import DEFAULT_NAME
 
 

@@ -9,7 +9,7 @@ import typer
 
 from ecoshare.cli import completion
 from ecoshare.cli.named_runs import named_run
-from ecoshare.cli.queue_options import QueueOption
+from ecoshare.cli.options import QueueOption
 from ecoshare.errors import UsageError
 from ecoshare.queue.queue_folder import DEFAULT_NAME
 

@@ -10,34 +10,36 @@ from rich.console import Console
 
 from ecoshare.api.queue_up import check_end, resumed
 from ecoshare.api.queue_up import up as serve
-from ecoshare.cli.ages import age_s
-from ecoshare.cli.cluster_options import (
+from ecoshare.cli.options import (
     AddressOption,
-    GpusPerNodeOption,
-    NodesOption,
-    NodeTimeoutOption,
-    OnOption,
-    ReleaseIdleOption,
-    ShipOption,
-)
-from ecoshare.cli.options import ProfilesOption, RunDeviceOption, ShareOption, WaitOption, waits
-from ecoshare.cli.output import note, progress
-from ecoshare.cli.queue_options import QueueOption
-from ecoshare.cli.sharing_options import (
     ControlOption,
     DeviceCountOption,
+    GpusPerNodeOption,
     HostMemoryOption,
     JobsPerLaneOption,
     LanesOption,
     MemoryOption,
+    NodesOption,
+    NodeTimeoutOption,
     NoProfilesOption,
     ObjectiveOption,
+    OnOption,
     PolicyOption,
     PolicyParameters,
     PowerBudgetByOption,
     PowerBudgetOption,
+    ProfilesOption,
+    QueueOption,
+    ReleaseIdleOption,
+    RunDeviceOption,
+    ShareOption,
+    ShipOption,
     TuningLimitOption,
+    WaitOption,
+    age_s,
+    waits,
 )
+from ecoshare.cli.output import note, progress
 from ecoshare.common.plural import counted
 from ecoshare.errors import UsageError
 from ecoshare.queue.queue_folder import DEFAULT_NAME

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from ecoshare.cli.options import QueueOption, SomeJobsArgument
 from ecoshare.cli.output import note
-from ecoshare.cli.queue_options import QueueOption, SomeJobsArgument
 from ecoshare.common.plural import listed
 from ecoshare.errors import QueueDown
 from ecoshare.queue.queue_folder import DEFAULT_NAME

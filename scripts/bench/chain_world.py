@@ -16,7 +16,7 @@ from random import Random
 from ecoshare.contrib.chains import batch_log
 from ecoshare.contrib.chains.batch_job import BatchJob, with_limits
 from ecoshare.contrib.chains.simulated_chain import BackfillQueue
-from ecoshare.simulation.traces import philly_mix
+from ecoshare.simulation.traces import generate
 from scripts.bench.benchmarking import median
 
 DAY_S, WEEK_S = 86400.0, 7 * 86400.0
@@ -67,7 +67,7 @@ class World:
 
 def read_clusters(data: Path) -> dict[str, list[BatchJob]]:
     """Jobs by cluster."""
-    jobs = batch_log.read(data / philly_mix.FILE).jobs
+    jobs = batch_log.read(data / generate.PHILLY_FILE).jobs
     return {name: [job for job in jobs if job.partition == name] for name in CLUSTERS}
 
 

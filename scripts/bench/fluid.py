@@ -3,7 +3,7 @@
 The figure is the paper's: percent by which the makespan is longer with one trial a GPU (`fifo`, in the order of the
 draws); 100 means half of the time. Fluid (Yu et al., MLSys 2021) speeds up synchronous BOHB by 100 %
 (abstract in the proceedings' index) to 200 % (abstract of the paper), BOHB and ASHA by 30 %, measured on a cluster.
-Ours are simulated (`ecoshare/simulation/traces/searches.py`), so the assumptions decide:
+Ours are simulated (`ecoshare/simulation/traces/generate.py`), so the assumptions decide:
 
 - a trial on twice as many GPUs of a node has 1.8 times the speed: in Gavel's table of the V100 the median of 19 types
   of jobs on 2 GPUs is 1.81. On 8 it is 6.5, which is more than our 5.8, on 4 it is 2.3, which is less than our 3.2;
@@ -28,7 +28,7 @@ from ecoshare.simulation.cluster import GPUS, Cluster
 from ecoshare.simulation.costs import NO_COSTS, Costs
 from ecoshare.simulation.result import SimulationResult
 from ecoshare.simulation.simulator import Simulator
-from ecoshare.simulation.traces.searches import DOUBLING, SPREAD, generate
+from ecoshare.simulation.traces.generate import DOUBLING, SPREAD, search
 from ecoshare.simulation.world import World
 from scripts.bench.benchmarking import Figure, Options, median, percentile, run_benchmark, say
 
@@ -104,7 +104,7 @@ def results(kind: str, policy: str, assumed: Assumed, seeds: int) -> list[Simula
     world, cluster = World(gpu, beside=assumed.beside), Cluster(1, assumed.gpus, gpu)
     made = []
     for seed in range(seeds):
-        trace = generate(kind, TRIALS, seed, assumed.gpus, assumed.widest, assumed.doubling, assumed.spread)
+        trace = search(kind, TRIALS, seed, assumed.gpus, assumed.widest, assumed.doubling, assumed.spread)
         made.append(Simulator(trace, cluster, Config(policy, lanes, 1), world, assumed.costs).run())
     return made
 

@@ -8,8 +8,8 @@ from math import exp
 from pathlib import Path
 from random import Random
 
+from ecoshare.simulation.traces.generate import PHILLY_FILE
 from ecoshare.simulation.traces.job_trace import Phase, Trace, TraceJob
-from ecoshare.simulation.traces.philly_mix import FILE
 from scripts.pal_calibration import CLASSES
 
 PHILLY_JOBS, PHILLY_JOBS_PER_H, LEAST_S = 160, 20.0, 60.0
@@ -48,7 +48,7 @@ def philly(data: Path, seed: int) -> Trace:
     the Philly job: a gang takes its GPU-time / its GPUs.
     """
     random, at_s, made = Random(seed), 0.0, []
-    gpu_times_s = _gpu_times_s(data / FILE)
+    gpu_times_s = _gpu_times_s(data / PHILLY_FILE)
     for number in range(PHILLY_JOBS):
         at_s += random.expovariate(PHILLY_JOBS_PER_H / HOUR_S)
         gpu_s = random.choice(gpu_times_s)

@@ -15,8 +15,8 @@ from ecoshare.core.events import Config, JobArrived, JobExited, Reported, SweepO
 from ecoshare.errors import UsageError
 from ecoshare.simulation.cluster import GPUS, Cluster
 from ecoshare.simulation.costs import NO_COSTS, Costs
+from ecoshare.simulation.traces.generate import REDUCTION, SEARCH_KINDS, STEP_ITERATIONS, STEPS, search
 from ecoshare.simulation.traces.job_trace import Phase, Trace, TraceJob, TraceSweep, TraceTrial
-from ecoshare.simulation.traces.searches import KINDS, REDUCTION, STEP_ITERATIONS, STEPS, generate
 from ecoshare.simulation.world import World
 from ecoshare.values.attempt import Outcome
 from ecoshare.values.job_spec import StoppingSpec
@@ -70,7 +70,7 @@ def rungs_by_hand(sweep: TraceSweep) -> dict[str, int]:
 @pytest.mark.parametrize("way", WAYS, ids=str)
 def test_survivors_of_halving_depend_on_no_policy(way: tuple[str, int, int]) -> None:
     """All trials wait for each other, so times decide nothing, and each trial does its steps once."""
-    trace = generate("halving", 27, 3, gpus=4)
+    trace = search("halving", 27, 3, gpus=4)
     run = Run(trace, *way, costs=Costs(2.0, 1.0, 3.0))
     (sweep,) = trace.sweeps
     assert run.reported() == rungs_by_hand(sweep)
@@ -81,14 +81,14 @@ def test_survivors_of_halving_depend_on_no_policy(way: tuple[str, int, int]) -> 
 @pytest.mark.parametrize(
     "way", [pytest.param(way, marks=[] if way in WAYS[2:4] else pytest.mark.slow) for way in WAYS], ids=str
 )
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", SEARCH_KINDS)
 def test_every_kind_of_search_is_in_order_in_every_way(kind: str, way: tuple[str, int, int]) -> None:
-    assert Run(generate(kind, 9, 1, gpus=4), *way).result.finished
+    assert Run(search(kind, 9, 1, gpus=4), *way).result.finished
 
 
 @pytest.mark.nightly
 def test_a_trial_that_asha_prunes_ends_at_a_rung_with_better_trials() -> None:
-    trace = generate("asha", 60, 0, gpus=4)
+    trace = search("asha", 60, 0, gpus=4)
     run = Run(trace, "fluid", 2, 1)
     curves = {trial.job.name: trial.curve for sweep in trace.sweeps for trial in sweep.trials}
     at_rung: dict[int, list[float]] = defaultdict(list)
@@ -109,7 +109,7 @@ def test_a_trial_that_asha_prunes_ends_at_a_rung_with_better_trials() -> None:
 
 
 def test_no_more_trials_are_there_at_once_than_may_be() -> None:
-    run = Run(generate("asha", 60, 0, gpus=2), "fifo", 1, 1, gpus=2)
+    run = Run(search("asha", 60, 0, gpus=2), "fifo", 1, 1, gpus=2)
     there: set[str] = set()
     asked = 0
     for event, commands in run.log:
@@ -125,11 +125,11 @@ def test_no_more_trials_are_there_at_once_than_may_be() -> None:
 @pytest.mark.slow
 def test_brackets_follow_each_other_or_not() -> None:
     for kind, apart in (("bohb", True), ("bohb-parallel", False)):
-        run = Run(generate(kind, 9, 0, gpus=4), "fluid", 2, 1)
+        run = Run(search(kind, 9, 0, gpus=4), "fluid", 2, 1)
         opened = [event.at_s for event, _ in run.log if isinstance(event, SweepOpened)]
         assert len(opened) == 5 and (len(set(opened)) == 5) == apart
     last: dict[str, float] = {}
-    for event, commands in Run(generate("bohb", 9, 0, gpus=4), "fluid", 2, 1).log:
+    for event, commands in Run(search("bohb", 9, 0, gpus=4), "fluid", 2, 1).log:
         if isinstance(event, SweepOpened):
             assert event.at_s >= max(last.values(), default=0.0), "all of the bracket before are over"
         for name in [each.job for each in commands if isinstance(each, DropJob)]:
@@ -152,15 +152,15 @@ def test_what_pausing_costs_is_lost() -> None:
 
 
 def test_trials_and_jobs_run_beside_each_other() -> None:
-    trace = generate("halving", 9, 0, gpus=2)
+    trace = search("halving", 9, 0, gpus=2)
     job = TraceJob("other", "c", 5.0, (Phase(10, 60.0),))
     run = Run(Trace(trace.file, trace.kind, (job,), "", trace.sweeps), "fluid", 2, 1, gpus=2)
     assert {"other", "halving-0"} < {each.name for each in run.result.finished} and len(run.result.finished) == 10
 
 
 def test_the_same_seed_gives_the_same_search_and_another_one_another() -> None:
-    for kind in KINDS:
-        assert generate(kind, 9, 1, gpus=4) == generate(kind, 9, 1, gpus=4) != generate(kind, 9, 2, gpus=4)
+    for kind in SEARCH_KINDS:
+        assert search(kind, 9, 1, gpus=4) == search(kind, 9, 1, gpus=4) != search(kind, 9, 2, gpus=4)
 
 
 def test_the_command_line_makes_searches() -> None:

@@ -12,8 +12,8 @@ import pytest
 from ecoshare.errors import InvalidJobFile, UsageError
 from ecoshare.simulation.traces import own
 from ecoshare.simulation.traces.any_trace import read
+from ecoshare.simulation.traces.generate import network, skew
 from ecoshare.simulation.traces.job_trace import Phase, Trace
-from ecoshare.simulation.traces.networks import network, skew
 from tests.simulation.trace_files import HELIOS, PAI, PAI_TASKS, PHILLY, TIRESIAS, data, mistakes, needs_data, written
 
 

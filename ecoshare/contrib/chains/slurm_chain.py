@@ -10,13 +10,12 @@ from typing import Annotated
 import typer
 
 from ecoshare.cli.classes import HelpfulCommand, WordsAfter, words_after
-from ecoshare.cli.options import JsonOption
-from ecoshare.cli.output import note
-from ecoshare.cli.slurm_options import (
+from ecoshare.cli.options import (
     AllocationCpusOption,
     AllocationGpusOption,
     AllocationNodesOption,
     JobFileArgument,
+    JsonOption,
     PartitionOption,
     SbatchOption,
     SharedRunsOption,
@@ -24,6 +23,7 @@ from ecoshare.cli.slurm_options import (
     StopBeforeOption,
     TimeOption,
 )
+from ecoshare.cli.output import note
 
 app = typer.Typer()
 

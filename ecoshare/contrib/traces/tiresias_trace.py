@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ecoshare.simulation.traces.generate import skew
 from ecoshare.simulation.traces.job_trace import Phase, Trace, TraceJob, in_order
-from ecoshare.simulation.traces.networks import skew
 from ecoshare.simulation.traces.sheet import Sheet
 
 COLUMNS = ("job_id", "num_gpu", "submit_time", "iterations", "model_name", "duration")

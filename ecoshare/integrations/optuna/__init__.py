@@ -30,10 +30,8 @@ from ecoshare.core.events import JobExited
 from ecoshare.devices.choice import find_all
 from ecoshare.devices.occupancy import DeviceAdmission, occupied
 from ecoshare.errors import EcoshareError, JobFailed, UsageError
-from ecoshare.integrations.optuna.forkable import check_forkable
 from ecoshare.integrations.optuna.remote_trial import Objective
-from ecoshare.integrations.optuna.study import Listener
-from ecoshare.integrations.optuna.study_run import StudyRun, StudySweep
+from ecoshare.integrations.optuna.study_run import Listener, StudyRun, StudySweep, check_forkable
 from ecoshare.integrations.optuna.wire import Elsewhere, rebuilt
 from ecoshare.jobs.load import LoadedJobs
 from ecoshare.jobs.quantities import parse_size_bytes

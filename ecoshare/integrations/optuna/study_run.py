@@ -14,19 +14,29 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import os
 import queue
+import selectors
+import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import optuna
+from optuna.distributions import distribution_to_json
+
 from ecoshare.common.clock import REAL, Clock
 from ecoshare.core.commands import Command
 from ecoshare.core.events import Event, JobExited
 from ecoshare.devices.occupancy import Occupancy
+from ecoshare.errors import UnfitEnvironment
+from ecoshare.integrations.optuna.wire import Channel, accept, described, listen
 from ecoshare.jobs.sweep import MAX_TRIALS, trial_name
 from ecoshare.record.run_view import ProgressDisplay, RunView
 from ecoshare.runtime import run_opening
@@ -40,6 +50,155 @@ from ecoshare.sampling.trial_sampler import Values
 if TYPE_CHECKING:
     from ecoshare.runtime.run_lifecycle import FinishedRun
     from ecoshare.sampling.trial_sampler import TrialSampler
+
+
+def check_forkable(on_gpu: bool) -> None:
+    """Check that a forked child of this process can use the device.
+
+    Raises:
+        UnfitEnvironment: A child cannot use it.
+    """
+    torch = sys.modules.get("torch")
+    if on_gpu and ((torch is not None and torch.cuda.is_initialized()) or _driver_refuses()):
+        raise UnfitEnvironment(
+            "CUDA is in use in this process already, and trials are forked from it, which CUDA does not allow: "
+            "touch the GPU in the objective only (torch.cuda.is_available() counts, too)"
+        )
+    if _has_backward_threads():
+        raise UnfitEnvironment(
+            "this process has run a backward pass where a GPU is visible, and torch allows none in a process forked "
+            "from it: do that in the objective, or with CUDA_VISIBLE_DEVICES="
+        )
+
+
+def _driver_refuses() -> bool:
+    """True if the driver is loaded here and a forked child fails to initialise it; forks a child to test this."""
+    if "libcuda.so" not in Path("/proc/self/maps").read_text():
+        return False
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python warns of a fork beside threads
+        child = os.fork()
+    if child == 0:
+        try:
+            os._exit(1 if ctypes.CDLL("libcuda.so.1").cuInit(0) else 0)
+        finally:
+            os._exit(1)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != 0
+
+
+def _has_backward_threads() -> bool:
+    """True if torch's autograd has started its device threads, which never end."""
+    for task in Path("/proc/self/task").iterdir():
+        with suppress(OSError):  # the thread has ended
+            if (task / "comm").read_text().startswith("pt_autograd"):
+                return True
+    return False
+
+
+Outcome = dict[str, Any]
+"""Last message of a trial's process, with a key `value`, `pruned` or `failed`."""
+
+_METHODS = frozenset(
+    {
+        "suggest_float",
+        "suggest_uniform",
+        "suggest_loguniform",
+        "suggest_discrete_uniform",
+        "suggest_int",
+        "suggest_categorical",
+        "report",
+        "should_prune",
+        "set_user_attr",
+        "set_system_attr",
+        "set_constraint",
+    }
+)
+_PROPERTIES: dict[str, Callable[[Any], Any]] = {
+    "params": lambda params: params,
+    "distributions": lambda found: {name: distribution_to_json(each) for name, each in found.items()},
+    "user_attrs": lambda attributes: attributes,
+    "system_attrs": lambda attributes: attributes,
+    "constraints": lambda constraints: constraints,
+    "datetime_start": lambda moment: moment.isoformat() if moment is not None else None,
+}
+_STUDY_METHODS = frozenset({"stop", "set_user_attr"})
+_STUDY_PROPERTIES = frozenset({"user_attrs", "best_value", "best_params"})
+
+
+class Listener:
+    """Socket at which a trial's process reaches the trial."""
+
+    def __init__(self, trial: optuna.Trial, name: str) -> None:
+        """Listen under a name, see `wire.listen`."""
+        self._trial = trial
+        self._socket = listen(name)
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._socket.close()
+
+    def serve(self, over: int) -> Outcome | None:
+        """Answer the trial's process until `over` is readable; return its outcome, or None without one.
+
+        If the trial is started again, the outcome of the earlier process does not count.
+
+        Args:
+            over: File descriptor that becomes readable when the trial is over.
+        """
+        outcome: Outcome | None = None
+        channel: Channel | None = None
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._socket, selectors.EVENT_READ)
+            selector.register(over, selectors.EVENT_READ)
+            while True:
+                ready = {key.fileobj for key, _ in selector.select()}
+                if channel is not None and channel.connection in ready:
+                    message = channel.hear()
+                    if message is not None and "ask" in message:
+                        self._answer(channel, message)
+                        continue
+                    outcome = message or outcome
+                    if message is None:
+                        selector.unregister(channel.connection)
+                        channel.close()
+                        channel = None
+                elif self._socket in ready:
+                    if (connection := accept(self._socket)) is None:
+                        continue
+                    if channel is not None:
+                        selector.unregister(channel.connection)
+                        channel.close()
+                    channel, outcome = Channel(connection), None
+                    selector.register(channel.connection, selectors.EVENT_READ)
+                elif over in ready:
+                    if channel is not None:
+                        channel.close()
+                    return outcome
+
+    def _answer(self, channel: Channel, message: dict[str, Any]) -> None:
+        try:
+            value = self._called(message["ask"], message["args"], message["options"])
+            try:
+                channel.tell(value=value)
+            except (TypeError, ValueError) as error:
+                raise TypeError(f"{message['ask']}: {error}") from error
+        except OSError:
+            pass  # the process is gone; `over` becomes readable
+        except Exception as error:
+            channel.tell(error=described(error))
+
+    def _called(self, name: str, args: list[Any], options: dict[str, Any]) -> Any:
+        owner, _, member = name.rpartition(".")
+        if owner == "study":
+            if member in _STUDY_METHODS:
+                return getattr(self._trial.study, member)(*args, **options)
+            if member in _STUDY_PROPERTIES:
+                return getattr(self._trial.study, member)
+        elif name in _METHODS:
+            return getattr(self._trial, name)(*args, **options)
+        elif name in _PROPERTIES:
+            return _PROPERTIES[name](getattr(self._trial, name))
+        raise AttributeError(f"a trial has no {name!r} in a process of its own")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
