@@ -53,7 +53,7 @@ _API = {
     "api.tune_packing": ("TuneRequest", "TuneResult", "tune"),
     "serving.batch_server": ("Server", "serve"),
     "serving.request_queue": ("QueueFull",),
-    "simulation.comparison": ("Comparison",),
+    "simulation.result": ("Comparison",),
 }
 """Names of the Python API by module. They are imported at their first use: most jobs need none of them."""
 
@@ -90,7 +90,7 @@ _function: Callable[[str], None] | None = None
 """Function that a job calls if it is not a script. `lane.forked_server` sets it."""
 
 _bare: frozenset[str] = frozenset()
-"""Modules that the interpreter had loaded before ecoshare. `lane.boot` sets it."""
+"""Modules that the interpreter had loaded before ecoshare. `lane.interpreter` sets it."""
 
 
 def iteration() -> None:

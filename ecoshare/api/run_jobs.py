@@ -25,7 +25,7 @@ from ecoshare.api.request_values import (
     with_fields,
 )
 from ecoshare.api.run_result import RunResult
-from ecoshare.cluster.cluster_node import check_counts
+from ecoshare.cluster.nodes_request import check_counts
 from ecoshare.common.disk import RUNS
 from ecoshare.errors import UsageError
 from ecoshare.values.class_profile import BY_LIMITS
@@ -343,7 +343,7 @@ def holder(request: MachinesRequest) -> HoldMachines:
     admission = DeviceAdmission.of(request.wait, request.share_device)
     if request.on is None:
         return partial(this_machine, admission=admission, say=request.note)
-    from ecoshare.cluster.cluster_node import NodesRequest
+    from ecoshare.cluster.nodes_request import NodesRequest
 
     asked = NodesRequest(
         nodes=request.nodes,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from difflib import get_close_matches
-from importlib.metadata import entry_points
 from typing import Any, Final
 
 import typer
@@ -81,6 +80,8 @@ class OfferedCommands(CommandGroup):
 
     def _load_offered(self) -> None:
         if not self._is_offered:
+            from importlib.metadata import entry_points
+
             self._is_offered = True
             for entry in entry_points(group="ecoshare.commands", name=self.name or ""):
                 self.commands.update(typer.main.get_group(entry.load()).commands)

@@ -22,9 +22,9 @@ import ray
 from ray.exceptions import GetTimeoutError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from ecoshare.cluster.cluster_node import NodesRequest
 from ecoshare.cluster.links import LineWriter, NodeStart, ProcessLink, agent_command
 from ecoshare.cluster.node_cluster import NodeCluster, held
+from ecoshare.cluster.nodes_request import NodesRequest
 from ecoshare.common.disk import RUNS
 from ecoshare.common.plural import counted
 from ecoshare.common.printable import last_line, legible

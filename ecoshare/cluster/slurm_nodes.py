@@ -19,9 +19,9 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from ecoshare.cluster.cluster_node import NodesRequest
 from ecoshare.cluster.links import NodeStart, ProcessLink, agent_command
 from ecoshare.cluster.node_cluster import NodeCluster, held
+from ecoshare.cluster.nodes_request import NodesRequest
 from ecoshare.cluster.slurm_script import asked, fields
 from ecoshare.common.plural import counted
 from ecoshare.errors import UnfitEnvironment

@@ -13,7 +13,8 @@ from typing import Final, Literal
 
 from ecoshare.errors import Mistake
 from ecoshare.jobs import document
-from ecoshare.jobs.document import Document, quoted
+from ecoshare.jobs.document import Document
+from ecoshare.jobs.quantities import quoted
 from ecoshare.jobs.sweep import filled, names_in
 
 PathKey = Literal["script", "cwd", "python", "on_end", "trace"]

@@ -14,8 +14,7 @@ from typing import Annotated, Final
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
-from ecoshare.jobs.document import quoted
-from ecoshare.jobs.quantities import parse_duration_s
+from ecoshare.jobs.quantities import parse_duration_s, quoted
 
 MAX_NAME_LENGTH: Final = 100  # a name becomes a folder, and a file name may have 255 bytes
 

@@ -24,12 +24,12 @@ from ecoshare.jobs.document import (
     Source,
     decode,
     plain_values,
-    quoted,
     read_bytes,
     read_document,
 )
 from ecoshare.jobs.end_commands import OF_A_JOB, OF_THE_RUN, PATH_KEYS, JobPaths, on_end_mistakes
 from ecoshare.jobs.fields import MAX_NAME_LENGTH, is_name
+from ecoshare.jobs.quantities import quoted
 from ecoshare.jobs.request_trace import read_trace
 from ecoshare.jobs.schema import JobConfig, JobOptions, program_problem
 from ecoshare.jobs.service_config import RETRIES, ServiceConfig

@@ -12,8 +12,6 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Final
 
-from ecoshare.jobs.document import quoted
-
 SECONDS_BY_UNIT: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 BYTES_BY_UNIT: Final = {
     "B": 1,
@@ -36,6 +34,25 @@ MAX_SIZE_BYTES: Final = 2**63 - 1
 # Decimal digits only: float() alone would let through `nan`, `1_0` and digits of other scripts. The length
 # is bounded because Python raises its own error for a number of thousands of digits.
 _QUANTITY = re.compile(r"((?:[0-9]{1,24}\.?[0-9]{0,24}|\.[0-9]{1,24})(?:[eE][+-]?[0-9]{1,3})?)[ \t]*([A-Za-z]*)")
+
+QUOTE_LIMIT = 60  # characters, so that a message stays on one line for any value
+
+
+def quoted(value: object) -> str:
+    """Short text that stands for a value from a job file.
+
+    Text is quoted with control characters escaped, so that no message can move the cursor of a terminal.
+    Never call it with a value of `env:`, which must not reach a log.
+    """
+    if value is None:
+        return "nothing"
+    if isinstance(value, str):
+        return repr(value if len(value) <= QUOTE_LIMIT else value[: QUOTE_LIMIT - 3] + "...")
+    if isinstance(value, dict):
+        return "a mapping"
+    if isinstance(value, list | tuple):
+        return "a list"
+    return quoted(str(value))
 
 
 def parse_duration_s(text: str) -> float:

@@ -24,8 +24,7 @@ from random import Random
 from typing import Any, Final, TypeGuard
 
 from ecoshare.common import documents
-from ecoshare.jobs.document import quoted
-from ecoshare.jobs.quantities import MAX_DURATION_S
+from ecoshare.jobs.quantities import MAX_DURATION_S, quoted
 
 MOST_ARRIVALS: Final = 1_000_000
 COLUMN: Final = "arrival_s"

@@ -19,8 +19,7 @@ from pydantic import (
 )
 
 from ecoshare.jobs import fields
-from ecoshare.jobs.document import quoted
-from ecoshare.jobs.quantities import parse_duration_s
+from ecoshare.jobs.quantities import parse_duration_s, quoted
 from ecoshare.values.service import ARRIVALS, QUEUE, RequestSource, ServiceSpec
 
 RETRIES: Final = 100

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
 from ecoshare.jobs import fields
-from ecoshare.jobs.document import quoted
+from ecoshare.jobs.quantities import quoted
 from ecoshare.sampling.trial_sampler import Choice, Range
 
 _PLACE = re.compile(r"\{(:[a-z])?\}")

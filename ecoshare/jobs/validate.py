@@ -18,8 +18,8 @@ from ecoshare.jobs.document import (
     Sequence,
     path_text,
     plain_values,
-    quoted,
 )
+from ecoshare.jobs.quantities import quoted
 from ecoshare.jobs.schema import JobConfig, JobFile, JobOptions
 from ecoshare.jobs.service_config import RequestConfig, ServiceConfig
 from ecoshare.jobs.sweep import Optuna, StopConfig, Sweep

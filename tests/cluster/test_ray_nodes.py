@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from ecoshare.cluster import ray_nodes
-from ecoshare.cluster.cluster_node import NodesRequest
+from ecoshare.cluster.nodes_request import NodesRequest
 from ecoshare.cluster.ray_nodes import RayNodes, await_gpus, on_ray
 from ecoshare.errors import UnfitEnvironment, UsageError
 from tests.runtime.running import job_file, slow_steps

@@ -9,7 +9,7 @@ import pytest
 
 from ecoshare.reporting import report_sections
 from ecoshare.reporting.html import html
-from ecoshare.reporting.job_table import ReportInput, ReportSection, fragment
+from ecoshare.reporting.report_sections import ReportInput, ReportSection, fragment
 from tests.reporting.made_run import run
 
 

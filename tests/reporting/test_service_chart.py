@@ -14,7 +14,7 @@ from ecoshare.record.run_history import RunHistory
 from ecoshare.reporting import charts, report_sections
 from ecoshare.reporting.charts.look import Chart
 from ecoshare.reporting.html import html
-from ecoshare.reporting.job_table import ReportInput, ReportSection
+from ecoshare.reporting.report_sections import ReportInput, ReportSection
 from ecoshare.reporting.time_columns import request_columns
 from tests.reporting.made_run import run
 from tests.reporting.made_service import TARGET_S, interval, with_service

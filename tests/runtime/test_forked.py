@@ -27,8 +27,8 @@ from ecoshare.jobs.schema import JobConfig
 from ecoshare.reporting.progress import Silent
 from ecoshare.runtime import run_opening
 from ecoshare.runtime.nodes import cleanup
+from ecoshare.runtime.nodes.forked_client import ForkedServer
 from ecoshare.runtime.nodes.run_host import WarmServer
-from ecoshare.runtime.nodes.warm_server import ForkedServer
 from ecoshare.runtime.planning import plan as planning
 from ecoshare.runtime.run_lifecycle import FinishedRun
 

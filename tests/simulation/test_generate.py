@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from ecoshare.errors import InvalidJobFile, UsageError
-from ecoshare.simulation.traces import generate, own
+from ecoshare.simulation.traces import generate as generated
+from ecoshare.simulation.traces import own
 from ecoshare.simulation.traces.generate import KINDS, generate, network
 from ecoshare.simulation.traces.job_trace import Trace
 from ecoshare.values.class_profile import MemoryDemand
@@ -37,7 +38,7 @@ needs_data = pytest.mark.skipif(
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
     """Folder of data with a few lines in each file."""
-    for file, text in ((generate.SALUS_FILE, CATALOGUE), (generate.PHILLY_FILE, PHILLY)):
+    for file, text in ((generated.SALUS_FILE, CATALOGUE), (generated.PHILLY_FILE, PHILLY)):
         (tmp_path / file).parent.mkdir()
         (tmp_path / file).write_text(text)
     return tmp_path
@@ -129,7 +130,7 @@ def test_rows_of_a_given_trace_are_drawn_where_they_fit(data: Path) -> None:
     drawn = {(job.gpus, job.service_s) for job in generate("philly", 500, 0, data).jobs}
     assert drawn == {(1, 100.0), (4, 50.0), (64, 9.0)}
     assert {job.gpus for job in generate("philly", 500, 0, data, gpus=4).jobs} == {1, 4}
-    (data / generate.PHILLY_FILE).write_text(PHILLY.splitlines(keepends=True)[0] + "2017-10-09 07:00:00,1,64,0,a\n")
+    (data / generated.PHILLY_FILE).write_text(PHILLY.splitlines(keepends=True)[0] + "2017-10-09 07:00:00,1,64,0,a\n")
     with pytest.raises(UsageError, match="no jobs of 4 GPUs or fewer"):
         generate("philly", 5, 0, data, gpus=4)
 
@@ -138,11 +139,11 @@ def test_rows_of_a_given_trace_are_drawn_where_they_fit(data: Path) -> None:
 def test_quantiles_are_those_that_the_table_states() -> None:
     trace = generate("philly", 60_000, 0)
     durations_s = np.array([job.service_s for job in trace.jobs if job.gpus == 1])
-    for level, stated_s in zip((0.1, 0.25, 0.5, 0.75, 0.9), generate.GROUPS[1].durations_s[2:7], strict=True):
+    for level, stated_s in zip((0.1, 0.25, 0.5, 0.75, 0.9), generated.GROUPS[1].durations_s[2:7], strict=True):
         assert np.mean(durations_s <= stated_s * 1.0001) == pytest.approx(level, abs=0.01)
     shares = Counter(job.gpus for job in trace.jobs)
-    whole = sum(group.jobs for group in generate.GROUPS.values())
-    for gpus, group in generate.GROUPS.items():
+    whole = sum(group.jobs for group in generated.GROUPS.values())
+    for gpus, group in generated.GROUPS.items():
         assert shares[gpus] / 60_000 == pytest.approx(group.jobs / whole, abs=0.003)
     assert {job.gpus for job in generate("philly", 2000, 0, gpus=7).jobs} == {1, 2, 4}
 
@@ -177,7 +178,7 @@ def test_what_cannot_be_generated_is_told(
 
 
 def test_a_catalogue_that_is_wrong_is_told_with_its_place(data: Path) -> None:
-    (data / generate.SALUS_FILE).write_text(CATALOGUE + "vgg16,70,1,1,x\nvgg16_25_5min,0,1,1,x\n")
+    (data / generated.SALUS_FILE).write_text(CATALOGUE + "vgg16,70,1,1,x\nvgg16_25_5min,0,1,1,x\n")
     with pytest.raises(InvalidJobFile) as caught:
         generate("salus", 1, 0, data)
     assert [(each.line, each.where) for each in caught.value.mistakes] == [(5, "name"), (6, "JCT")]
@@ -185,7 +186,7 @@ def test_a_catalogue_that_is_wrong_is_told_with_its_place(data: Path) -> None:
 
 @needs_data
 def test_the_catalogues_jobs_take_as_long_as_it_says() -> None:
-    rows = [line.split(",") for line in (public() / generate.SALUS_FILE).read_text().splitlines()]
+    rows = [line.split(",") for line in (public() / generated.SALUS_FILE).read_text().splitlines()]
     jobs = generate("salus", 5000, 0, public()).jobs
     measured = {(name.rpartition("_")[0], int(count)): float(jct_s) for name, jct_s, _, count, _ in rows}
     drawn = {(job.job_class, job.iterations): job for job in jobs}
@@ -199,13 +200,13 @@ def test_the_catalogues_jobs_take_as_long_as_it_says() -> None:
 @pytest.mark.nightly
 @needs_data
 def test_the_tables_quantiles_are_those_of_the_trace() -> None:
-    cells = [line.split(",") for line in (public() / generate.PHILLY_FILE).read_text().splitlines()[1:] if line]
+    cells = [line.split(",") for line in (public() / generated.PHILLY_FILE).read_text().splitlines()[1:] if line]
     sizes, durations_s = np.array([int(each[2]) for each in cells]), np.array([float(each[1]) for each in cells])
     jobs = generate("philly", 100_000, 0).jobs
-    for gpus, group in generate.GROUPS.items():
+    for gpus, group in generated.GROUPS.items():
         own_s = durations_s[sizes == gpus]
         assert len(own_s) == group.jobs
-        assert tuple(np.quantile(own_s, generate.LEVELS, method="nearest").astype(int)) == group.durations_s
+        assert tuple(np.quantile(own_s, generated.LEVELS, method="nearest").astype(int)) == group.durations_s
         drawn = [job.service_s for job in jobs if job.gpus == gpus]
         # The tail of a group holds its mean: of few jobs more than an order cannot be asked.
         assert np.mean(drawn) == pytest.approx(np.mean(own_s), rel=0.3)

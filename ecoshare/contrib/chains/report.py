@@ -14,7 +14,7 @@ from ecoshare.contrib.chains.allocation_chain import AllocationChain, ChainAccou
 from ecoshare.contrib.chains.chain_record import read_chain
 from ecoshare.jobs.quantities import format_duration, format_energy
 from ecoshare.reporting.figures import UNKNOWN, say
-from ecoshare.reporting.job_table import ReportInput, ReportSection, fragment
+from ecoshare.reporting.report_sections import ReportInput, ReportSection, fragment
 from ecoshare.reporting.text_table import TableColumn, print_columns
 
 

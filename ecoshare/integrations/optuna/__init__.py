@@ -43,7 +43,7 @@ from ecoshare.profiling.profiles_folder import default_folder
 from ecoshare.record.run_data import is_live
 from ecoshare.record.run_folder import RunFolder, write_json
 from ecoshare.reporting.progress import Expendable, PlainProgress
-from ecoshare.runtime.nodes.warm_server import ForkedServer
+from ecoshare.runtime.nodes.forked_client import ForkedServer
 from ecoshare.runtime.planning import plan as planning
 from ecoshare.runtime.planning.plan import Plan
 from ecoshare.runtime.signals import Interrupts

@@ -40,8 +40,9 @@ from ecoshare.integrations.optuna.wire import Channel, accept, described, listen
 from ecoshare.jobs.sweep import MAX_TRIALS, trial_name
 from ecoshare.record.run_view import ProgressDisplay, RunView
 from ecoshare.runtime import run_opening
+from ecoshare.runtime.nodes.forked_client import ForkedServer
 from ecoshare.runtime.nodes.held_machines import ThisMachine
-from ecoshare.runtime.nodes.warm_server import ForkedServer, LaneServer
+from ecoshare.runtime.nodes.warm_server import LaneServer
 from ecoshare.runtime.planning.plan import Plan
 from ecoshare.runtime.planning.planned_job import PlannedJob
 from ecoshare.runtime.planning.planned_sweeps import PlannedSweep
