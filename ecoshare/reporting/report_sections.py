@@ -96,7 +96,7 @@ class SectionModule(Protocol):
     """Module that adds sections to a report.
 
     Attributes:
-        PLACE: Place of the sections among the others, whose places are in `report_sections.py`.
+        PLACE: Place of the sections in the page, as `_SECTIONS` has those of the others.
     """
 
     PLACE: int

@@ -241,7 +241,7 @@ def test_the_program_loads_the_standard_library_only() -> None:
     """If it failed, each transfer would wait for imports."""
     line = [sys.executable, "-c", "import ecoshare.devices.nvidia.cuda_checkpoint, sys; print(*sys.modules)"]
     loaded = subprocess.run(line, capture_output=True, text=True, check=True).stdout.split()
-    own = {"ecoshare", "ecoshare.devices", "ecoshare.devices.nvidia.cuda_checkpoint"}
+    own = {"ecoshare", "ecoshare.devices", "ecoshare.devices.nvidia", "ecoshare.devices.nvidia.cuda_checkpoint"}
     assert {name for name in loaded if name.startswith("ecoshare")} == own
     assert not {"asyncio", "subprocess", "typing", "torch", "pynvml"} & set(loaded)
 

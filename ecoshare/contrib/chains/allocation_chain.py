@@ -160,7 +160,7 @@ class AllocationChain:
         outcome: How the chain ended; None while it goes on.
         code: Exit code of its last run.
         look_s: Moment (s) of the next look at the queue.
-        notes: What the user should know.
+        notes: Notes for the user.
     """
 
     name: str

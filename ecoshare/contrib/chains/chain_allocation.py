@@ -1,4 +1,4 @@
-"""What runs in each allocation of a chain: it waits for its predecessor, runs the jobs, and keeps the chain going.
+"""Program of each allocation of a chain: it waits for its predecessor, runs the jobs, and keeps the chain going.
 
 ::
 
@@ -425,7 +425,7 @@ class Allocation:
         """Record the end of the chain, and take its jobs out of the queue."""
 
         def reconcile() -> None:
-            if self._own(self._folder.read()).is_live:  # its end could not be written
+            if self._own(self._folder.read()).is_live:  # the end could not be written
                 self._record(end, code)
             self._keeper.reconcile()
 

@@ -2,14 +2,14 @@
 
 ::
 
-    the command ──────────┐                        each look holds the lock of the chain's folder: who comes first,
+    the command ──────────┐                        each look holds the lock of the chain's folder: the first one
     allocation 1 (works) ─┼─► look ──► squeue ──►  looks; the others see from the record that it is not time yet
     allocation 2 (idle) ──┘     │
                                 ├──► record: "submitting 3" ──► sbatch ──► record: "3 is job 47"
                                 └──► record: next look at ...
 
-A process that is killed between the two records leaves a job whose number is known from its script. The next look finds
-it in the queue. So no allocation is submitted twice, and no process has to live as long as the chain.
+A process that is killed between the two records leaves a job, and its script tells the number. The next look finds it in
+the queue. So no allocation is submitted twice, and no process has to live as long as the chain.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ class ChainKeeper:
             return None
         last = chain.allocations[-1] if chain.allocations else None
         if last is not None and last.end is AllocationEnd.TERMINATED and in_queue(jobs, last.job) is not None:
-            return None  # what comes depends on what Slurm says once it has ended: cancelled, or preempted
+            return None  # the next step depends on Slurm once it has ended: cancelled, or preempted
         remaining_s = chain_steps.covered_s(chain, jobs, now_s)
         if remaining_s is None:
             return None
