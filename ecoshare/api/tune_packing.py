@@ -41,7 +41,7 @@ class TuneRequest:
         tuning_limit: Upper bound of an iteration's time at a setting / its time at the default setting.
         budget: Most measurements.
         seed: Seed of the search.
-        lanes: Number of lanes; None for one for each job, up to 3.
+        lanes: Number of lanes; None for one for each job, up to 6.
         knobs: Names of the knobs that may be set; None for all of the device.
         assume_unlocked: Whether to lock clocks without a check for locks of other software.
         device: See `RunRequest`.

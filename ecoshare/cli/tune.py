@@ -35,7 +35,7 @@ def tune(
     wait: WaitOption = None,
     lanes: Annotated[
         int | None,
-        typer.Option(min=1, help="Lanes of the packing; by default one for each job, up to 3, as in `ecoshare run`."),
+        typer.Option(min=1, help="Lanes of the packing; by default one for each job, up to 6, as in `ecoshare run`."),
     ] = None,
     knobs: Annotated[
         str | None, typer.Option(metavar="NAMES", help="Knobs to set, such as gpu_clock,power_limit; by default all.")

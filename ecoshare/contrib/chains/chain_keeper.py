@@ -8,8 +8,8 @@
                                 ├──► record: "submitting 3" ──► sbatch ──► record: "3 is job 47"
                                 └──► record: next look at ...
 
-A process that is killed between the two records leaves a job, and its script tells the number. The next look finds it in
-the queue. So no allocation is submitted twice, and no process has to live as long as the chain.
+A process that is killed between the two records leaves a job, and its script tells the number. The next look finds it
+in the queue. So no allocation is submitted twice, and no process has to live as long as the chain.
 """
 
 from __future__ import annotations
