@@ -61,7 +61,6 @@ class Pipes:
         self._writer = LineWriter(lambda lines: out.write(b"".join(lines)))
 
     def send(self, line: bytes) -> None:
-        """Send a line."""
         self._writer.put(line)
 
     def read(self, hear: Callable[[bytes | None], None]) -> None:

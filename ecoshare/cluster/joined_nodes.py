@@ -467,7 +467,6 @@ class JoinedNodes:
 
     @property
     def is_measuring(self) -> bool:
-        """See `RunNode`."""
         return any(node.is_measuring for node in self._nodes)
 
     waited = False
@@ -477,7 +476,6 @@ class JoinedNodes:
         """See `RunNode`. The agents have opened their nodes already."""
 
     def works(self) -> Iterator[Coroutine[Any, Any, None]]:
-        """See `RunNode`."""
         yield from [node.keep() for node in self._nodes]
         if self._joining is not None:
             yield self._joining.keep(self._count, self._run.waiting_jobs, self._join)
@@ -485,25 +483,20 @@ class JoinedNodes:
             yield self._idle.keep()
 
     async def first_samples(self) -> None:
-        """See `RunNode`."""
         await asyncio.gather(*(node.first_samples() for node in self._nodes))
 
     def keep_only(self, names: Collection[str]) -> None:
-        """See `RunNode`."""
         for node in self._nodes:
             node.keep_only(names)
 
     def end_silent_server(self) -> None:
-        """See `RunNode`."""
         for node in self._nodes:
             node.end_silent_server()
 
     async def finish(self) -> None:
-        """See `RunNode`."""
         await asyncio.gather(*(node.finish() for node in self._nodes))
 
     async def close(self) -> None:
-        """See `RunNode`."""
         leaving = self._idle.leaving if self._idle is not None else ()
         await asyncio.gather(*(node.close() for node in (*self._nodes, *leaving)))
         self._samples.close()
@@ -512,26 +505,21 @@ class JoinedNodes:
 
     @property
     def in_progress(self) -> Collection[str]:
-        """See `NodeReadings`."""
         return self._owners.keys()
 
     def attempt(self, name: str) -> AttemptReading:
-        """See `NodeReadings`."""
         return self._owners[name].attempt(name) or AttemptReading(Usage(), (), ())
 
     def device(self, name: str) -> DeviceReading:
-        """See `NodeReadings`."""
         return self._of_device[name].device(name)
 
     # Commands
 
     def open_lane(self, command: OpenLane, now_s: float) -> None:
-        """See `NodeCommands`."""
         self._of_lane[command.lane] = self._of_device[command.device]
         self._on_device(command, now_s)
 
     def start_job(self, command: StartJob, now_s: float) -> None:
-        """See `NodeCommands`."""
         parts: dict[RemoteNode, list[int]] = {}
         for lane in sorted(command.lanes):
             parts.setdefault(self._of_lane[lane], []).append(lane)
@@ -548,17 +536,14 @@ class JoinedNodes:
         command: OpenLane | SetCaching | ApplySetting | MeasureSetting | AwaitRequests,
         now_s: float,
     ) -> None:
-        """See `NodeCommands`."""
         self._of_device[command.device].carry_out(command)
 
     set_caching = apply_setting = measure_setting = await_requests = _on_device
 
     def set_shares(self, command: SetShares, now_s: float) -> None:
-        """See `NodeCommands`."""
         self._of_lane[command.lane].carry_out(command)
 
     def _of_attempt(self, command: LimitMemory | ParkJob | ResumeJob | MoveJob | KillJob, now_s: float) -> None:
-        """See `NodeCommands`."""
         if (node := self._owners.get(command.job)) is not None:  # else its end is on the way to the core
             node.carry_out(command)
 

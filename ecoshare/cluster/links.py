@@ -122,8 +122,6 @@ def agent_command(name: str, options: Sequence[str]) -> list[str]:
 
 
 class ProcessLink:
-    """See `NodeLink`."""
-
     def __init__(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
         """Start an agent.
 
@@ -153,7 +151,6 @@ class ProcessLink:
         return self._process.pid
 
     def listen(self, heard: Callable[[bytes], None], lost: Callable[[str], None]) -> None:
-        """See `NodeLink`."""
 
         def read() -> None:
             assert self._process.stdout is not None
@@ -166,11 +163,9 @@ class ProcessLink:
         self._reader.start()
 
     def send(self, line: bytes) -> None:
-        """See `NodeLink`."""
         self._writer.put(line)
 
     def close(self) -> None:
-        """See `NodeLink`."""
         self._writer.close()
         try:
             self._process.wait(_ENDS_WITHIN_S)

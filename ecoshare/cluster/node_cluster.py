@@ -62,7 +62,6 @@ class NodeCluster:
 
     @property
     def is_shared(self) -> bool:
-        """See `HeldMachines`."""
         return any(node.is_shared for node in self._nodes)
 
     def power_models(self, devices: Sequence[DeviceInfo]) -> Mapping[str, PowerModel | None]:
@@ -103,12 +102,10 @@ class NodeCluster:
 
     @contextlib.contextmanager
     def host(self, token: str, log: Path, signals: StopSignals) -> Iterator[RunHost]:
-        """See `HeldMachines`."""
         yield ControllerHost(signals)
 
     @contextlib.contextmanager
     def open_node(self, plan: Plan, run: RunFacts) -> Iterator[OpenedNode]:
-        """See `HeldMachines`."""
         if self._ship is not None:
             check_shipped_again(plan.everything, self._ship)
         setups = NodeSetups(plan, run, claim_request(plan), self._timeout_s, self._lease_s, self._ship)

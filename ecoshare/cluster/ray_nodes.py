@@ -102,7 +102,6 @@ class AgentActor:
             self._link.send(line)
 
     def end(self) -> None:
-        """End the agent."""
         self._link.close()
 
 
@@ -154,7 +153,6 @@ class RayLink:
         self._is_over = False
 
     def listen(self, heard: Callable[[bytes], None], lost: Callable[[str], None]) -> None:
-        """See `NodeLink`."""
 
         def read() -> None:
             while not self._is_over:
@@ -173,11 +171,9 @@ class RayLink:
         threading.Thread(target=read, name="ecoshare-ray-out", daemon=True).start()
 
     def send(self, line: bytes) -> None:
-        """See `NodeLink`."""
         self._writer.put(line)
 
     def close(self) -> None:
-        """See `NodeLink`."""
         self._is_over = True
         self._writer.close()
         with contextlib.suppress(RayError, GetTimeoutError):  # it has ended, or its node does not answer
@@ -266,7 +262,6 @@ class RayNodes:
         return self._starts(fit)
 
     def present(self) -> list[NodeStart]:
-        """See `LookForNodes`."""
         import ray
 
         return self._starts(self._fit(ray.nodes()))

@@ -177,17 +177,14 @@ class RemoteNode:
             await asyncio.sleep(BEAT_S)
 
     async def first_samples(self) -> None:
-        """See `RunNode`."""
         await _within(self._sampled, _METER_WITHIN_S)
 
     async def finish(self) -> None:
-        """See `RunNode`."""
         self._is_closing = True
         self._send(FinishNode())
         await _within(self._finished, _FINISHES_WITHIN_S)
 
     async def close(self) -> None:
-        """See `RunNode`."""
         self._is_closing = True
         self._send(CloseNode())
         if self._is_heard and not self.lost:
@@ -195,18 +192,15 @@ class RemoteNode:
         await asyncio.to_thread(self._setup.line.close)
 
     def end_silent_server(self) -> None:
-        """See `RunNode`."""
         self._send(EndSilentServer())
 
     def keep_only(self, names: Collection[str]) -> None:
-        """See `RunNode`."""
         self._send(KeepOnly(tuple(sorted(names))))
 
     # Readings
 
     @property
     def is_measuring(self) -> bool:
-        """See `RunNode`."""
         return bool(self._profiling) and not self.lost
 
     def attempt(self, name: str) -> AttemptReading | None:
@@ -232,7 +226,6 @@ class RemoteNode:
 
     @property
     def give_back(self) -> Callable[[], None] | None:
-        """See `NodeStart`."""
         return self._setup.start.give_back
 
     @property
@@ -241,7 +234,6 @@ class RemoteNode:
         return self._setup.start.address
 
     def ask_port(self, command: int, gang: RemoteGang) -> None:
-        """See `GangNode`."""
         if self.lost:
             gang.head_lost(self._why_lost())
             return

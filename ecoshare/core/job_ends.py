@@ -295,7 +295,6 @@ class JobEnds:
     """
 
     def __init__(self, placement: PlacementStrategy, sweeps: Sweeps, failures: DeviceFailures, state: RunState) -> None:
-        """No job has ended."""
         self._placement, self._sweeps, self._failures, self._state = placement, sweeps, failures, state
         self._fit = placement.fit
         self.ended: list[Job] = []

@@ -44,7 +44,6 @@ class JobMoves:
         return job in self._moving
 
     def goes_on_in(self, job: Job) -> Lane:
-        """Lane in which a job is, or to which it moves."""
         return self._moving.get(job, job.lanes[0])
 
     def owns(self, command: int) -> bool:

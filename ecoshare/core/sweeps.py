@@ -99,7 +99,6 @@ class Asha:
     _passed: dict[str, int] = field(default_factory=dict)
 
     def told(self, trial: str, configuration: Configuration, step: int, value: float) -> str:
-        """See `StoppingRule`."""
         reached = _reached(self.spec, self._passed, trial, step)
         if reached is None:
             return ""
@@ -115,7 +114,6 @@ class Asha:
         return f"place {place + 1} of the {ranking.words} that reached step {at_step}, of which {good} go on (asha)"
 
     def ended(self, trial: str, completed: bool) -> None:
-        """See `StoppingRule`."""
         self._passed.pop(trial, None)
 
 
@@ -189,7 +187,6 @@ class Halving:
         return {trial: f"place {place} {words}" if place > good else "" for trial, place in found.items()}
 
     def ended(self, trial: str, completed: bool) -> None:
-        """See `StoppingRule`."""
         self._passed.pop(trial, None)
         self.waiting.pop(trial, None)
         self._configurations.pop(trial, None)
@@ -218,7 +215,6 @@ class Median:
     _values: dict[str, list[float]] = field(default_factory=dict)
 
     def told(self, trial: str, configuration: Configuration, step: int, value: float) -> str:
-        """See `StoppingRule`."""
         values = self._values.setdefault(trial, [])
         if step <= len(values):  # the trial was started again
             del values[step - 1 :]
@@ -233,7 +229,6 @@ class Median:
         return f"worse at step {step} than the median of {through} (median)"
 
     def ended(self, trial: str, completed: bool) -> None:
-        """See `StoppingRule`."""
         values = self._values.pop(trial, [])
         if not completed:
             return

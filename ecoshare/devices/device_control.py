@@ -168,7 +168,6 @@ class DeviceControl:
 
     @property
     def clocks_mhz(self) -> ClocksMhz:
-        """See `ClocksMhz`."""
         return self._knobs.clocks_mhz
 
     def readings(self) -> dict[str, Value]:

@@ -119,7 +119,6 @@ class JointControl:
 
     @property
     def clocks_mhz(self) -> ClocksMhz:
-        """See `ClocksMhz`."""
         return self._gpu.clocks_mhz
 
     def readings(self) -> dict[str, Value]:

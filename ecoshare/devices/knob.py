@@ -207,9 +207,7 @@ class Knobs(Protocol):
     """All knobs of one device."""
 
     @property
-    def knobs(self) -> tuple[DeviceKnob, ...]:
-        """Knobs that the device has."""
-        ...
+    def knobs(self) -> tuple[DeviceKnob, ...]: ...
 
     @property
     def access(self) -> Access:
@@ -222,9 +220,7 @@ class Knobs(Protocol):
         ...
 
     @property
-    def clocks_mhz(self) -> ClocksMhz:
-        """See `ClocksMhz`."""
-        ...
+    def clocks_mhz(self) -> ClocksMhz: ...
 
     def clocks(self) -> Clocks | None:
         """Present clocks; None if the device does not report them."""

@@ -151,7 +151,6 @@ class _Use:
             os.pwrite(self._file, content, 0)
 
     def end(self) -> None:
-        """End the use."""
         with contextlib.suppress(OSError):
             self._path.unlink()
         fcntl.flock(self._file, fcntl.LOCK_UN)  # processes that were forked meanwhile hold the lock, too

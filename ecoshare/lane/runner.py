@@ -164,12 +164,10 @@ class HookedJob:
 
     @property
     def absence_cost_s(self) -> float:
-        """See `Yielder`."""
         return self._turns[0].absence_cost_s
 
     @property
     def is_waited_for(self) -> bool:
-        """See `Yielder`."""
         return any(turn.is_waited_for for turn in self._turns)
 
     def boundary(self, kind: Boundary) -> None:

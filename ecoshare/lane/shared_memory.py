@@ -220,7 +220,6 @@ class TableLock:
     """
 
     def __init__(self, file: OwnFile) -> None:
-        """Lock of the table in `file`."""
         self._file = file
         self._threads = threading.RLock()
         self.on_hung: Callable[[int], None] | None = None

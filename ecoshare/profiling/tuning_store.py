@@ -222,7 +222,6 @@ class TuningStore:
         return tuple(found.values())
 
     def on(self, device_model: str) -> list[TuningResult]:
-        """All results for a device model."""
         everything = [each for path in sorted(self.folder.glob("*.json")) for each in self._results_in(path)]
         return [each for each in everything if each.device.model == device_model]
 

@@ -70,7 +70,6 @@ class BoundedConnection(H11Protocol):
         return self.cycle is not None and not self.cycle.response_complete
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """See `asyncio.Protocol`."""
         super().connection_made(transport)
         self._since_s = loop_s()
         self._wait_for_request()
@@ -81,13 +80,11 @@ class BoundedConnection(H11Protocol):
                 min(waiting, key=lambda each: each._since_s).transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """See `asyncio.Protocol`."""
         super().connection_lost(exc)
         self._stop_waiting()
         self._stop_watching()
 
     def data_received(self, data: bytes) -> None:
-        """See `asyncio.Protocol`."""
         super().data_received(data)
         if self._has_request:
             self._stop_waiting()
@@ -132,12 +129,10 @@ class BoundedConnection(H11Protocol):
             self._deadline = None
 
     def pause_writing(self) -> None:
-        """See `asyncio.Protocol`."""
         super().pause_writing()
         self._watch()
 
     def resume_writing(self) -> None:
-        """See `asyncio.Protocol`."""
         super().resume_writing()
         self._stop_watching()
 

@@ -236,7 +236,6 @@ class JobStore:
         ]
 
     def close(self) -> None:
-        """Close the store."""
         with self._lock, self._reads:
             self._reader.close()
             self._database.close()
@@ -372,7 +371,6 @@ class JobStore:
         return unix_s - ahead_s
 
     def of_run(self, run: str) -> list[JobRow]:
-        """Jobs of a run."""
         return self._rows("WHERE run = ?", (run,))
 
     def remove(self, names: Iterable[str]) -> None:

@@ -194,7 +194,6 @@ class LiveQueue:
         await self._wake()
 
     def look(self, event: Event, commands: Sequence[Command], core: Scheduler) -> None:
-        """See `JobSource`."""
         if (asked := self._handled.pop(id(event), None)) is not None and not asked.done():
             asked.set_result(None)
         match event:

@@ -206,7 +206,6 @@ class Problem(_Document):
 
     @classmethod
     def of(cls, error: EcoshareError) -> Problem:
-        """Problem that an error is."""
         if isinstance(error, InvalidJobFile):
             found = [MistakeDocument(line=m.line, column=m.column, where=m.where, what=m.what) for m in error.mistakes]
             return cls(kind="jobs", message=str(error), hint=error.hint, file=error.file, mistakes=found)

@@ -95,7 +95,6 @@ class QueueFolder:
 
     @property
     def runs(self) -> Path:
-        """Folder of the run folders."""
         return self.path / "runs"
 
     @property

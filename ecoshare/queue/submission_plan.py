@@ -175,7 +175,6 @@ def no_jobs(queue: str) -> LoadedJobs:
 
 
 def by_submission(rows: Sequence[JobRow]) -> list[list[JobRow]]:
-    """Jobs of each submission."""
     found: dict[str, list[JobRow]] = {}
     for row in rows:
         found.setdefault(row.submission, []).append(row)

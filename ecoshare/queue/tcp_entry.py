@@ -87,7 +87,6 @@ class TcpEntry:
 
 
 def page_url(address: str, token: str) -> str:
-    """URL of the page at an address, with the token."""
     return f"{address}/#token={token}"
 
 

@@ -410,7 +410,6 @@ class EventLog:
         return True
 
     def close(self) -> None:
-        """Close the log."""
         self._file.close()
 
 

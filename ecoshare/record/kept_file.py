@@ -88,7 +88,6 @@ class KeptFile:
         os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
     def _content(self) -> bytes:

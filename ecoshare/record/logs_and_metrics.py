@@ -334,7 +334,6 @@ class _Thinned:
     _last: float = 0.0
 
     def add(self, value: float) -> None:
-        """Add a value."""
         if self.count % self._every == 0:
             self.kept.append((self.count + 1, value))
             if len(self.kept) > _MOST_POINTS:

@@ -106,8 +106,6 @@ class _Written(BaseModel):
 
 
 class _Device(_Written):
-    """See `devices.registry.DeviceInfo`."""
-
     name: str
     kind: str
     model: str
@@ -119,8 +117,6 @@ class _Device(_Written):
 
 
 class _Requests(_Written):
-    """See `values.service.RequestSource`."""
-
     arrivals: str = ""
     rate_per_s: Amount = 0.0
     clients: Count = 0
@@ -129,8 +125,6 @@ class _Requests(_Written):
 
 
 class _Service(_Written):
-    """See `values.service.ServiceSpec`."""
-
     p99_s: Amount
     batch_sizes: list[Whole] = []
     queue: Whole
@@ -141,8 +135,6 @@ class _Service(_Written):
 
 
 class _Job(_Written):
-    """See `runtime.planned_job.PlannedJob`."""
-
     name: Name
     job_class: str = Field(alias="class")
     script: str | None = None
@@ -161,8 +153,6 @@ class _Job(_Written):
 
 
 class _Sweep(_Job):
-    """See `runtime.planned_sweeps.PlannedSweep`."""
-
     by: str
     space: dict[str, Any]
     trials: Count | None
@@ -172,16 +162,12 @@ class _Sweep(_Job):
 
 
 class _Budget(_Written):
-    """See `runtime.planned_power.PlannedBudget`."""
-
     watts: Amount
     by: str
     tuning_limit: Amount
 
 
 class _Plan(_Written):
-    """See `runtime.plan.Plan`."""
-
     job_file: str
     made_file: bool = False
     digest: str
@@ -204,8 +190,6 @@ class _Plan(_Written):
 
 
 class _Power(_Written):
-    """See `devices.power_model.PowerModel`."""
-
     idle_w: Amount
     busy_w: Amount
     full_load: Amount

@@ -257,7 +257,6 @@ class NodeFolder(RunFolder):
 
     @property
     def own(self) -> Path:
-        """Folder of the node."""
         return self.path / "nodes" / self.name
 
     @property

@@ -481,11 +481,9 @@ class Driver:
     ask_setting = ask_interference = ask_planner = ask_power = _ask
 
     def ask_sampler(self, command: AskSampler, now_s: float) -> None:
-        """See `RunCommands`."""
         self.sweeping.ask(command, self._tasks)
 
     def wake_at(self, command: WakeAt, now_s: float) -> None:
-        """See `RunCommands`."""
         wait_s, segment = max(0.0, command.at_s - self.now_s()), self._turnover.count
 
         def woken(at_s: float) -> Event | None:

@@ -101,7 +101,6 @@ class Grid(_Deaf):
         return whole if self.most is None else min(whole, self.most)
 
     def draw(self, number: int) -> Values | None:
-        """See `TrialSampler`."""
         if number >= len(self):
             return None
         values: list[tuple[str, str]] = []
@@ -120,7 +119,6 @@ class Random(_Deaf):
     seed: int = 0
 
     def draw(self, number: int) -> Values | None:
-        """See `TrialSampler`."""
         if number >= self.trials:
             return None
         dice = random.Random(f"{self.seed}/{number}")

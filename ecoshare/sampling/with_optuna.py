@@ -90,7 +90,6 @@ class OptunaSampler:
         return cls(space, trials, study)
 
     def draw(self, number: int) -> Values | None:
-        """See `TrialSampler`."""
         trial = self._known(number)
         if number >= self.trials or (self._over and trial is None):
             return None
@@ -102,7 +101,6 @@ class OptunaSampler:
         return tuple((name, _suggested(trial, name, dimension)) for name, dimension in self.space.items())
 
     def reported(self, number: int, step: int, value: float) -> str:
-        """See `TrialSampler`."""
         trial = self._known(number)
         assert trial is not None, "only trials that were drawn report"
         with warnings.catch_warnings():
@@ -111,7 +109,6 @@ class OptunaSampler:
         return f"step {step}: {type(self.study.pruner).__name__} of optuna" if trial.should_prune() else ""
 
     def ended(self, number: int, value: float | None, pruned: bool) -> None:
-        """See `TrialSampler`."""
         trial = self._known(number)
         if trial is None or self._is_finished(number):
             return

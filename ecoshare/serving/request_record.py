@@ -126,7 +126,6 @@ class RequestRecorder:
             self._latencies.record_value(min(max(1, latency_us), LONGEST_US))
 
     def failed(self, count: int) -> None:
-        """Count requests that failed."""
         if count:
             with self._lock:
                 self._count("failed", count)

@@ -234,7 +234,6 @@ class Simulator:
     # Commands
 
     def open_lane(self, command: OpenLane, now_s: float) -> None:
-        """See `NodeCommands`."""
         closely = self._packs or self._is_elastic or self._config.profile or self._config.host_bytes > 0
         early = closely and self._cluster.threads > 0
         self._lanes.open(command.lane, command.device, VirtualLane(self._costs.handover_s, closely, early))
@@ -252,27 +251,22 @@ class Simulator:
         self._push(now_s, What.DONE, (command.id, None))
 
     def set_shares(self, command: SetShares, now_s: float) -> None:
-        """See `NodeCommands`."""
         lane = self._lanes.lanes[command.lane]
         lane.claim(command.shares, now_s)  # the holder keeps the turn until its iteration ends
         self._lanes.plan(lane)
 
     def drop_job(self, command: DropJob, now_s: float) -> None:
-        """See `RunCommands`."""
         running = self._jobs[command.job]
         self._finish(running, now_s)
         self._forget(running, now_s)
 
     def profile_job(self, command: ProfileJob, now_s: float) -> None:
-        """See `NodeCommands`."""
         self._measuring.profile(command, self._seat_of(command.job), now_s)
 
     def apply_setting(self, command: ApplySetting, now_s: float) -> None:
-        """See `NodeCommands`."""
         self._push(now_s + self._costs.apply_s, What.MEASURED, partial(self._apply, command))
 
     def measure_setting(self, command: MeasureSetting, now_s: float) -> None:
-        """See `NodeCommands`."""
         seats = [self._seat_of(name) for name in command.jobs]
         self._measuring.measure(command, self._lanes.devices[command.device], seats, now_s)
 
@@ -287,21 +281,17 @@ class Simulator:
     ask_setting = ask_interference = ask_power = _ask
 
     def ask_planner(self, command: AskPlanner, now_s: float) -> None:
-        """See `RunCommands`."""
         from ecoshare.advisers.planners import shares  # imports scipy, so only on demand
 
         self._push(now_s, What.DONE, (command.id, Planned(now_s, command.id, shares(command))))
 
     def ask_sampler(self, command: AskSampler, now_s: float) -> None:
-        """See `RunCommands`."""
         self._later(now_s, partial(self._sample, command))
 
     def wake_at(self, command: WakeAt, now_s: float) -> None:
-        """See `RunCommands`."""
         self._push(command.at_s, What.WAKE, command.id)
 
     def start_job(self, command: StartJob, now_s: float) -> None:
-        """See `NodeCommands`."""
         running = self._jobs[command.job]
         seat = running.begin(command, now_s)
         running.start_s = min(running.start_s, now_s)
@@ -339,11 +329,9 @@ class Simulator:
         self._push(now_s, What.DONE, (command.id, None))
 
     def park_job(self, command: ParkJob, now_s: float) -> None:
-        """See `NodeCommands`."""
         self._parking.park(command, now_s)
 
     def resume_job(self, command: ResumeJob, now_s: float) -> None:
-        """See `NodeCommands`."""
         self._parking.resume(command, now_s)
 
     def _apply(self, command: ApplySetting, now_s: float) -> Done:

@@ -276,11 +276,9 @@ class VirtualDriver:
     # Commands
 
     def open_lane(self, command: OpenLane, now_s: float) -> None:
-        """See `NodeCommands`."""
         self._later(0.0, partial(Done, command=command.id))
 
     def start_job(self, command: StartJob, now_s: float) -> None:
-        """See `NodeCommands`."""
         _, script = self.jobs[command.job]
         assert not self._failed & {self.core.lanes[lane].device.name for lane in command.lanes}, "on a failed device"
         if self._refusals.setdefault(command.job, 0) < script.refused:
@@ -303,16 +301,13 @@ class VirtualDriver:
         self._later(_ANSWER_S, partial(Done, command=command.id))
 
     def limit_memory(self, command: LimitMemory, now_s: float) -> None:
-        """See `NodeCommands`."""
         self._later(_ANSWER_S, partial(Done, command=command.id))
 
     def park_job(self, command: ParkJob, now_s: float) -> None:
-        """See `NodeCommands`."""
         usage = self.core.jobs[command.job].usage
         self._answer_while(command, partial(Parked, command=command.id, usage=usage, took_s=_TRANSFER_S))
 
     def resume_job(self, command: ResumeJob, now_s: float) -> None:
-        """See `NodeCommands`."""
         self._invariants.check_memory([lane.number for lane in self.core.jobs[command.job].lanes])
         self._answer_while(command, partial(Resumed, command=command.id, took_s=_TRANSFER_S))
 
@@ -321,11 +316,9 @@ class VirtualDriver:
         self._at(self.now_s + _TRANSFER_S, make, lambda: self._attempt.get(command.job) == command.attempt)
 
     def move_job(self, command: MoveJob, now_s: float) -> None:
-        """See `NodeCommands`."""
         self._later(_ANSWER_S, partial(Done, command=command.id))
 
     def set_shares(self, command: SetShares, now_s: float) -> None:
-        """See `NodeCommands`."""
         assert {share.job for share in command.shares} <= set(self.jobs)
 
     def kill_job(self, command: KillJob, now_s: float) -> None:
@@ -335,11 +328,9 @@ class VirtualDriver:
             self._exit(command.job, attempt, _ANSWER_S, Outcome.PRUNED if command.pruned else Outcome.STOPPED)
 
     def drop_job(self, command: DropJob, now_s: float) -> None:
-        """See `RunCommands`."""
         assert command.job not in self._attempt, "a paused trial does not run"
 
     def profile_job(self, command: ProfileJob, now_s: float) -> None:
-        """See `NodeCommands`."""
         spec, script = self.jobs[command.job]
         devices = {lane.device.name for lane in self.core.jobs[command.job].lanes}
         assert not any(self.settings.get(device) for device in devices), "measured alone at another than the default"
@@ -357,7 +348,6 @@ class VirtualDriver:
         self._later(WINDOW_S, make)
 
     def apply_setting(self, command: ApplySetting, now_s: float) -> None:
-        """See `NodeCommands`."""
 
         def make(at_s: float) -> Event:
             if command.setting in self.refuses:
@@ -409,7 +399,6 @@ class VirtualDriver:
             self._later(_ADVICE_S, partial(Done, command=command.id))
 
     def ask_setting(self, command: AskSetting, now_s: float) -> None:
-        """See `NodeCommands`."""
         assert self.advises is not None, "a search needs an adviser: give `advises`"
         setting, over = self.advises(command)
         self._later(_ADVICE_S, partial(SettingAdvised, command=command.id, setting=setting, over=over))
@@ -425,7 +414,6 @@ class VirtualDriver:
         self._later(_ADVICE_S, partial(PowerPredicted, command=command.id, response=response))
 
     def ask_planner(self, command: AskPlanner, now_s: float) -> None:
-        """See `RunCommands`."""
         self._later(_PLAN_S, partial(Planned, command=command.id, shares=shares(command)))
 
     def ask_sampler(self, command: AskSampler, now_s: float) -> None:
@@ -433,7 +421,6 @@ class VirtualDriver:
         self._later(0.0, partial(Exhausted, command=command.id))
 
     def wake_at(self, command: WakeAt, now_s: float) -> None:
-        """See `RunCommands`."""
         segment = self.segments
         self._at(command.at_s, partial(Done, command=command.id), lambda: self.segments == segment)
 

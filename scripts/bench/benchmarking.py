@@ -167,7 +167,6 @@ def children_s() -> float:
 
 
 def median(values: Sequence[float]) -> float:
-    """Median of the values."""
     return statistics.median(values)
 
 

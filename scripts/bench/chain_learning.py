@@ -87,7 +87,6 @@ class LearnedRule(Provisioner):
     states: list[tuple[Tensor, bool]] = field(default_factory=list)
 
     def decide(self, sight: QueueSight, remaining_s: float, gpus: int, limit_s: float) -> Decision:
-        """See `Provisioner`."""
         row = features(sight, gpus, limit_s)
         boosted = self.predictor
         assert isinstance(boosted, GradientBoosting)

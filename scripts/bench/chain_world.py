@@ -66,7 +66,6 @@ class World:
 
 
 def read_clusters(data: Path) -> dict[str, list[BatchJob]]:
-    """Jobs by cluster."""
     jobs = batch_log.read(data / generate.PHILLY_FILE).jobs
     return {name: [job for job in jobs if job.partition == name] for name in CLUSTERS}
 

@@ -335,7 +335,6 @@ def kills(folder: Path, count: int, seed: int = 0, clusters: int = 1, within_s: 
 
 
 def figures(rounds: Sequence[ClusterRound], wall_s: float) -> list[Figure]:
-    """Figures of all rounds."""
     hit = Counter(role for one in rounds for role in one.hits)
     again = sum(one.again for one in rounds)
     faults = [one.fault.partition("\n")[0] for one in rounds if one.fault]

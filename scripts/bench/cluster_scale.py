@@ -116,7 +116,6 @@ class _Call:
         return _Call(self._method.options(**options), self._name)
 
     def remote(self, *arguments: Any) -> Any:
-        """Call it."""
         return self._method.remote(self._name, *arguments)
 
 
@@ -131,7 +130,6 @@ class _LightLink(RayLink):
     """Link to one of the agents of an actor, which goes on for the others."""
 
     def close(self) -> None:
-        """See `NodeLink`."""
         self._is_over = True
         self._writer.close()
 

@@ -158,7 +158,6 @@ class Learned:
         self._asked: dict[int, Packing] = {}
 
     def watch(self, event: Event, commands: Sequence[Command]) -> None:
-        """Learn from an event and its commands."""
         if isinstance(event, SettingAdvised) and event.over and (packing := self._asked.get(event.command)):
             self._settings[packing] = KnownSetting(packing, event.setting, event.slower)
         for each in commands:

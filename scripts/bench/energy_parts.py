@@ -166,7 +166,6 @@ class KnownEstimates(ColocationEstimates):
         self._truth, self._parts = truth, parts
 
     def forecast(self, classes: Sequence[str]) -> ColocationForecast:
-        """See `ColocationEstimates`."""
         return self._at_best(classes, self._at_default(classes))
 
     def hoped(

@@ -238,7 +238,6 @@ class LightAgents:
         threading.Thread(target=self._serve, name="light-agents", daemon=True).start()
 
     def receive(self, name: str) -> list[bytes | str]:
-        """See `AgentActor`."""
         return batch(self._out[name], PATIENT)
 
     def send(self, name: str, lines: Sequence[bytes]) -> None:
@@ -247,7 +246,6 @@ class LightAgents:
             self._inbox.put((name, line))
 
     def end(self, name: str) -> None:
-        """End an agent."""
         self._out[name].put("its agent has ended")
 
     def _serve(self) -> None:

@@ -59,7 +59,6 @@ class FixedJudge(Judge):
     def speed(
         self, job: TraceJob, devices: Sequence[str], beside: Sequence[TraceJob], setting: Setting, at_s: float
     ) -> float:
-        """Speed at the fixed setting."""
         return super().speed(job, devices, beside, self.setting, at_s)
 
     def device_watts(self, jobs: Sequence[TraceJob], device: str, setting: Setting, at_s: float) -> float:

@@ -22,8 +22,6 @@ WAITS = "waits"
 
 
 class _Server:
-    """See `runtime.warm_server.LaneServer`."""
-
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
         self._said: asyncio.Queue[Message] = asyncio.Queue()
@@ -62,8 +60,6 @@ class _Server:
 
 
 class _Spawned:
-    """See `runtime.warm_server.Spawned`."""
-
     def __init__(self, token: str, log: Path) -> None:
         self._process = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)  # ends with us
 

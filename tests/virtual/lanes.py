@@ -129,15 +129,12 @@ class VirtualLanes:
 
     @property
     def is_stopped(self) -> bool:
-        """See `WarmServer`."""
         return False
 
     def send(self, message: Message) -> None:
-        """See `WarmServer`."""
         self._later(message, self._obey)
 
     async def messages(self) -> AsyncIterator[Message]:
-        """See `WarmServer`."""
         while (message := await self._answers.get()) is not None:
             yield message
 
@@ -152,7 +149,6 @@ class VirtualLanes:
             self._answers.put_nowait(None)
 
     async def close(self) -> int:
-        """See `WarmServer`."""
         self.kill()
         return 0
 

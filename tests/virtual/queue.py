@@ -39,7 +39,6 @@ class BusyStore(JobStore):
     busy = 0
 
     def end(self, ends: Iterable[JobEnd], started: Mapping[str, float] | None = None) -> None:
-        """See `JobStore`."""
         if self.busy:
             self.busy -= 1
             raise UnfitEnvironment("the store is locked")

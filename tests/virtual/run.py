@@ -271,7 +271,6 @@ class World:
 
     @contextlib.contextmanager
     def hold(self, _find: FindDevices, _names: str | None) -> Iterator[HeldMachines]:
-        """See `HoldMachines`."""
         yield self.machines
 
 

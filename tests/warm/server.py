@@ -40,10 +40,8 @@ class WarmServer:
         self._process = Child(child.pid, reap)
 
     async def connect(self) -> LaneServer:
-        """See `Spawned`."""
         return await LaneServer.connect(self._process, self._channel)
 
     def end(self) -> None:
-        """See `Spawned`."""
         self._channel.close()
         self._process.end()

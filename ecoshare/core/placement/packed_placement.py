@@ -80,7 +80,6 @@ class PackedPlacement(PlacementStrategy):
 
     @property
     def objective(self) -> PackingPolicy:
-        """The policy."""
         return self._packing
 
     # Jobs

@@ -59,27 +59,21 @@ class RemoteTrial(BaseTrial):
     def suggest_float(
         self, name: str, low: float, high: float, *, step: float | None = None, log: bool = False
     ) -> float:
-        """See `optuna.trial.Trial`."""
         return float(self.ask("suggest_float", name, low, high, step=step, log=log))
 
     def suggest_uniform(self, name: str, low: float, high: float) -> float:
-        """See `optuna.trial.Trial`."""
         return float(self.ask("suggest_uniform", name, low, high))
 
     def suggest_loguniform(self, name: str, low: float, high: float) -> float:
-        """See `optuna.trial.Trial`."""
         return float(self.ask("suggest_loguniform", name, low, high))
 
     def suggest_discrete_uniform(self, name: str, low: float, high: float, q: float) -> float:
-        """See `optuna.trial.Trial`."""
         return float(self.ask("suggest_discrete_uniform", name, low, high, q))
 
     def suggest_int(self, name: str, low: int, high: int, *, step: int = 1, log: bool = False) -> int:
-        """See `optuna.trial.Trial`."""
         return int(self.ask("suggest_int", name, low, high, step=step, log=log))
 
     def suggest_categorical(self, name: str, choices: Sequence[Any]) -> Any:
-        """See `optuna.trial.Trial`."""
         for choice in choices:
             if not isinstance(choice, _CHOICES):
                 raise ValueError(
@@ -89,7 +83,6 @@ class RemoteTrial(BaseTrial):
         return self.ask("suggest_categorical", name, list(choices))
 
     def report(self, value: float, step: int) -> None:
-        """See `optuna.trial.Trial`."""
         try:
             value = float(value)
         except (TypeError, ValueError):
@@ -98,54 +91,43 @@ class RemoteTrial(BaseTrial):
         ecoshare.report(value=value)
 
     def should_prune(self) -> bool:
-        """See `optuna.trial.Trial`."""
         return bool(self.ask("should_prune"))
 
     def set_user_attr(self, key: str, value: Any) -> None:
-        """See `optuna.trial.Trial`."""
         self.ask("set_user_attr", key, value)
 
     def set_system_attr(self, key: str, value: Any) -> None:
-        """See `optuna.trial.Trial`."""
         self.ask("set_system_attr", key, value)
 
     def set_constraint(self, key: str, value: float) -> None:
-        """See `optuna.trial.Trial`."""
         self.ask("set_constraint", key, value)
 
     @property
     def number(self) -> int:
-        """See `optuna.trial.Trial`."""
         return self._number
 
     @property
     def params(self) -> dict[str, Any]:
-        """See `optuna.trial.Trial`."""
         return dict(self.ask("params"))
 
     @property
     def distributions(self) -> dict[str, BaseDistribution]:
-        """See `optuna.trial.Trial`."""
         return {name: json_to_distribution(text) for name, text in self.ask("distributions").items()}
 
     @property
     def user_attrs(self) -> dict[str, Any]:
-        """See `optuna.trial.Trial`."""
         return dict(self.ask("user_attrs"))
 
     @property
     def system_attrs(self) -> dict[str, Any]:
-        """See `optuna.trial.Trial`."""
         return dict(self.ask("system_attrs"))
 
     @property
     def constraints(self) -> dict[str, float]:
-        """See `optuna.trial.Trial`."""
         return dict(self.ask("constraints"))
 
     @property
     def datetime_start(self) -> datetime.datetime | None:
-        """See `optuna.trial.Trial`."""
         text = self.ask("datetime_start")
         return datetime.datetime.fromisoformat(text) if text is not None else None
 
@@ -167,26 +149,21 @@ class RemoteStudy(optuna.Study):
         study.__class__ = cls
 
     def stop(self) -> None:
-        """See `optuna.Study`."""
         self._remote.ask("study.stop")
 
     @property
     def user_attrs(self) -> dict[str, Any]:
-        """See `optuna.Study`."""
         return dict(self._remote.ask("study.user_attrs"))
 
     @property
     def best_value(self) -> float:
-        """See `optuna.Study`."""
         return float(self._remote.ask("study.best_value"))
 
     @property
     def best_params(self) -> dict[str, Any]:
-        """See `optuna.Study`."""
         return dict(self._remote.ask("study.best_params"))
 
     def set_user_attr(self, key: str, value: Any) -> None:
-        """See `optuna.Study`."""
         self._remote.ask("study.set_user_attr", key, value)
 
 

@@ -215,18 +215,15 @@ class StudySweep(PlannedSweep):
     most: int | None
 
     def trial(self, number: int, values: Values) -> PlannedJob:
-        """See `PlannedSweep`."""
         name = trial_name(self.name, self.submitted.numbers[number], MAX_TRIALS)
         spec = replace(self.template.spec, name=name, sweep=self.name)
         source = self.template.source.model_copy(update={"name": name})
         return replace(self.template, spec=spec, source=source, metric=self.options.metric)
 
     def as_dict(self) -> dict[str, Any]:
-        """See `PlannedSweep`."""
         return {**PlannedSweep.as_dict(self), "trials": self.most, "called": True}
 
     def sampler(self, folder: Path) -> TrialSampler:
-        """See `PlannedSweep`."""
         self.submitted.folder = folder
         return self.submitted
 
@@ -268,7 +265,6 @@ class Submitted:
         return ""
 
     def ended(self, number: int, value: float | None, pruned: bool) -> None:
-        """See `TrialSampler`."""
         self._tell_ended(number)
 
 
@@ -411,8 +407,7 @@ class StudyRun:
         """See `runtime.host.Host`. The run uses the one server that was forked before it."""
         return await self.forked.start(token, log)
 
-    def over(self) -> None:
-        """See `runtime.host.Host`."""
+    def over(self) -> None: ...
 
     # Methods of the run's progress display
 
@@ -425,12 +420,10 @@ class StudyRun:
         self.shown.event(event, commands)
 
     def is_due(self, at_s: float) -> bool:
-        """See `ProgressDisplay`."""
         return False
 
     def show(self, view: RunView) -> None:
         """See `ProgressDisplay`. Shows nothing: Optuna shows the progress of the study."""
 
     def close(self) -> None:
-        """See `ProgressDisplay`."""
         self.shown.close()

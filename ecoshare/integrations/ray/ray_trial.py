@@ -76,7 +76,6 @@ class RayTrial:
         self._awaits_cuda = self._has_gpu = False
 
     def boundary(self, kind: Boundary) -> None:
-        """See `Yielder`."""
         self._pace.keep()
         self._turn.count(kind is Boundary.EVAL)
         if not spans_processes():
@@ -87,27 +86,22 @@ class RayTrial:
             self._tell(self._demand(seen))
 
     def count(self, kind: Boundary) -> None:
-        """See `Yielder`."""
         self._turn.count(kind is Boundary.EVAL)
 
     def leave(self) -> None:
-        """See `Yielder`."""
         with contextlib.suppress(RuntimeError):  # a failed device has nothing left to drain
             drain()
         self._turn.leave()
 
     def take(self) -> None:
-        """See `Yielder`."""
         self._turn.take()
 
     @property
     def absence_cost_s(self) -> float:
-        """See `Yielder`."""
         return self._turn.absence_cost_s
 
     @property
     def is_waited_for(self) -> bool:
-        """See `Yielder`."""
         return self._turn.is_waited_for
 
     def begin(self) -> None:

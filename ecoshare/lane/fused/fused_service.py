@@ -94,12 +94,10 @@ class FusedService(HookedJob):
 
     @property
     def goes_on(self) -> bool:
-        """See `ServiceThread`."""
         return not self._slot.stop
 
     @contextmanager
     def serving(self) -> Iterator[None]:
-        """See `ServiceThread`."""
         self._thread.boundary()
         self.ends_itself = True
         try:
@@ -110,7 +108,6 @@ class FusedService(HookedJob):
             self.ends_itself = False
 
     def rest(self, until_s: float) -> None:
-        """See `ServiceThread`."""
         self._has_answered = False
         if self._turn.holding:
             self._leave_all()  # last: another thread needs the interpreter, which this one then releases
@@ -121,5 +118,4 @@ class FusedService(HookedJob):
             self._table.sleep(self._index, seen, min(left_s, _LONGEST_SLEEP_S))
 
     def move_out(self, what: str) -> NoReturn:
-        """See `ServiceThread`."""
         self._thread.move_out(f"it {what}", unfit=True)

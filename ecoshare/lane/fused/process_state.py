@@ -116,7 +116,6 @@ class PythonState:
         return ctypes.string_at(self._address, _TWISTER_BYTES), self._random.gauss_next
 
     def set(self, state: tuple[bytes, float | None]) -> None:
-        """Set the state."""
         ctypes.memmove(self._address, state[0], _TWISTER_BYTES)
         self._random.gauss_next = state[1]
 
@@ -147,7 +146,6 @@ class NumpyState:
         return ctypes.string_at(self._address, _TWISTER_BYTES) + ctypes.string_at(self._spare, 16)
 
     def set(self, state: bytes) -> None:
-        """Set the state."""
         ctypes.memmove(self._address, state, _TWISTER_BYTES)
         ctypes.memmove(self._spare, state[_TWISTER_BYTES:], 16)
 

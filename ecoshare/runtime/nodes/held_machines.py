@@ -31,9 +31,7 @@ class PlannedMachines(Protocol):
     """Machines as a plan sees them."""
 
     @property
-    def devices(self) -> tuple[DeviceInfo, ...]:
-        """The devices."""
-        ...
+    def devices(self) -> tuple[DeviceInfo, ...]: ...
 
     def power_models(self, devices: Sequence[DeviceInfo]) -> Mapping[str, PowerModel | None]:
         """Power model of each of these devices, by its name in the run; None for none.
@@ -114,19 +112,15 @@ class FoundDevices:
 
     @property
     def devices(self) -> tuple[DeviceInfo, ...]:
-        """See `PlannedMachines`."""
         return self._devices
 
     def power_models(self, devices: Sequence[DeviceInfo]) -> Mapping[str, PowerModel | None]:
-        """See `PlannedMachines`."""
         return registry.power_models(devices)
 
     def power_limits_w(self) -> Mapping[str, tuple[float, ...]]:
-        """See `PlannedMachines`."""
         return {each.name: device_limits_w(each) for each in self.devices}
 
     def parking_hosts(self) -> Mapping[str, ParkingHost]:
-        """See `PlannedMachines`."""
         return {self.devices[0].node: parking_host(self.devices)}
 
 
@@ -145,11 +139,9 @@ class ThisMachine(FoundDevices):
 
     @property
     def is_shared(self) -> bool:
-        """See `HeldMachines`."""
         return self._occupancy is not None and self._occupancy.is_shared
 
     def tell(self, run: Path) -> None:
-        """See `HeldMachines`."""
         if self._occupancy is not None:
             self._occupancy.tell(run)
 
@@ -166,7 +158,6 @@ class ThisMachine(FoundDevices):
             yield own
 
     def open_node(self, plan: Plan, run: RunFacts) -> AbstractContextManager[OpenedNode]:
-        """See `HeldMachines`."""
         from ecoshare.runtime.nodes.node_opening import open_this_machine  # late: the server loads meanwhile
 
         return open_this_machine(plan, run, self._search)

@@ -128,28 +128,23 @@ class Node:
 
     @property
     def is_measuring(self) -> bool:
-        """See `RunNode`."""
         return any(each.windows for each in self.sessions.values())
 
     @property
     def waited(self) -> bool:
-        """See `RunNode`."""
         return self.waiting is not None and self.waiting.is_over
 
     @property
     def ready(self) -> Ready | None:
-        """See `RunNode`."""
         return self.supervisor.ready
 
     # Readings
 
     @property
     def in_progress(self) -> Collection[str]:
-        """See `NodeReadings`."""
         return self.attempts.live.keys()
 
     def attempt(self, name: str) -> AttemptReading:
-        """See `NodeReadings`."""
         usage, places = self.attempts.usage(name), self.attempts.live[name].places
         turns = tuple(lane for lane, slot in places if self.attempts.tables[lane].header.holder == slot)
         slot, now_s = self.attempts.slot(name), self._parts.host.clock.monotonic_s()
@@ -159,7 +154,6 @@ class Node:
         return AttemptReading(usage, lanes, turns, max(0.0, waits_s), max(0.0, silent_s))
 
     def device(self, name: str) -> DeviceReading:
-        """See `NodeReadings`."""
         slots = {place: job for job, own in self.attempts.live.items() for place in own.places}
         lanes = {
             lane: LaneReading(
@@ -172,7 +166,6 @@ class Node:
     # Life
 
     async def open(self) -> None:
-        """See `RunNode`."""
         await self.supervisor.open()
 
     def _check_torch(self, ready: Ready) -> None:
@@ -180,7 +173,6 @@ class Node:
         registry.check_torch([each.device for each in self._parts.devices], build)
 
     def works(self) -> Iterator[Coroutine[Any, Any, None]]:
-        """See `RunNode`."""
         for session in self.sessions.values():
             yield session.sampler.keep(self._run.now_s)
         yield self._parts.guard.keep()
@@ -194,26 +186,21 @@ class Node:
             yield self.waiting.keep()
 
     def keep_only(self, names: Collection[str]) -> None:
-        """See `RunNode`."""
         self.targets.keep_only(names)
 
     async def first_samples(self) -> None:
-        """See `RunNode`."""
         for session in self.sessions.values():
             await session.sampler.first_sample(_METER_WITHIN_S)
 
     async def finish(self) -> None:
-        """See `RunNode`."""
         for session in self.sessions.values():
             await session.sampler.finish(self._run.now_s)
 
     def end_silent_server(self) -> None:
-        """See `RunNode`."""
         if self.attempts.live:
             self.supervisor.kill()
 
     async def close(self) -> None:
-        """See `RunNode`."""
         async with contextlib.AsyncExitStack() as steps:  # the last step runs first
             steps.callback(self._samples.close)
             steps.callback(self._launches.close)
@@ -234,12 +221,10 @@ class Node:
         return self._launches.take_port()
 
     def open_lane(self, command: OpenLane, now_s: float) -> None:
-        """See `NodeCommands`."""
         self.attempts.open_lane(command, self.supervisor.kill_if_stopped)
         self._run.tell(partial(Done, command=command.id))
 
     def start_job(self, command: StartJob, now_s: float) -> None:
-        """See `NodeCommands`."""
         own = self.attempts.start(command, self._parts.job(command.job))
         names = [self.attempts.device_of(lane) for lane, _ in own.places]
         try:
@@ -251,31 +236,24 @@ class Node:
         self.memory.launch(launch, set(names))
 
     def set_caching(self, command: SetCaching, now_s: float) -> None:
-        """See `NodeCommands`."""
         self.memory.set_caching(command)
 
     def limit_memory(self, command: LimitMemory, now_s: float) -> None:
-        """See `NodeCommands`."""
         self.memory.limit_memory(command)
 
     def park_job(self, command: ParkJob, now_s: float) -> None:
-        """See `NodeCommands`."""
         self._parking.park(command)
 
     def resume_job(self, command: ResumeJob, now_s: float) -> None:
-        """See `NodeCommands`."""
         self._parking.resume(command)
 
     def move_job(self, command: MoveJob, now_s: float) -> None:
-        """See `NodeCommands`."""
         self.attempts.moving.start(command, self._run.begin)
 
     def set_shares(self, command: SetShares, now_s: float) -> None:
-        """See `NodeCommands`."""
         self.attempts.set_shares(command)
 
     def kill_job(self, command: KillJob, now_s: float) -> None:
-        """See `NodeCommands`."""
         if (held := self.memory.give_up(command.job)) is not None:
             self.attempts.free(self.attempts.live[command.job])
             outcome = Outcome.PRUNED if command.pruned else Outcome.STOPPED
@@ -292,13 +270,10 @@ class Node:
         self.sessions[device].profile(command)
 
     def apply_setting(self, command: ApplySetting, now_s: float) -> None:
-        """See `NodeCommands`."""
         self.sessions[command.device].apply(command)
 
     def measure_setting(self, command: MeasureSetting, now_s: float) -> None:
-        """See `NodeCommands`."""
         self.sessions[command.device].measure(command)
 
     def await_requests(self, command: AwaitRequests, now_s: float) -> None:
-        """See `NodeCommands`."""
         self.sessions[command.device].await_requests(command)

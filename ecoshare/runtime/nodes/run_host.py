@@ -88,7 +88,6 @@ class ControllerHost:
         self._signals = signals
 
     def heard(self, asked_to_stop: Callable[[], None]) -> AbstractContextManager[None]:
-        """See `RunHost`."""
         return self._signals.heard(asked_to_stop)
 
     async def server(self, token: str, log: Path) -> WarmServer:
@@ -96,7 +95,6 @@ class ControllerHost:
         raise UnfitEnvironment("this run has no lanes on this machine")
 
     def over(self) -> None:
-        """See `RunHost`."""
         self._signals.over()
 
 
@@ -116,16 +114,13 @@ class LocalHost:
             self._first.end()
 
     def heard(self, asked_to_stop: Callable[[], None]) -> AbstractContextManager[None]:
-        """See `RunHost`."""
         return self._signals.heard(asked_to_stop)
 
     async def server(self, token: str, log: Path) -> WarmServer:
-        """See `RunHost`."""
         spawned, self._first = self._first or Spawned(token, log), None
         return await spawned.connect()
 
     def over(self) -> None:
-        """See `RunHost`."""
         self._signals.over()
 
 

@@ -125,9 +125,7 @@ class NodeReadings(Protocol):
         """Reading of a job in progress."""
         ...
 
-    def device(self, name: str) -> DeviceReading:
-        """Reading of a device."""
-        ...
+    def device(self, name: str) -> DeviceReading: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,16 +130,13 @@ class LaneServer:
 
     @property
     def pid(self) -> int:
-        """See `WarmServer`."""
         return self._process.pid
 
     def send(self, message: Message) -> None:
-        """See `WarmServer`."""
         if not self._writer.is_closing():
             self._writer.write(messages.encode(message))
 
     async def messages(self) -> AsyncIterator[Message]:
-        """See `WarmServer`."""
         while True:
             try:
                 line = await self._reader.readline()
@@ -151,15 +148,12 @@ class LaneServer:
 
     @property
     def is_stopped(self) -> bool:
-        """See `WarmServer`."""
         return processes.is_stopped(self.pid)
 
     def kill(self) -> None:
-        """See `WarmServer`."""
         self._process.kill()
 
     async def close(self) -> int:
-        """See `WarmServer`."""
         self._writer.close()
         try:
             return await asyncio.wait_for(self._process.wait(), timeout=5.0)

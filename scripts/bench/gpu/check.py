@@ -116,7 +116,6 @@ class CheckOptions(Options):
 
 
 def examples() -> list[JobEntry]:
-    """The examples as jobs."""
     return [
         {"name": name, "script": str(EXAMPLES / f"{name}.py"), "args": [*args, "--device", "cuda"]}
         for name, args in SIZES.items()
