@@ -122,6 +122,8 @@ def agent_command(name: str, options: Sequence[str]) -> list[str]:
 
 
 class ProcessLink:
+    """Link to an agent that is a child of this process."""
+
     def __init__(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
         """Start an agent.
 
