@@ -11,7 +11,7 @@ FILES = sorted(path for folder in ("ecoshare", "tuner") for path in (ROOT / fold
 
 SAME_FILE_NAMES = {
     "profile.py": "`cli/profile.py` is the command `ecoshare profile`; `profiling/profile.py` is a profile",
-    "restore.py": "`cli/restore.py` is the command `ecoshare restore`; `devices/restore.py` restores settings",
+    "restore.py": "`cli/restore.py` is the command `ecoshare restore`; `devices/control/restore.py` restores settings",
     "schema.py": "`cli/schema.py` is the command `ecoshare schema`; `jobs/schema.py` is the schema that it prints",
 }
 """Names of files that two folders share, and the reason: in `cli/` a file is named after its command."""

@@ -81,7 +81,7 @@ class ReplayResult:
             UsageError: The name of the file has another ending.
             UnfitEnvironment: The file cannot be written.
         """
-        from ecoshare.reporting.search_picture import check_picture, draw, ground_of
+        from ecoshare.reporting.charts.search_picture import check_picture, draw, ground_of
 
         check_picture(Path(path))
         draw(Path(path), self.tuning, self.title, ground_of(self.search, self.verdict))

@@ -12,7 +12,7 @@ from ecoshare.common.plural import counted
 from ecoshare.errors import Interrupted, JobFailed, LimitNotMet, NotRestored
 
 if TYPE_CHECKING:
-    from ecoshare.devices.restore import Restored
+    from ecoshare.devices.control.restore import Restored
     from ecoshare.record.results.job_summary import JobSummary
     from ecoshare.record.results.run_summary import RunSummary
     from ecoshare.record.run_data import RunData

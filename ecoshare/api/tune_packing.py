@@ -127,7 +127,7 @@ class TuneResult:
             UsageError: The name of the file has another ending.
             UnfitEnvironment: The file cannot be written.
         """
-        from ecoshare.reporting.search_picture import check_picture, draw
+        from ecoshare.reporting.charts.search_picture import check_picture, draw
 
         check_picture(Path(path))
         draw(Path(path), self.tuning, self.name, None)

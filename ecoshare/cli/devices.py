@@ -62,7 +62,7 @@ def devices(
 def _calibrate(device: str | None, seconds: float | None, wait: bool, store: CalibrationStore, as_json: bool) -> None:
     from ecoshare.devices.choice import find_all
     from ecoshare.devices.occupancy import DeviceAdmission, occupied
-    from ecoshare.reporting.device_table import print_calibration
+    from ecoshare.reporting.tables.device_table import print_calibration
     from ecoshare.runtime.measuring.device_calibration import SECONDS, calibrate, check_comparable
 
     with occupied(partial(find_all, device), DeviceAdmission.of(wait), note) as occupancy:
@@ -86,9 +86,9 @@ def _write(path: Path, device: str | None, store: CalibrationStore) -> None:
 
 
 def _show(profiles: Path, as_json: bool) -> None:
+    from ecoshare.devices.control.state_folder import StateFolder
     from ecoshare.devices.knob_survey import survey
-    from ecoshare.devices.state_folder import StateFolder
-    from ecoshare.reporting.device_table import print_devices
+    from ecoshare.reporting.tables.device_table import print_devices
 
     found = survey(StateFolder.of_this_user())
     speeds = _speeds(profiles, [each.key for each in found])

@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 
 from ecoshare.errors import UsageError
-from ecoshare.lane.warm_start import local_sources
+from ecoshare.lane.supervisor.warm_start import local_sources
 
 _FRAMEWORKS: Final = frozenset({"torch", "lightning", "pytorch_lightning", "transformers", "accelerate"})
 _SKIPPED: Final = frozenset({"__pycache__", "env", "ecoshare-runs", "node_modules", "runs", "site-packages", "venv"})

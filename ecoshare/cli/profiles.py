@@ -50,7 +50,7 @@ def list_profiles(profiles: ProfilesOption = None, as_json: JsonOption = False) 
     """
     from ecoshare.profiling.profile_store import ProfileStore
     from ecoshare.profiling.profiles_folder import default_folder
-    from ecoshare.reporting.lists import described, print_profiles
+    from ecoshare.reporting.tables.lists import described, print_profiles
 
     store = ProfileStore(profiles or default_folder())
     found = _stored(store)
@@ -82,8 +82,8 @@ def show(
     from ecoshare.profiling.profile_store import ProfileStore
     from ecoshare.profiling.profiles_folder import default_folder
     from ecoshare.profiling.stored_profiles import the_one_named
-    from ecoshare.reporting.lists import print_counts
     from ecoshare.reporting.profile_text import print_profile
+    from ecoshare.reporting.tables.lists import print_counts
 
     found = the_one_named(name, _stored(ProfileStore(profiles or default_folder())))
     if as_json:

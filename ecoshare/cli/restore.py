@@ -13,7 +13,7 @@ from ecoshare.cli.options import JsonOption
 from ecoshare.errors import NotRestored
 
 if TYPE_CHECKING:
-    from ecoshare.devices.state_folder import StateFolder
+    from ecoshare.devices.control.state_folder import StateFolder
 
 
 def restore(
@@ -26,10 +26,10 @@ def restore(
 
     Processes that such a run has left are ended first.
     """
-    from ecoshare.devices.journal import UntrustedJournal
-    from ecoshare.devices.restore import Busy, Foreign, KnobOutcome, mend_in_time
-    from ecoshare.devices.state_folder import StateFolder
-    from ecoshare.reporting.device_table import print_restored
+    from ecoshare.devices.control.journal import UntrustedJournal
+    from ecoshare.devices.control.restore import Busy, Foreign, KnobOutcome, mend_in_time
+    from ecoshare.devices.control.state_folder import StateFolder
+    from ecoshare.reporting.tables.device_table import print_restored
     from ecoshare.runtime.nodes import cleanup
 
     cleanup.clear_dead()  # the limits that were found may exceed a power budget of the dead run

@@ -263,7 +263,7 @@ def _print_plan(plan: Plan, as_json: bool) -> None:
 
 def _print_result(result: RunResult, as_json: bool) -> None:
     from ecoshare.reporting.plan_text import fused_words  # imported only now, so that the run does not wait for it
-    from ecoshare.reporting.run_table import print_summary
+    from ecoshare.reporting.tables.run_table import print_summary
 
     if as_json:
         print(json.dumps(result.summary.as_dict(), indent=2), flush=True)

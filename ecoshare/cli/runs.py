@@ -51,7 +51,7 @@ def list_runs(
     from rich.console import Console
 
     from ecoshare.record.past_runs import past_runs
-    from ecoshare.reporting.lists import print_runs
+    from ecoshare.reporting.tables.lists import print_runs
 
     folder = _folder(runs, queue)
     found = past_runs(folder)

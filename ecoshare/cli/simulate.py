@@ -170,7 +170,7 @@ def simulate(
     if as_json:
         print(json.dumps(result.as_dict(), indent=2))
     else:
-        from ecoshare.reporting.simulation_table import print_simulations
+        from ecoshare.reporting.tables.simulation_table import print_simulations
 
         if result.trace.note:
             _say(result.trace.note)
@@ -185,7 +185,7 @@ def _compare(request: SimulateRequest, seeds: int, as_json: bool) -> None:
     from rich.progress import Progress
 
     from ecoshare.api import compare_policies
-    from ecoshare.reporting.comparison_table import print_comparison
+    from ecoshare.reporting.tables.comparison_table import print_comparison
 
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:

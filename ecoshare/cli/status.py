@@ -23,7 +23,7 @@ def status(
 ) -> None:
     """List the jobs of a queue: those that have not ended, and those that ended last."""
     from ecoshare.api.queue_client import Queue
-    from ecoshare.reporting.queue_table import print_job, print_queue
+    from ecoshare.reporting.tables.queue_table import print_job, print_queue
 
     queue, console = Queue(name), Console(highlight=False)
     if job is not None:

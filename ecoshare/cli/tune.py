@@ -146,7 +146,7 @@ def tune(
 
 def _search_table(request: ReplayRequest, plot: Path | None, as_json: bool) -> None:
     """Search in a table, and show the result."""
-    from ecoshare.reporting.search_picture import check_picture
+    from ecoshare.reporting.charts.search_picture import check_picture
     from ecoshare.reporting.search_text import TrialLines, knobs_of, print_result
 
     if plot is not None:
@@ -170,8 +170,8 @@ def _search_table(request: ReplayRequest, plot: Path | None, as_json: bool) -> N
 
 def _search_device(request: TuneRequest, plot: Path | None, as_json: bool) -> None:
     """Search on a device, and show the result."""
+    from ecoshare.reporting.charts.search_picture import check_picture
     from ecoshare.reporting.progress import Expendable, StagesProgress
-    from ecoshare.reporting.search_picture import check_picture
     from ecoshare.reporting.search_text import SearchLines, print_result
     from ecoshare.runtime.signals import CommandSignals
 

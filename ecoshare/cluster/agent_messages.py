@@ -34,9 +34,9 @@ from pydantic import TypeAdapter, ValidationError
 from ecoshare.common import documents
 from ecoshare.core.commands import Command
 from ecoshare.core.events import Event, IterationsDone
+from ecoshare.devices.control.restore import Restored
 from ecoshare.devices.knob import DeviceKnobs
 from ecoshare.devices.meter import PowerModel
-from ecoshare.devices.restore import Restored
 from ecoshare.lane.messages import Ready
 from ecoshare.profiling.profile import Profile
 from ecoshare.record import event_log

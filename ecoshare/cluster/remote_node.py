@@ -42,8 +42,8 @@ from ecoshare.cluster.remote_gang import RemoteGang
 from ecoshare.cluster.shipment import NodeFiles
 from ecoshare.core.commands import Command, MeasureSetting, ProfileJob, StartJob
 from ecoshare.core.events import DeviceFailed, Event, IterationsDone, JobExited, Profiled, Refused
+from ecoshare.devices.control.restore import Restored
 from ecoshare.devices.knob import DeviceKnobs
-from ecoshare.devices.restore import Restored
 from ecoshare.lane.messages import Ended, Ready
 from ecoshare.profiling.profile import Profile
 from ecoshare.record.samples import Line

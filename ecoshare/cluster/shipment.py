@@ -2,7 +2,7 @@
 
 ::
 
-    <state folder>/shipped/<run>/<node>/      `ecoshare.devices.state_folder` says where
+    <state folder>/shipped/<run>/<node>/      `ecoshare.devices.control.state_folder` says where
         files/          copy of the shipped folder: jobs run here, and what they write stays
         shipped.json    digest of each file that was copied, to tell later what has changed where
         run/            run folder of this machine; its files are sent to the run, and it goes with the last of them
@@ -27,11 +27,11 @@ from ecoshare.cluster.agent_messages import FilePart
 from ecoshare.common.disk import atomic_write, folder_below
 from ecoshare.common.documents import open_own, open_regular, read_own
 from ecoshare.core.commands import StartJob
-from ecoshare.devices.state_folder import STATE_HINT, StateFolder
+from ecoshare.devices.control.state_folder import STATE_HINT, StateFolder
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.jobs.load import LoadedJobs, mistake_of
 from ecoshare.lane.files import keep_outputs, make_folder
-from ecoshare.lane.gang import folder_of, keep_outputs_beyond
+from ecoshare.lane.supervisor.gang import folder_of, keep_outputs_beyond
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.runtime.planning.node_job import NodeJob
 from ecoshare.runtime.planning.planned_job import PlannedJob

@@ -19,11 +19,11 @@ from collections.abc import Callable, Iterable
 from ecoshare.core.commands import Command, DropJob, KillJob
 from ecoshare.core.events import DeviceFailed, Event, JobExited
 from ecoshare.core.placement.strategy import PlacementStrategy
-from ecoshare.core.power_budget import PowerBudget
-from ecoshare.core.profiling_windows import Profiling
 from ecoshare.core.records import Job, JobState, LaneState
 from ecoshare.core.run_state import RunState
-from ecoshare.core.setting_selection import SettingSelector
+from ecoshare.core.settings.power_budget import PowerBudget
+from ecoshare.core.settings.profiling_windows import Profiling
+from ecoshare.core.settings.setting_selection import SettingSelector
 from ecoshare.core.sweeps import Sweeps
 from ecoshare.values.attempt import WORK_OVER, Outcome, Usage
 

@@ -70,16 +70,16 @@ from ecoshare.core.placement.allocator_rules import AllocatorRules
 from ecoshare.core.placement.lane_index import LaneIndex
 from ecoshare.core.placement.memory_fit import MemoryFit
 from ecoshare.core.placement.steps import GiveWay, Park, RankLanes, ReviewSettings, Start, Step
+from ecoshare.core.placement.strategies.strategy_choice import placement_strategy
 from ecoshare.core.placement.strategy import PlacementStrategy
-from ecoshare.core.placement.strategy_choice import placement_strategy
 from ecoshare.core.places import LaneOpening, LaneRanks, Places
-from ecoshare.core.power_budget import PowerBudget
-from ecoshare.core.profiling_windows import Profiling
 from ecoshare.core.records import Job, JobState, Lane, LaneState
 from ecoshare.core.run_state import CommandIds, RunState
 from ecoshare.core.segments import Segments
-from ecoshare.core.setting_review import SettingReview, WindowChoice
-from ecoshare.core.setting_selection import SettingSelector
+from ecoshare.core.settings.power_budget import PowerBudget
+from ecoshare.core.settings.profiling_windows import Profiling
+from ecoshare.core.settings.setting_review import SettingReview, WindowChoice
+from ecoshare.core.settings.setting_selection import SettingSelector
 from ecoshare.core.sweeps import Sweeps
 from ecoshare.core.user_requests import UserRequests
 from ecoshare.values.attempt import Outcome

@@ -21,10 +21,10 @@ from ecoshare.core.events import Event, JobArrived, JobExited
 from ecoshare.core.placement.allocator_rules import AllocatorRules
 from ecoshare.core.placement.strategy import PlacementStrategy
 from ecoshare.core.places import Places
-from ecoshare.core.power_budget import PowerBudget
 from ecoshare.core.records import Job, JobState, LaneState
 from ecoshare.core.run_state import RunState
-from ecoshare.core.setting_selection import SettingSelector
+from ecoshare.core.settings.power_budget import PowerBudget
+from ecoshare.core.settings.setting_selection import SettingSelector
 from ecoshare.core.sweeps import Sweeps
 from ecoshare.core.user_requests import UserRequests
 from ecoshare.values.class_profile import KnownResponse

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ecoshare.devices import journal, registry
+from ecoshare.devices import registry
+from ecoshare.devices.control import journal
+from ecoshare.devices.control.joint_control import frequency_knob
+from ecoshare.devices.control.journal import Journal, UntrustedJournal
+from ecoshare.devices.control.state_folder import StateFolder, in_use, key
 from ecoshare.devices.cpu_knobs import CPU_FREQUENCY
-from ecoshare.devices.joint_control import frequency_knob
-from ecoshare.devices.journal import Journal, UntrustedJournal
 from ecoshare.devices.knob import Access, DeviceKnob, KnobFault, KnobSpec, Reading
-from ecoshare.devices.state_folder import StateFolder, in_use, key
 from ecoshare.errors import EcoshareError, UnfitEnvironment
 from ecoshare.values.device import DeviceInfo
 

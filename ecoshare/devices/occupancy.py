@@ -31,8 +31,8 @@ from pydantic import BaseModel, Field, NonNegativeInt
 
 from ecoshare.common import documents
 from ecoshare.common.plural import counted
+from ecoshare.devices.control.state_folder import STATE_HINT, StateFolder, described, open_lock
 from ecoshare.devices.registry import open_device
-from ecoshare.devices.state_folder import STATE_HINT, StateFolder, described, open_lock
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.values.device import PROCESSORS, DeviceInfo
 

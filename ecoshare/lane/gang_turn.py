@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from ecoshare.lane.gang_table import GangTable, RankState
-from ecoshare.lane.lane_table import LaneTable
+from ecoshare.lane.tables.gang_table import GangTable, RankState
+from ecoshare.lane.tables.lane_table import LaneTable
 
 UNEVEN = "its ranks do not end their iterations together"
 """Reason for which a gang keeps its lanes."""

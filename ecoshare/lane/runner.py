@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 import ecoshare
-from ecoshare.lane import child_processes, confinement, exit_records, gang, interpreter, processes
+from ecoshare.lane import child_processes, confinement, exit_records, interpreter, processes
 from ecoshare.lane.after_import import after_import
 from ecoshare.lane.child_processes import KeptLane, note_path, write_note
 from ecoshare.lane.device_sync import (
@@ -44,15 +44,16 @@ from ecoshare.lane.device_sync import (
     memory_in_use,
     spans_processes,
 )
-from ecoshare.lane.gang_table import GangTable
 from ecoshare.lane.gang_turn import GangTurn
 from ecoshare.lane.interpreter import let_threads_drop
 from ecoshare.lane.iterations import Boundary
-from ecoshare.lane.lane_table import LaneTable
 from ecoshare.lane.memory.observer import MemoryObserver, memory_path
 from ecoshare.lane.messages import LaunchAttempt
 from ecoshare.lane.own_memory import page_out
-from ecoshare.lane.table_layout import BoundaryRequest
+from ecoshare.lane.supervisor import gang
+from ecoshare.lane.tables.gang_table import GangTable
+from ecoshare.lane.tables.lane_table import LaneTable
+from ecoshare.lane.tables.table_layout import BoundaryRequest
 from ecoshare.lane.trace import Reporter, Tracer, reports_path, trace_path
 from ecoshare.lane.turn import LaneTurn, Leaving, ThreadState
 from ecoshare.values.service import AnswerMeasurement

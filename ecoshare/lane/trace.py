@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ecoshare.common import documents
 from ecoshare.lane.files import of_attempt
-from ecoshare.lane.shared_memory import OwnFile
+from ecoshare.lane.tables.shared_memory import OwnFile
 
 if TYPE_CHECKING:
     import numpy as np

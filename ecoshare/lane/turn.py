@@ -32,9 +32,9 @@ from pathlib import Path
 from typing import Protocol
 
 from ecoshare.lane.gang_turn import GangTurn
-from ecoshare.lane.lane_table import LaneTable, lane_path
 from ecoshare.lane.own_memory import DriverAddresses
-from ecoshare.lane.table_layout import (
+from ecoshare.lane.tables.lane_table import LaneTable, lane_path
+from ecoshare.lane.tables.table_layout import (
     NO_GOAL,
     NO_RANK,
     REASON_BYTES,

@@ -22,7 +22,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, PositiveFloat
 
-from ecoshare.devices.state_folder import key
+from ecoshare.devices.control.state_folder import key
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.profiling.device_speeds import ANY, COMPUTE, FLOOR, MEMORY, PARTITION_FLOOR, RelativeSpeed, device_speeds
 from ecoshare.profiling.json_store import KeptFiles

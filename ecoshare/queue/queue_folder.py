@@ -2,7 +2,7 @@
 
 ::
 
-    <state folder>/queues/<name>/      mode 0700; `ecoshare.devices.state_folder` says where
+    <state folder>/queues/<name>/      mode 0700; `ecoshare.devices.control.state_folder` says where
         lock            held (flock) by the process that serves the queue; has its process id
         queue.db        what was submitted, and how it ended
         socket          where the queue is served; mode 0600
@@ -26,7 +26,7 @@ from pathlib import Path
 
 from ecoshare.common import documents
 from ecoshare.common.disk import locked_alone
-from ecoshare.devices.state_folder import STATE_HINT, StateFolder
+from ecoshare.devices.control.state_folder import STATE_HINT, StateFolder
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.jobs.fields import MAX_NAME_LENGTH, is_name
 from ecoshare.lane.files import make_folder

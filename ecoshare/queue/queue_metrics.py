@@ -13,7 +13,7 @@ from prometheus_client.exposition import choose_encoder
 
 import ecoshare
 from ecoshare.core.records import JobState
-from ecoshare.lane.table_layout import WAIT_BOUNDS_S
+from ecoshare.lane.tables.table_layout import WAIT_BOUNDS_S
 from ecoshare.metrics import families
 from ecoshare.metrics.families import MetricFamily
 from ecoshare.metrics.metric_set import MetricSet, ServiceSamples

@@ -16,7 +16,7 @@ from ecoshare.common import documents
 from ecoshare.common.printable import OutputLines
 from ecoshare.jobs.sweep import Metric, read_metric
 from ecoshare.lane.files import outputs
-from ecoshare.lane.gang import folder_of, rank_in
+from ecoshare.lane.supervisor.gang import folder_of, rank_in
 from ecoshare.lane.trace import reports_path
 from ecoshare.record.results.job_summary import JobSummary
 from ecoshare.record.results.run_summary import RunSummary

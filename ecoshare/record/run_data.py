@@ -18,17 +18,17 @@ from ecoshare.lane.trace import Iteration, Kind, Mark
 from ecoshare.profiling.profile import Profile
 from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.record import event_log, samples
-from ecoshare.record.energy_account import EnergyRate
+from ecoshare.record.accounts.energy_account import EnergyRate
+from ecoshare.record.accounts.run_energy import RunEnergy, energy_rate
+from ecoshare.record.accounts.turn_account import TurnAccount
 from ecoshare.record.logs_and_metrics import JobOutput, read_output, values_of
 from ecoshare.record.results.run_summary import RunSummary, summarise
 from ecoshare.record.results.service_summary import intervals
 from ecoshare.record.results.sweep_summary import with_trials
 from ecoshare.record.run_documents import DAMAGED, read_environment, read_json, read_plan, read_records
-from ecoshare.record.run_energy import RunEnergy, energy_rate
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.record.run_history import AttemptHistory, RunHistory
 from ecoshare.record.samples import Line, Sample
-from ecoshare.record.turn_account import TurnAccount
 from ecoshare.serving.request_intervals import RequestInterval
 from ecoshare.values.attempt import Outcome, Usage
 

@@ -52,7 +52,7 @@ from ecoshare.core.events import (
     TargetMissed,
 )
 from ecoshare.core.placement.limits import too_slow
-from ecoshare.core.service_targets import Missed
+from ecoshare.core.settings.service_targets import Missed
 from ecoshare.jobs.quantities import format_duration
 from ecoshare.record.event_log import LogEntry
 from ecoshare.record.packing_record import PackingChanged

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from ecoshare.common.plural import counted
 from ecoshare.core.commands import ApplySetting
 from ecoshare.core.events import RunOpened
-from ecoshare.core.power_allocation import TOLERANCE_W
+from ecoshare.core.settings.power_allocation import TOLERANCE_W
 from ecoshare.jobs.quantities import format_duration, number
 from ecoshare.values.class_profile import BY_LIMITS, BY_PLACEMENT, POWER_LIMIT, not_kept
 from ecoshare.values.device import Device

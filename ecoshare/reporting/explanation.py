@@ -30,15 +30,15 @@ from ecoshare.core.events import (
     TargetMissed,
 )
 from ecoshare.core.placement.packer import SEARCH_WIDTH
-from ecoshare.core.power_budget import PowerBudget
 from ecoshare.core.reasons import MOST_NAMED, Explanation, Reason, ReasonKind, Reasons, names
 from ecoshare.core.records import Job, JobState, Key
 from ecoshare.core.scheduler import Scheduler, SchedulerView
+from ecoshare.core.settings.power_budget import PowerBudget
+from ecoshare.record.accounts.turn_account import TurnAccount
 from ecoshare.record.packing_timeline import LogReplay, PackingTimeline, ReplayMoment
 from ecoshare.record.run_history import RunHistory
-from ecoshare.record.turn_account import TurnAccount
-from ecoshare.reporting.device_table import gang_words
 from ecoshare.reporting.reason_words import SHORTEST_S, ReasonInterval, Story, alike, joined
+from ecoshare.reporting.tables.device_table import gang_words
 from ecoshare.values.attempt import Outcome
 from ecoshare.values.job_spec import JobSpec
 

@@ -15,6 +15,7 @@ from ecoshare.common.plural import counted
 from ecoshare.core.reasons import Doing
 from ecoshare.errors import UsageError
 from ecoshare.jobs.quantities import format_duration, number
+from ecoshare.record.accounts.turn_account import Spent
 from ecoshare.record.packing_timeline import PackingFinding, PackingPeriod
 from ecoshare.record.results.costs_and_savings import ratios
 from ecoshare.record.results.job_summary import JobSummary
@@ -22,7 +23,6 @@ from ecoshare.record.results.run_summary import RunSummary
 from ecoshare.record.run_data import read
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.record.setting_history import values_words
-from ecoshare.record.turn_account import Spent
 from ecoshare.reporting.explanation import RunExplanation, explain
 from ecoshare.reporting.figures import Writer, short_class
 from ecoshare.reporting.reason_words import ReasonInterval, Story, listed, percent, reason_words, speeds

@@ -15,11 +15,11 @@ from ecoshare.record.results.run_summary import RunSummary
 from ecoshare.record.run_data import RunData
 from ecoshare.reporting import charts
 from ecoshare.reporting.charts.look import inline_svg
-from ecoshare.reporting.job_table import NOT_KNOWN, shown_jobs
-from ecoshare.reporting.job_table import energy_words as joules
 from ecoshare.reporting.reason_words import listed
 from ecoshare.reporting.report_sections import DrawnChart, ReportInput, all_sections, fragment
-from ecoshare.reporting.run_table import UNKNOWN_SAVINGS, sharing, unknown_savings
+from ecoshare.reporting.tables.job_table import NOT_KNOWN, shown_jobs
+from ecoshare.reporting.tables.job_table import energy_words as joules
+from ecoshare.reporting.tables.run_table import UNKNOWN_SAVINGS, sharing, unknown_savings
 from ecoshare.values.joules import ATTRIBUTED, MEASURED
 
 _MOST_REASONS = 8

@@ -20,17 +20,17 @@ from ecoshare.common.disk import RUNS, SHARED_MEMORY, memory_folder
 from ecoshare.common.plural import counted
 from ecoshare.common.printable import last_line
 from ecoshare.devices import registry
+from ecoshare.devices.control.state_folder import STATE_HINT, StateFolder
 from ecoshare.devices.knob_survey import survey
 from ecoshare.devices.meter import processors_power_model
 from ecoshare.devices.nvidia import cuda_checkpoint, mps
 from ecoshare.devices.processor_load import LoadWatch
-from ecoshare.devices.state_folder import STATE_HINT, StateFolder
 from ecoshare.devices.torch_build import TorchBuild
 from ecoshare.errors import EcoshareError, UnfitEnvironment
 from ecoshare.jobs.quantities import format_size
-from ecoshare.lane import shared_memory
+from ecoshare.lane.tables import shared_memory
 from ecoshare.profiling.profiles_folder import default_folder
-from ecoshare.reporting.text_table import TableColumn, print_columns
+from ecoshare.reporting.tables.text_table import TableColumn, print_columns
 
 _WATCHED_S = 0.5
 """Time (s) for which the load of other programs is watched."""

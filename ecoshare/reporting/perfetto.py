@@ -37,10 +37,10 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
 from perfetto.trace_builder.proto_builder import StreamingTraceProtoBuilder
 
 from ecoshare.lane.trace import Kind
-from ecoshare.record.energy_account import EnergyAccount, EnergyInterval
+from ecoshare.record.accounts.energy_account import EnergyAccount, EnergyInterval
+from ecoshare.record.accounts.run_energy import coarser
 from ecoshare.record.results.job_summary import JobSummary
 from ecoshare.record.run_data import RunData, TurnSpan
-from ecoshare.record.run_energy import coarser
 from ecoshare.record.run_history import AttemptHistory, ParkedSpan, split_by_parking
 from ecoshare.record.samples import Sample, job_of, shortest_s
 from ecoshare.reporting.time_columns import request_columns

@@ -14,7 +14,7 @@ from ecoshare.jobs.quantities import format_duration, format_size, number
 from ecoshare.record.run_history import RunHistory
 from ecoshare.reporting.figures import say
 from ecoshare.reporting.reason_words import listed
-from ecoshare.reporting.text_table import TableColumn, print_columns
+from ecoshare.reporting.tables.text_table import TableColumn, print_columns
 from ecoshare.values.attempt import Outcome
 from ecoshare.values.job_spec import JobSpec
 

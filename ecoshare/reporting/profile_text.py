@@ -18,7 +18,7 @@ from ecoshare.jobs.quantities import format_duration, format_size, number
 from ecoshare.profiling.profile import BatchAnswers, IterationEnergy, IterationTimes, Profile
 from ecoshare.reporting import memory_timeline
 from ecoshare.reporting.figures import UNKNOWN, Figure, Writer, can_show, share, small_energy
-from ecoshare.reporting.text_table import TableColumn, print_columns
+from ecoshare.reporting.tables.text_table import TableColumn, print_columns
 from ecoshare.values.joules import MODELLED
 
 GROUP = "answers"

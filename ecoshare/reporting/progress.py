@@ -33,8 +33,8 @@ from ecoshare.jobs.quantities import format_duration, number
 from ecoshare.lane.messages import GRACE_S
 from ecoshare.record.run_view import JobView, ProgressDisplay, RunView, ServiceView, SweepView
 from ecoshare.reporting.figures import UNKNOWN, broken, turn_wait, with_steps
-from ecoshare.reporting.result_tables import metric_name
-from ecoshare.reporting.text_table import TableColumn, laid_out
+from ecoshare.reporting.tables.result_tables import metric_name
+from ecoshare.reporting.tables.text_table import TableColumn, laid_out
 from ecoshare.values.attempt import Outcome, Usage
 
 COLOURS = {

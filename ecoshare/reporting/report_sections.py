@@ -30,10 +30,10 @@ from ecoshare.record.setting_history import setting_words, values_words
 from ecoshare.reporting import charts
 from ecoshare.reporting.charts.look import inline_svg
 from ecoshare.reporting.figures import share
-from ecoshare.reporting.job_table import LESSER, NOT_KNOWN, energy_words, job_table, left_out_words
 from ecoshare.reporting.reason_words import listed
-from ecoshare.reporting.result_tables import metric_name, service_rows, words
-from ecoshare.reporting.run_table import verdicts
+from ecoshare.reporting.tables.job_table import LESSER, NOT_KNOWN, energy_words, job_table, left_out_words
+from ecoshare.reporting.tables.result_tables import metric_name, service_rows, words
+from ecoshare.reporting.tables.run_table import verdicts
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from ecoshare.common.plural import counted
 from ecoshare.jobs.quantities import format_energy, number
 from ecoshare.profiling.tuning_store import KnobRange, KnobValues, MeasurementRecord, TuningResult
 from ecoshare.reporting.figures import UNKNOWN, Writer, share
-from ecoshare.reporting.text_table import TableColumn, print_columns
+from ecoshare.reporting.tables.text_table import TableColumn, print_columns
 from ecoshare.values.measurement import MeasurementStatus
 
 if TYPE_CHECKING:

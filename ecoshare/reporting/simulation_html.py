@@ -19,8 +19,8 @@ from ecoshare.reporting import charts
 from ecoshare.reporting.charts.look import inline_svg
 from ecoshare.reporting.charts.simulation_charts import any_letters, completion, fairness, utilisation
 from ecoshare.reporting.figures import printable, share
-from ecoshare.reporting.result_tables import service_cells
-from ecoshare.reporting.simulation_table import policy_figures
+from ecoshare.reporting.tables.result_tables import service_cells
+from ecoshare.reporting.tables.simulation_table import policy_figures
 from ecoshare.simulation.cluster import BUSY_SHARE, IDLE_SHARE, Cluster, GpuModel
 from ecoshare.simulation.costs import Costs
 from ecoshare.simulation.power_source import Power

@@ -52,9 +52,9 @@ from ecoshare.core.scheduler import Scheduler
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.jobs.quantities import format_duration
 from ecoshare.lane.messages import GRACE_S
+from ecoshare.record.accounts.run_energy import LiveEnergy
 from ecoshare.record.event_log import EventLog
 from ecoshare.record.kept_file import lacks_room
-from ecoshare.record.run_energy import LiveEnergy
 from ecoshare.record.run_folder import RunFolder, unwritable
 from ecoshare.record.run_view import ProgressDisplay, RunView
 from ecoshare.runtime.job_arrivals import Arrivals

@@ -11,8 +11,8 @@ from ecoshare.common.plural import listed
 from ecoshare.core.records import Job, JobState, Step
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.jobs.quantities import format_duration
-from ecoshare.record.alone_time import by_counters
-from ecoshare.record.run_energy import LiveEnergy
+from ecoshare.record.accounts.alone_time import by_counters
+from ecoshare.record.accounts.run_energy import LiveEnergy
 from ecoshare.record.run_view import (
     LONG_WAIT_S,
     SILENT_S,

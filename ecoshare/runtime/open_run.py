@@ -16,7 +16,7 @@ from typing import Protocol
 from ecoshare.core.commands import Command
 from ecoshare.core.events import ClassesKnown, Event
 from ecoshare.core.scheduler import Scheduler
-from ecoshare.record.run_energy import LiveEnergy
+from ecoshare.record.accounts.run_energy import LiveEnergy
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.runtime.job_arrivals import Arrivals
 from ecoshare.runtime.live_sweeps import Sweeping

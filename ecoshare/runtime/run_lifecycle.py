@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ecoshare.devices.restore import Restored
+from ecoshare.devices.control.restore import Restored
 from ecoshare.errors import EcoshareError
 from ecoshare.profiling.profile import Profile
 from ecoshare.profiling.profile_store import ProfileStore

@@ -22,7 +22,7 @@ from ecoshare.devices import meter
 from ecoshare.devices.occupancy import DeviceAdmission
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.jobs.load import MASK, LoadedJobs, load, masked
-from ecoshare.lane import shared_memory
+from ecoshare.lane.tables import shared_memory
 from ecoshare.profiling.calibration_store import CalibrationStore
 from ecoshare.profiling.gang_time_store import GangTimeStore
 from ecoshare.profiling.profile_store import ProfileStore

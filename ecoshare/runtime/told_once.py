@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 
 from ecoshare.common.disk import atomic_write
-from ecoshare.devices.state_folder import StateFolder
+from ecoshare.devices.control.state_folder import StateFolder
 
 
 def is_news(subject: str, words: str) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from ecoshare.core.service_targets import TargetWatch
+from ecoshare.core.settings.service_targets import TargetWatch
 from ecoshare.core.turns import Contender
 from ecoshare.serving.batch_worker import AnswerTimes, batch_size
 from ecoshare.serving.request_intervals import RequestInterval, interval

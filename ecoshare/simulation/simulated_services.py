@@ -19,7 +19,7 @@ from ecoshare.core.events import (
     TargetMissed,
 )
 from ecoshare.core.policies import named
-from ecoshare.core.service_targets import TargetWatch
+from ecoshare.core.settings.service_targets import TargetWatch
 from ecoshare.errors import UsageError
 from ecoshare.serving.request_intervals import against_target
 from ecoshare.simulation.cluster import Cluster

@@ -15,7 +15,7 @@ from ecoshare.queue.queue_documents import DeviceStatus, JobStatus, LaneStatus
 from ecoshare.record.setting_history import values_words
 from ecoshare.reporting.figures import UNKNOWN, printable, small_energy, turn_wait, with_steps
 from ecoshare.reporting.progress import COLOURS
-from ecoshare.reporting.text_table import TableColumn, fitted, laid_out, middle
+from ecoshare.reporting.tables.text_table import TableColumn, fitted, laid_out, middle
 from ecoshare.top.top_view import TopView, holders
 
 HOLDS = "▶"

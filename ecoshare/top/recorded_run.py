@@ -35,12 +35,12 @@ from ecoshare.core.records import FINAL_STATES, JobState
 from ecoshare.lane import trace
 from ecoshare.lane.trace import Kind
 from ecoshare.queue.queue_documents import DeviceStatus, JobStatus, LaneStatus, ServiceStatus
-from ecoshare.record.energy_account import EnergyAccount
+from ecoshare.record.accounts.energy_account import EnergyAccount
+from ecoshare.record.accounts.run_energy import RunEnergy
 from ecoshare.record.event_log import LogEntry
 from ecoshare.record.packing_record import PackingChanged
 from ecoshare.record.results.run_summary import DeviceSummary
 from ecoshare.record.run_data import RunData, is_live, read
-from ecoshare.record.run_energy import RunEnergy
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.record.run_view import LONG_WAIT_S
 from ecoshare.record.samples import Sample, attempt_key

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 
-from ecoshare.contrib.chains import batch_log
-from ecoshare.contrib.chains.batch_job import BatchJob, with_limits
+from ecoshare.contrib.chains.logs import batch_log
+from ecoshare.contrib.chains.logs.batch_job import BatchJob, with_limits
 from ecoshare.contrib.chains.simulated_chain import BackfillQueue
 from ecoshare.simulation.traces import generate
 from scripts.bench.benchmarking import median

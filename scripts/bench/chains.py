@@ -35,9 +35,9 @@ from pathlib import Path
 from random import Random
 
 from ecoshare.contrib.chains.allocation_chain import Overlap
-from ecoshare.contrib.chains.batch_job import BatchJob
 from ecoshare.contrib.chains.chain_rule import BOLDNESS, back_test, boldest
 from ecoshare.contrib.chains.gradient_boosting import QUANTILE, GradientBoosting
+from ecoshare.contrib.chains.logs.batch_job import BatchJob
 from ecoshare.contrib.chains.provisioner import Provisioner
 from ecoshare.contrib.chains.queue_sight import QueueSight
 from ecoshare.contrib.chains.simulated_chain import (

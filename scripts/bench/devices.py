@@ -17,9 +17,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ecoshare.lane.gang_table import GangTable
 from ecoshare.lane.gang_turn import GangTurn
-from ecoshare.lane.lane_table import LaneTable
+from ecoshare.lane.tables.gang_table import GangTable
+from ecoshare.lane.tables.lane_table import LaneTable
 from ecoshare.lane.turn import LaneTurn
 from scripts.bench.benchmarking import JOBS, Figure, Options, median, run_benchmark, say
 from scripts.bench.gang_turns import turns

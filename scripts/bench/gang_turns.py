@@ -7,7 +7,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 from ecoshare.lane import trace
-from ecoshare.lane.gang import folder_of
+from ecoshare.lane.supervisor.gang import folder_of
 from ecoshare.lane.trace import Kind
 
 

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ecoshare.lane.gang import folder_of
+from ecoshare.lane.supervisor.gang import folder_of
 from scripts.bench.benchmarking import JOBS, Figure, Options, keep_to, percentile, run_benchmark, say
 from scripts.fuzz.commands import ended, judge, nothing_left, started, token_of
 from scripts.fuzz.processes import processes

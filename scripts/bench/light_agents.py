@@ -45,7 +45,7 @@ from ecoshare.core.events import Done, IterationsDone, JobExited
 from ecoshare.devices.meter import PowerModel
 from ecoshare.lane import exit_records
 from ecoshare.lane.messages import Ended, Ready
-from ecoshare.lane.table_layout import WAIT_BOUNDS_S
+from ecoshare.lane.tables.table_layout import WAIT_BOUNDS_S
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.record.samples import AttemptProgress, Sample, Session, attempt_key
 from ecoshare.runtime.measuring.run_claims import ClaimReport

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ecoshare.devices.nvidia import nvml
-from ecoshare.record.energy_account import Work, split
+from ecoshare.record.accounts.energy_account import Work, split
 from scripts.bench import measure_overhead
 from scripts.bench.benchmarking import Figure, Options, median, percentile, run_benchmark
 from tests.driver import FakeDriver, presets

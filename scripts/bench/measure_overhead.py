@@ -25,8 +25,8 @@ from pathlib import Path
 from ecoshare.core.commands import ProfileJob
 from ecoshare.core.events import Profiled
 from ecoshare.lane import trace
-from ecoshare.lane.lane_table import LaneTable
 from ecoshare.lane.processes import processor_s
+from ecoshare.lane.tables.lane_table import LaneTable
 from ecoshare.record import event_log
 from scripts.bench.benchmarking import JOBS, ROOT, Figure, Options, median, run_benchmark, say
 from scripts.bench.job_file import JobEntry, write_jobs

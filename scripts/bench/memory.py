@@ -31,11 +31,12 @@ from ecoshare.core import memory
 from ecoshare.core.commands import Command, ResumeJob, StartJob
 from ecoshare.core.events import Config, Event, JobExited, Parked, Resumed
 from ecoshare.core.memory import lane_bytes
-from ecoshare.core.placement import displacement, strategy_choice
+from ecoshare.core.placement import displacement
 from ecoshare.core.placement.memory_fit import MemoryFit
-from ecoshare.core.placement.queue_placement import LaneShaping
+from ecoshare.core.placement.strategies import strategy_choice
+from ecoshare.core.placement.strategies.queue_placement import LaneShaping
 from ecoshare.core.records import Job, JobState, Lane
-from ecoshare.lane.lane_table import LaneTable
+from ecoshare.lane.tables.lane_table import LaneTable
 from ecoshare.lane.turn import LaneTurn
 from ecoshare.simulation.cluster import GPUS, Cluster
 from ecoshare.simulation.costs import Costs

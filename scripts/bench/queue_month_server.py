@@ -13,8 +13,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from ecoshare.cli import main
-from ecoshare.lane.lane_table import LaneTable
 from ecoshare.lane.messages import Ended, LaunchAttempt, Launched, Message, Ready, StopAttempt
+from ecoshare.lane.tables.lane_table import LaneTable
 from ecoshare.runtime.nodes import run_host
 
 WAITS = "waits"

@@ -20,8 +20,8 @@ from collections.abc import Callable
 from pathlib import Path
 from statistics import mean
 
-from ecoshare.lane.lane_table import LaneTable
-from ecoshare.lane.table_layout import Slot, SlotState
+from ecoshare.lane.tables.lane_table import LaneTable
+from ecoshare.lane.tables.table_layout import Slot, SlotState
 from ecoshare.lane.turn import LaneTurn
 from scripts.bench.benchmarking import JOBS, Figure, Options, median, percentile, run_benchmark, say
 from scripts.bench.job_file import JobEntry, write_jobs

@@ -14,7 +14,7 @@ from pathlib import Path
 from ecoshare.cli.devices import devices
 from ecoshare.cli.profiles import list_profiles, rm, show
 from ecoshare.cli.restore import restore
-from ecoshare.devices.journal import Journal
+from ecoshare.devices.control.journal import Journal
 from ecoshare.devices.registry import find
 from ecoshare.jobs.load import load
 from ecoshare.profiling.colocation_store import ColocationStore

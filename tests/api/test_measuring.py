@@ -76,7 +76,7 @@ class TestTune:
 
 def test_settings_that_were_not_put_back_come_before_all_else(tmp_path: Path) -> None:
     """If it failed, a failed job would hide that the device is not as it was."""
-    from ecoshare.devices.restore import KnobOutcome, Restored
+    from ecoshare.devices.control.restore import KnobOutcome, Restored
     from ecoshare.record.results.run_summary import RunSummary
     from ecoshare.record.run_data import RunData
 

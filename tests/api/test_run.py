@@ -18,10 +18,10 @@ import pytest
 import ecoshare
 from ecoshare.core.commands import Command
 from ecoshare.core.events import Event
+from ecoshare.devices.control.state_folder import StateFolder
 from ecoshare.devices.occupancy import Occupancy
 from ecoshare.devices.processor_load import ProcessorTimes
 from ecoshare.devices.registry import find
-from ecoshare.devices.state_folder import StateFolder
 from ecoshare.errors import Interrupted, JobFailed, LimitNotMet, UsageError
 from ecoshare.record.run_view import RunView
 from ecoshare.runtime.nodes import run_host

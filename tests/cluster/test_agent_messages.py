@@ -48,8 +48,8 @@ from ecoshare.cluster.agent_messages import (
 from ecoshare.core.commands import OpenLane, SetShares, Share
 from ecoshare.core.events import Done, IterationsDone, JobExited, Reported
 from ecoshare.devices import registry
+from ecoshare.devices.control.restore import KnobOutcome, Restored
 from ecoshare.devices.knob import DeviceKnobs, KnobSpec
-from ecoshare.devices.restore import KnobOutcome, Restored
 from ecoshare.jobs.from_values import given_jobs
 from ecoshare.lane.messages import Ready
 from ecoshare.record.samples import AttemptProgress, Idle, Sample, Session

@@ -213,7 +213,11 @@ def test_a_command_declares_builds_a_request_and_prints(command: str) -> None:
 
 def test_what_jobs_load_brings_nothing_heavy_into_their_process() -> None:
     seen = subprocess.run(
-        [sys.executable, "-c", "import ecoshare.lane.runner, ecoshare.lane.server, sys; print(*sys.modules)"],
+        [
+            sys.executable,
+            "-c",
+            "import ecoshare.lane.runner, ecoshare.lane.supervisor.server, sys; print(*sys.modules)",
+        ],
         capture_output=True,
         text=True,
         check=True,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ecoshare.core.service_targets import SPAN_S, Missed, TargetWatch
+from ecoshare.core.settings.service_targets import SPAN_S, Missed, TargetWatch
 
 
 def seconds(watch: TargetWatch, begin: int, counts: list[tuple[int, int]]) -> list[tuple[int, Missed]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ecoshare.core.service_targets import OverloadWatch
+from ecoshare.core.settings.service_targets import OverloadWatch
 
 TARGET_S, LOOK_S = 0.1, 0.02
 

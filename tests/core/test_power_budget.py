@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from ecoshare.core.commands import ApplySetting, AskPower, MeasureSetting, StartJob
 from ecoshare.core.events import Config, DeviceFailed, Done, JobExited, Refused
-from ecoshare.core.power_allocation import PoweredDevice, allocate, cost_at
-from ecoshare.core.power_budget import PowerBudget
 from ecoshare.core.records import JobState
 from ecoshare.core.scheduler import Scheduler
+from ecoshare.core.settings.power_allocation import PoweredDevice, allocate, cost_at
+from ecoshare.core.settings.power_budget import PowerBudget
 from ecoshare.testing.virtual_driver import ScriptedJob, VirtualDriver
 from ecoshare.values.attempt import Outcome
 from ecoshare.values.class_profile import POWER_LIMIT, KnownResponse, MemoryDemand, PowerPoint

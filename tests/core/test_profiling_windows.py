@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ecoshare.core.events import IterationsDone, Profiled
-from ecoshare.core.profiling_windows import PAUSE_S
+from ecoshare.core.settings.profiling_windows import PAUSE_S
 from ecoshare.values.attempt import Usage
 from ecoshare.values.class_profile import MemoryDemand
 from tests.core.stepping import Core, solo

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
+from ecoshare.devices.control.device_control import DeviceControl
+from ecoshare.devices.control.state_folder import StateFolder
 from ecoshare.devices.cpu_knobs import CpuKnobs
-from ecoshare.devices.device_control import DeviceControl
-from ecoshare.devices.state_folder import StateFolder
 from tests.driver import FakeDriver
 from tests.warm import Started
 
@@ -47,8 +47,8 @@ def die_after_setting(driver: FakeDriver, state: StateFolder, setting: Mapping[s
         f"""
 import os, signal
 from pathlib import Path
-from ecoshare.devices.device_control import DeviceControl
-from ecoshare.devices.state_folder import StateFolder
+from ecoshare.devices.control.device_control import DeviceControl
+from ecoshare.devices.control.state_folder import StateFolder
 folder = Path({str(state.journals)!r})
 control = DeviceControl({driver.gpu(0).uuid!r}, "nvidia", "GPU 0", StateFolder(folder, folder), True)
 assert not control.apply({dict(setting)!r}).refused

@@ -13,8 +13,8 @@ import tempfile
 import threading
 from pathlib import Path
 
-from ecoshare.devices.device_control import DeviceControl
-from ecoshare.devices.state_folder import StateFolder
+from ecoshare.devices.control.device_control import DeviceControl
+from ecoshare.devices.control.state_folder import StateFolder
 from ecoshare.runtime.nodes.guard_client import Guard
 
 LONGEST_S = 60.0

@@ -12,13 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from ecoshare.devices import journal, registry
+from ecoshare.devices import registry
 from ecoshare.devices.choice import find_all
-from ecoshare.devices.device_control import DeviceControl
+from ecoshare.devices.control import journal
+from ecoshare.devices.control.device_control import DeviceControl
+from ecoshare.devices.control.restore import KnobOutcome, mend
+from ecoshare.devices.control.state_folder import StateFolder
 from ecoshare.devices.knob import Cause
 from ecoshare.devices.meter import MeterFault, between
-from ecoshare.devices.restore import KnobOutcome, mend
-from ecoshare.devices.state_folder import StateFolder
 from ecoshare.devices.vendor import DeviceHealth
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.values.device import ACROSS_NODES, NUMA_NODE, XGMI, DeviceInfo
@@ -152,8 +153,8 @@ import os
 import zeus.device.common
 zeus.device.common.has_sys_admin = lambda: True
 from pathlib import Path
-from ecoshare.devices.device_control import DeviceControl
-from ecoshare.devices.state_folder import StateFolder
+from ecoshare.devices.control.device_control import DeviceControl
+from ecoshare.devices.control.state_folder import StateFolder
 folder = Path({str(tmp_path)!r})
 DeviceControl({driver.gpu(1).uuid!r}, "amd", "GPU 1", StateFolder(folder, folder)).apply({{"power_limit": 300.0}})
 os.kill(os.getpid(), 9)

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ecoshare.devices import knob_survey, registry
+from ecoshare.devices.control.state_folder import StateFolder
 from ecoshare.devices.knob import GPU_CLOCK, MEMORY_CLOCK, Cause, KnobFault
 from ecoshare.devices.nvidia import nvidia_knobs
 from ecoshare.devices.nvidia.nvidia_knobs import GpuKnobs
-from ecoshare.devices.state_folder import StateFolder
 from tests.driver import COMPILER, FakeDriver, presets
 from tests.driver.faults import Fault
 

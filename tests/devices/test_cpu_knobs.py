@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from ecoshare.devices import journal
+from ecoshare.devices.control import journal
+from ecoshare.devices.control.journal import Journal
+from ecoshare.devices.control.restore import Foreign, KnobOutcome, put_back
 from ecoshare.devices.cpu_knobs import CPU_FREQUENCY, CPU_POWER_LIMIT, CpuKnobs
-from ecoshare.devices.journal import Journal
 from ecoshare.devices.knob import Cause
-from ecoshare.devices.restore import Foreign, KnobOutcome, put_back
 from tests.devices.claims import claim_processors, processors, state_in
 
 

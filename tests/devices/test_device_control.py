@@ -11,14 +11,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from ecoshare.devices import journal
-from ecoshare.devices.device_control import DeviceControl
+from ecoshare.devices.control import journal
+from ecoshare.devices.control.device_control import DeviceControl
+from ecoshare.devices.control.restore import Foreign, KnobOutcome, mend
+from ecoshare.devices.control.state_folder import StateFolder
 from ecoshare.devices.knob import GPU_CLOCK, MEMORY_CLOCK, UNLOCKED, Cause, DeviceKnobs, KnobFault, Reading
 from ecoshare.devices.nvidia import nvidia_knobs
 from ecoshare.devices.nvidia.nvidia_knobs import GpuKnobs
 from ecoshare.devices.nvidia.nvml import NvmlDevice
-from ecoshare.devices.restore import Foreign, KnobOutcome, mend
-from ecoshare.devices.state_folder import StateFolder
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.values.class_profile import POWER_LIMIT
 from tests.devices.claims import FOUND_W, claim, die_after_setting, limited, state_in
@@ -283,7 +283,7 @@ def test_a_lock_that_waits_for_a_dying_process_is_taken(found: FakeDriver, state
     control.apply({POWER_LIMIT: some_limit_w(control)})
     (path,) = state.all_journals()
     began_s = time.monotonic()
-    from ecoshare.devices.restore import Busy
+    from ecoshare.devices.control.restore import Busy
 
     with pytest.raises(Busy, match=f"process {os.getpid()}"):
         mend(path, state, wait_s=0.2)

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ecoshare.devices import journal
-from ecoshare.devices.journal import Journal, UntrustedJournal
+from ecoshare.devices.control import journal
+from ecoshare.devices.control.journal import Journal, UntrustedJournal
 
 readings = st.lists(st.floats(0.1, 1e6), min_size=1, max_size=4).map(tuple)
 

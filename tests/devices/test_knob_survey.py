@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from ecoshare.devices import knob_survey, registry
+from ecoshare.devices.control.state_folder import StateFolder, key
 from ecoshare.devices.registry import processors
-from ecoshare.devices.state_folder import StateFolder, key
 from ecoshare.errors import UnfitEnvironment
 
 

@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 
 from ecoshare.devices.choice import find_one
+from ecoshare.devices.control.state_folder import StateFolder
 from ecoshare.devices.occupancy import DeviceAdmission, Occupancy, occupants, occupied
 from ecoshare.devices.registry import find, processors
-from ecoshare.devices.state_folder import StateFolder
 from ecoshare.errors import UnfitEnvironment, UsageError
 from tests.runtime.running import job_file, slow_steps, start
 from tests.warm import wait_for

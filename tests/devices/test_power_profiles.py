@@ -10,14 +10,15 @@ import pynvml
 import pytest
 from rich.console import Console
 
-from ecoshare.devices import journal, knob_survey
-from ecoshare.devices.device_control import DeviceControl
+from ecoshare.devices import knob_survey
+from ecoshare.devices.control import journal
+from ecoshare.devices.control.device_control import DeviceControl
+from ecoshare.devices.control.restore import Foreign, KnobOutcome, Restored, mend
+from ecoshare.devices.control.state_folder import StateFolder
 from ecoshare.devices.knob import GPU_CLOCK, UNLOCKED, Cause, Reading
 from ecoshare.devices.knob_survey import FoundDevice
 from ecoshare.devices.nvidia.nvidia_knobs import _NAMES, POWER_PROFILE, GpuKnobs
-from ecoshare.devices.restore import Foreign, KnobOutcome, Restored, mend
-from ecoshare.devices.state_folder import StateFolder
-from ecoshare.reporting.device_table import print_devices
+from ecoshare.reporting.tables.device_table import print_devices
 from ecoshare.values.class_profile import POWER_LIMIT
 from tests.devices.claims import FOUND_W, claim, die_after_setting, limited, state_in
 from tests.driver import COMPILER, FakeDriver, Fault, presets

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from ecoshare.devices import knob_survey, registry
+from ecoshare.devices.control.device_control import DeviceControl
+from ecoshare.devices.control.joint_control import claim_processors, frequency_knob
+from ecoshare.devices.control.restore import KnobOutcome, mend
+from ecoshare.devices.control.state_folder import StateFolder, key
 from ecoshare.devices.cpu_knobs import CPU_FREQUENCY
-from ecoshare.devices.device_control import DeviceControl
-from ecoshare.devices.joint_control import claim_processors, frequency_knob
 from ecoshare.devices.knob import GPU_CLOCK
-from ecoshare.devices.restore import KnobOutcome, mend
-from ecoshare.devices.state_folder import StateFolder, key
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.runtime.measuring.device_claim import AppliedSettings, claim, leftovers_beside
 from ecoshare.values.class_profile import POWER_LIMIT

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from ecoshare.cli.restore import restore
+from ecoshare.devices.control.journal import Journal
+from ecoshare.devices.control.restore import Foreign, KnobOutcome, mend
+from ecoshare.devices.control.state_folder import StateFolder, key
 from ecoshare.devices.cpu_knobs import CPU_FREQUENCY
-from ecoshare.devices.journal import Journal
 from ecoshare.devices.registry import processors
-from ecoshare.devices.restore import Foreign, KnobOutcome, mend
-from ecoshare.devices.state_folder import StateFolder, key
 from ecoshare.errors import NotRestored
 from ecoshare.values.class_profile import POWER_LIMIT
 from tests.driver import FakeDriver

@@ -16,10 +16,10 @@ import pytest
 
 from ecoshare.cli.restore import restore
 from ecoshare.devices import registry
-from ecoshare.devices import restore as restoring
-from ecoshare.devices.device_control import DeviceControl
-from ecoshare.devices.restore import KnobOutcome, NoAnswer, in_time, mend
-from ecoshare.devices.state_folder import StateFolder, in_use
+from ecoshare.devices.control import restore as restoring
+from ecoshare.devices.control.device_control import DeviceControl
+from ecoshare.devices.control.restore import KnobOutcome, NoAnswer, in_time, mend
+from ecoshare.devices.control.state_folder import StateFolder, in_use
 from ecoshare.errors import NotRestored, UnfitEnvironment
 from ecoshare.runtime.measuring.device_claim import AppliedSettings, claim, leftovers, not_restored
 from ecoshare.runtime.measuring.run_claims import NodeClaims
@@ -170,9 +170,9 @@ def test_a_journal_stays_for_another_process(found: FakeDriver, tmp_path: Path) 
     found.gpu(0).fault(Fault.HANGS)
     state, (path,) = StateFolder.of_this_user(), [each for each in journals() if found.gpu(0).uuid in each.name]
     program = (
-        "import sys\nfrom pathlib import Path\nfrom ecoshare.devices import restore\n"
-        "from ecoshare.devices.restore import mend_in_time\n"
-        "from ecoshare.devices.state_folder import StateFolder\n"
+        "import sys\nfrom pathlib import Path\nfrom ecoshare.devices.control import restore\n"
+        "from ecoshare.devices.control.restore import mend_in_time\n"
+        "from ecoshare.devices.control.state_folder import StateFolder\n"
         "restore.SETS_WITHIN_S = 0.5\n"
         "print(mend_in_time(Path(sys.argv[1]), StateFolder.of_this_user())[0].outcome.value, flush=True)\n"
     )

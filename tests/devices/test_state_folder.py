@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ecoshare.devices.state_folder import DeviceLock, described, in_use
+from ecoshare.devices.control.state_folder import DeviceLock, described, in_use
 from ecoshare.lane import interpreter
 from ecoshare.reporting import machine_check
 from tests.warm import ROOT, ecoshare, wait_for
@@ -20,7 +20,7 @@ USER = 65534
 
 _JOURNALS = """
 import json, os, sys
-from ecoshare.devices.state_folder import StateFolder
+from ecoshare.devices.control.state_folder import StateFolder
 os.seteuid(int(sys.argv[1]))
 found = {}
 for words in sys.argv[2:]:

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from ecoshare.devices import registry, vendors
+from ecoshare.devices.control.state_folder import StateFolder
 from ecoshare.devices.knob_survey import survey
-from ecoshare.devices.state_folder import StateFolder
 from tests.devices.claims import state_in
 
 PAGE = Path(__file__).parents[2] / "docs/adding-a-device.md"

@@ -13,7 +13,7 @@ from typing import Any
 from ecoshare.devices.nvidia import nvml
 from ecoshare.profiling.profile import Profile
 from ecoshare.record import run_data
-from ecoshare.record.energy_account import EnergyInterval
+from ecoshare.record.accounts.energy_account import EnergyInterval
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.record.samples import Line, Sample, read
 from tests.driver import FakeDriver, presets

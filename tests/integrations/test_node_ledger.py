@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from ecoshare.core.memory import promised
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.integrations.ray.node_ledger import NodeLedger, TrialPlace, Wish
-from ecoshare.lane.table_layout import NO_SLOT
+from ecoshare.lane.tables.table_layout import NO_SLOT
 from ecoshare.lane.turn import LaneTurn
 from ecoshare.values.class_profile import MemoryDemand
 

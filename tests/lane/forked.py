@@ -7,8 +7,8 @@ import os
 import signal
 from collections.abc import Callable
 
-from ecoshare.lane.lane_table import LaneTable
-from ecoshare.lane.table_layout import NO_RANK
+from ecoshare.lane.tables.lane_table import LaneTable
+from ecoshare.lane.tables.table_layout import NO_RANK
 from tests.warm import wait_for
 
 

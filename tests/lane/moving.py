@@ -14,10 +14,10 @@ from typing import Any
 
 from ecoshare.core.commands import MoveJob
 from ecoshare.core.events import Done, Event
-from ecoshare.lane.attempt_process import AttemptProcess, PreparedSlot
-from ecoshare.lane.lane_table import LaneTable, lane_path
 from ecoshare.lane.messages import LaunchAttempt, MoveAttempt
-from ecoshare.lane.table_layout import NO_RANK, NO_SLOT, SlotState
+from ecoshare.lane.supervisor.attempt_process import AttemptProcess, PreparedSlot
+from ecoshare.lane.tables.lane_table import LaneTable, lane_path
+from ecoshare.lane.tables.table_layout import NO_RANK, NO_SLOT, SlotState
 from ecoshare.lane.turn import LaneTurn
 from ecoshare.runtime.nodes.attempts import Moving
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from ecoshare.lane import messages
-from ecoshare.lane.lane_table import LaneTable
 from ecoshare.lane.messages import Ended, LaunchAttempt, Launched, Message, NotLaunched, StopAttempt
-from ecoshare.lane.table_layout import ANY_SLOT, NO_SLOT, SLOTS, SlotState
+from ecoshare.lane.tables.lane_table import LaneTable
+from ecoshare.lane.tables.table_layout import ANY_SLOT, NO_SLOT, SLOTS, SlotState
 from tests import warm
 
 _LONGEST_S = 90.0

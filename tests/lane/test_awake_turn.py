@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from ecoshare.lane.lane_table import LaneTable
 from ecoshare.lane.sleeping_job import AwakeTurn
-from ecoshare.lane.table_layout import NO_SLOT, SlotState
+from ecoshare.lane.tables.lane_table import LaneTable
+from ecoshare.lane.tables.table_layout import NO_SLOT, SlotState
 from ecoshare.lane.trace import Tracer
 from ecoshare.lane.turn import LaneTurn
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from ecoshare.lane.lane_table import LaneTable, lane_path
-from ecoshare.lane.table_layout import SlotState
+from ecoshare.lane.tables.lane_table import LaneTable, lane_path
+from ecoshare.lane.tables.table_layout import SlotState
 from ecoshare.lane.turn import LaneTurn
 from tests.driver.caching import CachingAllocator
 from tests.driver.device_memory import DeviceMemory

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from ecoshare.lane.attempt_process import AttemptProcess, PreparedSlot
-from ecoshare.lane.lane_table import LaneTable
 from ecoshare.lane.messages import LaunchAttempt
-from ecoshare.lane.table_layout import SlotState
+from ecoshare.lane.supervisor.attempt_process import AttemptProcess, PreparedSlot
+from ecoshare.lane.tables.lane_table import LaneTable
+from ecoshare.lane.tables.table_layout import SlotState
 from ecoshare.values.service import CALL_LIMIT_S
 
 FROM_S = 1000.0

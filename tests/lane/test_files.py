@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ecoshare.lane.files import are_outputs_of, keep_outputs, make_folder, open_outputs, open_to_append
-from ecoshare.lane.shared_memory import OwnFile
+from ecoshare.lane.tables.shared_memory import OwnFile
 
 
 def test_links_are_not_followed(tmp_path: Path) -> None:

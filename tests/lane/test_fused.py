@@ -18,7 +18,7 @@ import torch
 
 from ecoshare.lane.fused.process_state import Seeds
 from ecoshare.lane.messages import Ended
-from ecoshare.lane.table_layout import SlotState
+from ecoshare.lane.tables.table_layout import SlotState
 from tests.lane.serving import ServedLane
 from tests.runtime.running import EXAMPLES, alone, copy_of_scripts, settled
 from tests.runtime.test_examples import ARGS

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from ecoshare.lane.messages import LaunchAttempt
-from ecoshare.lane.table_layout import SlotState
+from ecoshare.lane.tables.table_layout import SlotState
 from ecoshare.serving.request_intervals import RequestTotals, read, total
 from ecoshare.values.service import RequestSource, ServiceSpec, service_as_dict
 from tests.lane.serving import ServedLane

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from ecoshare.lane import gang_turn
-from ecoshare.lane.gang_table import GangTable, RankState
 from ecoshare.lane.gang_turn import UNEVEN, GangTurn
-from ecoshare.lane.lane_table import LaneTable
-from ecoshare.lane.table_layout import NO_SLOT
+from ecoshare.lane.tables.gang_table import GangTable, RankState
+from ecoshare.lane.tables.lane_table import LaneTable
+from ecoshare.lane.tables.table_layout import NO_SLOT
 from ecoshare.lane.turn import LaneTurn
 from tests.lane.forked import ForkedJobs, meet, succeed
 from tests.warm import wait_for

@@ -52,7 +52,7 @@ SERVES = """
 import socket
 import sys
 from ecoshare.lane.messages import PrepareForks
-from ecoshare.lane.server import JobSupervisor
+from ecoshare.lane.supervisor.server import JobSupervisor
 
 def huge_kib():
     lines = open("/proc/self/smaps_rollup").read().splitlines()

@@ -13,8 +13,8 @@ import pytest
 
 from ecoshare.lane import child_processes, processes
 from ecoshare.lane.child_processes import KEEP_LANE, KeptLane, note_path, reason
-from ecoshare.lane.lane_table import LaneTable
-from ecoshare.lane.table_layout import SlotState
+from ecoshare.lane.tables.lane_table import LaneTable
+from ecoshare.lane.tables.table_layout import SlotState
 from ecoshare.lane.turn import LaneTurn
 from tests.lane.forked import ForkedJobs, succeed
 from tests.warm import wait_for

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ecoshare.lane.lane_table import LaneTable
+from ecoshare.lane.tables.lane_table import LaneTable
 
 
 def test_a_table_for_which_there_is_no_room_is_told_and_not_mapped(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ecoshare.lane.shared_memory import mapped
+from ecoshare.lane.tables.shared_memory import mapped
 
 
 def maps(path: Path) -> int:

@@ -14,10 +14,10 @@ import pytest
 
 from ecoshare.core.commands import MoveJob
 from ecoshare.core.events import Refused
-from ecoshare.lane.attempt_process import usage
-from ecoshare.lane.lane_table import LaneTable, lane_path
 from ecoshare.lane.messages import StopAttempt
-from ecoshare.lane.table_layout import ANY_SLOT, SlotState
+from ecoshare.lane.supervisor.attempt_process import usage
+from ecoshare.lane.tables.lane_table import LaneTable, lane_path
+from ecoshare.lane.tables.table_layout import ANY_SLOT, SlotState
 from ecoshare.lane.turn import LaneTurn
 from tests.lane.moving import Body, Lanes, moves, train, until_then
 from tests.warm import wait_for

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from ecoshare.lane.attempt_process import usage
-from ecoshare.lane.table_layout import ANY_SLOT, SlotState
+from ecoshare.lane.supervisor.attempt_process import usage
+from ecoshare.lane.tables.table_layout import ANY_SLOT, SlotState
 from ecoshare.lane.turn import LaneTurn
 from tests.lane.moving import Body, Lanes, moves, train, until_then
 from tests.rounds import night, rounds

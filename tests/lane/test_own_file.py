@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ecoshare.lane import trace
-from ecoshare.lane.shared_memory import OwnFile
+from ecoshare.lane.tables.shared_memory import OwnFile
 from tests.lane.serving import ServedLane
 from tests.runtime.running import run
 from tests.warm import wait_for
@@ -38,7 +38,7 @@ print("done")
 STOPS = """
 import os, signal, sys, time
 import torch
-from ecoshare.lane.lane_table import LaneTable
+from ecoshare.lane.tables.lane_table import LaneTable
 model = torch.nn.Linear(4, 4)
 optimizer = torch.optim.SGD(model.parameters(), 0.1)
 for _ in range(20):

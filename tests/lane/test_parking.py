@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ecoshare.lane.lane_table import LaneTable
-from ecoshare.lane.table_layout import NO_SLOT, ParkRequest, SlotState
+from ecoshare.lane.tables.lane_table import LaneTable
+from ecoshare.lane.tables.table_layout import NO_SLOT, ParkRequest, SlotState
 from ecoshare.lane.turn import LaneTurn
 from tests.lane.forked import ForkedJobs, succeed
 from tests.warm import wait_for

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from ecoshare.lane.lane_table import LaneTable
 from ecoshare.lane.service_job import ServiceTurn
-from ecoshare.lane.table_layout import NO_SLOT, SlotState
+from ecoshare.lane.tables.lane_table import LaneTable
+from ecoshare.lane.tables.table_layout import NO_SLOT, SlotState
 from ecoshare.lane.turn import LaneTurn
 from tests.lane.forked import ForkedJobs, succeed
 from tests.warm import wait_for

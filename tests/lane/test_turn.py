@@ -12,8 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from ecoshare.lane.lane_table import LaneTable
-from ecoshare.lane.table_layout import ANY_SLOT, NO_RANK, NO_SLOT, WAIT_BOUNDS_S, BoundaryRequest, Slot, SlotState
+from ecoshare.lane.tables.lane_table import LaneTable
+from ecoshare.lane.tables.table_layout import (
+    ANY_SLOT,
+    NO_RANK,
+    NO_SLOT,
+    WAIT_BOUNDS_S,
+    BoundaryRequest,
+    Slot,
+    SlotState,
+)
 from ecoshare.lane.turn import LaneTurn
 from tests.lane.forked import ForkedJobs, meet, succeed
 from tests.warm import wait_for

@@ -7,12 +7,12 @@ from typing import cast
 
 from ecoshare.core.arrival_gate import ArrivalGate
 from ecoshare.core.records import Job
-from ecoshare.lane.table_layout import WAIT_BOUNDS_S
+from ecoshare.lane.tables.table_layout import WAIT_BOUNDS_S
 from ecoshare.metrics.metric_set import MetricSet
 from ecoshare.queue.live_queue import LiveQueue
 from ecoshare.queue.queue_metrics import QueueMetrics
 from ecoshare.queue.queue_totals import QueueTotals
-from ecoshare.record.run_energy import LiveReading
+from ecoshare.record.accounts.run_energy import LiveReading
 from ecoshare.record.run_view import DeviceView, JobView, LaneView
 from ecoshare.record.samples import Sample
 from ecoshare.runtime.nodes.run_node import AttemptReading, DeviceReading, LaneReading

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ecoshare.record.energy_account import EnergyInterval
-from ecoshare.record.run_energy import coarser
+from ecoshare.record.accounts.energy_account import EnergyInterval
+from ecoshare.record.accounts.run_energy import coarser
 
 LEAST_S = 1.0
 

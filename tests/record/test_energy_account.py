@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ecoshare.record.energy_account import EnergyRate, account
+from ecoshare.record.accounts.energy_account import EnergyRate, account
 from ecoshare.record.samples import AttemptProgress, Idle, Line, Sample, Session, decode, encode
 
 SESSION = Session(0.0, "cuda:0", "nvml", "measured", "gpu", "a counter", 0.1, 40.0)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ecoshare.record.energy_account import Work, idle_part_j, split
+from ecoshare.record.accounts.energy_account import Work, idle_part_j, split
 
 LOADS = st.one_of(st.just(0.0), st.floats(1e-6, 1e6))
 WORKS = st.lists(st.tuples(st.integers(0, 3), LOADS), max_size=8).map(

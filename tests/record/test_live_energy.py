@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 
-from ecoshare.record.energy_account import account
-from ecoshare.record.run_energy import LiveEnergy
+from ecoshare.record.accounts.energy_account import account
+from ecoshare.record.accounts.run_energy import LiveEnergy
 from ecoshare.record.samples import AttemptProgress, Idle, Sample, Session
 from ecoshare.values.joules import ATTRIBUTED, MEASURED
 from tests.record.test_energy_account import RATES, SESSION, runs

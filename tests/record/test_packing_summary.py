@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from ecoshare.core.commands import Command
 from ecoshare.core.events import Config
+from ecoshare.record.accounts.run_energy import RunEnergy
 from ecoshare.record.packing_timeline import PackingPeriod, PackingTimeline, packing_timeline
 from ecoshare.record.results.baseline import Baseline, baseline
 from ecoshare.record.results.costs_and_savings import windows
@@ -20,11 +21,10 @@ from ecoshare.record.results.energy_summary import DeviceEnergy
 from ecoshare.record.results.job_summary import JobSummary
 from ecoshare.record.results.packing_summary import PackingSummary, packings
 from ecoshare.record.results.run_summary import RunSummary, summarise
-from ecoshare.record.run_energy import RunEnergy
 from ecoshare.record.run_history import RunHistory
 from ecoshare.record.samples import AttemptProgress, Line, Sample, Session
 from ecoshare.record.setting_history import BudgetSummary, SettingPeriod
-from ecoshare.reporting.run_table import settings_tried, verdicts
+from ecoshare.reporting.tables.run_table import settings_tried, verdicts
 from ecoshare.simulation.costs import Costs
 from ecoshare.simulation.traces.job_trace import TraceJob
 from ecoshare.values.attempt import Usage

@@ -10,7 +10,7 @@ from ecoshare.record.results.energy_summary import DeviceEnergy
 from ecoshare.record.results.job_summary import JobSummary, too_fast
 from ecoshare.record.results.run_summary import RunSummary
 from ecoshare.record.results.service_summary import ServiceSummary
-from ecoshare.reporting.run_table import sharing
+from ecoshare.reporting.tables.run_table import sharing
 from ecoshare.values.attempt import Usage
 from tests.reporting.profiles import PROFILE
 

@@ -19,10 +19,10 @@ from ecoshare.core.events import (
     SettingMeasured,
     StopRequested,
 )
+from ecoshare.record.accounts.run_energy import RunEnergy
 from ecoshare.record.event_log import LogEntry
 from ecoshare.record.results.costs_and_savings import windows
 from ecoshare.record.results.job_summary import job_state
-from ecoshare.record.run_energy import RunEnergy
 from ecoshare.record.run_history import JobHistory, LaneMove, ProfilingSpan, RunHistory
 from ecoshare.record.setting_history import SettingPeriod, setting_words
 from ecoshare.values.attempt import Outcome, Usage

@@ -20,10 +20,10 @@ from ecoshare.core.events import (
     StopRequested,
 )
 from ecoshare.profiling.profile import IterationTimes
-from ecoshare.record.energy_account import EnergyAccount, EnergyRate, account
+from ecoshare.record.accounts.energy_account import EnergyAccount, EnergyRate, account
+from ecoshare.record.accounts.run_energy import RunEnergy
 from ecoshare.record.results.run_summary import RunSummary, outcomes, summarise
 from ecoshare.record.results.sweep_summary import SweepSummary, ranked_configurations
-from ecoshare.record.run_energy import RunEnergy
 from ecoshare.record.run_history import RunHistory
 from ecoshare.record.samples import AttemptProgress, Line, Sample, Session
 from ecoshare.reporting import exports

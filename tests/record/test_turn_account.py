@@ -14,10 +14,10 @@ from ecoshare.core.commands import OpenLane, StartJob
 from ecoshare.core.events import Config, Done, JobArrived, JobExited, RunOpened
 from ecoshare.lane.trace import Kind
 from ecoshare.profiling.profile import IterationTimes
-from ecoshare.record.alone_time import AloneTime, alone_times
+from ecoshare.record.accounts.alone_time import AloneTime, alone_times
+from ecoshare.record.accounts.turn_account import Spent, TurnAccount, length_s
 from ecoshare.record.run_history import RunHistory
 from ecoshare.record.samples import Line, OthersLoad, Sample, Session
-from ecoshare.record.turn_account import Spent, TurnAccount, length_s
 from ecoshare.values.attempt import Outcome, Usage
 from ecoshare.values.device import Device
 from ecoshare.values.job_spec import JobSpec

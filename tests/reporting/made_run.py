@@ -12,14 +12,14 @@ from ecoshare.core.commands import OpenLane, StartJob
 from ecoshare.core.events import Config, Done, JobArrived, JobExited, RunOpened
 from ecoshare.lane.trace import Kind, Mark
 from ecoshare.record import samples
-from ecoshare.record.energy_account import account
+from ecoshare.record.accounts.energy_account import account
+from ecoshare.record.accounts.run_energy import RunEnergy
 from ecoshare.record.results.baseline import Baseline
 from ecoshare.record.results.energy_summary import DeviceEnergy, job_energy, run_energy
 from ecoshare.record.results.job_summary import JobSummary
 from ecoshare.record.results.packing_summary import PackingSpeeds, PackingSummary
 from ecoshare.record.results.run_summary import DeviceSummary, RunSummary
 from ecoshare.record.run_data import RunData
-from ecoshare.record.run_energy import RunEnergy
 from ecoshare.record.run_history import RunHistory
 from ecoshare.record.samples import Line, Session, attempt_key
 from ecoshare.values.attempt import Outcome, Usage

@@ -11,8 +11,8 @@ from typing import Any
 from ecoshare.advisers.advice import Advice
 from ecoshare.core.commands import AskSetting, Command
 from ecoshare.core.events import Config, Event
+from ecoshare.record.accounts.run_energy import RunEnergy
 from ecoshare.record.event_log import EventLog, steps
-from ecoshare.record.run_energy import RunEnergy
 from ecoshare.record.samples import Line, Sample, Session
 from ecoshare.simulation.cluster import Cluster
 from ecoshare.simulation.costs import Costs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ecoshare.reporting.job_table import LESSER, job_table
+from ecoshare.reporting.tables.job_table import LESSER, job_table
 from tests.reporting.made_run import run
 
 

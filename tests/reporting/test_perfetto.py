@@ -15,10 +15,10 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
 
 from ecoshare.core.events import JobExited
 from ecoshare.lane.trace import Kind, Mark
-from ecoshare.record.energy_account import EnergyInterval
+from ecoshare.record.accounts.energy_account import EnergyInterval
+from ecoshare.record.accounts.run_energy import RunEnergy
 from ecoshare.record.results.job_summary import JobSummary
 from ecoshare.record.run_data import RunData
-from ecoshare.record.run_energy import RunEnergy
 from ecoshare.reporting.perfetto import perfetto
 from tests.reporting.made_run import HOSTILE, run
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from ecoshare.reporting.queue_table import print_queue
+from ecoshare.reporting.tables.queue_table import print_queue
 
 
 def device(name: str, failed: str = "") -> dict[str, Any]:

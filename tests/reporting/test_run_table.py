@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from ecoshare.record.accounts.run_energy import RunEnergy
 from ecoshare.record.results.costs_and_savings import WindowSummary
 from ecoshare.record.results.energy_summary import DeviceEnergy
 from ecoshare.record.results.run_summary import RunSummary, summarise
-from ecoshare.record.run_energy import RunEnergy
 from ecoshare.record.run_history import RunHistory
 from ecoshare.reporting.figures import say
-from ecoshare.reporting.job_table import details_of
-from ecoshare.reporting.run_table import beside_the_gpu, iterations, kept_lanes, measured, print_summary, totals
+from ecoshare.reporting.tables.job_table import details_of
+from ecoshare.reporting.tables.run_table import beside_the_gpu, iterations, kept_lanes, measured, print_summary, totals
 from ecoshare.values.attempt import Outcome
 from tests.record.test_summary import OPENED, plan, story
 from tests.reporting.made_run import run

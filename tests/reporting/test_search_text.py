@@ -21,7 +21,7 @@ from ecoshare.advisers.setting_search import SettingScore
 from ecoshare.errors import UsageError
 from ecoshare.profiling.tuning_store import BestStatic, KnobRange, MeasurementRecord, TunedDevice, TuningResult
 from ecoshare.reporting.charts.frontier_chart import Ground, frontier
-from ecoshare.reporting.search_picture import check_picture, ground_of, picture
+from ecoshare.reporting.charts.search_picture import check_picture, ground_of, picture
 from ecoshare.reporting.search_text import TrialLines, print_result, replayed
 from tests.advisers.invented import COLUMNS, write_table
 

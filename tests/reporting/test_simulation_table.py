@@ -21,7 +21,7 @@ from ecoshare.reporting import charts
 from ecoshare.reporting.charts.simulation_charts import completion, fairness, utilisation
 from ecoshare.reporting.html import html
 from ecoshare.reporting.simulation_html import write_simulation_report
-from ecoshare.reporting.simulation_table import PolicyFigure, policy_figures, print_simulations
+from ecoshare.reporting.tables.simulation_table import PolicyFigure, policy_figures, print_simulations
 from ecoshare.simulation.cluster import GPUS, Cluster
 from ecoshare.simulation.costs import NO_COSTS, Costs
 from ecoshare.simulation.power_source import Power, PowerOrigin

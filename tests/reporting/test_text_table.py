@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ecoshare.reporting.figures import broken, filled, say
-from ecoshare.reporting.text_table import NAME_LIMIT, TableColumn, laid_out, middle, print_columns
+from ecoshare.reporting.tables.text_table import NAME_LIMIT, TableColumn, laid_out, middle, print_columns
 
 LONG = "a-job-with-a-name-that-tells-its-learning-rate-and-width-0.01-256"
 

@@ -15,9 +15,9 @@ from ecoshare.core.events import Config, Done, JobArrived, JobExited, Profiled, 
 from ecoshare.lane.trace import Kind, Mark
 from ecoshare.profiling.profile import Profile, times
 from ecoshare.record import event_log
-from ecoshare.record.alone_time import WARM_UP
+from ecoshare.record.accounts.alone_time import WARM_UP
+from ecoshare.record.accounts.turn_account import TurnAccount, union
 from ecoshare.record.run_history import RunHistory
-from ecoshare.record.turn_account import TurnAccount, union
 from ecoshare.runtime.planning.learning import AloneIterations, measured_times
 from ecoshare.values.attempt import Outcome, Usage
 from ecoshare.values.device import Device

@@ -13,10 +13,10 @@ import pytest
 
 from ecoshare.cli.restore import restore
 from ecoshare.devices import registry
-from ecoshare.devices import restore as restoring
+from ecoshare.devices.control import restore as restoring
+from ecoshare.devices.control.restore import Restored
+from ecoshare.devices.control.state_folder import StateFolder
 from ecoshare.devices.occupancy import Occupancy
-from ecoshare.devices.restore import Restored
-from ecoshare.devices.state_folder import StateFolder
 from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.reporting.progress import Silent
 from ecoshare.runtime.measuring import measuring_runs

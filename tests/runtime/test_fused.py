@@ -13,7 +13,7 @@ import pytest
 
 from ecoshare.core.commands import StartJob
 from ecoshare.core.events import JobExited
-from ecoshare.lane.lane_table import LaneTable
+from ecoshare.lane.tables.lane_table import LaneTable
 from ecoshare.record import event_log
 from ecoshare.values.attempt import Outcome
 from tests.runtime.running import SCRIPTS, alone, job_file, resume, run, start

@@ -14,7 +14,7 @@ from ecoshare.jobs.load import load
 from ecoshare.profiling.calibration_store import IterationTime
 from ecoshare.profiling.gang_time_store import GangTimeStore
 from ecoshare.profiling.profile_store import ProfileStore
-from ecoshare.record.alone_time import WARM_UP
+from ecoshare.record.accounts.alone_time import WARM_UP
 from ecoshare.runtime.planning import plan as planning
 from ecoshare.runtime.planning.learning import AloneIterations, gang_times
 from ecoshare.runtime.planning.plan import Plan

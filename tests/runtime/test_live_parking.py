@@ -21,9 +21,9 @@ from ecoshare.core.commands import MoveJob, OpenLane, ParkJob, ResumeJob, StartJ
 from ecoshare.core.events import Done, Event, Parked, Resumed
 from ecoshare.devices import registry
 from ecoshare.devices.memory_transfer import CudaMemoryTransfer, MemoryTransfer, NoMemoryTransfer
-from ecoshare.lane.lane_table import LaneTable, lane_path
 from ecoshare.lane.messages import Ended, MoveAttempt, StopAttempt
 from ecoshare.lane.own_memory import is_devices, is_reserved, mappings
+from ecoshare.lane.tables.lane_table import LaneTable, lane_path
 from ecoshare.lane.turn import LaneTurn
 from ecoshare.record.samples import SampleFile
 from ecoshare.runtime.measuring.device_claim import ClaimedDevice

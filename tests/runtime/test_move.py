@@ -21,7 +21,7 @@ from ecoshare.core.records import JobState
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.devices import registry
 from ecoshare.jobs.load import load
-from ecoshare.lane.table_layout import SlotState
+from ecoshare.lane.tables.table_layout import SlotState
 from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.record import event_log, run_documents
 from ecoshare.record.event_log import LogEntry

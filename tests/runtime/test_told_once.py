@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ecoshare.devices.state_folder import StateFolder
+from ecoshare.devices.control.state_folder import StateFolder
 from ecoshare.runtime.told_once import is_news
 from tests.runtime import running
 from tests.warm import ecoshare

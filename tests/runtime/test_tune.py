@@ -118,8 +118,8 @@ def leave_settings(machine: Machine) -> None:
     """Leave settings like a controller and a guard that are killed together."""
     code = f"""
 import os, signal
-from ecoshare.devices.device_control import DeviceControl
-from ecoshare.devices.state_folder import StateFolder
+from ecoshare.devices.control.device_control import DeviceControl
+from ecoshare.devices.control.state_folder import StateFolder
 control = DeviceControl({machine.driver.gpu(0).uuid!r}, "nvidia", "NVIDIA H200", StateFolder.of_this_user(), True)
 assert not control.apply({{"power_limit": 280.0, "gpu_clock": 900.0}}).refused
 os.kill(os.getpid(), signal.SIGKILL)

@@ -19,11 +19,11 @@ from ecoshare.devices.memory_transfer import TransferFault
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.lane import exit_records
 from ecoshare.lane.messages import Ended, LaunchAttempt, Message
-from ecoshare.lane.table_layout import SLOTS
+from ecoshare.lane.tables.table_layout import SLOTS
 from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.record.kept_file import KeptFile
 from ecoshare.record.run_data import read
-from ecoshare.reporting.run_table import totals
+from ecoshare.reporting.tables.run_table import totals
 from ecoshare.runtime import driver
 from ecoshare.runtime.measuring.profiling_window import Limits
 from ecoshare.values.attempt import Outcome

@@ -15,7 +15,7 @@ from rich.console import Console
 import ecoshare
 from ecoshare.api.simulate_trace import SimulateRequest
 from ecoshare.errors import UsageError
-from ecoshare.reporting.comparison_table import print_comparison
+from ecoshare.reporting.tables.comparison_table import print_comparison
 from ecoshare.simulation.result import ComparedRun, Comparison
 from tests.warm import COLD, Started, wait_for
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ecoshare.core.commands import KillJob, StartJob
 from ecoshare.core.events import Config
-from ecoshare.core.placement.preemptive_placement import FailedSearches
+from ecoshare.core.placement.strategies.preemptive_placement import FailedSearches
 from ecoshare.errors import UsageError
 from ecoshare.simulation.cluster import GPUS, Cluster
 from ecoshare.simulation.costs import NO_COSTS, Costs

@@ -6,7 +6,7 @@ import pytest
 
 from ecoshare.queue.queue_documents import DeviceStatus, JobStatus, LaneStatus, QueueStatus, ServiceStatus
 from ecoshare.record.samples import AttemptProgress, Sample
-from ecoshare.reporting.text_table import laid_out
+from ecoshare.reporting.tables.text_table import laid_out
 from ecoshare.top.jobs_table import device_rows, job_columns
 from ecoshare.top.top_view import MOST_WAITING, TopView
 

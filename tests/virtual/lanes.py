@@ -12,8 +12,6 @@ from typing import Any
 
 from ecoshare.common.clock import Clock
 from ecoshare.lane import exit_records
-from ecoshare.lane.attempt_process import usage
-from ecoshare.lane.lane_table import LaneTable
 from ecoshare.lane.messages import (
     Ended,
     LaunchAttempt,
@@ -24,7 +22,9 @@ from ecoshare.lane.messages import (
     Ready,
     StopAttempt,
 )
-from ecoshare.lane.table_layout import NO_GOAL, UNREACHABLE, BoundaryRequest, ParkRequest, SlotState
+from ecoshare.lane.supervisor.attempt_process import usage
+from ecoshare.lane.tables.lane_table import LaneTable
+from ecoshare.lane.tables.table_layout import NO_GOAL, UNREACHABLE, BoundaryRequest, ParkRequest, SlotState
 from ecoshare.lane.trace import Kind, Tracer, trace_path
 
 _LOOK_S = 0.02

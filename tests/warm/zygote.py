@@ -144,20 +144,16 @@ def _receive(connection: socket.socket) -> Birth:
 
 
 def load_server() -> None:
-    """Load the modules of a warm `ecoshare.lane.server`."""
+    """Load the modules of a warm `ecoshare.lane.supervisor.server`."""
     import torch
     import torch._dynamo
     import torch.utils.data  # noqa: F401
 
-    from ecoshare.lane import (
-        hooks,  # noqa: F401
-        server,  # noqa: F401
-    )
-
 
 def begin_server(birth: Birth) -> None:
     """Run as a lane server with everything loaded."""
-    from ecoshare.lane import processes, server
+    from ecoshare.lane import processes
+    from ecoshare.lane.supervisor import server
 
     # Jobs on a pretended GPU use a stand-in for CUDA, which this torch for processors would be refused for.
     server._built_for = lambda: ("12.6", "6.2", "")

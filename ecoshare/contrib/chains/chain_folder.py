@@ -18,10 +18,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from ecoshare.common.disk import locked_alone
-from ecoshare.contrib.chains import batch_log, chain_steps
+from ecoshare.contrib.chains import chain_steps
 from ecoshare.contrib.chains.allocation_chain import AllocationChain
-from ecoshare.contrib.chains.batch_job import BatchJob
 from ecoshare.contrib.chains.chain_record import read_chain, write_chain
+from ecoshare.contrib.chains.logs import batch_log
+from ecoshare.contrib.chains.logs.batch_job import BatchJob
 from ecoshare.contrib.chains.own_jobs import GPU, script_name
 from ecoshare.errors import EcoshareError, UnfitEnvironment, UsageError
 from ecoshare.record.run_folder import RunFolder, unwritable, write_text

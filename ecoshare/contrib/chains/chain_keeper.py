@@ -26,9 +26,9 @@ from pathlib import Path
 
 from ecoshare.contrib.chains import chain_steps, slurm_queue
 from ecoshare.contrib.chains.allocation_chain import AllocationChain, AllocationEnd, ChainOutcome
-from ecoshare.contrib.chains.batch_job import BatchJob
 from ecoshare.contrib.chains.chain_folder import ChainFolder
 from ecoshare.contrib.chains.chain_rule import ChainRule
+from ecoshare.contrib.chains.logs.batch_job import BatchJob
 from ecoshare.contrib.chains.own_jobs import OwnJob, in_queue
 from ecoshare.contrib.chains.provisioner import Decision, Provisioner
 from ecoshare.contrib.chains.queue_sight import QueueSight

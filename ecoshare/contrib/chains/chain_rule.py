@@ -8,8 +8,8 @@ from math import inf
 
 from ecoshare.common.plural import counted
 from ecoshare.contrib.chains.allocation_chain import Overlap
-from ecoshare.contrib.chains.batch_job import BatchJob
 from ecoshare.contrib.chains.gradient_boosting import LEAST_SAMPLES, GradientBoosting
+from ecoshare.contrib.chains.logs.batch_job import BatchJob
 from ecoshare.contrib.chains.provisioner import Provisioner
 from ecoshare.contrib.chains.simulated_chain import (
     BackfillQueue,

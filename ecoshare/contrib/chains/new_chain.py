@@ -22,8 +22,8 @@ from ecoshare.jobs.quantities import format_duration
 
 if TYPE_CHECKING:
     from ecoshare.cluster.slurm_script import AllocationRequest
-    from ecoshare.contrib.chains.batch_job import BatchJob
     from ecoshare.contrib.chains.chain_rule import ChainRule
+    from ecoshare.contrib.chains.logs.batch_job import BatchJob
     from ecoshare.contrib.chains.slurm_queue import Partition
 
 

@@ -15,7 +15,7 @@ from ecoshare.contrib.chains.chain_record import read_chain
 from ecoshare.jobs.quantities import format_duration, format_energy
 from ecoshare.reporting.figures import UNKNOWN, say
 from ecoshare.reporting.report_sections import ReportInput, ReportSection, fragment
-from ecoshare.reporting.text_table import TableColumn, print_columns
+from ecoshare.reporting.tables.text_table import TableColumn, print_columns
 
 
 class SubmissionDecision(Protocol):

@@ -22,7 +22,7 @@ from math import ceil, inf
 
 from ecoshare.common.plural import counted
 from ecoshare.contrib.chains.allocation_chain import IDLE_GPU_W, Overlap
-from ecoshare.contrib.chains.batch_job import BatchJob
+from ecoshare.contrib.chains.logs.batch_job import BatchJob
 from ecoshare.contrib.chains.provisioner import Provisioner
 from ecoshare.contrib.chains.queue_sight import REMEMBERED, QueueSight, RunningJob, StartedJob, WaitingJob
 

@@ -10,8 +10,9 @@ from math import inf
 from pathlib import Path
 
 from ecoshare.cluster.slurm_script import asked, fields, submitted
-from ecoshare.contrib.chains import own_jobs, sacct_log, squeue_listing
-from ecoshare.contrib.chains.batch_job import BatchJob
+from ecoshare.contrib.chains import own_jobs
+from ecoshare.contrib.chains.logs import sacct_log, squeue_listing
+from ecoshare.contrib.chains.logs.batch_job import BatchJob
 from ecoshare.contrib.chains.own_jobs import GPU, OwnJob, duration_s, resource_count
 from ecoshare.contrib.chains.queue_sight import QueueSight
 from ecoshare.errors import UnfitEnvironment, did_you_mean

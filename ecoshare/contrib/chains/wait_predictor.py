@@ -20,7 +20,7 @@ from math import cos, pi, sin
 from statistics import fmean
 from typing import Protocol
 
-from ecoshare.contrib.chains.batch_job import BatchJob
+from ecoshare.contrib.chains.logs.batch_job import BatchJob
 from ecoshare.contrib.chains.queue_sight import REMEMBERED, QueueSight, RunningJob, StartedJob, WaitingJob
 
 RECENT = 20

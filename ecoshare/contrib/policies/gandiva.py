@@ -19,7 +19,7 @@ class Gandiva(WithOptions):
     Source: Xiao et al., "Gandiva: Introspective Cluster Scheduling for Deep Learning", OSDI 2018, section 4 (packing in
     overload). A waiting job is tried beside the job that uses its device least, by the power in its profile. Ties go to
     the neighbour with which the pair is known to be fastest. Each job has a lane of its own. The rates of both jobs are
-    observed (`placement/trial_placement.py`). Taking turns would give relative speeds (rate beside the neighbour / rate
+    observed (`trial_placement.py`). Taking turns would give relative speeds (rate beside the neighbour / rate
     alone) with a sum of 1. If the sum is not above 1 by a margin, the newcomer gives way, provided it can be moved.
     Jobs of the two classes are then not packed again.
 

@@ -21,7 +21,7 @@ class Pal(InRounds):
     job of one GPU gets the fastest device for its class. A gang gets the devices on which it is least slow: the
     slowness of the slowest device, multiplied by `across` if they span several nodes. When a round begins, jobs
     exchange devices if their remaining times together become shorter by more than the moves cost
-    (`placement/round_placement.py`). A running job then stops and starts again.
+    (`placement/strategies/round_placement.py`). A running job then stops and starts again.
 
     Source: Jain et al., "PAL: A Variability-Aware Policy for Scheduling ML Workloads in GPU Clusters", SC 2024. The
     defaults are those of the authors' simulator (hal-uw/blox-pal).

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from ecoshare.core.placement.job_queue import WaitingJobs
 from ecoshare.core.placement.lane_index import LaneIndex
-from ecoshare.core.power_allocation import TOLERANCE_W
 from ecoshare.core.records import Job, JobState, Lane, LaneState
+from ecoshare.core.settings.power_allocation import TOLERANCE_W
 from ecoshare.values.class_profile import Solo
 from ecoshare.values.job_spec import JobSpec
 

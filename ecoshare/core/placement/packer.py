@@ -28,8 +28,8 @@ from ecoshare.core.placement.lane_index import Fits, LaneIndex
 from ecoshare.core.placement.limits import in_time, least_speed
 from ecoshare.core.placement.memory_fit import MemoryFit
 from ecoshare.core.policies.base import PackingPolicy, Policy
-from ecoshare.core.profiling_windows import WARM_UP_S
 from ecoshare.core.records import Job, JobState, Key, Lane
+from ecoshare.core.settings.profiling_windows import WARM_UP_S
 from ecoshare.values.attempt import Usage
 from ecoshare.values.class_profile import Solo
 from ecoshare.values.measurement import ColocationMeasurement, Measurement, MeasurementStatus

@@ -39,10 +39,10 @@ from ecoshare.core.placement.packer import Packer
 from ecoshare.core.placement.steps import GiveWay, Park, RankLanes, ReviewSettings, Start, Step
 from ecoshare.core.policies.base import LevelPolicy, PackingPolicy, Policy
 from ecoshare.core.policy_timers import PolicyTimers
-from ecoshare.core.profiling_windows import Profiling
 from ecoshare.core.records import Job, JobState, Lane
 from ecoshare.core.run_state import RunState
-from ecoshare.core.setting_selection import running
+from ecoshare.core.settings.profiling_windows import Profiling
+from ecoshare.core.settings.setting_selection import running
 
 Answer = Done | Refused | Planned | InterferencePredicted
 """Answer to a command of a strategy."""

@@ -152,7 +152,7 @@ class GangPlacementPolicy(Protocol):
 class MovingPolicy(GangPlacementPolicy, Protocol):
     """Policy in rounds that moves running jobs to less slow lanes when a round begins, with preemption.
 
-    `placement/round_placement.py` chooses the lanes.
+    `placement/strategies/round_placement.py` chooses the lanes.
 
     Attributes:
         move_s: Time (s) that a stop and a start cost. Lanes are exchanged only if the jobs gain more than that for each
@@ -166,7 +166,7 @@ class MovingPolicy(GangPlacementPolicy, Protocol):
 class ElasticPolicy(Protocol):
     """Policy that sets the number of devices of each job whenever a job comes or goes.
 
-    `placement/elastic_placement.py` places the jobs.
+    `placement/strategies/elastic_placement.py` places the jobs.
 
     Attributes:
         restart_s: Time (s) that a job loses when it is stopped and started again. A job is resized or moved only if it

@@ -99,7 +99,7 @@ class Fluid(WithOptions):
     """Policy that makes long jobs wide by water filling, so that all jobs end together.
 
     Source: Yu et al., "Fluid: Resource-aware Hyperparameter Tuning Engine", MLSys 2021. `policies/fluid.py`
-    computes the widths, and `placement/elastic_placement.py` chooses the devices of each job. Widths are computed anew
+    computes the widths, and `elastic_placement.py` chooses the devices of each job. Widths are computed anew
     whenever a job arrives, ends, pauses or is pruned. The need of a job is the profiled time of an iteration alone,
     multiplied by the iterations until the job ends or pauses. A job of unknown need counts as the mean of the others,
     and at least as long as it has run so far.

@@ -29,8 +29,8 @@ from ecoshare.common.disk import atomic_write, memory_folder
 from ecoshare.core.memory import cached_bytes, lane_bytes, promised
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.jobs.quantities import format_size
-from ecoshare.lane.lane_table import LaneTable
-from ecoshare.lane.table_layout import NO_SLOT, SLOTS
+from ecoshare.lane.tables.lane_table import LaneTable
+from ecoshare.lane.tables.table_layout import NO_SLOT, SLOTS
 from ecoshare.values.class_profile import MemoryDemand
 
 _VERSION = 1

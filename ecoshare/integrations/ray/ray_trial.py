@@ -32,10 +32,10 @@ from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.integrations.ray.node_ledger import NodeLedger, TrialPlace, Wish
 from ecoshare.lane import processes
 from ecoshare.lane.after_import import after_import
-from ecoshare.lane.attempt_process import usage
 from ecoshare.lane.device_sync import DeviceSync, drain, empty_cache, limit_cuda, spans_processes
 from ecoshare.lane.iterations import Boundary
 from ecoshare.lane.memory.observer import MemoryObserver
+from ecoshare.lane.supervisor.attempt_process import usage
 from ecoshare.lane.turn import LaneTurn
 from ecoshare.values.class_profile import CONTEXT_BYTES, MemoryDemand
 

@@ -46,8 +46,8 @@ from ecoshare.lane.device_sync import empty_cache
 from ecoshare.lane.files import open_outputs
 from ecoshare.lane.fused.fused_service import FusedService
 from ecoshare.lane.fused.process_state import Process, ProcessState
-from ecoshare.lane.lane_table import LaneTable
 from ecoshare.lane.messages import LaunchAttempt, Left, NotLaunched
+from ecoshare.lane.tables.lane_table import LaneTable
 from ecoshare.lane.turn import Leaving
 
 _Call = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]

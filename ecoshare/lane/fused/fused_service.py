@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, NoReturn
 
 import ecoshare
 from ecoshare.lane import hooks
-from ecoshare.lane.lane_table import LaneTable
 from ecoshare.lane.messages import LaunchAttempt
 from ecoshare.lane.runner import HookedJob
+from ecoshare.lane.tables.lane_table import LaneTable
 from ecoshare.values.service import service_of
 
 if TYPE_CHECKING:

@@ -13,8 +13,9 @@ from types import MappingProxyType
 from typing import Any
 
 from ecoshare.profiling.profile import Profile
-from ecoshare.record.alone_time import GUESSED_ERROR, GUESSED_SHARE
-from ecoshare.record.energy_account import EnergyAccount
+from ecoshare.record.accounts.alone_time import GUESSED_ERROR, GUESSED_SHARE
+from ecoshare.record.accounts.energy_account import EnergyAccount
+from ecoshare.record.accounts.run_energy import DeviceSpan, RunEnergy
 from ecoshare.record.packing_timeline import PackingPeriod, PackingTimeline
 from ecoshare.record.results.costs_and_savings import (
     KNOWN,
@@ -25,7 +26,6 @@ from ecoshare.record.results.costs_and_savings import (
     within,
 )
 from ecoshare.record.results.job_summary import JobSummary
-from ecoshare.record.run_energy import DeviceSpan, RunEnergy
 from ecoshare.values.device import PROCESSORS
 from ecoshare.values.joules import MODELLED
 from ecoshare.values.measurement import AS_FOUND, Packing, Setting

@@ -14,10 +14,10 @@ from operator import attrgetter
 from statistics import fmean
 
 from ecoshare.profiling.profile import Profile
-from ecoshare.record.energy_account import EnergyAccount, EnergyInterval
+from ecoshare.record.accounts.energy_account import EnergyAccount, EnergyInterval
+from ecoshare.record.accounts.run_energy import DeviceSpan, RunEnergy
 from ecoshare.record.packing_timeline import PackingPeriod, PackingTimeline
 from ecoshare.record.results.energy_summary import named
-from ecoshare.record.run_energy import DeviceSpan, RunEnergy
 from ecoshare.record.run_history import ProfilingSpan
 from ecoshare.values.class_profile import Solo
 from ecoshare.values.joules import relative_energy

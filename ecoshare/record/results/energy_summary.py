@@ -9,8 +9,8 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any
 
-from ecoshare.record.energy_account import EnergyAccount
-from ecoshare.record.run_energy import RunEnergy
+from ecoshare.record.accounts.energy_account import EnergyAccount
+from ecoshare.record.accounts.run_energy import RunEnergy
 from ecoshare.values.joules import ATTRIBUTED, MEASURED, MODELLED
 
 _KEY = "key"

@@ -9,10 +9,10 @@ from typing import Any
 
 from ecoshare.core.job_ends import NO_FAULT_OF_ITS_OWN
 from ecoshare.profiling.profile import Profile
-from ecoshare.record.alone_time import AloneTime, by_counters
+from ecoshare.record.accounts.alone_time import AloneTime, by_counters
+from ecoshare.record.accounts.run_energy import RunEnergy
 from ecoshare.record.results.energy_summary import JobEnergy, job_energy, named
 from ecoshare.record.results.service_summary import ServiceSummary
-from ecoshare.record.run_energy import RunEnergy
 from ecoshare.record.run_history import JobHistory
 from ecoshare.values.attempt import Outcome, Usage
 

@@ -10,9 +10,11 @@ from typing import Any
 
 from ecoshare.core.job_ends import ended_by_user
 from ecoshare.lane.files import outputs
-from ecoshare.lane.gang import folder_of, rank_in
+from ecoshare.lane.supervisor.gang import folder_of, rank_in
 from ecoshare.profiling.profile import Profile
-from ecoshare.record.alone_time import alone_times
+from ecoshare.record.accounts.alone_time import alone_times
+from ecoshare.record.accounts.run_energy import RunEnergy
+from ecoshare.record.accounts.turn_account import TurnAccount
 from ecoshare.record.results.baseline import Baseline, baseline, search_cost_j
 from ecoshare.record.results.costs_and_savings import WindowSummary, search_energy_j, windows
 from ecoshare.record.results.energy_summary import DeviceEnergy, as_plain, device_energy, run_energy
@@ -20,11 +22,9 @@ from ecoshare.record.results.job_summary import JobSummary, job_state, job_summa
 from ecoshare.record.results.packing_summary import PackingSummary, packings
 from ecoshare.record.results.service_summary import service_summary
 from ecoshare.record.results.sweep_summary import SweepSummary, sweeps
-from ecoshare.record.run_energy import RunEnergy
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.record.run_history import DeviceFailure, JobHistory, RunHistory
 from ecoshare.record.setting_history import BudgetSummary, SettingPeriod
-from ecoshare.record.turn_account import TurnAccount
 from ecoshare.serving.request_intervals import RequestInterval
 from ecoshare.values.service import service_of
 

@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 
 from ecoshare.common.plural import counted
 from ecoshare.jobs.quantities import format_duration, format_energy, number
-from ecoshare.record.energy_account import EnergyInterval
+from ecoshare.record.accounts.energy_account import EnergyInterval
+from ecoshare.record.accounts.run_energy import coarser
 from ecoshare.record.logs_and_metrics import MetricCurves
 from ecoshare.record.results.packing_summary import PackingSummary
 from ecoshare.record.results.sweep_summary import SweepSummary
 from ecoshare.record.run_data import RunData
-from ecoshare.record.run_energy import coarser
 from ecoshare.record.run_history import AttemptHistory
 from ecoshare.record.samples import Sample, shortest_s
 from ecoshare.reporting.charts.look import (
@@ -45,7 +45,7 @@ from ecoshare.reporting.charts.look import (
     time_axis,
 )
 from ecoshare.reporting.figures import short_class
-from ecoshare.reporting.result_tables import metric_name
+from ecoshare.reporting.tables.result_tables import metric_name
 from ecoshare.reporting.time_columns import COLUMNS, Array, edges_of, means, part_held, spread, steps, stretches
 from ecoshare.values.joules import ATTRIBUTED, MODELLED
 

@@ -20,7 +20,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, PercentFormatter
 
 from ecoshare.common.plural import counted
-from ecoshare.core.service_targets import SPAN_S
+from ecoshare.core.settings.service_targets import SPAN_S
 from ecoshare.jobs.quantities import format_duration
 from ecoshare.record.results.job_summary import JobSummary
 from ecoshare.record.run_data import RunData

@@ -13,16 +13,24 @@ from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from ecoshare.common.clock import loop_s
-from ecoshare.devices import journal, restore
-from ecoshare.devices.device_control import DeviceControl
-from ecoshare.devices.joint_control import JointControl, claim_processors
-from ecoshare.devices.journal import UntrustedJournal
+from ecoshare.devices.control import journal, restore
+from ecoshare.devices.control.device_control import DeviceControl
+from ecoshare.devices.control.joint_control import JointControl, claim_processors
+from ecoshare.devices.control.journal import UntrustedJournal
+from ecoshare.devices.control.restore import (
+    Busy,
+    KnobOutcome,
+    NoAnswer,
+    Restored,
+    in_time,
+    mend_in_time,
+    restore_in_time,
+)
+from ecoshare.devices.control.state_folder import StateFolder, in_use, key
 from ecoshare.devices.knob import Cause, Clocks, DeviceKnobs, KnobFault
 from ecoshare.devices.meter import Meter, PowerModel
 from ecoshare.devices.occupancy import why_not_allocated
 from ecoshare.devices.registry import processors
-from ecoshare.devices.restore import Busy, KnobOutcome, NoAnswer, Restored, in_time, mend_in_time, restore_in_time
-from ecoshare.devices.state_folder import StateFolder, in_use, key
 from ecoshare.devices.vendor import OpenDevice
 from ecoshare.errors import NotRestored, UnfitEnvironment
 from ecoshare.values.class_profile import POWER_LIMIT

@@ -32,7 +32,7 @@ from ecoshare.devices.processor_load import LoadWatch
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.lane import processes
 from ecoshare.lane.messages import Ended, Ready
-from ecoshare.lane.table_layout import SlotState
+from ecoshare.lane.tables.table_layout import SlotState
 from ecoshare.record import samples
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.record.samples import SampleFile

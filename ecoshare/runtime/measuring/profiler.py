@@ -12,7 +12,7 @@ from typing import Literal
 import ecoshare
 from ecoshare.common.plural import listed
 from ecoshare.common.printable import utc_text
-from ecoshare.core.profiling_windows import WARM_UP_S, is_long_enough
+from ecoshare.core.settings.profiling_windows import WARM_UP_S, is_long_enough
 from ecoshare.devices.meter import MeterFault
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.jobs.quantities import format_duration
@@ -34,7 +34,7 @@ from ecoshare.profiling.profile import (
 )
 from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.record import samples
-from ecoshare.record.energy_account import spent
+from ecoshare.record.accounts.energy_account import spent
 from ecoshare.record.results.job_summary import JobSummary
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.record.samples import Line, Sample, Session, attempt_key, of_device

@@ -24,10 +24,10 @@ from ecoshare.common.batch_means import relative_error
 from ecoshare.common.clock import loop_s
 from ecoshare.devices.meter import MeterFault
 from ecoshare.lane import trace
-from ecoshare.lane.lane_table import LaneTable
 from ecoshare.lane.memory.observer import memory_path
-from ecoshare.lane.table_layout import ANY_SLOT, NO_SLOT, BoundaryRequest, SlotState
-from ecoshare.record.energy_account import spent
+from ecoshare.lane.tables.lane_table import LaneTable
+from ecoshare.lane.tables.table_layout import ANY_SLOT, NO_SLOT, BoundaryRequest, SlotState
+from ecoshare.record.accounts.energy_account import spent
 from ecoshare.record.samples import Idle, Sample
 from ecoshare.runtime.measuring.meter_sampler import MeterSampler
 from ecoshare.values.attempt import Usage

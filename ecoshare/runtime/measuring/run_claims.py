@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from ecoshare.devices.control.restore import Restored
 from ecoshare.devices.cpu_knobs import CPU_FREQUENCY
 from ecoshare.devices.knob import DeviceKnobs
 from ecoshare.devices.occupancy import why_not_allocated
 from ecoshare.devices.registry import check_meter, processors
-from ecoshare.devices.restore import Restored
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.profiling.tuning_store import TuningStore
 from ecoshare.runtime.measuring.device_claim import AppliedSettings, claim, leftovers, leftovers_beside

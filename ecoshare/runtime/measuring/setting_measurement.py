@@ -23,15 +23,15 @@ from statistics import fmean
 from ecoshare.common.clock import loop_s
 from ecoshare.common.plural import listed
 from ecoshare.core.commands import MeasureSetting
-from ecoshare.core.service_targets import MUCH_LATE, OverloadWatch
+from ecoshare.core.settings.service_targets import MUCH_LATE, OverloadWatch
 from ecoshare.devices.knob import NOTHING, Clocks
 from ecoshare.devices.meter import Meter, MeterFault, Reading
 from ecoshare.devices.nvidia.nvidia_knobs import POWER_PROFILE
 from ecoshare.lane import trace
 from ecoshare.lane.files import of_attempt
-from ecoshare.lane.lane_table import LaneTable
-from ecoshare.lane.table_layout import BoundaryRequest
-from ecoshare.record.energy_account import spent
+from ecoshare.lane.tables.lane_table import LaneTable
+from ecoshare.lane.tables.table_layout import BoundaryRequest
+from ecoshare.record.accounts.energy_account import spent
 from ecoshare.record.samples import Sample, Session
 from ecoshare.runtime.measuring.meter_sampler import MeterSampler
 from ecoshare.serving.request_intervals import (

@@ -24,11 +24,12 @@ from ecoshare.core.commands import LimitMemory, MoveJob, OpenLane, SetShares, St
 from ecoshare.core.events import Done, Event, Refused
 from ecoshare.core.memory import KEPT_ALLOWANCE_BYTES
 from ecoshare.errors import UnfitEnvironment
-from ecoshare.lane import attempt_process, processes
-from ecoshare.lane.gang_table import GangTable
-from ecoshare.lane.lane_table import LaneTable, lane_path
+from ecoshare.lane import processes
 from ecoshare.lane.messages import Ended, MoveAttempt
-from ecoshare.lane.table_layout import SLOTS, UNREACHABLE, BoundaryRequest, ParkRequest, Slot, SlotState
+from ecoshare.lane.supervisor import attempt_process
+from ecoshare.lane.tables.gang_table import GangTable
+from ecoshare.lane.tables.lane_table import LaneTable, lane_path
+from ecoshare.lane.tables.table_layout import SLOTS, UNREACHABLE, BoundaryRequest, ParkRequest, Slot, SlotState
 from ecoshare.record import samples
 from ecoshare.record.samples import AttemptProgress
 from ecoshare.runtime.planning.node_job import NodeJob

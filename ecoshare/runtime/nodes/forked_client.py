@@ -15,8 +15,8 @@ from pathlib import Path
 
 from ecoshare.common.thread_settings import ThreadSettings
 from ecoshare.errors import UnfitEnvironment
-from ecoshare.lane import forked_server
 from ecoshare.lane.interpreter import ADDED_ENVIRONMENT
+from ecoshare.lane.supervisor import forked_server
 from ecoshare.runtime.nodes.cleanup import TOKEN
 from ecoshare.runtime.nodes.warm_server import Child, LaneServer, environment
 

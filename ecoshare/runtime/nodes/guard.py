@@ -76,7 +76,8 @@ def _ends_well(controller: int, lease_s: float) -> bool:
 
 def _be_ready(vendor: str) -> None:
     """Import now the modules that the clean-up will need at once."""
-    from ecoshare.devices import registry, restore
+    from ecoshare.devices import registry
+    from ecoshare.devices.control import restore
 
     assert restore, "it is imported for the clean-up"
     with contextlib.suppress(Exception):  # the processes of the run must still be ended
@@ -86,8 +87,8 @@ def _be_ready(vendor: str) -> None:
 
 def _put_back(device: str) -> None:
     """Restore the settings of the device. If this fails, or takes too long, the journal stays for the next start."""
-    from ecoshare.devices.restore import Foreign, mend_in_time
-    from ecoshare.devices.state_folder import StateFolder
+    from ecoshare.devices.control.restore import Foreign, mend_in_time
+    from ecoshare.devices.control.state_folder import StateFolder
 
     state = StateFolder.of_this_user()
     with contextlib.suppress(Exception):  # the processes of the run must still be ended

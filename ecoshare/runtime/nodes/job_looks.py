@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from ecoshare.common.clock import loop_s
 from ecoshare.core.events import Event, IterationsDone, StopRequested, TargetMissed
-from ecoshare.core.service_targets import TargetWatch
+from ecoshare.core.settings.service_targets import TargetWatch
 from ecoshare.lane import processes
 from ecoshare.lane.files import of_attempt
 from ecoshare.runtime.nodes.attempts import Attempts, LiveAttempt

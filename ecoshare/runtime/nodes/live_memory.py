@@ -19,7 +19,7 @@ from ecoshare.jobs.quantities import format_size
 from ecoshare.lane import own_memory
 from ecoshare.lane.messages import GRACE_S, Ended, LaunchAttempt, StopAttempt
 from ecoshare.lane.own_memory import MappedRange, mappings
-from ecoshare.lane.table_layout import BoundaryRequest, ParkRequest, SlotState
+from ecoshare.lane.tables.table_layout import BoundaryRequest, ParkRequest, SlotState
 from ecoshare.record.samples import attempt_key
 from ecoshare.runtime.measuring.device_session import DeviceSession
 from ecoshare.runtime.nodes.attempts import Attempts, LiveAttempt

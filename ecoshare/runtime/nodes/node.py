@@ -37,7 +37,7 @@ from ecoshare.core.events import Done, Refused
 from ecoshare.devices import registry
 from ecoshare.devices.torch_build import TorchBuild
 from ecoshare.lane.messages import GRACE_S, Ended, Ready, StopAttempt
-from ecoshare.lane.table_layout import SlotState
+from ecoshare.lane.tables.table_layout import SlotState
 from ecoshare.record.samples import SampleFile
 from ecoshare.runtime.measuring.device_session import DeviceSession, DeviceWatch, LiveRun
 from ecoshare.runtime.nodes import cleanup

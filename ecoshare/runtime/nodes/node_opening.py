@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ecoshare.devices import registry
+from ecoshare.devices.control.restore import Restored
 from ecoshare.devices.meter import PowerModel
-from ecoshare.devices.restore import Restored
 from ecoshare.devices.vendor import ContextSharing
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.policy_names import places_of

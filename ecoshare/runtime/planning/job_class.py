@@ -24,7 +24,7 @@ from typing import Any
 
 from ecoshare.jobs.fields import Launch
 from ecoshare.jobs.schema import JobConfig
-from ecoshare.lane.warm_start import local_modules, local_sources
+from ecoshare.lane.supervisor.warm_start import local_modules, local_sources
 from ecoshare.profiling.profile import ProfileOrigin
 
 MAX_STEM = 100

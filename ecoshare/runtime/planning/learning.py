@@ -32,11 +32,8 @@ from ecoshare.profiling.iteration_store import IterationCount, IterationStore, J
 from ecoshare.profiling.profile import Profile, ProfileOrigin
 from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.profiling.tuning_store import KnobRange, MeasurementRecord, TunedDevice, TuningResult, TuningStore
-from ecoshare.record.alone_time import WARM_UP
-from ecoshare.record.run_data import RunData
-from ecoshare.record.run_folder import RunFolder
-from ecoshare.record.run_history import AttemptHistory, JobHistory, RunHistory
-from ecoshare.record.turn_account import (
+from ecoshare.record.accounts.alone_time import WARM_UP
+from ecoshare.record.accounts.turn_account import (
     AttemptTimes,
     TurnAccount,
     as_spans,
@@ -46,6 +43,9 @@ from ecoshare.record.turn_account import (
     union,
     works_beyond_turns,
 )
+from ecoshare.record.run_data import RunData
+from ecoshare.record.run_folder import RunFolder
+from ecoshare.record.run_history import AttemptHistory, JobHistory, RunHistory
 from ecoshare.runtime.planning.job_class import JobClass
 from ecoshare.runtime.planning.planned_job import PlannedJob
 from ecoshare.runtime.planning.planned_knowledge import teach_memory

@@ -15,7 +15,7 @@ from ecoshare.jobs.fields import Launch
 from ecoshare.jobs.load import LoadedJobs
 from ecoshare.jobs.quantities import format_size
 from ecoshare.jobs.schema import JobConfig
-from ecoshare.lane.table_layout import SLOTS
+from ecoshare.lane.tables.table_layout import SLOTS
 from ecoshare.policy_names import LANES_TO_PACK, check_objective, check_policy, packs, places_of, policy_options
 from ecoshare.profiling.iteration_store import LearnedIterations
 from ecoshare.profiling.profile import Profile

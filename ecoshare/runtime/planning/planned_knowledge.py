@@ -13,8 +13,8 @@ from ecoshare.profiling.device_speeds import ANY
 from ecoshare.profiling.profile import Profile, why_new
 from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.profiling.tuning_store import TuningStore
-from ecoshare.record.energy_account import EnergyRate
-from ecoshare.record.run_energy import energy_rate
+from ecoshare.record.accounts.energy_account import EnergyRate
+from ecoshare.record.accounts.run_energy import energy_rate
 from ecoshare.record.run_history import JobHistory
 from ecoshare.record.setting_history import values_words
 from ecoshare.runtime.planning.job_class import JobClass

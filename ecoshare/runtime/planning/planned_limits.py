@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 from ecoshare.common.machine_memory import free_swap_bytes, total_bytes
 from ecoshare.common.plural import counted, listed
 from ecoshare.core.placement.limits import adds_alone_w
-from ecoshare.core.power_allocation import TOLERANCE_W
+from ecoshare.core.settings.power_allocation import TOLERANCE_W
+from ecoshare.devices.control.state_folder import key
 from ecoshare.devices.knob import KnobSpec
 from ecoshare.devices.meter import PowerModel
 from ecoshare.devices.nvidia import mps
 from ecoshare.devices.registry import open_knobs, vendor
-from ecoshare.devices.state_folder import key
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.jobs.load import LoadedJobs, mistake_of
 from ecoshare.jobs.quantities import format_size, number

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from ecoshare.devices.choice import find_all
-from ecoshare.lane.gang import folder_of
+from ecoshare.lane.supervisor.gang import folder_of
 from scripts.bench.benchmarking import JOBS, Figure
 from scripts.bench.gang_turns import turns
 from scripts.bench.gpu.shared_run import SharedRun, share

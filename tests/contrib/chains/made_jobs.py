@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from hypothesis import strategies as st
 
-from ecoshare.contrib.chains.batch_job import BatchJob
+from ecoshare.contrib.chains.logs.batch_job import BatchJob
 
 GPUS = 6
 

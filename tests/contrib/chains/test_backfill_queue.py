@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 
-from ecoshare.contrib.chains.batch_job import BatchJob
+from ecoshare.contrib.chains.logs.batch_job import BatchJob
 from ecoshare.contrib.chains.simulated_chain import BackfillQueue, QueueReplay, replayed
 from tests.contrib.chains.made_jobs import GPUS, job, job_lists, most_held
 

@@ -7,7 +7,6 @@ from random import Random
 import pytest
 
 from ecoshare.contrib.chains.allocation_chain import Overlap
-from ecoshare.contrib.chains.batch_job import BatchJob
 from ecoshare.contrib.chains.chain_rule import (
     PLANNED,
     PREDICTORS,
@@ -18,6 +17,7 @@ from ecoshare.contrib.chains.chain_rule import (
     why_not_tested,
 )
 from ecoshare.contrib.chains.gradient_boosting import GradientBoosting
+from ecoshare.contrib.chains.logs.batch_job import BatchJob
 from ecoshare.errors import UsageError
 
 HOUR_S = 3600.0

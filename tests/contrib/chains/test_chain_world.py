@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from ecoshare.contrib.chains.allocation_chain import Overlap
-from ecoshare.contrib.chains.batch_job import BatchJob
+from ecoshare.contrib.chains.logs.batch_job import BatchJob
 from ecoshare.contrib.chains.simulated_chain import ChainResult, HandOver
 from scripts.bench.chain_world import WEEK_S, demand, level, read_clusters, world
 from scripts.bench.chains import BEST, WAYS, Case, Judged, draw_chains, figures

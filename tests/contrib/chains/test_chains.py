@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ecoshare.contrib.chains.allocation_chain import Overlap
-from ecoshare.contrib.chains.batch_job import BatchJob
 from ecoshare.contrib.chains.chain_rule import back_test, boldest
+from ecoshare.contrib.chains.logs.batch_job import BatchJob
 from ecoshare.contrib.chains.provisioner import Provisioner
 from ecoshare.contrib.chains.queue_sight import QueueSight
 from ecoshare.contrib.chains.simulated_chain import (

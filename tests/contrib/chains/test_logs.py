@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ecoshare.contrib.chains import squeue_listing
-from ecoshare.contrib.chains.batch_job import ROUND_S, BatchJob, with_limits
-from ecoshare.contrib.chains.batch_log import BatchLog, read
+from ecoshare.contrib.chains.logs import squeue_listing
+from ecoshare.contrib.chains.logs.batch_job import ROUND_S, BatchJob, with_limits
+from ecoshare.contrib.chains.logs.batch_log import BatchLog, read
 from ecoshare.contrib.chains.own_jobs import duration_s, moment_s, resource_count
 from ecoshare.contrib.chains.queue_sight import RunningJob, StartedJob, WaitingJob
 from ecoshare.errors import EcoshareError, InvalidJobFile, Mistake, UsageError

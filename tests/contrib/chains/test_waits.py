@@ -10,8 +10,8 @@ from random import Random
 import pytest
 from hypothesis import given
 
-from ecoshare.contrib.chains.batch_job import BatchJob
 from ecoshare.contrib.chains.gradient_boosting import LEAST_SAMPLES, GradientBoosting
+from ecoshare.contrib.chains.logs.batch_job import BatchJob
 from ecoshare.contrib.chains.queue_sight import QueueSight, RunningJob, StartedJob, WaitingJob
 from ecoshare.contrib.chains.simulated_chain import BackfillQueue, QueueReplay, replayed
 from ecoshare.contrib.chains.wait_predictor import (

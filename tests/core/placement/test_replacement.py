@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ecoshare.core.commands import KillJob, StartJob
 from ecoshare.core.events import Config
-from ecoshare.core.placement.round_placement import HeldLanes, Placed, Replacement
+from ecoshare.core.placement.strategies.round_placement import HeldLanes, Placed, Replacement
 from ecoshare.core.records import Job, JobState, Lane, LaneState
 from ecoshare.simulation.cluster import GPUS, Cluster
 from ecoshare.simulation.world import World

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from ecoshare.core.events import SCHEMA, Config, RunOpened
-from ecoshare.core.placement.elastic_placement import ElasticPlacement
-from ecoshare.core.placement.packed_placement import PackedPlacement
-from ecoshare.core.placement.preemptive_placement import PreemptivePlacement
-from ecoshare.core.placement.queue_placement import QueuePlacement
-from ecoshare.core.placement.round_placement import PreemptiveRounds, RoundsOfTurns
+from ecoshare.core.placement.strategies.elastic_placement import ElasticPlacement
+from ecoshare.core.placement.strategies.packed_placement import PackedPlacement
+from ecoshare.core.placement.strategies.preemptive_placement import PreemptivePlacement
+from ecoshare.core.placement.strategies.queue_placement import QueuePlacement
+from ecoshare.core.placement.strategies.round_placement import PreemptiveRounds, RoundsOfTurns
+from ecoshare.core.placement.strategies.trial_placement import TrialPlacement
 from ecoshare.core.placement.strategy import PlacementStrategy
-from ecoshare.core.placement.trial_placement import TrialPlacement
 from ecoshare.core.policies import own_names
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.values.device import Device

@@ -22,7 +22,7 @@ from ecoshare.core.events import (
     StopRequested,
 )
 from ecoshare.core.placement.admission import MOST_LOOKED_AT, MOST_PASSED
-from ecoshare.core.placement.trial_placement import TrialPacking, TrialPlacement
+from ecoshare.core.placement.strategies.trial_placement import TrialPacking, TrialPlacement
 from ecoshare.core.records import Job, JobState, Lane
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.values.attempt import Outcome, Usage

@@ -1,0 +1,1 @@
+"""Logs of batch clusters as jobs, in several forms."""

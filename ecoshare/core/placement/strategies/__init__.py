@@ -1,0 +1,1 @@
+"""Placement strategies, one for each kind of policy."""

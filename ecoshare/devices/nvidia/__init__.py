@@ -1,0 +1,1 @@
+"""NVIDIA GPUs: NVML, knobs, MPS, checkpoints of device memory."""

@@ -1,0 +1,1 @@
+"""The process that forks jobs and supervises them: the warm server."""

@@ -1,0 +1,1 @@
+"""Tables in shared memory, by which jobs, their supervisor and the controller speak without messages."""

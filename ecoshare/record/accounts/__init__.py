@@ -1,0 +1,1 @@
+"""Accounts of a run: joules and turns, split among its jobs."""

@@ -1,0 +1,1 @@
+"""Result of a run as typed values: the summary and its parts."""

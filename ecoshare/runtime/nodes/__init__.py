@@ -1,0 +1,1 @@
+"""One machine of a run: its server, its guard, attempts, and looks at running jobs."""
