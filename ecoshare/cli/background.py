@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import os
 import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -73,39 +72,6 @@ def _failed(code: int, log: Path) -> EcoshareError:
     error = EcoshareError(told[-1] if told else f"the queue has ended with exit code {code}", "".join(hints[-1:]))
     kind = next((each for each in EcoshareError.__subclasses__() if each.exit_code == code), None)
     return kind(str(error), error.hint) if kind is not None and kind.__init__ is EcoshareError.__init__ else error
-
-
-def open_for(context: typer.Context, queue: str, jobs: Sequence[Path], args: Sequence[str]) -> str:
-    """Open a queue in the background for jobs of `ecoshare run`, with the options of that, if it is not up.
-
-    Args:
-        context: Context of the command.
-        queue: Name of the queue.
-        jobs: The jobs, which are checked before a queue is opened for them.
-        args: Arguments of scripts.
-
-    Returns:
-        Lines for the user; empty if the queue was up.
-
-    Raises:
-        UsageError: The queue is up, and options are given that it could not take any more.
-        EcoshareError: The jobs have mistakes, or the queue cannot be opened.
-    """
-    from ecoshare.cli.up import up
-    from ecoshare.jobs.from_values import given_jobs
-
-    folder = QueueFolder.of(queue)
-    own = set(inspect.signature(up).parameters) - {"context", "name", "resume", "detach"}
-    given_jobs(jobs, args)
-    if not folder.is_up():
-        line = command_line(context, "up", own, wait=bool(context.params.get("wait")))
-        return detached([*line, "--queue", queue], folder)
-    if given := [f"--{name.replace('_', '-')}" for name in sorted(own) if is_given(context, name)]:
-        raise UsageError(
-            f"the queue {queue!r} is up with options of its own: {', '.join(given)} cannot be given now",
-            f"leave them out, or end it with `ecoshare down{folder.option}`",
-        )
-    return ""
 
 
 def command_line(

@@ -5,7 +5,6 @@ Each function answers within a key press: it reads names, and no content of a ru
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable
 from contextlib import closing, suppress
@@ -87,25 +86,6 @@ def past_runs(ctx: Any, incomplete: str) -> list[str]:
         found = (each for each in Path(folder).iterdir() if (each / "plan.json").is_file() and not each.is_symlink())
         return _beginning(sorted((each.name for each in found), reverse=True), incomplete)
     return []
-
-
-def runs_and_jobs(ctx: Any, incomplete: str) -> list[str]:
-    """Jobs of the run that the command line already names; else jobs of the newest run, and run folders."""
-    from ecoshare.cli.named_runs import named_run
-
-    run = ctx.params.get("run")
-    found = [] if run else past_runs(ctx, incomplete)
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        folder = ctx.params.get("runs") or RUNS
-        plan = json.loads((named_run(run or "latest", folder) / "plan.json").read_text())
-        return [*_beginning([job["name"] for job in plan["jobs"]], incomplete), *found]
-    return found
-
-
-def ran_jobs(ctx: Any, incomplete: str) -> list[str]:
-    """Jobs of the queue that have not ended, jobs of runs, and run folders: see `runs_and_jobs`."""
-    of_queue = [] if ctx.params.get("run") else queued_jobs(ctx, incomplete)
-    return list(dict.fromkeys([*of_queue, *runs_and_jobs(ctx, incomplete)]))
 
 
 def queues(incomplete: str) -> list[str]:

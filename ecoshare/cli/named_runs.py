@@ -8,15 +8,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ecoshare.cli import completion
+from ecoshare.cli.completion import _beginning, past_runs, queued_jobs
 from ecoshare.cli.output import note
 from ecoshare.common.disk import RUNS
 from ecoshare.common.plural import listed
@@ -24,6 +27,26 @@ from ecoshare.errors import UnfitEnvironment, UsageError, did_you_mean
 
 if TYPE_CHECKING:
     from ecoshare.queue.queue_folder import QueueFolder
+
+
+def runs_and_jobs(ctx: Any, incomplete: str) -> list[str]:
+    """Jobs of the run that the command line already names; else jobs of the newest run, and run folders."""
+    from ecoshare.cli.named_runs import named_run
+
+    run = ctx.params.get("run")
+    found = [] if run else past_runs(ctx, incomplete)
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        folder = ctx.params.get("runs") or RUNS
+        plan = json.loads((named_run(run or "latest", folder) / "plan.json").read_text())
+        return [*_beginning([job["name"] for job in plan["jobs"]], incomplete), *found]
+    return found
+
+
+def ran_jobs(ctx: Any, incomplete: str) -> list[str]:
+    """Jobs of the queue that have not ended, jobs of runs, and run folders: see `runs_and_jobs`."""
+    of_queue = [] if ctx.params.get("run") else queued_jobs(ctx, incomplete)
+    return list(dict.fromkeys([*of_queue, *runs_and_jobs(ctx, incomplete)]))
+
 
 RunArgument = Annotated[
     str | None,
@@ -38,7 +61,7 @@ RunOrJobArgument = Annotated[
     typer.Argument(
         metavar="RUN",
         help="A run: its folder, or its name in `ecoshare runs`. Or a job alone. Default: the newest run.",
-        autocompletion=completion.ran_jobs,
+        autocompletion=ran_jobs,
     ),
 ]
 JobOfRunArgument = Annotated[
@@ -46,7 +69,7 @@ JobOfRunArgument = Annotated[
     typer.Argument(
         metavar="JOB",
         help="A job of the run; alone, one of the queue, if that has it, or else of the newest run.",
-        autocompletion=completion.ran_jobs,
+        autocompletion=ran_jobs,
     ),
 ]
 OneQueueOption = Annotated[

@@ -235,8 +235,9 @@ def _hand_over(
     Raises:
         UsageError: Options are given that a queue has no use for.
     """
-    from ecoshare.cli.background import is_given, open_for
+    from ecoshare.cli.background import is_given
     from ecoshare.cli.submit import hand_in
+    from ecoshare.cli.up import open_for
 
     for option in ("resume", "dry_run", "runs", "no_report"):
         if is_given(context, option):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -10,6 +13,7 @@ from rich.console import Console
 
 from ecoshare.api.queue_up import check_end, resumed
 from ecoshare.api.queue_up import up as serve
+from ecoshare.cli.background import command_line, detached, is_given
 from ecoshare.cli.options import (
     AddressOption,
     ControlOption,
@@ -42,7 +46,7 @@ from ecoshare.cli.options import (
 from ecoshare.cli.output import note, progress
 from ecoshare.common.plural import counted
 from ecoshare.errors import UsageError
-from ecoshare.queue.queue_folder import DEFAULT_NAME
+from ecoshare.queue.queue_folder import DEFAULT_NAME, QueueFolder
 from ecoshare.values.device import NODE_TIMEOUT_S
 from ecoshare.values.measurement import TUNING_LIMIT
 
@@ -149,3 +153,36 @@ def up(
     waiting = f"{counted(left, 'job')} {'waits' if left == 1 else 'wait'} for `ecoshare up --resume{folder.option}`"
     note(f"the queue {name!r} is down; {f'{waiting}; ' if left else ''}its run is {result.folder}")
     check_end(result, name)
+
+
+def open_for(context: typer.Context, queue: str, jobs: Sequence[Path], args: Sequence[str]) -> str:
+    """Open a queue in the background for jobs of `ecoshare run`, with the options of that, if it is not up.
+
+    Args:
+        context: Context of the command.
+        queue: Name of the queue.
+        jobs: The jobs, which are checked before a queue is opened for them.
+        args: Arguments of scripts.
+
+    Returns:
+        Lines for the user; empty if the queue was up.
+
+    Raises:
+        UsageError: The queue is up, and options are given that it could not take any more.
+        EcoshareError: The jobs have mistakes, or the queue cannot be opened.
+    """
+    from ecoshare.cli.up import up
+    from ecoshare.jobs.from_values import given_jobs
+
+    folder = QueueFolder.of(queue)
+    own = set(inspect.signature(up).parameters) - {"context", "name", "resume", "detach"}
+    given_jobs(jobs, args)
+    if not folder.is_up():
+        line = command_line(context, "up", own, wait=bool(context.params.get("wait")))
+        return detached([*line, "--queue", queue], folder)
+    if given := [f"--{name.replace('_', '-')}" for name in sorted(own) if is_given(context, name)]:
+        raise UsageError(
+            f"the queue {queue!r} is up with options of its own: {', '.join(given)} cannot be given now",
+            f"leave them out, or end it with `ecoshare down{folder.option}`",
+        )
+    return ""

@@ -11,12 +11,11 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ecoshare.cluster.links import LineWriter
+from ecoshare.cluster.links import BegunAgent, LineWriter
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.runtime.nodes import cleanup
 from ecoshare.runtime.nodes.run_host import LocalHost
@@ -26,29 +25,6 @@ if TYPE_CHECKING:
     from ecoshare.cluster.node_agent import Agent
     from ecoshare.devices.meter import PowerModel
     from ecoshare.devices.occupancy import DeviceAdmission, Occupancy
-
-
-@dataclass(frozen=True, slots=True)
-class BegunAgent:
-    """Parts of an agent that exist before it knows its run.
-
-    Attributes:
-        name: Name of the node in the run.
-        token: Token that marks the processes of the run on this node.
-        shared: Private folder in memory, for lane tables and sockets.
-        log: File for the stderr of the servers of the lanes, in that folder.
-        host: Provides these servers. The first one loads torch already.
-        shares_processors: Whether the engine gives the processors to other work, too.
-        unpacked: Folder that was shipped to this machine; None if none was.
-    """
-
-    name: str
-    token: str
-    shared: Path
-    log: Path
-    host: LocalHost
-    shares_processors: bool
-    unpacked: Path | None = None
 
 
 class Pipes:

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import subprocess
 import sys
-import tempfile
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ecoshare.runtime.nodes.run_host import LocalHost
+
+if TYPE_CHECKING:
+    pass
+
+import subprocess
+import tempfile
+from collections.abc import Sequence
 from queue import SimpleQueue
 from typing import Protocol
 
@@ -189,3 +198,26 @@ class ProcessLink:
         self._said.seek(0)
         said = last_line(self._said.read().decode(errors="replace"))
         return f"its agent has ended with exit code {code}" + (f": {said}" if said else "")
+
+
+@dataclass(frozen=True, slots=True)
+class BegunAgent:
+    """Parts of an agent that exist before it knows its run.
+
+    Attributes:
+        name: Name of the node in the run.
+        token: Token that marks the processes of the run on this node.
+        shared: Private folder in memory, for lane tables and sockets.
+        log: File for the stderr of the servers of the lanes, in that folder.
+        host: Provides these servers. The first one loads torch already.
+        shares_processors: Whether the engine gives the processors to other work, too.
+        unpacked: Folder that was shipped to this machine; None if none was.
+    """
+
+    name: str
+    token: str
+    shared: Path
+    log: Path
+    host: LocalHost
+    shares_processors: bool
+    unpacked: Path | None = None

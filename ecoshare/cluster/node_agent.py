@@ -52,7 +52,7 @@ from ecoshare.cluster.agent_messages import (
     ServiceRequests,
     decoded,
 )
-from ecoshare.cluster.agent_program import BegunAgent
+from ecoshare.cluster.links import BegunAgent
 from ecoshare.cluster.shipment import Shipment
 from ecoshare.common.clock import SideTasks
 from ecoshare.core.commands import MeasureSetting

@@ -19,9 +19,9 @@ from torch import nn
 from torch.nn.modules import module as module_hooks
 
 import ecoshare
+from ecoshare.lane.hooked_job import HookedJob
 from ecoshare.lane.hooks import watch_compiled_calls
 from ecoshare.lane.messages import LaunchAttempt
-from ecoshare.lane.runner import HookedJob
 from ecoshare.lane.turn import LaneTurn
 from ecoshare.serving.request_record import RequestRecorder
 from ecoshare.values.service import service_of

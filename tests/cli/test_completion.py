@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ecoshare.cli import completion
+from ecoshare.cli import named_runs
 from ecoshare.simulation.traces.generate import ALL_KINDS
 from tests.profiling.classes import NAME
 from tests.test_cli import ecoshare
@@ -166,5 +166,5 @@ def test_a_name_that_means_something_to_a_shell_is_not_completed(
     run = tmp_path / "ecoshare-runs" / "latest"
     run.mkdir(parents=True)
     (run / "plan.json").write_text(json.dumps({"jobs": [{"name": name}, {"name": "good-1.x"}]}))
-    found = completion.runs_and_jobs(SimpleNamespace(params={}), "")
+    found = named_runs.runs_and_jobs(SimpleNamespace(params={}), "")
     assert "good-1.x" in found and name not in found

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any, cast
 
 from ecoshare.cluster.agent_messages import AgentMessage, NodeOpened, OpenNode, encoded
-from ecoshare.cluster.agent_program import BegunAgent
 from ecoshare.cluster.cluster_node import AgentLine
 from ecoshare.cluster.joined_nodes import JoinedNodes, JoiningNode, NodeJoining
-from ecoshare.cluster.links import NodeStart
+from ecoshare.cluster.links import BegunAgent, NodeStart
 from ecoshare.cluster.node_agent import Agent, RunGone
 from ecoshare.cluster.remote_node import NodeSetup, RemoteClaims
 from ecoshare.devices.meter import PowerModel

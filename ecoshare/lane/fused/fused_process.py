@@ -46,6 +46,7 @@ from ecoshare.lane.device_sync import empty_cache
 from ecoshare.lane.files import open_outputs
 from ecoshare.lane.fused.fused_service import FusedService
 from ecoshare.lane.fused.process_state import Process, ProcessState
+from ecoshare.lane.hooked_job import HookedJob
 from ecoshare.lane.messages import LaunchAttempt, Left, NotLaunched
 from ecoshare.lane.tables.lane_table import LaneTable
 from ecoshare.lane.turn import Leaving
@@ -388,8 +389,8 @@ class FusedThread:
         self, host: FusedProcess, launch: LaunchAttempt, tables: Mapping[str, LaneTable], state: ProcessState
     ) -> None:
         self._host, self._launch, self._state = host, launch, state
-        job = runner.HookedJob if launch.service is None else FusedService
-        self._job: runner.HookedJob = job(launch, tables, self)
+        job = HookedJob if launch.service is None else FusedService
+        self._job: HookedJob = job(launch, tables, self)
         self.name = launch.job
         self.place = launch.tables[0][0], launch.tables[0][1]
         self._moved_out = ""

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 import ecoshare
 from ecoshare.lane import hooks
+from ecoshare.lane.hooked_job import HookedJob
 from ecoshare.lane.messages import LaunchAttempt
-from ecoshare.lane.runner import HookedJob
 from ecoshare.lane.tables.lane_table import LaneTable
 from ecoshare.values.service import service_of
 

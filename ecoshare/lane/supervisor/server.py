@@ -50,8 +50,8 @@ from ecoshare.lane.messages import (
 )
 from ecoshare.lane.processes import Orphans, Owner
 from ecoshare.lane.supervisor import warm_start
-from ecoshare.lane.supervisor.attempt_process import AttemptProcess, FusedProcessHandle, PreparedSlot, place_of
-from ecoshare.lane.supervisor.gang import Gang, count_of, has_first, keep_outputs_beyond, launches
+from ecoshare.lane.supervisor.attempt_process import AttemptProcess, FusedProcessHandle, Gang, PreparedSlot, place_of
+from ecoshare.lane.supervisor.gang import count_of, has_first, keep_outputs_beyond, launches
 from ecoshare.lane.tables.gang_table import GangTable
 from ecoshare.lane.tables.lane_table import LaneTable, lane_path
 from ecoshare.lane.tables.table_layout import SlotState
