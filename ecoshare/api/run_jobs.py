@@ -36,8 +36,9 @@ if TYPE_CHECKING:
     from ecoshare.jobs.from_values import AnyPath, Jobs
     from ecoshare.jobs.load import LoadedJobs
     from ecoshare.record.run_view import ProgressDisplay
-    from ecoshare.runtime.nodes.held_machines import HoldMachines, PlannedMachines
+    from ecoshare.runtime.nodes.held_machines import HoldMachines
     from ecoshare.runtime.planning.plan import Plan
+    from ecoshare.runtime.planning.planned_limits import PlannedMachines
     from ecoshare.runtime.signals import StopSignals
     from ecoshare.values.device import DeviceInfo
 

@@ -19,7 +19,8 @@ from ecoshare.queue.tcp_entry import ListenAddress, TcpEntry, is_in_journal, tcp
 from ecoshare.record import run_documents
 from ecoshare.record.run_folder import RunFolder, write_json
 from ecoshare.runtime import run_opening
-from ecoshare.runtime.nodes.held_machines import HoldMachines, PlannedMachines
+from ecoshare.runtime.nodes.held_machines import HoldMachines
+from ecoshare.runtime.planning.planned_limits import PlannedMachines
 
 if TYPE_CHECKING:
     from ecoshare.record.run_view import ProgressDisplay

@@ -17,9 +17,9 @@ from ecoshare.queue.submission_plan import leftover_jobs, no_jobs
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.reporting.progress import Silent
 from ecoshare.runtime import run_opening
-from ecoshare.runtime.nodes.held_machines import PlannedMachines
 from ecoshare.runtime.planning import plan as planning
 from ecoshare.runtime.planning.plan import Plan
+from ecoshare.runtime.planning.planned_limits import PlannedMachines
 from ecoshare.runtime.run_lifecycle import FinishedRun
 from tests.virtual.run import World, jobs_of, run_in
 

@@ -15,26 +15,36 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn, Protocol
 
 import ecoshare
 from ecoshare.lane import hooks
 from ecoshare.lane.hooked_job import HookedJob
 from ecoshare.lane.messages import LaunchAttempt
 from ecoshare.lane.tables.lane_table import LaneTable
+from ecoshare.lane.turn import ThreadState
 from ecoshare.values.service import service_of
-
-if TYPE_CHECKING:
-    from ecoshare.lane.fused.fused_process import FusedThread
 
 _LONGEST_SLEEP_S = 86_400.0
 """Longest sleep (s): a time that every system call takes."""
 
 
+class ServedThread(ThreadState, Protocol):
+    """Thread of a shared process, as its service sees it: `fused_process.FusedThread`."""
+
+    def boundary(self) -> None:
+        """Look between two iterations whether the job may stay in the process."""
+        ...
+
+    def move_out(self, why: str, unfit: bool = False) -> NoReturn:
+        """End the job here. It begins again in a process of its own."""
+        raise NotImplementedError
+
+
 class FusedService(HookedJob):
     """Service of one thread. See `values.service.ServiceThread`."""
 
-    def __init__(self, launch: LaunchAttempt, tables: Mapping[str, LaneTable], thread: FusedThread) -> None:
+    def __init__(self, launch: LaunchAttempt, tables: Mapping[str, LaneTable], thread: ServedThread) -> None:
         """Prepare the service.
 
         Args:

@@ -13,7 +13,7 @@ from ecoshare.devices.meter import PowerModel
 from ecoshare.devices.occupancy import DeviceAdmission, Occupancy, occupied
 from ecoshare.record.run_folder import unwritable
 from ecoshare.runtime.nodes.run_host import LocalHost, RunHost
-from ecoshare.runtime.planning.planned_limits import ParkingHost, device_limits_w, parking_host
+from ecoshare.runtime.planning.planned_limits import ParkingHost, PlannedMachines, device_limits_w, parking_host
 from ecoshare.runtime.signals import StopSignals
 from ecoshare.values.device import DeviceInfo
 
@@ -25,37 +25,6 @@ if TYPE_CHECKING:
 
 FindDevices = Callable[[], tuple[DeviceInfo, ...]]
 """Finds devices of this machine."""
-
-
-class PlannedMachines(Protocol):
-    """Machines as a plan sees them."""
-
-    @property
-    def devices(self) -> tuple[DeviceInfo, ...]: ...
-
-    def power_models(self, devices: Sequence[DeviceInfo]) -> Mapping[str, PowerModel | None]:
-        """Power model of each of these devices, by its name in the run; None for none.
-
-        Raises:
-            UnfitEnvironment: A device is not there, or does not answer.
-        """
-        ...
-
-    def power_limits_w(self) -> Mapping[str, tuple[float, ...]]:
-        """Power limits (W) that each device takes now, by its name in the run; see `device_limits_w`.
-
-        Raises:
-            UnfitEnvironment: Those of a device cannot be set.
-        """
-        ...
-
-    def parking_hosts(self) -> Mapping[str, ParkingHost]:
-        """Machine of each node, as it parks jobs.
-
-        Raises:
-            UnfitEnvironment: A node does not answer.
-        """
-        ...
 
 
 class HeldMachines(PlannedMachines, Protocol):

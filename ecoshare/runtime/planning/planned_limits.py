@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from ecoshare.common.machine_memory import free_swap_bytes, total_bytes
 from ecoshare.common.plural import counted, listed
@@ -27,9 +27,6 @@ from ecoshare.values.class_profile import BY_LIMITS, BY_PLACEMENT, POWER_LIMIT
 from ecoshare.values.device import LOCAL, DeviceInfo
 from ecoshare.values.job_spec import JobSpec
 from ecoshare.values.measurement import TUNING_LIMIT
-
-if TYPE_CHECKING:
-    from ecoshare.runtime.nodes.held_machines import PlannedMachines
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,3 +308,34 @@ def _draws_w(name: str, model: PowerModel | None) -> tuple[float, float]:
     if model is None:
         raise UnfitEnvironment(f"{POWER_OPTION}: the driver does not tell the power of {name}")
     return model.idle_w, model.busy_w
+
+
+class PlannedMachines(Protocol):
+    """Machines as a plan sees them."""
+
+    @property
+    def devices(self) -> tuple[DeviceInfo, ...]: ...
+
+    def power_models(self, devices: Sequence[DeviceInfo]) -> Mapping[str, PowerModel | None]:
+        """Power model of each of these devices, by its name in the run; None for none.
+
+        Raises:
+            UnfitEnvironment: A device is not there, or does not answer.
+        """
+        ...
+
+    def power_limits_w(self) -> Mapping[str, tuple[float, ...]]:
+        """Power limits (W) that each device takes now, by its name in the run; see `device_limits_w`.
+
+        Raises:
+            UnfitEnvironment: Those of a device cannot be set.
+        """
+        ...
+
+    def parking_hosts(self) -> Mapping[str, ParkingHost]:
+        """Machine of each node, as it parks jobs.
+
+        Raises:
+            UnfitEnvironment: A node does not answer.
+        """
+        ...
