@@ -1,4 +1,4 @@
-# ecoshare with torch for CUDA. docs/containers.md has the commands to run it, and their reasons.
+# ecoshare with torch for CUDA. docs/quickstart.md has the commands to run it, and their reasons.
 #
 #   docker build --tag ecoshare .
 #   docker run --rm --gpus all --shm-size 2g -v ecoshare:/var/lib/ecoshare -v "$PWD":/work ecoshare run jobs.yaml

@@ -26,7 +26,7 @@ from tests.warm import ROOT, ecoshare, wait_for
 
 ENTRY = ROOT / "scripts" / "container_entry.py"
 DOCKERFILE = ROOT / "Dockerfile"
-PAGE = ROOT / "docs" / "containers.md"
+PAGE = ROOT / "docs" / "quickstart.md"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 NAMESPACE = ("unshare", "--pid", "--fork", "--mount-proc")
@@ -284,7 +284,7 @@ def test_the_dockerfile_and_its_page_name_commands_that_exist() -> None:
     assert entry == "container-entry"
     console = "".join(block.text for block in blocks(PAGE) if block.language == "console").replace("\\\n", " ")
     lines = [line for line in console.splitlines() if re.match(r"\$ docker (compose exec|run) .* ecoshare ", line)]
-    (composed,) = [yaml.safe_load(block.text) for block in blocks(PAGE) if block.language == "yaml"]
+    (composed,) = [yaml.safe_load(block.text) for block in blocks(PAGE) if block.mark("file") == "compose.yaml"]
     queue = composed["services"]["queue"]
     asked = queue["healthcheck"]["test"]
     assert len(lines) > 4 and asked[:2] == ["CMD", "ecoshare"]

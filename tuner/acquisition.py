@@ -63,7 +63,7 @@ class CautiousImprovement(qLogExpectedImprovement):
 
     It is qLogNEI plus `caution` times the logarithm of the probability that every limit is kept. The best so far is
     that of each sample, as in botorch's `qLogNoisyExpectedImprovement`. The class of that name would ask for the
-    whole baseline again beside every point, but samples of this model go together anyway (docs/decisions/0028).
+    whole baseline again beside every point, but samples of this model go together anyway (docs/decisions/0010).
 
     Attributes:
         limits: Constraints, one or more.

@@ -44,7 +44,7 @@ class RunResult:
 
     @property
     def summary(self) -> RunSummary:
-        """Summary of the run; `as_dict()` gives the content of `summary.json`. See docs/summary.md."""
+        """Summary of the run; `as_dict()` gives the content of `summary.json`. See docs/reports.md."""
         return self.data.summary
 
     @property

@@ -319,7 +319,7 @@ def _connected(address: str | None, ship: Path | None) -> Iterator[None]:
         import ray
     except ModuleNotFoundError as error:
         raise UnfitEnvironment(f"Ray is not installed ({error})", "pip install 'ecoshare[ray]'") from None
-    except KeyError as error:  # docs/decisions/0020
+    except KeyError as error:  # docs/decisions/0019
         raise UnfitEnvironment(
             f"this version of Ray does not load beside amdsmi ({error} is missing)", "pip install 'ray[tune]<2.56'"
         ) from None

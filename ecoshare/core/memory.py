@@ -114,7 +114,7 @@ LEAST_STAY_S = 2.0
 BYTES_PER_S_AT_FIRST = 4 << 30
 """Assumed speed of a transfer until one was measured.
 
-Reports of the driver's checkpoint calls give 4 and 7 GB/s on one machine, 1 and 2 GB/s on another: decision 33.
+Reports of the driver's checkpoint calls give 4 and 7 GB/s on one machine, 1 and 2 GB/s on another: docs/decisions/0033.
 """
 
 ASKED_AGAIN_S = 60.0

@@ -14,7 +14,7 @@
                                                                 ├── state(), health(), processes(), power_limit_w()
                                                                 └── close()
 
-docs/adding-a-device.md shows how a vendor is added: one file.
+docs/devices.md shows how a vendor is added: one file.
 """
 
 from __future__ import annotations

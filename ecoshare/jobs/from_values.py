@@ -51,7 +51,7 @@ REFERENCE: Final = """\
 #     most_gpus: null         # with --policy fluid: most devices that it can use, if it is preemptible
 #     nodes: 1                # with launch: ranks: most machines that these devices may lie on
 #     launch: null            # ranks: a process for each device, as torchrun starts them; torchrun: by torchrun itself
-#     slowdown: null          # such as 1.5: the largest slowdown that the job accepts; docs/summary.md defines it
+#     slowdown: null          # such as 1.5: the largest slowdown that the job accepts; docs/reports.md defines it
 #     isolation: process      # fresh: an interpreter of its own, slower to start; lane: one process for many trials
 #     retries: 0              # how many times a failed job is started again; see ECOSHARE_ATTEMPT
 #     resume_args: []         # arguments that are added from the second attempt on, such as [--resume]
@@ -62,7 +62,7 @@ REFERENCE: Final = """\
 #     timeout: null           # such as 10 min: longest time with the turn and without a step
 #     startup_timeout: null   # such as 10 min: longest time from its start to its first step
 #     on_end: []              # command to run at its end, without a shell: [notify-send, '{job} {state}', '{run}']
-#     sweep: null             # such as {grid: {lr: [0.1, 0.01]}}: one trial for each value; see docs/sweeps.md
+#     sweep: null             # such as {grid: {lr: [0.1, 0.01]}}: one trial for each value; see docs/job-file.md
 #     service: null           # such as {p99: 50 ms}: it answers requests within this time; see docs/services.md
 """
 

@@ -25,7 +25,7 @@ SLOWDOWN = (
     "The slowdown of a job is its wall time per iteration, waits for the turn included, "
     "divided by its time per iteration alone."
 )
-"""Definition of the slowdown. It is at least 1; docs/summary.md says where the time alone comes from."""
+"""Definition of the slowdown. It is at least 1; docs/reports.md says where the time alone comes from."""
 
 
 class _Model(BaseModel):

@@ -106,7 +106,7 @@ def call_once() -> None:
     is not safe if two threads make this call at once: one of them may compute its half of the tensor with a kernel of
     11 bits (https://github.com/pytorch/pytorch/issues/188792). If the first `sqrt` of a script, which is Adam's, is
     large enough for two threads, the script prints other losses about once in a hundred runs, alone as well as shared
-    (docs/decisions/0021).
+    (docs/decisions/0007).
 
     Each call has one element, so it starts no thread and draws no random number. All calls take 1.6 ms in a process
     that was just forked.

@@ -2,7 +2,7 @@
 
 ::
 
-    warm server ──fork──► run(launch)            boot.py ──fresh interpreter──► run(launch)
+    warm server ──fork──► run(launch)            fresh.py ──own interpreter──► run(launch)
                             │  environment, sys.argv, sys.path, working folder: as `python script.py`
                             │  seeds drawn anew (a fork would repeat the server's)
                             │  turn taken: on the CPU now, on CUDA when the script or a child first uses it

@@ -2,7 +2,7 @@
 
 The events of the log are fed to a fresh core. After each burst of events the core is asked for the state of each job
 and its reason. Equal reasons in succession make one interval. Jobs that run or may run next are asked about one by one,
-all other waiting jobs in groups (`queue_groups.py`). The time thus grows with the events, not with events times jobs.
+all other waiting jobs in groups. The time thus grows with the events, not with events times jobs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The vendor of docs/adding-a-device.md is one file, and all parts of ecoshare find it."""
+"""The vendor of docs/devices.md is one file, and all parts of ecoshare find it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ecoshare.devices.control.state_folder import StateFolder
 from ecoshare.devices.knob_survey import survey
 from tests.devices.claims import state_in
 
-PAGE = Path(__file__).parents[2] / "docs/adding-a-device.md"
+PAGE = Path(__file__).parents[2] / "docs/devices.md"
 
 
 @pytest.fixture

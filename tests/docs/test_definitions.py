@@ -14,7 +14,7 @@ from ecoshare.values.job_spec import JobSpec
 from tests.reporting.made_run import run
 from tests.warm import ROOT
 
-DEFINED = ("README.md", "docs/summary.md", "docs/how-it-works.md")
+DEFINED = ("README.md", "docs/reports.md", "docs/how-it-works.md")
 
 
 def flat(path: str) -> str:
@@ -33,9 +33,9 @@ def test_the_schema_and_the_report_have_the_definition_too() -> None:
     assert SLOWDOWN in html(run())
 
 
-@pytest.mark.parametrize("path", ["docs/quickstart.md", "docs/sharing.md", "docs/reports.md", "docs/how-it-works.md"])
+@pytest.mark.parametrize("path", ["docs/quickstart.md", "docs/sharing.md", "docs/how-it-works.md"])
 def test_pages_that_use_the_word_lead_to_the_definition(path: str) -> None:
-    assert "summary.md#slowdown" in flat(path)
+    assert "reports.md#slowdown" in flat(path)
 
 
 def test_the_limit_has_one_name_from_the_job_file_to_the_core() -> None:

@@ -1,4 +1,4 @@
-"""The programs of docs/python-api.md run, one after the other as on the page, and print what it shows."""
+"""The programs of docs/commands.md run, one after the other as on the page, and print what it shows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ecoshare.cli.init import example_scripts
 from tests.docs.examples import blocks, difference
 from tests.warm import ROOT, Started
 
-PAGE = ROOT / "docs" / "python-api.md"
+PAGE = ROOT / "docs" / "commands.md"
 
 
 @pytest.mark.nightly

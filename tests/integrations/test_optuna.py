@@ -404,7 +404,7 @@ def test_a_study_in_a_trial_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.nightly
 def test_the_example_of_the_docs(tmp_path: Path) -> None:
-    text = (ROOT / "docs" / "sweeps.md").read_text()
+    text = (ROOT / "docs" / "job-file.md").read_text()
     script = tmp_path / "example.py"
     script.write_text(text.split("```python\n")[1].split("```")[0])
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)

@@ -32,7 +32,7 @@ from tests.simulation.simulating import OURS
 from tests.warm import COLD, ROOT
 
 OWN = Path(__file__).parent / "own_policy"
-PAGE = (ROOT / "docs" / "policies.md").read_text()
+PAGE = (ROOT / "docs" / "simulating.md").read_text()
 
 CHECKS = [name for name in vars(PolicyContract) if name.startswith("test_")]
 
@@ -379,7 +379,7 @@ def test_an_entry_point_that_cannot_be_loaded_is_told(installed: dict[str, str])
 
 @pytest.fixture
 def installed(tmp_path: Path) -> dict[str, str]:
-    """Environment with the package of docs/policies.md, installed in a folder as by pip."""
+    """Environment with the package of docs/simulating.md, installed in a folder as by pip."""
     for name in ("pyproject.toml", "patience.py", "impatience.py", "test_patience.py"):
         shutil.copy(OWN / name, tmp_path)
     install(tmp_path)
@@ -425,8 +425,9 @@ def test_an_impatient_policy_changes_levels(monkeypatch: pytest.MonkeyPatch) -> 
     assert more > wakes
 
 
-def test_the_page_has_all_policies() -> None:
-    table = re.findall(r"^\| `([\w-]+)` \|.*\| (yes|no) \| (.*?) ?\| .*\|$", PAGE, re.MULTILINE)
+def test_the_pages_have_all_policies() -> None:
+    pages = (ROOT / "docs/sharing.md").read_text() + (ROOT / "docs/policies.md").read_text()
+    table = re.findall(r"^\| `([\w-]+)` \|.*\| (yes|no) \| (.*?) ?\| .*\|$", pages, re.MULTILINE)
     found = {}
     for name, moves, options in table:
         queues = re.sub(r"`limit_1` to `limit_9`", ", ".join(f"`limit_{n}`" for n in range(1, 10)), options)

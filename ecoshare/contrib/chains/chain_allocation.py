@@ -8,7 +8,7 @@
 
 The batch script becomes this process, so Slurm's signals come here. The run is a child, which the kernel kills with it.
 The limit is watched by this process' own clock: Slurm's check of `--signal` is up to a minute late, or early. Looks at
-the queue, which may take minutes, have a thread of their own (chain_looks.py).
+the queue, which may take minutes, have a thread of their own.
 """
 
 from __future__ import annotations

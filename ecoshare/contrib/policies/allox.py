@@ -21,7 +21,7 @@ class Allox(Shares):
     the part `alpha` of the unmatched jobs that arrived first is matched, so no job starves. A matched job of one GPU
     keeps its device.
 
-    A planner makes the matching (`advisers/planners/allox_matching.py`). The matching becomes rounds as in Narayanan et
+    A planner makes the matching (`allox_matching.py`). The matching becomes rounds as in Narayanan et
     al., "Gavel", OSDI 2020.
     """
 

@@ -30,7 +30,7 @@ class Critical(InRounds):
     This policy is our own. Rule 1 is the bound of McNaughton, "Scheduling with deadlines and loss functions",
     Management Science 6, 1959: the shortest makespan with preemption is the larger of the backlog and the longest job.
     Rule 2 is earliest due date first (Jackson, 1955), with the due date of Mahajan et al., "Themis", NSDI 2020. The
-    time left is forecast for jobs that change their batch sizes (`shared/epoch_forecast.py`).
+    time left is forecast for jobs that change their batch sizes (`epoch_forecast.py`).
 
     Attributes:
         round_s: Option `round`: length of a round (s, 120). The policy has no other constant.

@@ -28,8 +28,8 @@ class Shockwave(InRounds):
         N      number of jobs
 
     Source: Zheng et al., "Shockwave: Fair and Efficient Cluster Scheduling for Dynamic Adaptation in Machine Learning",
-    NSDI 2023, sections 4 to 6. The time left is a forecast (`shared/epoch_forecast.py`). A planner solves the program
-    (`advisers/planners/shockwave_program.py`).
+    NSDI 2023, sections 4 to 6. The time left is a forecast (`epoch_forecast.py`). A planner solves the program
+    (`shockwave_program.py`).
 
     The paper's constraint that no job be late has no solution once a job is due within the planned rounds. The weights
     replace it, as in the authors' runs. The authors correct forecasts by speeds measured later. This policy counts turn

@@ -19,7 +19,7 @@ except ModuleNotFoundError as error:
     if (error.name or "").partition(".")[0] == "ecoshare":
         raise
     raise ModuleNotFoundError(f"Ray Tune is not installed ({error}): pip install 'ecoshare[ray]'") from None
-except KeyError as error:  # docs/decisions/0020
+except KeyError as error:  # docs/decisions/0019
     hint = "pip install 'ray[tune]<2.56'"
     raise ImportError(f"this version of Ray does not load beside amdsmi ({error} is missing): {hint}") from None
 

@@ -8,7 +8,7 @@
 The main thread sleeps in a read and runs no code of a script. A job without the turn sleeps in the lane's table, and so
 does a service without requests (`fused_service.py`). One thread at a time runs code of a script. State that a script
 expects to own alone changes hands with the turn (`process_state.py`). Calls that need a process of their own are
-refused (`refusals.py`), and the job is moved out to such a process.
+refused, and the job is moved out to such a process.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Result of a run as a typed value. `summary.json` is its view for other programs; docs/summary.md describes it."""
+"""Result of a run as a typed value. `summary.json` is its view for other programs; docs/reports.md describes it."""
 
 from __future__ import annotations
 

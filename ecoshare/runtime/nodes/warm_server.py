@@ -69,7 +69,7 @@ SPIN_COUNT = "5000"
 
 With the default, threads of the job that has just handed over its turn spin for about 10 ms on the cores that the next
 holder needs. No spinning at all (`OMP_WAIT_POLICY=passive`) doubles the time of short iterations. The value does not
-change computed results. It was measured on 2 cores; see docs/decisions/0004.
+change computed results. It was measured on 2 cores; see docs/decisions/0003.
 """
 
 

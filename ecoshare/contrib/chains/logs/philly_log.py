@@ -1,7 +1,7 @@
 """Microsoft's Philly trace as jobs of batch queues: `timestamp,duration,num_gpus,gpu_time,cluster`.
 
 `ecoshare simulate` reads the same file, for one cluster. Here each
-cluster is a partition. The trace has no limits, so `requested_limits.py` draws them.
+cluster is a partition. The trace has no limits, so `batch_job.py` draws them.
 """
 
 from __future__ import annotations
