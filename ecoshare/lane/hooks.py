@@ -4,7 +4,7 @@ The hooks, all of them in this process alone, are on:
 
 * every optimizer's step (`register_optimizer_step_post_hook`), and the making of an optimizer;
 * backward passes: a wrapper around the call of torch's engine looks, after the pass, whether it has reached a parameter
-  (`reached_parameters.py`). It looks only until the script has made an optimizer, and never yields: the boundary is at
+ . It looks only until the script has made an optimizer, and never yields: the boundary is at
   the next forward or fetch;
 * the next root forward after a boundary: a global forward pre-hook that removes itself when it fires, so that it is
   never there while a module's children run, nor when Dynamo traces a model;

@@ -1,6 +1,6 @@
 """Quantile of the wait, by gradient boosting of regression trees from scikit-learn.
 
-The model predicts the logarithm of the wait beyond that in the plan by past use of limits (`queue_features.py`):
+The model predicts the logarithm of the wait beyond that in the plan by past use of limits (`wait_predictor.py`):
 
     log(1 + wait) - log(1 + planned wait)
 
