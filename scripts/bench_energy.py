@@ -1,12 +1,1 @@
-#!/usr/bin/env python3
-"""Benchmark of joules of simulated mixes of jobs, from any folder: scripts/bench/energy.py."""
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
-from scripts.bench.energy import main
-
-if __name__ == "__main__":  # a process that multiprocessing spawns imports this file
-    main()
+benchmark.py

@@ -1,12 +1,1 @@
-#!/usr/bin/env python3
-"""Benchmark of a power budget, from any folder: scripts/bench/power_budget.py."""
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
-from scripts.bench.power_budget import main
-
-if __name__ == "__main__":  # a process that multiprocessing spawns imports this file
-    main()
+benchmark.py
