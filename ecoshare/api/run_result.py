@@ -139,7 +139,7 @@ class RunResult:
         from ecoshare.reporting import exports
 
         folder = RunFolder(self.folder)
-        return folder.report if exports.draw(folder, self.data, note) else None
+        return folder.report if exports.draw_end_of_run(folder, self.data, note) else None
 
 
 def restore_error(result: RunResult) -> NotRestored:

@@ -48,7 +48,7 @@ from ecoshare.runtime.measuring.setting_searches import RunSearches
 from ecoshare.runtime.nodes.node_opening import RunFacts, node_plan
 from ecoshare.runtime.nodes.run_node import AttemptReading, DeviceReading, JoiningDevices, LeavingDevices, NodeRun
 from ecoshare.runtime.planning.plan import Plan
-from ecoshare.runtime.planning.planned_knowledge import contexts
+from ecoshare.runtime.planning.planned_knowledge import known_contexts
 from ecoshare.runtime.planning.planned_limits import ParkingHost, check_host_memory, left_for_jobs
 from ecoshare.values.attempt import Usage
 
@@ -122,7 +122,7 @@ class NodeSetups:
             node.start,
             [device.name for device in node.devices],
             (lambda name: files.placed(run.job(name))) if files is not None else run.job,
-            contexts(plan.on_processors, run.profiler.made, plan.known),
+            known_contexts(plan.on_processors, run.profiler.made, plan.known),
             self.searches.most_s,
             self.knobs,
             self.claims,
@@ -373,7 +373,7 @@ class NodeJoining:
             setups.searches.join(device)
         facts = {
             "devices": [each.as_dict() for each in devices],
-            "power_models": meter.as_json(node.power_models),
+            "power_models": meter.models_as_json(node.power_models),
             "nodes": {line.name: node.facts(opened)},
         }
         return JoiningNode(setups.of(node, opened), JoiningDevices(devices, facts, lambda: self._began(node)))

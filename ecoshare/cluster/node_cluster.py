@@ -124,7 +124,7 @@ class NodeCluster:
             knobs.clear()
         setups.plan = plan = replace(plan, mps=all(each.is_shared for each in opened.values()))
         setups.searches = searches
-        models = {**run.power_models, **meter.as_json(self.power_models(plan.devices))}  # some nodes may be new
+        models = {**run.power_models, **meter.models_as_json(self.power_models(plan.devices))}  # some nodes may be new
         facts = {node.line.name: node.facts(opened[node.line.name]) for node in self._nodes}
         environment = {"nodes": facts, "power_models": models, "mps": next(iter(opened.values())).evidence}
         idle_s = self._idle_s

@@ -47,11 +47,11 @@ def partitions(whole: DeviceInfo, count: int) -> tuple[DeviceInfo, ...]:
             cores=len(processors),
             processors=processors,
         )
-        for place, processors in enumerate(cut(nodes, count))
+        for place, processors in enumerate(cut_processors(nodes, count))
     )
 
 
-def cut(nodes: Sequence[Sequence[Core]], count: int) -> list[tuple[int, ...]]:
+def cut_processors(nodes: Sequence[Sequence[Core]], count: int) -> list[tuple[int, ...]]:
     """Processors of each partition.
 
     Args:
@@ -74,7 +74,7 @@ def cut(nodes: Sequence[Sequence[Core]], count: int) -> list[tuple[int, ...]]:
     return [tuple(sorted(number for core in group for number in core)) for group in groups]
 
 
-def nearness(parts: Sequence[Collection[int]]) -> dict[tuple[int, int], int]:
+def partition_nearness(parts: Sequence[Collection[int]]) -> dict[tuple[int, int], int]:
     """Nearness (`values/device.py`) of each pair of partitions, by their places, the smaller one first.
 
     Partitions of the same NUMA node are nearer than others. The result is empty if all lie in one node, or if the

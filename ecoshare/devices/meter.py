@@ -77,7 +77,7 @@ class Meter(Protocol):
         ...
 
 
-def between(first: Reading, last: Reading, counter: Counter) -> Energy:
+def energy_between(first: Reading, last: Reading, counter: Counter) -> Energy:
     """Joules spent between two readings of a counter; see `counted` for their error.
 
     Raises:
@@ -213,7 +213,7 @@ class PowerModel:
         return busy_s * (self.busy_w - self.idle_w) / self.full_load
 
 
-def as_json(models: Mapping[str, PowerModel | None]) -> dict[str, dict[str, Any] | None]:
+def models_as_json(models: Mapping[str, PowerModel | None]) -> dict[str, dict[str, Any] | None]:
     """Power models by the names of their devices, as JSON has them."""
     return {name: asdict(model) if model is not None else None for name, model in models.items()}
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import ecoshare
 from ecoshare.devices import registry
-from ecoshare.devices.meter import Meter, MeterFault, Reading, between
+from ecoshare.devices.meter import Meter, MeterFault, Reading, energy_between
 from ecoshare.devices.vendor import OpenDevice
 from ecoshare.errors import EcoshareError
 
@@ -72,9 +72,9 @@ class TrainerEnergy:
             return {}
         try:
             now = self._meter.read()
-            values = {ENERGY: between(self._first, now, self._meter.info).value_j}
+            values = {ENERGY: energy_between(self._first, now, self._meter.info).value_j}
             if (steps := step - self._last_step) > 0:
-                values[ENERGY_PER_STEP] = between(self._last, now, self._meter.info).value_j / steps
+                values[ENERGY_PER_STEP] = energy_between(self._last, now, self._meter.info).value_j / steps
                 self._last, self._last_step = now, step
         except MeterFault:  # this interval is not known; the counter may answer again
             return {}

@@ -123,7 +123,7 @@ _HELPERS = ("torch.utils.data.", "torchdata.", "multiprocessing.managers")
 """Beginnings of the names of modules with functions that run in child processes and leave the device alone."""
 
 
-def watch(before_start: Callable[[str], None]) -> None:
+def watch_child_starts(before_start: Callable[[str], None]) -> None:
     """Watch the starts of child processes from now on.
 
     ::
@@ -342,6 +342,6 @@ def write_note(path: Path, why: str) -> None:
         os.close(note)
 
 
-def reason(folder: Path, attempt: int) -> str:
+def kept_lane_reason(folder: Path, attempt: int) -> str:
     """Reason, in words, why an attempt keeps its lane; empty if it does not."""
     return exit_records.last_line(note_path(folder, attempt))

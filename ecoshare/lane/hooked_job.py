@@ -215,7 +215,7 @@ class HookedJob:
         """Keep the lane from the moment on at which child processes use the device. Call this in the main thread."""
         self._kept = KeptLane(self._note, self._take_all)
         self._kept.listen()
-        child_processes.watch(self._child_starts)
+        child_processes.watch_child_starts(self._child_starts)
 
     def _child_starts(self, why: str) -> None:
         confinement.restore_visible_devices(self._launch.env)

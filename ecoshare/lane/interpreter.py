@@ -44,7 +44,7 @@ import_module(sys.argv[2]).main(sys.argv[3:])
 """
 
 
-def command(module: str, *args: str, python: str = sys.executable) -> list[str]:
+def program_command(module: str, *args: str, python: str = sys.executable) -> list[str]:
     """Command line that runs `main(args)` of one of ecoshare's modules.
 
     The interpreter of a job may be another than ours, without ecoshare on its path, and nothing of ours must be put on

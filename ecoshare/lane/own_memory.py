@@ -67,7 +67,7 @@ HUGE_BYTES = 2 << 20
 _COLLAPSE = 25  # MADV_COLLAPSE of <linux/mman.h>
 
 
-def collapse() -> int:
+def use_huge_pages() -> int:
     """Put the private anonymous memory of this process into huge pages, as far as it fills some.
 
     ::

@@ -223,7 +223,7 @@ _MOST_MARKS = 250_000
 """Most marks for which the trace is written without a request: it then takes four seconds and 20 MB."""
 
 
-def draw(folder: RunFolder, data: RunData, tell: Callable[[str], None]) -> bool:
+def draw_end_of_run(folder: RunFolder, data: RunData, tell: Callable[[str], None]) -> bool:
     """Write both files, and return whether the report exists. Errors are not raised but passed to `tell` as a line.
 
     The result of the run is already written. An error here only prints a line, and Ctrl-C ends only the drawing.

@@ -1,7 +1,7 @@
 """Shows the profile of a job class, alone or beside another profile.
 
-Both views use the same list, `figures`, and so the same names. A figure that is not known is `-`, with the reason if
-there is one. Joules always stand with their source, such as `measured`.
+Both views use the same list, `profile_figures`, and so the same names. A figure that is not known is `-`, with the
+reason if there is one. Joules always stand with their source, such as `measured`.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def print_profile(profile: Profile, console: Console) -> None:
     """Print all figures of a profile, with a drawing of the memory inside an iteration."""
     say = Writer(console)
     say.line(f"profile of {profile.job_class}, made {_made(profile)}", "bold")
-    told = [figure for figure in figures(profile) if figure.shown != UNKNOWN or not figure.is_optional]
+    told = [figure for figure in profile_figures(profile) if figure.shown != UNKNOWN or not figure.is_optional]
     for group, lines in itertools.groupby(told, lambda figure: figure.group):
         console.print()
         say.line(group, "bold")
@@ -153,7 +153,7 @@ def differences(first: Profile, second: Profile) -> list[tuple[str, str, str]]:
     return unlike
 
 
-def figures(profile: Profile) -> list[Figure]:
+def profile_figures(profile: Profile) -> list[Figure]:
     """All figures, including unknown ones, always in the same order; figures of one group are neighbours."""
     return [
         *_memory(profile),
@@ -330,7 +330,7 @@ def _machine(profile: Profile) -> dict[str, str]:
 
 def _pairs(first: Profile, second: Profile) -> Iterator[tuple[str, str, Figure, Figure]]:
     """Group, name and both figures, without the group `where`, in the order of `first`; a missing figure is unknown."""
-    one, other = ({figure.key: figure for figure in figures(each)} for each in (first, second))
+    one, other = ({figure.key: figure for figure in profile_figures(each)} for each in (first, second))
     groups = dict.fromkeys(group for group, _ in [*one, *other] if group != "where")
     for wanted in groups:
         for group, name in dict.fromkeys([*one, *other]):

@@ -32,7 +32,7 @@ from ecoshare.reporting.charts.look import inline_svg
 from ecoshare.reporting.figures import share
 from ecoshare.reporting.reason_words import listed
 from ecoshare.reporting.tables.job_table import LESSER, NOT_KNOWN, energy_words, job_table, left_out_words
-from ecoshare.reporting.tables.result_tables import metric_name, service_rows, words
+from ecoshare.reporting.tables.result_tables import metric_name, service_rows, sweep_words
 from ecoshare.reporting.tables.run_table import verdicts
 
 
@@ -378,7 +378,7 @@ def sweeps_sections(report: ReportInput) -> Iterator[ReportSection]:
         with charts.settings("report"):
             chart = charts.search(report.data, sweep)
         shown = {
-            "words": words(sweep),
+            "words": sweep_words(sweep),
             "tables": [
                 ("configurations", [_configuration(each, sweep) for each in sweep.configurations]),
                 ("trials", [_best(trial, sweep) for trial in sweep.best]),

@@ -33,7 +33,7 @@ from ecoshare.runtime.nodes.run_node import JoiningDevices, LeavingDevices
 from ecoshare.runtime.planning.learning import teach_iterations
 from ecoshare.runtime.planning.plan import Plan
 from ecoshare.runtime.planning.planned_job import PlannedJob
-from ecoshare.runtime.planning.planned_knowledge import demand, solo
+from ecoshare.runtime.planning.planned_knowledge import known_demand, known_solo
 from ecoshare.values.device import DeviceInfo
 from ecoshare.values.job_spec import JobSpec
 from ecoshare.values.segment import Segment
@@ -173,8 +173,8 @@ class LogTurnover:
             return spec
         sizes = spec.service.batch_sizes if spec.service is not None else ()
         speed = dict(self._plan.speeds.get(made.machine.device, ())).get(spec.job_class, 1.0)
-        alone = solo(made, sizes).on_typical_device(speed)
-        return replace(spec, memory=demand(made), solo=alone, profiled=made.is_whole)
+        alone = known_solo(made, sizes).on_typical_device(speed)
+        return replace(spec, memory=known_demand(made), solo=alone, profiled=made.is_whole)
 
     def begun(self) -> list[PlannedJob]:
         """Forget the jobs that have ended, after the core has begun the segment; return them."""

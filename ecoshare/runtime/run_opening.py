@@ -351,7 +351,7 @@ def _describe(plan: Plan, machines: HeldMachines, clock: Clock) -> dict[str, Any
         "opened_unix_s": clock.unix_s(),
         "token": secrets.token_hex(8),
         "devices": [each.as_dict() for each in plan.devices],
-        "power_models": meter.as_json(machines.power_models(plan.devices)),
+        "power_models": meter.models_as_json(machines.power_models(plan.devices)),
     }
 
 

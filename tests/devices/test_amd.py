@@ -19,7 +19,7 @@ from ecoshare.devices.control.device_control import DeviceControl
 from ecoshare.devices.control.restore import KnobOutcome, mend
 from ecoshare.devices.control.state_folder import StateFolder
 from ecoshare.devices.knob import Cause
-from ecoshare.devices.meter import MeterFault, between
+from ecoshare.devices.meter import MeterFault, energy_between
 from ecoshare.devices.vendor import DeviceHealth
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.values.device import ACROSS_NODES, NUMA_NODE, XGMI, DeviceInfo
@@ -92,7 +92,7 @@ def test_joules_are_those_of_the_gpu(driver: FakeAmdDriver) -> None:
     last = meter.read()
     state = device.state()
     assert state is not None and state.power_w is not None
-    spent_w = between(first, last, meter.info).value_j / (last.at_s - first.at_s)
+    spent_w = energy_between(first, last, meter.info).value_j / (last.at_s - first.at_s)
     assert spent_w == pytest.approx(state.power_w, rel=0.15), "another GPU draws far less"
     assert state.busy == pytest.approx(0.6) and state.gpu_clock_mhz == 2100.0 and state.temperature_c == 40.0
     assert device.processes() == {1: 0} and device.power_limit_w() == 750.0

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from ecoshare.devices import registry
-from ecoshare.devices.meter import CounterMeter, MeterFault, MeterInfo, Reading, between
+from ecoshare.devices.meter import CounterMeter, MeterFault, MeterInfo, Reading, energy_between
 from ecoshare.devices.nvidia import nvml
 from ecoshare.record.samples import Sample, SampleFile, Session, read
 from ecoshare.runtime.measuring.device_claim import ClaimedDevice
@@ -46,7 +46,7 @@ def test_joules_are_those_of_the_gpu(driver: FakeDriver) -> None:
     last = meter.read()
     watts = nvml.NvmlDevice(driver.gpu(0).uuid).state().power_w
     assert watts is not None
-    spent = between(first, last, meter.info)
+    spent = energy_between(first, last, meter.info)
     # The counter alone, the board's average aside: it must be far above idle, and within the limit.
     assert 150.0 < spent.value_j / (last.at_s - first.at_s) <= 700.0
     assert spent.standard_error_j > 0.0
@@ -56,7 +56,7 @@ def test_an_interval_shorter_than_the_period_has_no_joules(driver: FakeDriver) -
     meter = opened(driver)
     first = meter.read()
     with pytest.raises(MeterFault, match="shorter"):
-        between(first, meter.read(), meter.info)
+        energy_between(first, meter.read(), meter.info)
 
 
 @pytest.mark.nightly
@@ -128,7 +128,7 @@ def test_standard_errors_cover_the_truth_as_often_as_they_claim(tmp_path: Path) 
             wall_s = 0.35 + 0.0173 * (index % 29)  # has no common measure with the period
             driver.advance(wall_s)
             now_s += wall_s
-            energy = between(start, Reading(now_s, gpu.energy_j()), info)
+            energy = energy_between(start, Reading(now_s, gpu.energy_j()), info)
             within += abs(energy.value_j - watts * wall_s) <= energy.standard_error_j
             driver.advance(0.0131 * (index % 7))
             now_s += 0.0131 * (index % 7)
@@ -158,7 +158,7 @@ def test_what_a_counter_does_not_see_is_in_the_error(tmp_path: Path) -> None:
                         driver.gpu(index).load(1, compute=compute, memory=0.2)
                     driver.advance(part * iteration_s)
             counted, true = (gpu.energy_j() - was for gpu, was in zip(gpus, before, strict=True))
-            found = between(Reading(0.0, 0.0), Reading(count * iteration_s, counted), with_looks)
+            found = energy_between(Reading(0.0, 0.0), Reading(count * iteration_s, counted), with_looks)
             covered += abs(counted - true) <= 2.0 * found.standard_error_j
     assert covered >= 0.95 * tries
 

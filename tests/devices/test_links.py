@@ -124,12 +124,12 @@ def test_links_are_read_beside_a_lost_gpu(four: FakeDriver) -> None:
 def test_partitions_of_a_numa_node_are_nearer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ECOSHARE_SYSFS", str(machine(tmp_path, ["0,1,2,3", "4,5,6,7"], threads=1)))
     parts = [(0, 1), (2, 3), (4, 5), (6, 7)]
-    assert choice.nearness(parts) == {
+    assert choice.partition_nearness(parts) == {
         pair: device.NUMA_NODE if pair in ((0, 1), (2, 3)) else device.ACROSS_NODES
         for pair in combinations(range(4), 2)
     }
-    assert choice.nearness([(0, 1, 2), (3, 4, 5), (2, 3, 4)])[0, 1] == device.ACROSS_NODES
-    assert choice.nearness([(1, 2, 5), (0, 4)]) == {(0, 1): device.ACROSS_NODES}, "both lie in two nodes"
-    assert choice.nearness(parts[:2]) == {}, "one node: all are equally near"
+    assert choice.partition_nearness([(0, 1, 2), (3, 4, 5), (2, 3, 4)])[0, 1] == device.ACROSS_NODES
+    assert choice.partition_nearness([(1, 2, 5), (0, 4)]) == {(0, 1): device.ACROSS_NODES}, "both lie in two nodes"
+    assert choice.partition_nearness(parts[:2]) == {}, "one node: all are equally near"
     monkeypatch.setenv("ECOSHARE_SYSFS", str(tmp_path / "nothing"))
-    assert choice.nearness(parts) == {}
+    assert choice.partition_nearness(parts) == {}

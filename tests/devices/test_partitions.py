@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ecoshare.devices.choice import cores_of, cut, partitions
+from ecoshare.devices.choice import cores_of, cut_processors, partitions
 from ecoshare.devices.registry import processors
 from ecoshare.errors import UnfitEnvironment
 
@@ -33,14 +33,14 @@ def test_hardware_threads_of_a_core_stay_together(tmp_path: Path) -> None:
     files = machine(tmp_path, ["0,1,2,3,8,9,10,11", "4,5,6,7,12,13,14,15"])
     nodes = cores_of(files, range(16))
     assert nodes == [[(0, 8), (1, 9), (2, 10), (3, 11)], [(4, 12), (5, 13), (6, 14), (7, 15)]]
-    assert cut(nodes, 2) == [(0, 1, 2, 3, 8, 9, 10, 11), (4, 5, 6, 7, 12, 13, 14, 15)]
-    assert cut(nodes, 4)[0] == (0, 1, 8, 9)
-    assert cut(nodes, 3) == [(0, 1, 8, 9), (2, 3, 10, 11), (4, 5, 12, 13)], "all have the same size"
+    assert cut_processors(nodes, 2) == [(0, 1, 2, 3, 8, 9, 10, 11), (4, 5, 6, 7, 12, 13, 14, 15)]
+    assert cut_processors(nodes, 4)[0] == (0, 1, 8, 9)
+    assert cut_processors(nodes, 3) == [(0, 1, 8, 9), (2, 3, 10, 11), (4, 5, 12, 13)], "all have the same size"
 
 
 def test_of_four_nodes_two_partitions_have_two_each() -> None:
     nodes = [[(number,) for number in range(first, first + 3)] for first in range(0, 12, 3)]
-    assert cut(nodes, 2) == [(0, 1, 2, 3, 4, 5), (6, 7, 8, 9, 10, 11)]
+    assert cut_processors(nodes, 2) == [(0, 1, 2, 3, 4, 5), (6, 7, 8, 9, 10, 11)]
 
 
 def test_processors_that_this_process_may_not_use_are_in_no_partition(tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_partitions_are_equal_and_apart(sizes: list[int], count: int, threads: i
     nodes = [[tuple(next(numbers) for _ in range(threads)) for _ in range(size)] for size in sizes]
     if count > sum(sizes):
         return
-    parts = cut(nodes, count)
+    parts = cut_processors(nodes, count)
     used = [number for part in parts for number in part]
     assert len(parts) == count and len(set(map(len, parts))) == 1 and parts[0]
     assert len(set(used)) == len(used)

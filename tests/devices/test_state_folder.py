@@ -134,7 +134,7 @@ def test_a_run_says_what_is_in_its_way_or_goes_on(tmp_path: Path, monkeypatch: p
     [
         (["-c", "import time; time.sleep(60)"], b"-c", "(python -c ...)"),
         (
-            interpreter.command("ecoshare.runtime.nodes.guard", "token", "/nowhere", "0")[1:],
+            interpreter.program_command("ecoshare.runtime.nodes.guard", "token", "/nowhere", "0")[1:],
             b"ecoshare: guard",
             "(ecoshare: guard)",
         ),

@@ -41,7 +41,7 @@ def popen(*args, **options):
 if __name__ == "__main__":
     from ecoshare.lane import child_processes
     said = []
-    child_processes.watch(said.append)  # before torch is loaded, as in an interpreter of its own
+    child_processes.watch_child_starts(said.append)  # before torch is loaded, as in an interpreter of its own
     from torch.utils.data import DataLoader
 
     spawn, fork = multiprocessing.get_context("spawn"), multiprocessing.get_context("fork")

@@ -29,7 +29,7 @@ def copied_kib():
 
 data = [bytearray([number % 251]) * 4096 for number in range(16_384)]
 before = kib("AnonHugePages")
-made = own_memory.collapse()
+made = own_memory.use_huge_pages()
 print(json.dumps({
     "made": made,
     "more_kib": kib("AnonHugePages") - before,

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ecoshare.lane import child_processes, processes
-from ecoshare.lane.child_processes import KEEP_LANE, KeptLane, note_path, reason
+from ecoshare.lane.child_processes import KEEP_LANE, KeptLane, kept_lane_reason, note_path
 from ecoshare.lane.tables.lane_table import LaneTable
 from ecoshare.lane.tables.table_layout import SlotState
 from ecoshare.lane.turn import LaneTurn
@@ -70,9 +70,9 @@ def test_a_signal_reaches_a_job_that_waits_for_a_program(table: LaneTable, fork:
 
     pid = fork(0, body)
     wait_for(lambda: processes.catches(pid, KEEP_LANE))
-    assert not reason(tmp_path, 1)
+    assert not kept_lane_reason(tmp_path, 1)
     os.kill(pid, KEEP_LANE)
-    wait_for(lambda: bool(reason(tmp_path, 1)))
+    wait_for(lambda: bool(kept_lane_reason(tmp_path, 1)))
     assert table.header.holder == 0, "the note stands only when the job has its turn"
     (tmp_path / "over").touch()
     succeed(pid)
@@ -125,12 +125,14 @@ def test_a_child_works_only_when_its_job_has_the_turn(how: str, table: LaneTable
     wait_for(lambda: table.header.holder == 1)
     own = fork(0, body)
     wait_for(lambda: table.slots[0].seat == SlotState.WAITING)
-    assert not (tmp_path / "works").exists() and not reason(tmp_path, 1)
+    assert not (tmp_path / "works").exists() and not kept_lane_reason(tmp_path, 1)
     free.touch()
     succeed(other)
     succeed(own)
     assert (tmp_path / "works").exists()
-    assert reason(tmp_path, 1) == ("it does so" if how == "thread" else "a process that it has started uses the device")
+    assert kept_lane_reason(tmp_path, 1) == (
+        "it does so" if how == "thread" else "a process that it has started uses the device"
+    )
 
 
 def test_a_request_that_does_not_wake_the_main_thread_is_repeated(fork: Fork, monkeypatch: pytest.MonkeyPatch) -> None:

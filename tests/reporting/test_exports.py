@@ -181,7 +181,7 @@ def test_a_report_that_cannot_be_drawn_costs_a_line(copy: RunFolder, monkeypatch
     copy.trace.unlink()
     monkeypatch.setattr(exports, "html", broken)
     told: list[str] = []
-    assert not exports.draw(copy, read(copy), told.append)
+    assert not exports.draw_end_of_run(copy, read(copy), told.append)
     assert len(told) == 1 and "report.html" in told[0] and "no font" in told[0]
     assert not copy.report.exists(), "the report of an earlier session passes for that of this one"
     assert copy.trace.exists(), "one that fails took the other with it"
@@ -197,7 +197,7 @@ def test_an_interrupt_ends_the_drawing_alone(copy: RunFolder, monkeypatch: pytes
     told: list[str] = []
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # like a run
     try:
-        assert exports.draw(copy, read(copy), told.append), "the report was there already"
+        assert exports.draw_end_of_run(copy, read(copy), told.append), "the report was there already"
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, before)
@@ -209,7 +209,7 @@ def test_an_interrupt_ends_the_drawing_alone(copy: RunFolder, monkeypatch: pytes
 def test_a_huge_trace_is_written_only_where_asked_for(copy: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exports, "_MOST_MARKS", 10)
     told: list[str] = []
-    assert exports.draw(copy, read(copy), told.append)
+    assert exports.draw_end_of_run(copy, read(copy), told.append)
     assert not copy.trace.exists() and "--format perfetto --output" in told[0]
     assert exports.export(copy, "perfetto")
 

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from ecoshare.profiling.profile import AchievedSetting, IterationTimes, Machine, Profile, ProfileOrigin, Use
 from ecoshare.reporting.figures import Figure, printable, small_energy
-from ecoshare.reporting.profile_text import differences, figures, print_comparison, print_profile
+from ecoshare.reporting.profile_text import differences, print_comparison, print_profile, profile_figures
 from tests.reporting.profiles import ENERGY, MEMORY, MIB, NOTHING_KNOWN, PROFILE, SERVICE, TIMELINE
 
 SOURCES = ["source train.py", "source new.py"]
@@ -66,7 +66,9 @@ def test_no_line_is_wider_than_the_console(width: int) -> None:
 
 
 def test_what_is_not_known_is_never_a_number() -> None:
-    unknown = [figure for figure in figures(NOTHING_KNOWN) if figure.group in {"memory", "use", "energy", "setting"}]
+    unknown = [
+        figure for figure in profile_figures(NOTHING_KNOWN) if figure.group in {"memory", "use", "energy", "setting"}
+    ]
     assert {figure.shown for figure in unknown if figure.name != "note"} == {"-"}
     read = rows(printed(NOTHING_KNOWN))
     assert read["model"] == "-  the script uses a profiler itself", "the reason was known"
@@ -181,7 +183,7 @@ def test_nothing_of_a_gpu_is_told_of_processors() -> None:
 
 
 def test_no_two_figures_have_one_name() -> None:
-    keys = [figure.key for figure in figures(PROFILE)]
+    keys = [figure.key for figure in profile_figures(PROFILE)]
     assert len(keys) == len(set(keys)), "a comparison would lose one"
 
 

@@ -17,7 +17,7 @@ from ecoshare.record.samples import Line, Sample, Session
 from ecoshare.runtime.measuring.profiler import Profiler, batch_answers
 from ecoshare.runtime.measuring.profiling_window import Limits
 from ecoshare.runtime.planning import plan as planning
-from ecoshare.runtime.planning.planned_knowledge import solo
+from ecoshare.runtime.planning.planned_knowledge import known_solo
 from ecoshare.serving.batch_measurement import BatchTimes
 from ecoshare.values.device import DeviceInfo
 from ecoshare.values.service import BATCHES
@@ -62,21 +62,23 @@ def test_joules_that_are_not_known_are_no_number(from_s: float, to_s: float) -> 
 def test_the_longest_answer_is_that_of_the_smallest_batch_that_may_be_used(
     sizes: tuple[int, ...], longest_s: float | None
 ) -> None:
-    assert solo(SERVICE, sizes).longest_s == longest_s
-    assert solo(SERVICE, sizes).iteration_s is None, "it has no iterations"
+    assert known_solo(SERVICE, sizes).longest_s == longest_s
+    assert known_solo(SERVICE, sizes).iteration_s is None, "it has no iterations"
 
 
 def test_the_longest_iteration_is_that_of_either_kind() -> None:
     assert PROFILE.train is not None
-    assert solo(PROFILE).longest_s == PROFILE.train.p95_s
+    assert known_solo(PROFILE).longest_s == PROFILE.train.p95_s
     slower = PROFILE.train.model_copy(update={"p95_s": 1.5})
-    assert solo(PROFILE.model_copy(update={"eval": slower})).longest_s == 1.5
-    assert solo(PROFILE.model_copy(update={"train": None})).longest_s is None
+    assert known_solo(PROFILE.model_copy(update={"eval": slower})).longest_s == 1.5
+    assert known_solo(PROFILE.model_copy(update={"train": None})).longest_s is None
 
 
 @pytest.mark.parametrize("known", [PROFILE, SERVICE])
 def test_times_of_a_busy_machine_keep_no_job_out(known: Profile) -> None:
-    assert solo(known.model_copy(update={"doubt": "other programs kept 1 of 2 processors busy"})).longest_s is None
+    assert (
+        known_solo(known.model_copy(update={"doubt": "other programs kept 1 of 2 processors busy"})).longest_s is None
+    )
 
 
 def test_a_job_file_need_not_name_the_sizes_that_were_measured(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ def test_settings_of_packings_with_other_jobs_of_the_queue_are_known_and_told_by
     kept = TuningStore(store.folder)
     for packing in ((("mine", "other"),), (("other",),)):
         kept.save(tuned(packing=packing, device=TunedDevice(model=cpu.described, uuid=cpu.uuid)))
-    found = planned_knowledge.settings({"mine", "other"}, cpu, "energy", 2, {"mine": "train"}, store, notes)
+    found = planned_knowledge.known_settings({"mine", "other"}, cpu, "energy", 2, {"mine": "train"}, store, notes)
     assert {each.packing for each in found} == {(("mine", "other"),), (("other",),)}
     [note] = notes
     assert note.startswith("while just train + other run, clocks and power are set")

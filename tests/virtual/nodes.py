@@ -29,7 +29,7 @@ from ecoshare.runtime.measuring.setting_searches import RunSearches
 from ecoshare.runtime.nodes.node_opening import OpenedNode, RunFacts, node_plan
 from ecoshare.runtime.nodes.run_node import JoiningDevices, NodeParts
 from ecoshare.runtime.planning.plan import Plan
-from ecoshare.runtime.planning.planned_knowledge import contexts
+from ecoshare.runtime.planning.planned_knowledge import known_contexts
 from ecoshare.values.device import DeviceInfo
 from tests.virtual.run import Guard, Machines, World, gpu, virtual_device
 
@@ -206,7 +206,7 @@ class _Opening:
             NodeStart(f"n{number}", "127.0.0.1", lambda: link),
             [device.name],
             run.job,
-            contexts(False, run.profiler.made, plan.known),
+            known_contexts(False, run.profiler.made, plan.known),
             self.searches.most_s,
             {},
             self.claims,

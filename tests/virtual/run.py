@@ -41,7 +41,7 @@ from ecoshare.runtime.nodes.run_host import RunHost, WarmServer
 from ecoshare.runtime.nodes.run_node import NodeParts, NodeRun
 from ecoshare.runtime.planning import plan as planning
 from ecoshare.runtime.planning.plan import Plan
-from ecoshare.runtime.planning.planned_knowledge import contexts
+from ecoshare.runtime.planning.planned_knowledge import known_contexts
 from ecoshare.runtime.planning.planned_limits import ParkingHost
 from ecoshare.runtime.run_lifecycle import FinishedRun
 from ecoshare.runtime.signals import StopSignals
@@ -313,7 +313,7 @@ class Machines:
         parts = NodeParts(
             node_plan(plan),
             run.job,
-            contexts(False, run.profiler.made, plan.known),
+            known_contexts(False, run.profiler.made, plan.known),
             searches.most_s,
             run.folder,
             shared,

@@ -276,7 +276,7 @@ def _zygote(kind: str) -> str:
         listener.listen(64)
         if kind == "server":
             # The very start of a real server, so that jobs find the modules and the paths of one.
-            line = interpreter.command("", "")
+            line = interpreter.program_command("", "")
             line[2] = line[2].partition("from importlib import import_module")[0] + _BY_PATH
             line[4:] = [str(ROOT / "tests/warm/zygote.py"), kind, str(listener.fileno())]
         elif kind == "script":

@@ -36,7 +36,7 @@ from ecoshare.contrib.chains.chain_folder import ChainFolder
 from ecoshare.contrib.chains.chain_keeper import ChainKeeper, check_s
 from ecoshare.contrib.chains.own_jobs import in_queue
 from ecoshare.devices.choice import find_all
-from ecoshare.devices.meter import Meter, Reading, between
+from ecoshare.devices.meter import Meter, Reading, energy_between
 from ecoshare.devices.registry import open_device, power_models
 from ecoshare.devices.vendor import OpenDevice
 from ecoshare.errors import EcoshareError, UnfitEnvironment, UsageError
@@ -127,7 +127,7 @@ def _measured_j(own: _Metered) -> float | None:
     if own.meter is None or own.first is None:
         return None
     try:
-        return between(own.first, own.meter.read(), own.meter.info).value_j
+        return energy_between(own.first, own.meter.read(), own.meter.info).value_j
     except UnfitEnvironment:
         return None
 

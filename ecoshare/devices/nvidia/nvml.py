@@ -454,7 +454,7 @@ class _Links:
     to_switches: int
 
 
-def nearness(uuids: Sequence[str]) -> dict[tuple[int, int], int]:
+def gpu_nearness(uuids: Sequence[str]) -> dict[tuple[int, int], int]:
     """Nearness (`values/device.py`) of pairs of GPUs, by their places in `uuids`; without unknown pairs.
 
     All GPUs with links to NVSwitches reach each other through them, since the switches of a machine are one fabric.

@@ -47,7 +47,7 @@ class Nvidia:
 
     def nearness(self, devices: Sequence[DeviceInfo]) -> dict[tuple[str, str], int]:
         """Nearness by the number of NVLinks, else by the levels of the PCIe topology; without pairs that NVML skips."""
-        found = nvml.nearness([str(each.uuid) for each in devices])
+        found = nvml.gpu_nearness([str(each.uuid) for each in devices])
         return {(devices[one].name, devices[other].name): near for (one, other), near in found.items()}
 
     def share_contexts(

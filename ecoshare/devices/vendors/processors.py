@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ecoshare.common import machine_memory
 from ecoshare.devices import meter
-from ecoshare.devices.choice import nearness
+from ecoshare.devices.choice import partition_nearness
 from ecoshare.devices.cpu_knobs import CpuKnobs
 from ecoshare.devices.memory_transfer import NoMemoryTransfer
 from ecoshare.devices.meter import MeterFault, PowerModel
@@ -87,7 +87,7 @@ class Processors:
 
     def nearness(self, devices: Sequence[DeviceInfo]) -> dict[tuple[str, str], int]:
         """Nearness of partitions by their NUMA nodes; empty on a machine with one node, where all are equally near."""
-        found = nearness([each.processors for each in devices])
+        found = partition_nearness([each.processors for each in devices])
         return {(devices[one].name, devices[other].name): near for (one, other), near in found.items()}
 
     def share_contexts(

@@ -190,7 +190,7 @@ class JobSupervisor:
             return self._launch_in_host(message) if message.fused and not why else self._launch(message)
         if isinstance(message, PrepareForks):
             if not self.is_forked:  # else the memory of the user's process would be there twice
-                own_memory.collapse()
+                own_memory.use_huge_pages()
         elif isinstance(message, StopAttempt | MoveAttempt | KeepLane):
             for attempt in self.attempts:
                 if (attempt.launch.job, attempt.launch.attempt) == (message.job, message.attempt):
@@ -519,7 +519,9 @@ def _replace(launch: LaunchAttempt, python: str, added: dict[str, str]) -> None:
         variables = {**added, **os.environ}
         interpreter.change(variables, launch.env)
         only_for_torch = [name for name in added if name not in launch.env]
-        line = interpreter.command("ecoshare.lane.supervisor.fresh", str(source), *only_for_torch, python=python)
+        line = interpreter.program_command(
+            "ecoshare.lane.supervisor.fresh", str(source), *only_for_torch, python=python
+        )
         os.execve(python, line, variables)
     except OSError as error:
         os.write(2, f"ecoshare: {python} cannot be started: {error}\n".encode())

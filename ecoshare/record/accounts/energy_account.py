@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from ecoshare.devices.meter import MeterFault, Reading, between
+from ecoshare.devices.meter import MeterFault, Reading, energy_between
 from ecoshare.record.samples import AttemptProgress, Idle, Line, Sample, Session, job_of
 from ecoshare.values.joules import MEASURED, Counter, Energy, counted
 
@@ -354,7 +354,7 @@ def spent(first: Sample, last: Sample, counter: Counter) -> Energy:
     """
     if last.energy_j is None or first.energy_j is None:
         raise MeterFault(last.fault or first.fault or "the meter gave no number")
-    return between(Reading(first.at_s, first.energy_j), Reading(last.at_s, last.energy_j), counter)
+    return energy_between(Reading(first.at_s, first.energy_j), Reading(last.at_s, last.energy_j), counter)
 
 
 def _difference(first: AttemptProgress | None, last: AttemptProgress) -> AttemptProgress:

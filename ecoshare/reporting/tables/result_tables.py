@@ -21,7 +21,7 @@ _MOST_NAMES = 6
 
 def print_sweep(sweep: SweepSummary, console: Console) -> None:
     """Print one sweep."""
-    for line in words(sweep):
+    for line in sweep_words(sweep):
         say(console, line)
     if not sweep.best:
         return
@@ -60,7 +60,7 @@ def _figures(heading: str, cells: list[str], lesser: int = 0, is_name: bool = Fa
     return TableColumn(Text(heading), [Text(cell) for cell in cells], right=True, lesser=lesser, is_name=is_name)
 
 
-def words(sweep: SweepSummary) -> list[str]:
+def sweep_words(sweep: SweepSummary) -> list[str]:
     """Result of a sweep in a few lines: counts by state, energy, target and error."""
     counts = ", ".join(f"{count} {state}" for state, count in sorted(sweep.states.items()))
     cost = ""

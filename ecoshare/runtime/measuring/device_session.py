@@ -48,7 +48,7 @@ from ecoshare.runtime.measuring.setting_measurement import (
 )
 from ecoshare.runtime.nodes import cleanup
 from ecoshare.runtime.nodes.attempts import Attempts, LiveAttempt
-from ecoshare.runtime.planning.planned_knowledge import demand, solo
+from ecoshare.runtime.planning.planned_knowledge import known_demand, known_solo
 from ecoshare.values.attempt import Outcome, Usage
 from ecoshare.values.measurement import AS_FOUND, BATCH, Measurement, MeasurementStatus, Setting
 
@@ -267,7 +267,7 @@ class DeviceSession:
             error = f"no profile could be made: {defect!r}"
         finally:
             self.windows -= 1
-        memory, alone = (None, None) if made is None else (demand(made), solo(made))
+        memory, alone = (None, None) if made is None else (known_demand(made), known_solo(made))
         run.tell(partial(Profiled, command=command.id, memory=memory, error=error, solo=alone))
         if run.profiler.stops_the_run:
             run.tell(partial(StopRequested, at_once=False))

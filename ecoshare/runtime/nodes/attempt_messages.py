@@ -162,7 +162,7 @@ class ChildrenWatch:
     def read_note(self, own: LiveAttempt) -> None:
         """Note whether an attempt keeps its lane."""
         if not own.keeps_lane:
-            own.keeps_lane = child_processes.reason(self._folder.job(own.job.spec.name), own.attempt)
+            own.keeps_lane = child_processes.kept_lane_reason(self._folder.job(own.job.spec.name), own.attempt)
 
     async def keep(self, devices: Sequence[tuple[DeviceInfo, Callable[[], Awaitable[Mapping[int, int]]]]]) -> None:
         """Read the notes of all attempts, and ask attempts to keep their lanes of which children are on a GPU.

@@ -35,7 +35,9 @@ class Guard:
         """
         self._lease_s = lease_s
         words = (word for device in devices for word in device)
-        self._command = interpreter.command("ecoshare.runtime.nodes.guard", token, str(shared), str(lease_s), *words)
+        self._command = interpreter.program_command(
+            "ecoshare.runtime.nodes.guard", token, str(shared), str(lease_s), *words
+        )
         self._start()
 
     @property

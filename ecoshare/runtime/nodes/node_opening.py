@@ -30,7 +30,7 @@ from ecoshare.runtime.nodes.run_node import NodeParts, NodePlan, NodeRun, RunNod
 from ecoshare.runtime.planning.node_job import NodeJob
 from ecoshare.runtime.planning.plan import Plan
 from ecoshare.runtime.planning.planned_job import PlannedJob
-from ecoshare.runtime.planning.planned_knowledge import contexts
+from ecoshare.runtime.planning.planned_knowledge import known_contexts
 from ecoshare.values.device import DeviceInfo
 
 _MANY = 50
@@ -141,7 +141,7 @@ def open_this_machine(plan: Plan, run: RunFacts, search: OneSearch | None = None
         parts = NodeParts(
             node_plan(plan),
             run.job,
-            contexts(plan.on_processors, profiler.made, plan.known),
+            known_contexts(plan.on_processors, profiler.made, plan.known),
             searches.most_s,
             run.folder,
             shared,

@@ -90,7 +90,7 @@ class Spawned:
         self._channel, theirs = socket.socketpair()
         with theirs, os.fdopen(open_to_append(log), "ab") as errors:
             process = subprocess.Popen(
-                interpreter.command("ecoshare.lane.supervisor.server", str(theirs.fileno()), str(os.getpid())),
+                interpreter.program_command("ecoshare.lane.supervisor.server", str(theirs.fileno()), str(os.getpid())),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=errors,

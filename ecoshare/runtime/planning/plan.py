@@ -25,7 +25,7 @@ from ecoshare.runtime.planning import plan_checks, planned_knowledge, planned_li
 from ecoshare.runtime.planning.job_class import JobClass, JobClasses
 from ecoshare.runtime.planning.learning import known_responses, learned_iterations
 from ecoshare.runtime.planning.planned_job import PlannedJob
-from ecoshare.runtime.planning.planned_knowledge import demand, solo
+from ecoshare.runtime.planning.planned_knowledge import known_demand, known_solo
 from ecoshare.runtime.planning.planned_limits import NO_BUDGET, ParkingHosts, PlannedBudget, check_job
 from ecoshare.runtime.planning.planned_sweeps import PlannedSweep
 from ecoshare.values.class_profile import KnownResponse, Solo
@@ -286,7 +286,7 @@ def make(
     planned = [(job, classes.of(planned_sweeps.classified(job))) for job in loaded.jobs]
     names = {job_class.name: job_class for _, job_class in planned}
     shown = planned_knowledge.shown_jobs(planned)
-    known = planned_knowledge.profiles(names, shown, store, notes)
+    known = planned_knowledge.known_profiles(names, shown, store, notes)
     lengths = learned_iterations(planned, store, notes) if learn else {}
     nodes = plan_checks.most_nodes(planned, devices, store, notes)
     speeds = planned_knowledge.known_speeds(devices, names, store, notes)
@@ -307,11 +307,11 @@ def make(
         both = [plan_checks.with_whole_device(job, smallest_bytes) for job in both]
     notes += plan_checks.launcher_notes(both, device.on_processors)
     every_lane = lanes * len(devices)
-    notes += planned_limits.notes(both, policy, host_bytes, every_lane * places, len(devices))
+    notes += planned_limits.parking_notes(both, policy, host_bytes, every_lane * places, len(devices))
     jobs = tuple(job for job in both if job.source.sweep is None)
     at_once = every_lane + len(devices) if packs(policy) else every_lane * places
     swept = tuple(
-        planned_sweeps.plan(job, every_lane * places + every_lane, at_once)
+        planned_sweeps.plan_sweeps(job, every_lane * places + every_lane, at_once)
         for job in both
         if job.source.sweep is not None
     )
@@ -320,7 +320,7 @@ def make(
     for job in both:
         check_job(budget, loaded, job.spec)
     plan_checks.check_devices(loaded, both, devices)
-    planned_sweeps.check(loaded, both)
+    planned_sweeps.check_sweeps(loaded, both)
     notes += plan_checks.device_notes(both, policy, bool(budget), device.on_processors)
     unknown = [job.spec.name for job in jobs if job.spec.iterations is None and job.spec.service is None]
     if policy in ("srtf", *OBJECTIVES) and unknown and len(jobs) > 1:
@@ -354,10 +354,12 @@ def make(
         control=control,
         goal=goal if only_tune or (packs(policy) and store is not None and sets_any_knob) else None,
         only_tune=only_tune,
-        known_settings=planned_knowledge.settings({*names, *beside}, device, objective, lanes, shown, store, notes)
+        known_settings=planned_knowledge.known_settings(
+            {*names, *beside}, device, objective, lanes, shown, store, notes
+        )
         if sets_any_knob and not only_tune
         else (),
-        colocations=planned_knowledge.colocations({*names, *beside}, store, notes) if packs(policy) else (),
+        colocations=planned_knowledge.known_colocations({*names, *beside}, store, notes) if packs(policy) else (),
         notes=tuple(notes),
         jobs=jobs,
         sweeps=swept,
@@ -408,8 +410,10 @@ def _plan(
         service_s=_service_s(iterations, profile, speed),
         active_w=_active_w(profile),
         retries=job.retries,
-        memory=demand(profile) if profile is not None else None,
-        solo=solo(profile, sizes).on_typical_device(speed) if profile is not None else Solo(job_class.origin.script),
+        memory=known_demand(profile) if profile is not None else None,
+        solo=known_solo(profile, sizes).on_typical_device(speed)
+        if profile is not None
+        else Solo(job_class.origin.script),
         slowdown_limit=job.slowdown_limit,
         movable=job.preemptible and (job.sweep is None or job.isolation != "lane"),
         widest=job.most_gpus or job.gpus,

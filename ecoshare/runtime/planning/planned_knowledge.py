@@ -24,7 +24,7 @@ from ecoshare.values.device import DeviceInfo, Speeds, speed_of
 from ecoshare.values.measurement import ColocationMeasurement, KnownSetting, setting_of
 
 
-def demand(known: Profile) -> MemoryDemand | None:
+def known_demand(known: Profile) -> MemoryDemand | None:
     """Memory demand of a job of the class, its context included; None if it was not measured."""
     memory = known.memory
     if memory.persistent_bytes is None or memory.ephemeral_bytes is None:
@@ -47,13 +47,15 @@ def teach_memory(history: Mapping[str, JobHistory], store: ProfileStore) -> None
             seen[job.spec.job_class] = max(job.told_bytes, seen.get(job.spec.job_class, 0))
     for job_class, seen_bytes in seen.items():
         known = store.find(job_class)
-        measured = demand(known) if known is not None else None
+        measured = known_demand(known) if known is not None else None
         if known is not None and measured is not None and outgrows(measured, seen_bytes):
             memory = known.memory.model_copy(update={"seen_bytes": seen_bytes})
             store.save(known.model_copy(update={"memory": memory}))
 
 
-def contexts(on_processors: bool, made: Mapping[str, Profile], known: Mapping[str, Profile]) -> Callable[[str], int]:
+def known_contexts(
+    on_processors: bool, made: Mapping[str, Profile], known: Mapping[str, Profile]
+) -> Callable[[str], int]:
     """Lookup of the memory (bytes) of a process outside its allocator, by its class; an assumption if it is unknown.
 
     It is 0 on processors, where nothing but the whole memory of a process is limited.
@@ -74,7 +76,7 @@ def contexts(on_processors: bool, made: Mapping[str, Profile], known: Mapping[st
     return context_bytes
 
 
-def solo(known: Profile, batch_sizes: Sequence[int] = ()) -> Solo:
+def known_solo(known: Profile, batch_sizes: Sequence[int] = ()) -> Solo:
     """Measurements of the class alone, except its memory.
 
     Args:
@@ -131,7 +133,7 @@ def shown_jobs(planned: Sequence[tuple[JobConfig, JobClass]]) -> dict[str, str]:
     return {name: listed(names) for name, names in jobs.items()}
 
 
-def profiles(
+def known_profiles(
     classes: dict[str, JobClass], shown: dict[str, str], store: ProfileStore | None, notes: list[str]
 ) -> dict[str, Profile]:
     """Stored profiles, by class. If a class has none but its script has one, a note gives the difference."""
@@ -150,7 +152,9 @@ def profiles(
     return known
 
 
-def colocations(classes: set[str], store: ProfileStore | None, notes: list[str]) -> tuple[ColocationMeasurement, ...]:
+def known_colocations(
+    classes: set[str], store: ProfileStore | None, notes: list[str]
+) -> tuple[ColocationMeasurement, ...]:
     """Co-location measurements of these classes in earlier runs."""
     if store is None:
         return ()
@@ -160,7 +164,7 @@ def colocations(classes: set[str], store: ProfileStore | None, notes: list[str])
     return tuple(ColocationMeasurement(each.classes, each.speeds, each.power_w) for each in found)
 
 
-def settings(
+def known_settings(
     classes: set[str],
     device: DeviceInfo,
     objective: str,

@@ -133,7 +133,7 @@ def left_for_jobs(
     return tuple(left)
 
 
-def notes(jobs: Sequence[PlannedJob], policy: str, host_bytes: int, at_once: int, devices: int) -> list[str]:
+def parking_notes(jobs: Sequence[PlannedJob], policy: str, host_bytes: int, at_once: int, devices: int) -> list[str]:
     """Notes for the user about jobs that keep their places; empty if there is none.
 
     Args:

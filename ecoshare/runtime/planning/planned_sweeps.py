@@ -119,7 +119,7 @@ class PlannedSweep:
         return {
             **self.template.as_dict(),
             "by": way if options.optuna is None else f"optuna, {options.optuna.sampler[0]}",
-            "space": {name: words(dimension) for name, dimension in options.space.items()},
+            "space": {name: dimension_words(dimension) for name, dimension in options.space.items()},
             "replicates": list(self.spec.replicates),
             "trials": options.count,
             "metric": options.metric.text if options.metric is not None else None,
@@ -130,7 +130,7 @@ class PlannedSweep:
         }
 
 
-def check(loaded: LoadedJobs, jobs: Sequence[PlannedJob]) -> None:
+def check_sweeps(loaded: LoadedJobs, jobs: Sequence[PlannedJob]) -> None:
     """Check that trials which pause can go on later.
 
     Raises:
@@ -140,15 +140,15 @@ def check(loaded: LoadedJobs, jobs: Sequence[PlannedJob]) -> None:
         sweep = job.source.sweep
         if sweep is None or sweep.stop is None or sweep.stop.rule != "halving":
             continue
-        words = "with `stop: halving` a trial is stopped at each rung, and goes on later"
+        dimension_words = "with `stop: halving` a trial is stopped at each rung, and goes on later"
         if not job.source.preemptible:
             hint = "give `preemptible: true` if the script saves its state on SIGTERM"
-            raise mistake_of(loaded, job.spec.name, "sweep", words, hint)
+            raise mistake_of(loaded, job.spec.name, "sweep", dimension_words, hint)
         if job.source.isolation is Isolation.LANE:
-            raise mistake_of(loaded, job.spec.name, "sweep", words, "leave out `isolation: lane`")
+            raise mistake_of(loaded, job.spec.name, "sweep", dimension_words, "leave out `isolation: lane`")
 
 
-def plan(template: PlannedJob, places: int, at_once: int) -> PlannedSweep:
+def plan_sweeps(template: PlannedJob, places: int, at_once: int) -> PlannedSweep:
     """Decide how to run a sweep.
 
     Args:
@@ -180,11 +180,11 @@ def classified(job: JobConfig) -> JobConfig:
     """The job for the lookup of its class: the space of its sweep counts like arguments."""
     if job.sweep is None:
         return job
-    varied = (f"--{name}={words(dimension)}" for name, dimension in job.sweep.space.items())
+    varied = (f"--{name}={dimension_words(dimension)}" for name, dimension in job.sweep.space.items())
     return job.model_copy(update={"args": (*job.args, *varied), "sweep": None})
 
 
-def words(dimension: Dimension) -> str:
+def dimension_words(dimension: Dimension) -> str:
     """Short text for a dimension, such as `0.1|0.01` or `0.0001..0.1`."""
     if isinstance(dimension, Choice):
         return "|".join(dimension.words)

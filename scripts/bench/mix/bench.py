@@ -120,7 +120,7 @@ def mix(bench: Bench, length_s: float) -> list[Job]:
 def swept(bench: Bench) -> Iterator[None]:
     """Context that leaves none of its processes; if this process is killed, ecoshare's guard ends them."""
     guard = subprocess.Popen(
-        interpreter.command("ecoshare.runtime.nodes.guard", bench.token, str(bench.folder), ""),
+        interpreter.program_command("ecoshare.runtime.nodes.guard", bench.token, str(bench.folder), ""),
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
