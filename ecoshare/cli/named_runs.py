@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 
 def runs_and_jobs(ctx: Any, incomplete: str) -> list[str]:
     """Jobs of the run that the command line already names; else jobs of the newest run, and run folders."""
-    from ecoshare.cli.named_runs import named_run
+    from ecoshare.record.run_folder import RunFolder
 
     run = ctx.params.get("run")
     found = [] if run else past_runs(ctx, incomplete)
     with suppress(OSError, ValueError, KeyError, TypeError):
         folder = ctx.params.get("runs") or RUNS
-        plan = json.loads((named_run(run or "latest", folder) / "plan.json").read_text())
+        plan = json.loads(RunFolder(named_run(run or "latest", folder)).plan.read_text())
         return [*_beginning([job["name"] for job in plan["jobs"]], incomplete), *found]
     return found
 

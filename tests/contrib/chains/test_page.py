@@ -46,4 +46,4 @@ def test_the_program_of_the_page_runs(
 
 
 def test_the_page_counts_the_features() -> None:
-    assert f"over {len(NAMES)} [features]" in PAGE.read_text()
+    assert f"over {len(NAMES)} features" in PAGE.read_text()
