@@ -171,7 +171,6 @@ def open_for(context: typer.Context, queue: str, jobs: Sequence[Path], args: Seq
         UsageError: The queue is up, and options are given that it could not take any more.
         EcoshareError: The jobs have mistakes, or the queue cannot be opened.
     """
-    from ecoshare.cli.up import up
     from ecoshare.jobs.from_values import given_jobs
 
     folder = QueueFolder.of(queue)
