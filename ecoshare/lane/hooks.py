@@ -4,8 +4,8 @@ The hooks, all of them in this process alone, are on:
 
 * every optimizer's step (`register_optimizer_step_post_hook`), and the making of an optimizer;
 * backward passes: a wrapper around the call of torch's engine looks, after the pass, whether it has reached a parameter
- . It looks only until the script has made an optimizer, and never yields: the boundary is at
-  the next forward or fetch;
+  (`reaches_parameter`). It looks only until the script has made an optimizer, and never yields: the boundary is at the
+  next forward or fetch;
 * the next root forward after a boundary: a global forward pre-hook that removes itself when it fires, so that it is
   never there while a module's children run, nor when Dynamo traces a model;
 * `torch.compile` and `Module.compile`: a wrapper calls their results, because Dynamo would trace a hook or warn of it;
