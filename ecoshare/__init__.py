@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from ecoshare.api.tune_packing import TuneRequest as TuneRequest
     from ecoshare.api.tune_packing import TuneResult as TuneResult
     from ecoshare.api.tune_packing import tune as tune
-    from ecoshare.serving.batch_server import Server as Server
-    from ecoshare.serving.batch_server import serve as serve
-    from ecoshare.serving.request_queue import QueueFull as QueueFull
+    from ecoshare.base.service import Answering, AnswerMeasurement, ServiceSpec, ServiceThread
+    from ecoshare.lane.serving.batch_server import Server as Server
+    from ecoshare.lane.serving.batch_server import serve as serve
+    from ecoshare.lane.serving.request_queue import QueueFull as QueueFull
     from ecoshare.simulation.result import Comparison as Comparison
-    from ecoshare.values.service import Answering, AnswerMeasurement, ServiceSpec, ServiceThread
 
 __version__ = "0.1.0"
 
@@ -51,8 +51,8 @@ _API = {
     "api.run_result": ("RunResult",),
     "api.simulate_trace": ("SimulateRequest", "SimulateResult", "simulate"),
     "api.tune_packing": ("TuneRequest", "TuneResult", "tune"),
-    "serving.batch_server": ("Server", "serve"),
-    "serving.request_queue": ("QueueFull",),
+    "lane.serving.batch_server": ("Server", "serve"),
+    "lane.serving.request_queue": ("QueueFull",),
     "simulation.result": ("Comparison",),
 }
 """Names of the Python API by module. They are imported at their first use: most jobs need none of them."""

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import ClassVar
 
-from ecoshare.common.printable import legible
+from ecoshare.base.printable import legible
 
 
 class EcoshareError(Exception):

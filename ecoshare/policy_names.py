@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from ecoshare.base.measurement import OBJECTIVES
 from ecoshare.core.policies import UnknownPolicy, check_options, known_names, named
 from ecoshare.core.policies.base import PackingPolicy
 from ecoshare.errors import UsageError, did_you_mean
-from ecoshare.values.measurement import OBJECTIVES
 
 LANES_TO_PACK = 6
 """Default number of lanes of a device under a policy that packs.

@@ -19,8 +19,8 @@ from pathlib import Path
 from random import Random
 from statistics import median
 
+from ecoshare.base.device import SPEED_COLUMNS
 from ecoshare.simulation.cluster import GPUS, Cluster, cluster
-from ecoshare.values.device import SPEED_COLUMNS
 
 CLASSES = ("resnet", "bert", "pagerank")
 """Applications of PAL's classes A (computes), B and C (waits for memory)."""

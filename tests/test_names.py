@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[1]
 FILES = sorted(path for folder in ("ecoshare", "tuner") for path in (ROOT / folder).rglob("*.py"))
 
 SAME_FILE_NAMES = {
-    "profile.py": "`cli/profile.py` is the command `ecoshare profile`; `profiling/profile.py` is a profile",
+    "profile.py": "`cli/profile.py` is the command `ecoshare profile`; `knowledge/profile.py` is a profile",
     "restore.py": "`cli/restore.py` is the command `ecoshare restore`; `devices/control/restore.py` restores settings",
     "schema.py": "`cli/schema.py` is the command `ecoshare schema`; `jobs/schema.py` is the schema that it prints",
 }

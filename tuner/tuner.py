@@ -193,7 +193,7 @@ class ConstrainedTuner:
             "default": self.default,
             "trials": [trial.as_dict() for trial in self.trials],
         }
-        # `ecoshare.common.disk` does the same; this package stands alone and must not import it.
+        # `ecoshare.base.disk` does the same; this package stands alone and must not import it.
         beside = path.with_name(path.name + ".new")
         beside.write_text(json.dumps(data, indent=1) + "\n")
         beside.replace(path)

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from ecoshare.api.request_values import check_least, no_progress, profile_store, request_class, silent, with_fields
 from ecoshare.api.run_result import RunResult
-from ecoshare.common.disk import RUNS
+from ecoshare.base.disk import RUNS
 
 if TYPE_CHECKING:
     from ecoshare.jobs.from_values import AnyPath
-    from ecoshare.profiling.profile import Profile
+    from ecoshare.knowledge.profile import Profile
     from ecoshare.record.run_view import ProgressDisplay
     from ecoshare.runtime.signals import StopSignals
 

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from ecoshare.common.plural import listed
+from ecoshare.base.plural import listed
 from ecoshare.errors import InvalidJobFile, QueueDown, UnfitEnvironment, UsageError
 
 if TYPE_CHECKING:

@@ -174,7 +174,7 @@ def _read(folder: QueueFolder) -> dict[str, Any]:
     Raises:
         UsageError: They cannot be read.
     """
-    from ecoshare.common import documents
+    from ecoshare.base import documents
     from ecoshare.queue.queue_folder import own_folder
 
     try:

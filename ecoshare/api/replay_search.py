@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ecoshare.api.request_values import check_least, request_class, with_fields
+from ecoshare.base.measurement import OBJECTIVES, TUNING_LIMIT
 from ecoshare.errors import UsageError, did_you_mean
-from ecoshare.values.measurement import OBJECTIVES, TUNING_LIMIT
 
 if TYPE_CHECKING:
-    from ecoshare.advisers.search_replay import SearchReplay, Verdict
     from ecoshare.jobs.from_values import AnyPath
-    from ecoshare.profiling.tuning_store import MeasurementRecord, TuningResult
+    from ecoshare.knowledge.advisers.search_replay import SearchReplay, Verdict
+    from ecoshare.knowledge.tuning_store import MeasurementRecord, TuningResult
 
 
 @request_class
@@ -102,13 +102,13 @@ def replay(table: AnyPath | ReplayRequest, /, **fields: Any) -> ReplayResult:
     for name, least in (("budget", 1), ("seed", 0)):
         check_least(name, getattr(request, name), least)
     check_least("noise", request.noise, 0.0, 0.5)
-    from ecoshare.advisers.measured_table import read
+    from ecoshare.knowledge.advisers.measured_table import read
 
     measured = read(Path(request.table), request.columns, request.where)
     default = measured.default(request.default)
 
-    from ecoshare.advisers.search_replay import SearchReplay  # after all checks: torch takes seconds to load
-    from ecoshare.profiling.tuning_store import MeasurementRecord
+    from ecoshare.knowledge.advisers.search_replay import SearchReplay  # after all checks: torch takes seconds to load
+    from ecoshare.knowledge.tuning_store import MeasurementRecord
     from ecoshare.reporting.search_text import replayed
 
     objective = request.objective

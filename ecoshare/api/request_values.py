@@ -13,10 +13,10 @@ from ecoshare.errors import UsageError, did_you_mean
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ecoshare.base.measurement import Goal
     from ecoshare.jobs.from_values import AnyPath
-    from ecoshare.profiling.profile_store import ProfileStore
+    from ecoshare.knowledge.profile_store import ProfileStore
     from ecoshare.record.run_view import ProgressDisplay
-    from ecoshare.values.measurement import Goal
 
 Control = Literal["auto", "known", "off"]
 """Whether a run may set clocks and power.
@@ -168,8 +168,8 @@ def profile_store(profiles: AnyPath | None) -> ProfileStore:
     Raises:
         UnfitEnvironment: The user has no home folder.
     """
-    from ecoshare.profiling.profile_store import ProfileStore
-    from ecoshare.profiling.profiles_folder import default_folder
+    from ecoshare.knowledge.profile_store import ProfileStore
+    from ecoshare.knowledge.profiles_folder import default_folder
 
     return ProfileStore(default_folder() if profiles is None else Path(profiles))
 
@@ -186,7 +186,7 @@ def goal(objective: str, tuning_limit: float, budget: int, seed: int = 0) -> Goa
     Raises:
         UsageError: The limit is not a finite number of at least 1.
     """
-    from ecoshare.values.measurement import Goal
+    from ecoshare.base.measurement import Goal
 
     if not (math.isfinite(tuning_limit) and tuning_limit >= 1.0):
         raise UsageError(f"--tuning-limit {tuning_limit:g}: expected a number of at least 1")

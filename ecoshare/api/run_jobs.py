@@ -25,14 +25,15 @@ from ecoshare.api.request_values import (
     with_fields,
 )
 from ecoshare.api.run_result import RunResult
+from ecoshare.base.class_profile import BY_LIMITS
+from ecoshare.base.device import LEAST_NODE_TIMEOUT_S, NODE_TIMEOUT_S
+from ecoshare.base.disk import RUNS
+from ecoshare.base.measurement import TUNING_LIMIT
 from ecoshare.cluster.nodes_request import check_counts
-from ecoshare.common.disk import RUNS
 from ecoshare.errors import UsageError
-from ecoshare.values.class_profile import BY_LIMITS
-from ecoshare.values.device import LEAST_NODE_TIMEOUT_S, NODE_TIMEOUT_S
-from ecoshare.values.measurement import TUNING_LIMIT
 
 if TYPE_CHECKING:
+    from ecoshare.base.device import DeviceInfo
     from ecoshare.jobs.from_values import AnyPath, Jobs
     from ecoshare.jobs.load import LoadedJobs
     from ecoshare.record.run_view import ProgressDisplay
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from ecoshare.runtime.planning.plan import Plan
     from ecoshare.runtime.planning.planned_limits import PlannedMachines
     from ecoshare.runtime.signals import StopSignals
-    from ecoshare.values.device import DeviceInfo
 
 
 ENGINES = ("ray", "slurm")

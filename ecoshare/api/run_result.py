@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ecoshare.api.request_values import silent
-from ecoshare.common.plural import counted
+from ecoshare.base.plural import counted
 from ecoshare.errors import Interrupted, JobFailed, LimitNotMet, NotRestored
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ecoshare.api.request_values import request_class
-from ecoshare.common.disk import RUNS
+from ecoshare.base.disk import RUNS
 from ecoshare.errors import UnfitEnvironment, UsageError
 
 if TYPE_CHECKING:

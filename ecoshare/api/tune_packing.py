@@ -18,13 +18,13 @@ from ecoshare.api.request_values import (
     with_fields,
 )
 from ecoshare.api.run_result import RunResult
-from ecoshare.common.disk import RUNS
+from ecoshare.base.disk import RUNS
+from ecoshare.base.measurement import TUNING_LIMIT
 from ecoshare.errors import Interrupted, JobFailed, UsageError
-from ecoshare.values.measurement import TUNING_LIMIT
 
 if TYPE_CHECKING:
     from ecoshare.jobs.from_values import AnyPath
-    from ecoshare.profiling.tuning_store import TuningResult
+    from ecoshare.knowledge.tuning_store import TuningResult
     from ecoshare.record.run_view import ProgressDisplay
     from ecoshare.runtime.measuring.setting_searches import Show
     from ecoshare.runtime.signals import StopSignals

@@ -11,7 +11,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
-from ecoshare.common.disk import RUNS
+from ecoshare.base.disk import RUNS
 from ecoshare.errors import EcoshareError
 
 _HARMLESS = re.compile(r"[\w@%+=:,./-]+")
@@ -27,7 +27,7 @@ def policies(incomplete: str) -> list[str]:
 
 def objectives(incomplete: str) -> list[str]:
     """Names of objectives."""
-    from ecoshare.values.measurement import OBJECTIVES
+    from ecoshare.base.measurement import OBJECTIVES
 
     return _beginning(OBJECTIVES, incomplete)
 
@@ -123,7 +123,7 @@ def _jobs_of_queue(ctx: Any, incomplete: str, which: str) -> list[str]:
 
 def classes(ctx: Any, incomplete: str) -> list[str]:
     """Classes that have a profile or iteration counts."""
-    from ecoshare.profiling.profiles_folder import ITERATIONS, default_folder
+    from ecoshare.knowledge.profiles_folder import ITERATIONS, default_folder
 
     with suppress(OSError, EcoshareError):
         folder = Path(ctx.params.get("profiles") or default_folder())

@@ -15,7 +15,7 @@ from ecoshare.cli.output import note
 from ecoshare.errors import UsageError
 
 if TYPE_CHECKING:
-    from ecoshare.profiling.calibration_store import CalibrationStore, KnownSpeed
+    from ecoshare.knowledge.calibration_store import CalibrationStore, KnownSpeed
 
 
 def devices(
@@ -38,7 +38,7 @@ def devices(
 
     Nothing is set.
     """
-    from ecoshare.profiling.profiles_folder import default_folder
+    from ecoshare.knowledge.profiles_folder import default_folder
 
     if seconds is not None and not calibrate:
         raise UsageError("--seconds is the time of a load, and goes with --calibrate")
@@ -48,7 +48,7 @@ def devices(
     if not calibrate and calibration is None:
         _show(folder, as_json)
         return
-    from ecoshare.profiling.calibration_store import CalibrationStore
+    from ecoshare.knowledge.calibration_store import CalibrationStore
 
     store = CalibrationStore(folder)
     if calibrate:
@@ -76,7 +76,7 @@ def _calibrate(device: str | None, seconds: float | None, wait: bool, store: Cal
 
 def _write(path: Path, device: str | None, store: CalibrationStore) -> None:
     from ecoshare.devices.choice import find_all
-    from ecoshare.profiling.calibration_store import as_csv
+    from ecoshare.knowledge.calibration_store import as_csv
 
     content = as_csv(find_all(device), store)
     try:
@@ -101,11 +101,11 @@ def _show(profiles: Path, as_json: bool) -> None:
 
 def _speeds(profiles: Path, keys: list[str]) -> dict[str, list[KnownSpeed]]:
     """Known speeds by the key of a device. Without a calibration the command loads nothing that reads one."""
-    from ecoshare.profiling.profiles_folder import CALIBRATION
+    from ecoshare.knowledge.profiles_folder import CALIBRATION
 
     if not (profiles / CALIBRATION).exists():
         return {}
-    from ecoshare.profiling.calibration_store import CalibrationStore, known_speeds
+    from ecoshare.knowledge.calibration_store import CalibrationStore, known_speeds
 
     store = CalibrationStore(profiles)
     found = {key: known_speeds(key, store) for key in keys}

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from ecoshare.base.plural import counted
 from ecoshare.cli.options import QueueOption
 from ecoshare.cli.output import note
-from ecoshare.common.plural import counted
 from ecoshare.errors import UsageError
 from ecoshare.queue.queue_folder import DEFAULT_NAME
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from ecoshare.base.disk import RUNS
 from ecoshare.cli.named_runs import JobOfRunArgument, OneQueueOption, RunOrJobArgument, RunsFolderOption, named_job
 from ecoshare.cli.options import JsonOption
-from ecoshare.common.disk import RUNS
 
 
 def explain(

@@ -11,6 +11,8 @@ from typing import Annotated
 
 import typer
 
+from ecoshare.base.disk import RUNS
+from ecoshare.base.printable import TerminalText
 from ecoshare.cli.named_runs import (
     JobOfRunArgument,
     OneQueueOption,
@@ -19,8 +21,6 @@ from ecoshare.cli.named_runs import (
     named_job,
     the_job_of,
 )
-from ecoshare.common.disk import RUNS
-from ecoshare.common.printable import TerminalText
 
 _ENDED = ("completed", "failed", "cancelled", "pruned")
 _LOOK_S = 1.0

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ecoshare.base.disk import RUNS
+from ecoshare.base.plural import listed
 from ecoshare.cli import completion
 from ecoshare.cli.completion import _beginning, past_runs, queued_jobs
 from ecoshare.cli.output import note
-from ecoshare.common.disk import RUNS
-from ecoshare.common.plural import listed
 from ecoshare.errors import UnfitEnvironment, UsageError, did_you_mean
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ from rich.console import Console
 
 from ecoshare.api import profile_script
 from ecoshare.api.profile_script import ProfileRequest, saved_profile
+from ecoshare.base.disk import RUNS
 from ecoshare.cli import completion
 from ecoshare.cli.options import DeviceOption, JsonOption, ProfilesOption, RunsOption, WaitOption, waits
 from ecoshare.cli.output import note
-from ecoshare.common.disk import RUNS
 from ecoshare.errors import UsageError
 
 

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from ecoshare.base.plural import counted
 from ecoshare.cli import completion
 from ecoshare.cli.classes import CommandGroup, HelpfulCommand
 from ecoshare.cli.options import JsonOption, ProfilesOption
 from ecoshare.cli.output import note
-from ecoshare.common.plural import counted
 from ecoshare.errors import UsageError
 
 if TYPE_CHECKING:
-    from ecoshare.profiling.profile_store import ProfileStore
-    from ecoshare.profiling.stored_profiles import StoredClass
+    from ecoshare.knowledge.profile_store import ProfileStore
+    from ecoshare.knowledge.stored_profiles import StoredClass
 
 PIPE_WIDTH = 1_000
 """Width (columns) without a terminal: programs and files get whole lines."""
@@ -48,8 +48,8 @@ def list_profiles(profiles: ProfilesOption = None, as_json: JsonOption = False) 
     iteration time. "settled" says whether the figures were steady at the end. "iterations" are those of a whole job, as
     learned from completed jobs.
     """
-    from ecoshare.profiling.profile_store import ProfileStore
-    from ecoshare.profiling.profiles_folder import default_folder
+    from ecoshare.knowledge.profile_store import ProfileStore
+    from ecoshare.knowledge.profiles_folder import default_folder
     from ecoshare.reporting.tables.lists import described, print_profiles
 
     store = ProfileStore(profiles or default_folder())
@@ -79,9 +79,9 @@ def show(
 
     Below it are the iterations of completed jobs of the class, by arguments. JSON has the profile only.
     """
-    from ecoshare.profiling.profile_store import ProfileStore
-    from ecoshare.profiling.profiles_folder import default_folder
-    from ecoshare.profiling.stored_profiles import the_one_named
+    from ecoshare.knowledge.profile_store import ProfileStore
+    from ecoshare.knowledge.profiles_folder import default_folder
+    from ecoshare.knowledge.stored_profiles import the_one_named
     from ecoshare.reporting.profile_text import print_profile
     from ecoshare.reporting.tables.lists import print_counts
 
@@ -104,9 +104,9 @@ def rm(names: NamesArgument, profiles: ProfilesOption = None) -> None:
     Speeds beside other classes and tuned settings are relative to a class alone, so they go with its profile. The
     iterations of completed jobs and the times on single devices go, too. Nothing is removed where a name is wrong.
     """
-    from ecoshare.profiling.profile_store import ProfileStore
-    from ecoshare.profiling.profiles_folder import default_folder
-    from ecoshare.profiling.stored_profiles import forget, named
+    from ecoshare.knowledge.profile_store import ProfileStore
+    from ecoshare.knowledge.profiles_folder import default_folder
+    from ecoshare.knowledge.stored_profiles import forget, named
 
     store = ProfileStore(profiles or default_folder())
     everything = _stored(store)
@@ -129,8 +129,8 @@ def rm(names: NamesArgument, profiles: ProfilesOption = None) -> None:
 
 def _stored(store: ProfileStore) -> list[StoredClass]:
     """All classes of a folder; notes about files that cannot be used are printed."""
-    from ecoshare.profiling.iteration_store import IterationStore
-    from ecoshare.profiling.stored_profiles import stored
+    from ecoshare.knowledge.iteration_store import IterationStore
+    from ecoshare.knowledge.stored_profiles import stored
 
     iterations = IterationStore(store.folder)
     found = stored(store, iterations)

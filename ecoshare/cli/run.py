@@ -15,6 +15,9 @@ from rich.console import Console
 from ecoshare.api import run_jobs
 from ecoshare.api.request_values import Control
 from ecoshare.api.run_jobs import ResumeRequest, RunRequest
+from ecoshare.base.device import NODE_TIMEOUT_S
+from ecoshare.base.disk import RUNS
+from ecoshare.base.measurement import TUNING_LIMIT
 from ecoshare.cli import completion
 from ecoshare.cli.classes import words_after
 from ecoshare.cli.named_runs import named_run
@@ -48,10 +51,7 @@ from ecoshare.cli.options import (
     waits,
 )
 from ecoshare.cli.output import meter_is_news, note, progress
-from ecoshare.common.disk import RUNS
 from ecoshare.errors import UsageError
-from ecoshare.values.device import NODE_TIMEOUT_S
-from ecoshare.values.measurement import TUNING_LIMIT
 
 if TYPE_CHECKING:
     from ecoshare.api.run_result import RunResult

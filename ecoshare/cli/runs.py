@@ -9,11 +9,11 @@ from typing import Annotated
 
 import typer
 
+from ecoshare.base.disk import RUNS
 from ecoshare.cli import completion
 from ecoshare.cli.classes import CommandGroup, HelpfulCommand
 from ecoshare.cli.options import JsonOption, age_s
 from ecoshare.cli.output import note
-from ecoshare.common.disk import RUNS
 from ecoshare.errors import UsageError
 
 OwnRunsOption = Annotated[

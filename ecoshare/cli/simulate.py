@@ -14,8 +14,8 @@ from rich.console import Console
 
 from ecoshare.api import simulate_trace
 from ecoshare.api.simulate_trace import SimulateRequest
+from ecoshare.base.plural import counted
 from ecoshare.cli import completion
-from ecoshare.common.plural import counted
 from ecoshare.errors import UsageError
 
 if TYPE_CHECKING:

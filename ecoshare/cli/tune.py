@@ -13,16 +13,16 @@ from rich.console import Console
 from ecoshare.api import replay_search, tune_packing
 from ecoshare.api.replay_search import ReplayRequest
 from ecoshare.api.tune_packing import TuneRequest
+from ecoshare.base.disk import RUNS
+from ecoshare.base.measurement import TUNING_LIMIT
 from ecoshare.cli import completion
 from ecoshare.cli.options import DeviceOption, JsonOption, ProfilesOption, RunsOption, WaitOption, waits
 from ecoshare.cli.output import note
-from ecoshare.common.disk import RUNS
 from ecoshare.errors import UsageError
-from ecoshare.values.measurement import TUNING_LIMIT
 
 if TYPE_CHECKING:
-    from ecoshare.advisers.search_replay import SearchReplay
     from ecoshare.api.tune_packing import TuneResult
+    from ecoshare.knowledge.advisers.search_replay import SearchReplay
     from ecoshare.reporting.search_text import TrialLines
 
 
@@ -98,7 +98,7 @@ def tune(
                 "--device, --lanes, --knobs and --assume-unlocked are for jobs on a device, not for --replay"
             )
         if not columns:
-            from ecoshare.advisers.table_columns import EXAMPLE
+            from ecoshare.knowledge.advisers.table_columns import EXAMPLE
 
             raise UsageError(
                 f"what are the columns of {replay}?", f"such as --columns {EXAMPLE}; `ecoshare tune --help`"

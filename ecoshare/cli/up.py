@@ -13,6 +13,9 @@ from rich.console import Console
 
 from ecoshare.api.queue_up import check_end, resumed
 from ecoshare.api.queue_up import up as serve
+from ecoshare.base.device import NODE_TIMEOUT_S
+from ecoshare.base.measurement import TUNING_LIMIT
+from ecoshare.base.plural import counted
 from ecoshare.cli.background import command_line, detached, is_given
 from ecoshare.cli.options import (
     AddressOption,
@@ -44,11 +47,8 @@ from ecoshare.cli.options import (
     waits,
 )
 from ecoshare.cli.output import note, progress
-from ecoshare.common.plural import counted
 from ecoshare.errors import UsageError
 from ecoshare.queue.queue_folder import DEFAULT_NAME, QueueFolder
-from ecoshare.values.device import NODE_TIMEOUT_S
-from ecoshare.values.measurement import TUNING_LIMIT
 
 _OF_THE_COMMAND = ("name", "resume", "wait", "detach", "print_unit")
 """Parameters that are no options of the queue."""

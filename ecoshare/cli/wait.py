@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from ecoshare.base.plural import listed
 from ecoshare.cli.options import QueueOption, SomeJobsArgument
 from ecoshare.cli.output import note
-from ecoshare.common.plural import listed
 from ecoshare.errors import QueueDown
 from ecoshare.queue.queue_folder import DEFAULT_NAME
 

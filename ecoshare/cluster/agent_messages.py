@@ -31,14 +31,16 @@ from typing import Any, get_args
 
 from pydantic import TypeAdapter, ValidationError
 
-from ecoshare.common import documents
+from ecoshare.base import documents
+from ecoshare.base.device import DeviceInfo
 from ecoshare.core.commands import Command
 from ecoshare.core.events import Event, IterationsDone
 from ecoshare.devices.control.restore import Restored
 from ecoshare.devices.knob import DeviceKnobs
 from ecoshare.devices.meter import PowerModel
+from ecoshare.knowledge.profile import Profile
 from ecoshare.lane.messages import Ready
-from ecoshare.profiling.profile import Profile
+from ecoshare.lane.serving.request_intervals import RequestInterval
 from ecoshare.record import event_log
 from ecoshare.record.samples import Line
 from ecoshare.runtime.measuring.profiling_window import Limits
@@ -46,8 +48,6 @@ from ecoshare.runtime.measuring.run_claims import ClaimReport, ClaimRequest
 from ecoshare.runtime.nodes.run_node import AttemptReading, DeviceReading, NodePlan
 from ecoshare.runtime.planning.node_job import NodeJob
 from ecoshare.runtime.planning.planned_limits import ParkingHost
-from ecoshare.serving.request_intervals import RequestInterval
-from ecoshare.values.device import DeviceInfo
 
 PROTOCOL = 7
 """Version of the messages. A run and its agents must have the same."""

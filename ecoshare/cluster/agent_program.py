@@ -96,9 +96,9 @@ def run_agent(
 def _served(begun: BegunAgent, pipes: Pipes, device: str | None, count: int | None, admission: DeviceAdmission) -> bool:
     """Serve a run to its end. Return False if that has failed, and the run was told why."""
     import ecoshare
+    from ecoshare.base.clock import first_error
     from ecoshare.cluster.agent_messages import PROTOCOL, AgentFailed, AgentMessage, NodeFound, encoded
     from ecoshare.cluster.node_agent import Agent, RunGone
-    from ecoshare.common.clock import first_error
     from ecoshare.devices.choice import find_all
     from ecoshare.devices.occupancy import occupied
     from ecoshare.devices.registry import power_models

@@ -11,12 +11,12 @@ from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 import ecoshare
+from ecoshare.base.device import DeviceInfo
 from ecoshare.cluster.agent_messages import PROTOCOL, AgentFailed, AgentMessage, NodeFound, NodeOpened, decoded, encoded
 from ecoshare.cluster.links import NodeLink, NodeStart
 from ecoshare.devices.meter import PowerModel
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.runtime.planning.planned_limits import ParkingHost
-from ecoshare.values.device import DeviceInfo
 
 _MEANWHILE_S = 1.0
 

@@ -12,13 +12,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ecoshare.base.attempt import Usage
+from ecoshare.base.clock import loop_s
 from ecoshare.cluster.agent_messages import AskParking, NodeOpened, OpenNode, ParkingTold, ReleaseDevices
 from ecoshare.cluster.cluster_node import AgentLine, ClusterNode, found_node
 from ecoshare.cluster.links import LookForNodes, NodeLink, NodeStart
 from ecoshare.cluster.remote_gang import RemoteGang
 from ecoshare.cluster.remote_node import NodeSetup, RemoteClaims, RemoteNode
 from ecoshare.cluster.shipment import NodeFiles
-from ecoshare.common.clock import loop_s
 from ecoshare.core.commands import (
     ApplySetting,
     AwaitRequests,
@@ -38,8 +39,8 @@ from ecoshare.devices import meter
 from ecoshare.devices.knob import DeviceKnobs, KnobSpec
 from ecoshare.errors import EcoshareError, UnfitEnvironment
 from ecoshare.jobs.quantities import format_duration
+from ecoshare.knowledge.profile import Profile
 from ecoshare.lane.messages import Ready
-from ecoshare.profiling.profile import Profile
 from ecoshare.record.run_documents import recorded_end
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.record.samples import SampleFile
@@ -50,7 +51,6 @@ from ecoshare.runtime.nodes.run_node import AttemptReading, DeviceReading, Joini
 from ecoshare.runtime.planning.plan import Plan
 from ecoshare.runtime.planning.planned_knowledge import known_contexts
 from ecoshare.runtime.planning.planned_limits import ParkingHost, check_host_memory, left_for_jobs
-from ecoshare.values.attempt import Usage
 
 _OPENED_WITHIN_S = 60.0
 

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from queue import SimpleQueue
 from typing import Protocol
 
-from ecoshare.common.printable import last_line
+from ecoshare.base.printable import last_line
 
 
 class NodeLink(Protocol):

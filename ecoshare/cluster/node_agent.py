@@ -21,6 +21,9 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from ecoshare.base.attempt import Outcome
+from ecoshare.base.clock import SideTasks
+from ecoshare.base.device import DeviceInfo
 from ecoshare.cluster.agent_messages import (
     AgentMessage,
     AskLimits,
@@ -54,7 +57,6 @@ from ecoshare.cluster.agent_messages import (
 )
 from ecoshare.cluster.links import BegunAgent
 from ecoshare.cluster.shipment import Shipment
-from ecoshare.common.clock import SideTasks
 from ecoshare.core.commands import MeasureSetting
 from ecoshare.core.driving import node_methods
 from ecoshare.core.events import Event, JobExited, Profiled, Refused, StopRequested
@@ -62,9 +64,9 @@ from ecoshare.devices.knob import DeviceKnobs
 from ecoshare.devices.meter import PowerModel
 from ecoshare.devices.occupancy import Occupancy, why_not_alone
 from ecoshare.errors import UnfitEnvironment, UsageError
+from ecoshare.knowledge.profile import Profile
+from ecoshare.knowledge.profile_store import ProfileStore
 from ecoshare.lane.files import make_folder
-from ecoshare.profiling.profile import Profile
-from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.record.run_folder import RunFolder, unwritable
 from ecoshare.runtime.measuring.device_claim import ClaimedDevice
 from ecoshare.runtime.measuring.profiler import Profiler
@@ -75,8 +77,6 @@ from ecoshare.runtime.nodes.node_opening import guard_of, shared_contexts
 from ecoshare.runtime.nodes.run_node import NodeParts, NodeRun
 from ecoshare.runtime.planning.node_job import NodeJob
 from ecoshare.runtime.planning.planned_limits import device_limits_w, parking_host
-from ecoshare.values.attempt import Outcome
-from ecoshare.values.device import DeviceInfo
 
 _REPORT_S = 0.5
 """Time (s) between two reports."""

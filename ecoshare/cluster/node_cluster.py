@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from ecoshare.base.device import NODE_TIMEOUT_S, DeviceInfo
 from ecoshare.cluster.agent_messages import (
     AskLimits,
     AskParking,
@@ -31,7 +32,6 @@ from ecoshare.runtime.nodes.run_host import ControllerHost, RunHost
 from ecoshare.runtime.planning.plan import Plan
 from ecoshare.runtime.planning.planned_limits import ParkingHost
 from ecoshare.runtime.signals import StopSignals
-from ecoshare.values.device import NODE_TIMEOUT_S, DeviceInfo
 
 _ANSWERS_WITHIN_S = 60.0
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from ecoshare.base.device import NODE_TIMEOUT_S
 from ecoshare.errors import UsageError
-from ecoshare.values.device import NODE_TIMEOUT_S
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,14 +22,14 @@ import ray
 from ray.exceptions import GetTimeoutError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from ecoshare.base.device import PROCESSORS
+from ecoshare.base.disk import RUNS
+from ecoshare.base.plural import counted
+from ecoshare.base.printable import last_line, legible
 from ecoshare.cluster.links import LineWriter, NodeStart, ProcessLink, agent_command
 from ecoshare.cluster.node_cluster import NodeCluster, held
 from ecoshare.cluster.nodes_request import NodesRequest
-from ecoshare.common.disk import RUNS
-from ecoshare.common.plural import counted
-from ecoshare.common.printable import last_line, legible
 from ecoshare.errors import UnfitEnvironment, UsageError
-from ecoshare.values.device import PROCESSORS
 
 WAITS_S = 5.0
 """Longest time (s) of a call that waits for lines."""

@@ -21,11 +21,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
+from ecoshare.base.attempt import Outcome, Usage
+from ecoshare.base.job_spec import GangPart
 from ecoshare.core.commands import Command, KillJob, StartJob
 from ecoshare.core.events import Done, Event, IterationsDone, JobExited, Refused
 from ecoshare.runtime.nodes.run_node import AttemptReading, NodeRun
-from ecoshare.values.attempt import Outcome, Usage
-from ecoshare.values.job_spec import GangPart
 
 
 class GangNode(Protocol):

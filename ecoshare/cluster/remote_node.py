@@ -12,6 +12,8 @@ from collections.abc import Callable, Collection, Mapping, MutableMapping, Seque
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from ecoshare.base.attempt import Outcome, Usage
+from ecoshare.base.job_spec import GangPart
 from ecoshare.cluster.agent_messages import (
     AgentFailed,
     AgentMessage,
@@ -44,13 +46,11 @@ from ecoshare.core.commands import Command, MeasureSetting, ProfileJob, StartJob
 from ecoshare.core.events import DeviceFailed, Event, IterationsDone, JobExited, Profiled, Refused
 from ecoshare.devices.control.restore import Restored
 from ecoshare.devices.knob import DeviceKnobs
+from ecoshare.knowledge.profile import Profile
 from ecoshare.lane.messages import Ended, Ready
-from ecoshare.profiling.profile import Profile
 from ecoshare.record.samples import Line
 from ecoshare.runtime.nodes.run_node import AttemptReading, DeviceReading, NodeRun
 from ecoshare.runtime.planning.node_job import NodeJob
-from ecoshare.values.attempt import Outcome, Usage
-from ecoshare.values.job_spec import GangPart
 
 BEAT_S = 1.0
 """Time (s) between two beats of the run."""

@@ -23,9 +23,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
+from ecoshare.base.disk import atomic_write, folder_below
+from ecoshare.base.documents import open_own, open_regular, read_own
+from ecoshare.base.job_spec import GangPart
+from ecoshare.base.service import ARRIVALS
 from ecoshare.cluster.agent_messages import FilePart
-from ecoshare.common.disk import atomic_write, folder_below
-from ecoshare.common.documents import open_own, open_regular, read_own
 from ecoshare.core.commands import StartJob
 from ecoshare.devices.control.state_folder import STATE_HINT, StateFolder
 from ecoshare.errors import UnfitEnvironment, UsageError
@@ -35,8 +37,6 @@ from ecoshare.lane.supervisor.gang import folder_of, keep_outputs_beyond
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.runtime.planning.node_job import NodeJob
 from ecoshare.runtime.planning.planned_job import PlannedJob
-from ecoshare.values.job_spec import GangPart
-from ecoshare.values.service import ARRIVALS
 
 MOST_BYTES = 64 << 20
 """Most bytes of a file that are sent. The rest stays where it was written."""

@@ -19,11 +19,11 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
+from ecoshare.base.plural import counted
 from ecoshare.cluster.links import NodeStart, ProcessLink, agent_command
 from ecoshare.cluster.node_cluster import NodeCluster, held
 from ecoshare.cluster.nodes_request import NodesRequest
 from ecoshare.cluster.slurm_script import asked, fields
-from ecoshare.common.plural import counted
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.record.run_data import is_live
 from ecoshare.record.run_folder import RunFolder

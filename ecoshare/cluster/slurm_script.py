@@ -19,8 +19,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ecoshare.base.printable import last_line
 from ecoshare.cluster.nodes_request import check_counts
-from ecoshare.common.printable import last_line
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.jobs.quantities import parse_duration_s
 

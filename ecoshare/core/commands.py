@@ -23,8 +23,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ecoshare.values.class_profile import LimitMeasurement, Solo
-from ecoshare.values.measurement import ColocationMeasurement, Measurement, Packing, Setting
+from ecoshare.base.class_profile import LimitMeasurement, Solo
+from ecoshare.base.measurement import ColocationMeasurement, Measurement, Packing, Setting
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ecoshare.values.attempt import Outcome, Usage
-from ecoshare.values.class_profile import KnownResponse, MemoryDemand, PowerResponse, Solo
-from ecoshare.values.device import Device
-from ecoshare.values.job_spec import JobSpec, SweepSpec
-from ecoshare.values.measurement import ColocationMeasurement, KnownSetting, Measurement, PairSpeed, Setting
-from ecoshare.values.segment import Segment
+from ecoshare.base.attempt import Outcome, Usage
+from ecoshare.base.class_profile import KnownResponse, MemoryDemand, PowerResponse, Solo
+from ecoshare.base.device import Device
+from ecoshare.base.job_spec import JobSpec, SweepSpec
+from ecoshare.base.measurement import ColocationMeasurement, KnownSetting, Measurement, PairSpeed, Setting
+from ecoshare.base.segment import Segment
 
 SCHEMA = 3
 """Version of the events and commands, written into `RunOpened`."""

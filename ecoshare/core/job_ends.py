@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from ecoshare.base.attempt import WORK_OVER, Outcome, Usage
 from ecoshare.core.commands import Command, DropJob, KillJob
 from ecoshare.core.events import DeviceFailed, Event, JobExited
 from ecoshare.core.placement.strategy import PlacementStrategy
@@ -25,7 +26,6 @@ from ecoshare.core.settings.power_budget import PowerBudget
 from ecoshare.core.settings.profiling_windows import Profiling
 from ecoshare.core.settings.setting_selection import SettingSelector
 from ecoshare.core.sweeps import Sweeps
-from ecoshare.values.attempt import WORK_OVER, Outcome, Usage
 
 
 class Stops:

@@ -12,8 +12,8 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 
+from ecoshare.base.class_profile import MemoryDemand
 from ecoshare.core.records import Job, JobState
-from ecoshare.values.class_profile import MemoryDemand
 
 ALLOWANCE_SHARE, LEAST_ALLOWANCE_BYTES, MOST_ALLOWANCE_BYTES = 0.25, 256 << 20, 2 << 30
 """Allowance above the profile of a job: this share of its peak, within the two limits.

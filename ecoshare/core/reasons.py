@@ -23,13 +23,13 @@ from itertools import islice
 from math import isfinite
 from typing import Protocol
 
+from ecoshare.base.class_profile import MemoryDemand
 from ecoshare.core.placement.colocation_estimates import ColocationForecast
 from ecoshare.core.placement.job_groups import MOST_NEW, Candidate, JobGroup
 from ecoshare.core.placement.limits import Clash
 from ecoshare.core.placement.packer import MEMBER, SEARCH_WIDTH, Packer, packing_class
 from ecoshare.core.records import Job, JobState, Lane
 from ecoshare.core.scheduler import SchedulerView
-from ecoshare.values.class_profile import MemoryDemand
 
 
 class ReasonKind(Enum):

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 
+from ecoshare.base.job_spec import JobSpec
 from ecoshare.core.records import Job, Lane
-from ecoshare.values.job_spec import JobSpec
 
 
 class CommandIds:

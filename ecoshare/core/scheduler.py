@@ -34,6 +34,8 @@ from functools import partial
 from itertools import count
 from typing import Any
 
+from ecoshare.base.attempt import Outcome
+from ecoshare.base.segment import Segment
 from ecoshare.core.commands import Command, DropJob, KillJob
 from ecoshare.core.events import (
     CancelRequested,
@@ -82,8 +84,6 @@ from ecoshare.core.settings.setting_review import SettingReview, WindowChoice
 from ecoshare.core.settings.setting_selection import SettingSelector
 from ecoshare.core.sweeps import Sweeps
 from ecoshare.core.user_requests import UserRequests
-from ecoshare.values.attempt import Outcome
-from ecoshare.values.segment import Segment
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,9 @@ from dataclasses import fields
 from operator import attrgetter
 from typing import Any, TypeVar
 
+from ecoshare.base.class_profile import KnownResponse
+from ecoshare.base.measurement import KnownSetting
+from ecoshare.base.segment import CarriedJob, Segment
 from ecoshare.core.commands import Command, DropJob, KillJob, ProfileJob, SetShares, WakeAt
 from ecoshare.core.events import Event, JobArrived, JobExited
 from ecoshare.core.placement.allocator_rules import AllocatorRules
@@ -27,9 +30,6 @@ from ecoshare.core.settings.power_budget import PowerBudget
 from ecoshare.core.settings.setting_selection import SettingSelector
 from ecoshare.core.sweeps import Sweeps
 from ecoshare.core.user_requests import UserRequests
-from ecoshare.values.class_profile import KnownResponse
-from ecoshare.values.measurement import KnownSetting
-from ecoshare.values.segment import CarriedJob, Segment
 
 _Packed = TypeVar("_Packed", KnownSetting, KnownResponse)
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Protocol
 
-from ecoshare.common.plural import counted
+from ecoshare.base.job_spec import Configuration, EarlierTrial, JobSpec, StoppingSpec, SweepSpec, own_configuration
+from ecoshare.base.plural import counted
 from ecoshare.core.commands import AskSampler
 from ecoshare.core.events import Exhausted, JobArrived, Reported, SweepOpened
 from ecoshare.core.records import Job, JobState
-from ecoshare.values.job_spec import Configuration, EarlierTrial, JobSpec, StoppingSpec, SweepSpec, own_configuration
 
 LEAST_CONFIGURATIONS = 5
 """`StoppingSpec.least` of live sweeps. The best of one or two is no standard: whichever trials happened to come first

@@ -13,11 +13,11 @@ from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
-from ecoshare.common.plural import counted, listed
+from ecoshare.base.device import ACROSS_NODES, NUMA_NODE, PROCESSORS, DeviceInfo
+from ecoshare.base.plural import counted, listed
 from ecoshare.devices.cpu_knobs import kernel_files
 from ecoshare.devices.registry import find, preferred, processors, visible_gpus, with_links
 from ecoshare.errors import UnfitEnvironment, UsageError
-from ecoshare.values.device import ACROSS_NODES, NUMA_NODE, PROCESSORS, DeviceInfo
 
 Core = tuple[int, ...]
 """Numbers of the processors (hardware threads) of one core."""
@@ -75,7 +75,7 @@ def cut_processors(nodes: Sequence[Sequence[Core]], count: int) -> list[tuple[in
 
 
 def partition_nearness(parts: Sequence[Collection[int]]) -> dict[tuple[int, int], int]:
-    """Nearness (`values/device.py`) of each pair of partitions, by their places, the smaller one first.
+    """Nearness (`base/device.py`) of each pair of partitions, by their places, the smaller one first.
 
     Partitions of the same NUMA node are nearer than others. The result is empty if all lie in one node, or if the
     kernel tells no nodes.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ecoshare.base.device import DeviceInfo
 from ecoshare.devices import registry
 from ecoshare.devices.control import journal
 from ecoshare.devices.control.joint_control import frequency_knob
@@ -13,7 +14,6 @@ from ecoshare.devices.control.state_folder import StateFolder, in_use, key
 from ecoshare.devices.cpu_knobs import CPU_FREQUENCY
 from ecoshare.devices.knob import Access, DeviceKnob, KnobFault, KnobSpec, Reading
 from ecoshare.errors import EcoshareError, UnfitEnvironment
-from ecoshare.values.device import DeviceInfo
 
 UNREADABLE = "cannot be read"
 
@@ -55,7 +55,7 @@ class FoundDevice:
         user: Process that sets the device now, in words; None if there is none.
         left: Journal of the device, or None. A dead run left it if `user` is None.
         trouble: Reason why the journal cannot be used; empty if there is no trouble.
-        links: Nearness (`values/device.py`) of the other devices of its vendor, as (name, nearness) pairs.
+        links: Nearness (`base/device.py`) of the other devices of its vendor, as (name, nearness) pairs.
     """
 
     name: str

@@ -17,9 +17,9 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any, Protocol
 
-from ecoshare.common.plural import counted as worded
+from ecoshare.base.joules import MEASURED, MODELLED, Counter, Energy, counted
+from ecoshare.base.plural import counted as worded
 from ecoshare.errors import UnfitEnvironment
-from ecoshare.values.joules import MEASURED, MODELLED, Counter, Energy, counted
 
 
 class MeterFault(UnfitEnvironment):

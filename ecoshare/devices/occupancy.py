@@ -29,12 +29,12 @@ from pathlib import Path
 
 from pydantic import BaseModel, Field, NonNegativeInt
 
-from ecoshare.common import documents
-from ecoshare.common.plural import counted
+from ecoshare.base import documents
+from ecoshare.base.device import PROCESSORS, DeviceInfo
+from ecoshare.base.plural import counted
 from ecoshare.devices.control.state_folder import STATE_HINT, StateFolder, described, open_lock
 from ecoshare.devices.registry import open_device
 from ecoshare.errors import UnfitEnvironment, UsageError
-from ecoshare.values.device import PROCESSORS, DeviceInfo
 
 _LOOK_S, _WITHIN_S = 0.2, 2.0
 """Time (s) between two looks of a waiting run; time (s) that a run to be refused grants the run before it."""

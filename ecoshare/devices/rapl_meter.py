@@ -13,9 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from ecoshare.base.joules import MEASURED
 from ecoshare.devices.cpu_knobs import kernel_files
 from ecoshare.devices.meter import MeterFault, MeterInfo, Reading
-from ecoshare.values.joules import MEASURED
 
 REMEDY = "an administrator can `chmod o+r` the energy_uj files, or run zeusd and set ZEUSD_SOCK_PATH"
 _PERIOD_S = 0.01

@@ -13,14 +13,14 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ecoshare.common.plural import counted
+from ecoshare.base.device import PROCESSORS, DeviceInfo
+from ecoshare.base.plural import counted
 from ecoshare.devices import vendors
 from ecoshare.devices.knob import Knobs
 from ecoshare.devices.meter import PowerModel
 from ecoshare.devices.torch_build import TorchBuild
 from ecoshare.devices.vendor import OpenDevice, Vendor
 from ecoshare.errors import UnfitEnvironment, UsageError, did_you_mean
-from ecoshare.values.device import PROCESSORS, DeviceInfo
 
 
 @functools.cache

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from ecoshare.base.device import DeviceInfo
 from ecoshare.errors import UnfitEnvironment
-from ecoshare.values.device import DeviceInfo
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,11 +24,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from ecoshare.base.device import DeviceInfo
 from ecoshare.devices.knob import Knobs
 from ecoshare.devices.memory_transfer import MemoryTransfer
 from ecoshare.devices.meter import Meter, PowerModel
 from ecoshare.devices.torch_build import TorchBuild
-from ecoshare.values.device import DeviceInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ class Vendor(Protocol):
         ...
 
     def nearness(self, devices: Sequence[DeviceInfo]) -> Mapping[tuple[str, str], int]:
-        """Nearness (`values/device.py`) of pairs of these devices, by their names; without unknown pairs.
+        """Nearness (`base/device.py`) of pairs of these devices, by their names; without unknown pairs.
 
         Raises:
             UnfitEnvironment: The driver fails. A link that it does not tell is no failure.

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
+from ecoshare.base.class_profile import POWER_LIMIT
 from ecoshare.devices.knob import Cause, KnobFault, KnobSpec, Reading
 from ecoshare.errors import UnfitEnvironment
-from ecoshare.values.class_profile import POWER_LIMIT
 
 _LIMITS = 16
 """Number of power limits on offer, evenly spaced."""

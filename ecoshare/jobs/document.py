@@ -27,7 +27,7 @@ from typing import Final, NamedTuple, NoReturn
 
 import yaml
 
-from ecoshare.common import documents
+from ecoshare.base import documents
 from ecoshare.errors import Mistake, UsageError
 
 MAX_FILE_BYTES: Final = 32 * 2**20  # ten thousand jobs with every key set take 4 MB

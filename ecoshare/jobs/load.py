@@ -12,7 +12,7 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any, Final
 
-from ecoshare.common.documents import collector_paused
+from ecoshare.base.documents import collector_paused
 from ecoshare.errors import InvalidJobFile, Mistake
 from ecoshare.jobs.document import (
     MAX_MISTAKES,

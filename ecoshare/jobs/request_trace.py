@@ -23,7 +23,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final, TypeGuard
 
-from ecoshare.common import documents
+from ecoshare.base import documents
 from ecoshare.jobs.quantities import MAX_DURATION_S, quoted
 
 MOST_ARRIVALS: Final = 1_000_000

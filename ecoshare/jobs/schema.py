@@ -7,12 +7,12 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
+from ecoshare.base.service import CALL_LIMIT_S
 from ecoshare.jobs import fields
 from ecoshare.jobs.document import MAX_ITEMS
 from ecoshare.jobs.quantities import quoted
 from ecoshare.jobs.service_config import RETRIES, ServiceConfig
 from ecoshare.jobs.sweep import Sweep
-from ecoshare.values.service import CALL_LIMIT_S
 
 
 def _read_version(value: object) -> object:

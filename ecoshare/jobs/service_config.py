@@ -18,9 +18,9 @@ from pydantic import (
     model_validator,
 )
 
+from ecoshare.base.service import ARRIVALS, QUEUE, RequestSource, ServiceSpec
 from ecoshare.jobs import fields
 from ecoshare.jobs.quantities import parse_duration_s, quoted
-from ecoshare.values.service import ARRIVALS, QUEUE, RequestSource, ServiceSpec
 
 RETRIES: Final = 100
 """How many times a failed service is started again, unless the job file says otherwise."""

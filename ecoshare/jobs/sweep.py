@@ -14,7 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSche
 
 from ecoshare.jobs import fields
 from ecoshare.jobs.quantities import quoted
-from ecoshare.sampling.trial_sampler import Choice, Range
+from ecoshare.jobs.trial_sampler import Choice, Range
 
 _PLACE = re.compile(r"\{(:[a-z])?\}")
 _BLANK = r"[^\S\r\n]"
@@ -204,7 +204,7 @@ def _optuna_has(kind: str) -> Callable[[object], object]:
                 f" got {quoted(value)}"
             )
         if find_spec("optuna") is not None:  # without Optuna, the run says what to install
-            from ecoshare.sampling import with_optuna
+            from ecoshare.jobs import with_optuna
 
             with_optuna.check(kind, value)
         return value, {name: _plain(option) for name, option in options.items()}

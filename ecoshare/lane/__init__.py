@@ -1,5 +1,5 @@
 """Runs jobs: the warm server, the runner inside a job's process, and the turn that jobs of a lane hand on.
 
 The package runs in users' processes. So it imports only the standard library, `ecoshare.core.turns`,
-`ecoshare.common.disk`, `ecoshare.common.documents` and, late, torch and numpy.
+`ecoshare.base.disk`, `ecoshare.base.documents` and, late, torch and numpy.
 """

@@ -24,8 +24,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ecoshare.common.disk import atomic_write
-from ecoshare.common.documents import open_own
+from ecoshare.base.disk import atomic_write
+from ecoshare.base.documents import open_own
 from ecoshare.errors import exit_code
 from ecoshare.lane.files import make_folder, outputs
 from ecoshare.lane.messages import Ended, fields_of

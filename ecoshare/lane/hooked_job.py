@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import ecoshare
+from ecoshare.base.service import AnswerMeasurement
 from ecoshare.lane import child_processes, confinement, exit_records
 from ecoshare.lane.child_processes import KeptLane, note_path, write_note
 from ecoshare.lane.device_sync import (
@@ -35,7 +36,6 @@ from ecoshare.lane.tables.lane_table import LaneTable
 from ecoshare.lane.tables.table_layout import BoundaryRequest
 from ecoshare.lane.trace import Reporter, Tracer, reports_path, trace_path
 from ecoshare.lane.turn import LaneTurn, ThreadState
-from ecoshare.values.service import AnswerMeasurement
 
 _MEMORY_S = 0.25
 """Time (s) between two looks of a job at its device memory."""

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from ecoshare.common.machine_memory import free_swap_bytes
+from ecoshare.base.machine_memory import free_swap_bytes
 
 _LINE = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (....) \S+ \S+ \d+ *(.*)")
 

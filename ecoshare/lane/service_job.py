@@ -19,12 +19,12 @@ from torch import nn
 from torch.nn.modules import module as module_hooks
 
 import ecoshare
+from ecoshare.base.service import service_of
 from ecoshare.lane.hooked_job import HookedJob
 from ecoshare.lane.hooks import watch_compiled_calls
 from ecoshare.lane.messages import LaunchAttempt
+from ecoshare.lane.serving.request_record import RequestRecorder
 from ecoshare.lane.turn import LaneTurn
-from ecoshare.serving.request_record import RequestRecorder
-from ecoshare.values.service import service_of
 
 _JOINS_WITHIN_S = 0.05
 """Longest wait (s) of a thread for the others to end if another job must have the turn: one of them may wait for it."""
@@ -389,7 +389,7 @@ class ServiceJob(HookedJob):
 
     @contextmanager
     def answering(self, due_s: float, answer_s: float) -> Iterator[Callable[[float, float], None]]:
-        """Context manager as `values.service.Answering` describes it."""
+        """Context manager as `base.service.Answering` describes it."""
         following: list[tuple[float, float]] = []
         self._recorded.switch_off()
         self._turn.begin(due_s, answer_s)

@@ -22,12 +22,12 @@ from typing import NoReturn
 
 from ecoshare.lane.messages import LaunchAttempt
 from ecoshare.lane.service_job import ServiceJob
+from ecoshare.lane.serving.batch_worker import one_line
+from ecoshare.lane.serving.front import Front
+from ecoshare.lane.serving.request_record import RequestRecorder
+from ecoshare.lane.serving.sleeping_server import SleepingServer
 from ecoshare.lane.trace import Kind, Tracer
 from ecoshare.lane.turn import LaneTurn
-from ecoshare.serving.batch_worker import one_line
-from ecoshare.serving.front import Front
-from ecoshare.serving.request_record import RequestRecorder
-from ecoshare.serving.sleeping_server import SleepingServer
 
 
 class AwakeTurn:

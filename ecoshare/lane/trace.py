@@ -12,7 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from ecoshare.common import documents
+from ecoshare.base import documents
 from ecoshare.lane.files import of_attempt
 from ecoshare.lane.tables.shared_memory import OwnFile
 

@@ -17,6 +17,7 @@ from prometheus_client.metrics_core import (
 )
 from prometheus_client.registry import Collector
 
+from ecoshare.lane.serving.request_record import LATENCY_BOUNDS_S
 from ecoshare.metrics.families import (
     BATCH_BOUNDS,
     FAMILIES,
@@ -29,7 +30,6 @@ from ecoshare.metrics.families import (
     MetricFamily,
     MetricType,
 )
-from ecoshare.serving.request_record import LATENCY_BOUNDS_S
 
 
 class MetricSet(Collector):

@@ -13,7 +13,7 @@ from typing import Any, Self
 import httpx
 from pydantic import BaseModel, ValidationError
 
-from ecoshare.common.plural import counted
+from ecoshare.base.plural import counted
 from ecoshare.errors import EcoshareError, QueueDown, UnfitEnvironment
 from ecoshare.queue.job_store import JobRow, JobStore
 from ecoshare.queue.queue_documents import Problem

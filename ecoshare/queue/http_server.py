@@ -27,7 +27,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from ecoshare.common.clock import loop_s
+from ecoshare.base.clock import loop_s
 from ecoshare.errors import QueueDown, UnfitEnvironment
 from ecoshare.queue.live_queue import LiveQueue
 from ecoshare.queue.queue_documents import Problem

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import BinaryIO
 
-from ecoshare.common import documents
+from ecoshare.base import documents
 
 _CHUNK_BYTES = 1 << 16
 _LOOK_S = 0.2

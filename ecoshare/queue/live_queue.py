@@ -21,7 +21,7 @@ from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
-from ecoshare.common.clock import REAL, Clock
+from ecoshare.base.clock import REAL, Clock
 from ecoshare.core.arrival_gate import in_words, never_arrives
 from ecoshare.core.commands import Command
 from ecoshare.core.events import (
@@ -45,7 +45,7 @@ from ecoshare.errors import EcoshareError, QueueDown, UnfitEnvironment, UsageErr
 from ecoshare.jobs.load import LoadedJobs
 from ecoshare.jobs.schema import JobConfig
 from ecoshare.jobs.sweep import sweep_of, trial_name
-from ecoshare.profiling.profile_store import ProfileStore
+from ecoshare.knowledge.profile_store import ProfileStore
 from ecoshare.queue.job_store import JobEnd, JobRow, JobStore
 from ecoshare.queue.old_jobs import remove_daily
 from ecoshare.queue.queue_documents import Acknowledged, EndingKind, JobsChanged, Submission

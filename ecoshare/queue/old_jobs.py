@@ -20,7 +20,7 @@ from collections.abc import Collection
 from itertools import islice
 from pathlib import Path
 
-from ecoshare.common.clock import Clock
+from ecoshare.base.clock import Clock
 from ecoshare.errors import EcoshareError, UnfitEnvironment
 from ecoshare.jobs.sweep import sweep_of
 from ecoshare.queue.job_store import JobStore

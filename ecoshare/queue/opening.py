@@ -7,7 +7,7 @@ from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ecoshare.common.plural import counted
+from ecoshare.base.plural import counted
 from ecoshare.errors import UsageError
 from ecoshare.jobs.load import LoadedJobs
 from ecoshare.queue.http_server import served
@@ -23,11 +23,11 @@ from ecoshare.runtime.nodes.held_machines import HoldMachines
 from ecoshare.runtime.planning.planned_limits import PlannedMachines
 
 if TYPE_CHECKING:
+    from ecoshare.base.device import DeviceInfo
     from ecoshare.record.run_view import ProgressDisplay
     from ecoshare.runtime.planning.plan import Plan
     from ecoshare.runtime.run_lifecycle import FinishedRun
     from ecoshare.runtime.signals import StopSignals
-    from ecoshare.values.device import DeviceInfo
 
 _STDERR = 2
 

@@ -24,8 +24,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ecoshare.common import documents
-from ecoshare.common.disk import locked_alone
+from ecoshare.base import documents
+from ecoshare.base.disk import locked_alone
 from ecoshare.devices.control.state_folder import STATE_HINT, StateFolder
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.jobs.fields import MAX_NAME_LENGTH, is_name

@@ -12,6 +12,8 @@ from operator import add
 from prometheus_client.exposition import choose_encoder
 
 import ecoshare
+from ecoshare.base.attempt import Usage
+from ecoshare.base.measurement import BATCH
 from ecoshare.core.records import JobState
 from ecoshare.lane.tables.table_layout import WAIT_BOUNDS_S
 from ecoshare.metrics import families
@@ -21,8 +23,6 @@ from ecoshare.queue.live_queue import LiveQueue
 from ecoshare.queue.queue_totals import WorkDone
 from ecoshare.record.run_view import DeviceView, ServiceView
 from ecoshare.runtime.nodes.run_node import AttemptReading
-from ecoshare.values.attempt import Usage
-from ecoshare.values.measurement import BATCH
 
 _HERTZ = 1e6
 

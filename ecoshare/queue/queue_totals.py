@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from ecoshare.base.attempt import Outcome, Usage
+from ecoshare.base.measurement import MeasurementStatus
 from ecoshare.core.commands import ApplySetting, AskSetting, Command, MeasureSetting, StartJob
 from ecoshare.core.events import (
     Done,
@@ -38,8 +40,6 @@ from ecoshare.metrics.families import (
     WINDOWS,
     MetricFamily,
 )
-from ecoshare.values.attempt import Outcome, Usage
-from ecoshare.values.measurement import MeasurementStatus
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@ from typing import Any
 
 from fastapi.sse import ServerSentEvent
 
-from ecoshare.common.clock import loop_s
+from ecoshare.base.clock import loop_s
 from ecoshare.core.records import FINAL_STATES, JobState
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.queue.job_store import JobRow

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ecoshare.base.job_spec import EarlierAttempts
 from ecoshare.core.arrival_gate import COMPLETED, in_words
 from ecoshare.core.events import RunOpened
 from ecoshare.core.records import JobState
@@ -23,7 +24,6 @@ from ecoshare.queue.job_store import JobEnd, JobRow, JobStore
 from ecoshare.queue.queue_documents import Submission
 from ecoshare.runtime.planning.plan import Plan
 from ecoshare.runtime.planning.planned_job import PlannedJob
-from ecoshare.values.job_spec import EarlierAttempts
 
 Planner = Callable[[LoadedJobs, Collection[str]], Plan]
 """Plans jobs on the devices of the queue. The second argument names the classes of the other jobs of the queue."""

@@ -6,7 +6,7 @@ derived from it, and a fresh core that receives its events gives the same comman
 beyond its commands (`packing_record.py`); the core does not read them. A resumed run continues the same file with
 another `RunOpened`. Readers ignore a last line that a kill has cut.
 
-The log of a run that stays open, or that machines join, has *segments* (`values/segment.py`). The last one is at the
+The log of a run that stays open, or that machines join, has *segments* (`base/segment.py`). The last one is at the
 path of the log, and the earlier ones beside it: `events-1.jsonl`, `events-2.jsonl`, ... Together they are one log.
 """
 
@@ -29,8 +29,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_args
 
 from pydantic import TypeAdapter, ValidationError
 
-from ecoshare.common import documents
-from ecoshare.common.documents import LONGEST_S
+from ecoshare.base import documents
+from ecoshare.base.documents import LONGEST_S
+from ecoshare.base.measurement import ColocationMeasurement, PairSpeed
 from ecoshare.core.commands import (
     ApplySetting,
     AskInterference,
@@ -77,7 +78,6 @@ from ecoshare.errors import UsageError
 from ecoshare.lane.messages import fields_of
 from ecoshare.record.kept_file import KeptFile
 from ecoshare.record.packing_record import PackingChanged, PackingRecorder
-from ecoshare.values.measurement import ColocationMeasurement, PairSpeed
 
 if TYPE_CHECKING:
     from ecoshare.core.scheduler import Scheduler

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ecoshare.common import documents
-from ecoshare.common.printable import OutputLines
+from ecoshare.base import documents
+from ecoshare.base.printable import OutputLines
 from ecoshare.jobs.sweep import Metric, read_metric
 from ecoshare.lane.files import outputs
 from ecoshare.lane.supervisor.gang import folder_of, rank_in

@@ -17,10 +17,10 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from ecoshare.base.measurement import Packing
 from ecoshare.core.commands import Command
 from ecoshare.core.events import Event, InterferencePredicted, IterationsDone, Profiled, RunOpened
 from ecoshare.core.records import Job, JobState, Lane
-from ecoshare.values.measurement import Packing
 
 if TYPE_CHECKING:
     from ecoshare.core.scheduler import Scheduler, SchedulerView

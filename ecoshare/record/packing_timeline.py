@@ -15,6 +15,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, pairwise
 
+from ecoshare.base.attempt import Usage
+from ecoshare.base.class_profile import Solo
+from ecoshare.base.device import Device
+from ecoshare.base.job_spec import JobSpec
+from ecoshare.base.measurement import AS_FOUND, Measurement, MeasurementStatus, Packing, Setting
+from ecoshare.base.segment import Segment
 from ecoshare.core.commands import ApplySetting, AskSetting, Command, MeasureSetting, OpenLane, ProfileJob, StartJob
 from ecoshare.core.events import (
     ClassesKnown,
@@ -31,12 +37,6 @@ from ecoshare.core.events import (
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.record.event_log import LogEntry, LogStep, sessions, steps
 from ecoshare.record.packing_record import PackingChanged, PackingEnding, PackingRecorder
-from ecoshare.values.attempt import Usage
-from ecoshare.values.class_profile import Solo
-from ecoshare.values.device import Device
-from ecoshare.values.job_spec import JobSpec
-from ecoshare.values.measurement import AS_FOUND, Measurement, MeasurementStatus, Packing, Setting
-from ecoshare.values.segment import Segment
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ecoshare.common import documents
-from ecoshare.common.printable import utc_text
+from ecoshare.base import documents
+from ecoshare.base.printable import utc_text
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.record.run_data import is_live
 from ecoshare.record.run_documents import read_environment, read_plan

@@ -8,15 +8,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ecoshare.common import documents
-from ecoshare.common.documents import collector_paused
+from ecoshare.base import documents
+from ecoshare.base.attempt import Outcome, Usage
+from ecoshare.base.documents import collector_paused
 from ecoshare.core.events import Event, JobExited, Reported
 from ecoshare.errors import UsageError
 from ecoshare.jobs.sweep import read_metric
+from ecoshare.knowledge.profile import Profile
+from ecoshare.knowledge.profile_store import ProfileStore
 from ecoshare.lane import trace
+from ecoshare.lane.serving.request_intervals import RequestInterval
 from ecoshare.lane.trace import Iteration, Kind, Mark
-from ecoshare.profiling.profile import Profile
-from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.record import event_log, samples
 from ecoshare.record.accounts.energy_account import EnergyRate
 from ecoshare.record.accounts.run_energy import RunEnergy, energy_rate
@@ -29,8 +31,6 @@ from ecoshare.record.run_documents import DAMAGED, read_environment, read_json, 
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.record.run_history import AttemptHistory, RunHistory
 from ecoshare.record.samples import Line, Sample
-from ecoshare.serving.request_intervals import RequestInterval
-from ecoshare.values.attempt import Outcome, Usage
 
 
 class TurnSpan(NamedTuple):

@@ -16,16 +16,16 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from ecoshare.common import documents
-from ecoshare.common.disk import atomic_write
+from ecoshare.base import documents
+from ecoshare.base.attempt import Outcome, Usage
+from ecoshare.base.disk import atomic_write
+from ecoshare.base.measurement import Goal
 from ecoshare.errors import UsageError
 from ecoshare.jobs.fields import Name
 from ecoshare.lane.exit_records import exit_path, exit_paths
 from ecoshare.lane.files import open_to_append
 from ecoshare.lane.messages import Ended
 from ecoshare.record.run_folder import SUBMITTED, unwritable
-from ecoshare.values.attempt import Outcome, Usage
-from ecoshare.values.measurement import Goal
 
 SWEEP = "by"
 """Key that only a sweep has."""

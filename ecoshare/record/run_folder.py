@@ -35,7 +35,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ecoshare.common.disk import RUNS, atomic_write
+from ecoshare.base.disk import RUNS, atomic_write
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.lane.files import make_folder
 

@@ -14,7 +14,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from ecoshare.common.plural import counted
+from ecoshare.base.attempt import WORK_OVER, Outcome, Usage
+from ecoshare.base.device import Device
+from ecoshare.base.job_spec import JobSpec
+from ecoshare.base.plural import counted
+from ecoshare.base.segment import CarriedJob, Segment
 from ecoshare.core.commands import (
     ApplySetting,
     AskSampler,
@@ -58,10 +62,6 @@ from ecoshare.record.event_log import LogEntry
 from ecoshare.record.packing_record import PackingChanged
 from ecoshare.record.packing_timeline import PackingTimeline, packing_timeline
 from ecoshare.record.setting_history import BudgetRecord, BudgetSummary, SettingHistory, SettingPeriod
-from ecoshare.values.attempt import WORK_OVER, Outcome, Usage
-from ecoshare.values.device import Device
-from ecoshare.values.job_spec import JobSpec
-from ecoshare.values.segment import CarriedJob, Segment
 
 
 @dataclass(slots=True)

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from ecoshare.base.measurement import Setting
 from ecoshare.core.commands import Command
 from ecoshare.core.events import Event
-from ecoshare.values.measurement import Setting
 
 LONG_WAIT_S = 2.0
 """Time (s) from which a wait for the turn is told, and the rate before it no more."""

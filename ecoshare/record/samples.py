@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from pydantic import TypeAdapter
 
-from ecoshare.common import documents
+from ecoshare.base import documents
 from ecoshare.errors import UsageError
 from ecoshare.record.kept_file import KeptFile, lacks_room
 

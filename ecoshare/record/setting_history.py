@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from ecoshare.common.plural import counted
+from ecoshare.base.class_profile import BY_LIMITS, BY_PLACEMENT, POWER_LIMIT, not_kept
+from ecoshare.base.device import Device
+from ecoshare.base.measurement import Measurement, Setting
+from ecoshare.base.plural import counted
+from ecoshare.base.segment import Segment
 from ecoshare.core.commands import ApplySetting
 from ecoshare.core.events import RunOpened
 from ecoshare.core.settings.power_allocation import TOLERANCE_W
 from ecoshare.jobs.quantities import format_duration, number
-from ecoshare.values.class_profile import BY_LIMITS, BY_PLACEMENT, POWER_LIMIT, not_kept
-from ecoshare.values.device import Device
-from ecoshare.values.measurement import Measurement, Setting
-from ecoshare.values.segment import Segment
 
 Values = dict[str, float | str]
 """Value of each knob that a setting names; empty for the default setting."""

@@ -14,8 +14,10 @@ from dataclasses import dataclass, field, replace
 
 from sortedcontainers import SortedList
 
-from ecoshare.common.documents import collector_paused
-from ecoshare.common.plural import counted
+from ecoshare.base.attempt import Outcome
+from ecoshare.base.documents import collector_paused
+from ecoshare.base.job_spec import JobSpec
+from ecoshare.base.plural import counted
 from ecoshare.core.commands import KillJob, MoveJob, ParkJob, ProfileJob, StartJob
 from ecoshare.core.events import (
     CancelRequested,
@@ -39,8 +41,6 @@ from ecoshare.record.packing_timeline import LogReplay, PackingTimeline, ReplayM
 from ecoshare.record.run_history import RunHistory
 from ecoshare.reporting.reason_words import SHORTEST_S, ReasonInterval, Story, alike, joined
 from ecoshare.reporting.tables.device_table import gang_words
-from ecoshare.values.attempt import Outcome
-from ecoshare.values.job_spec import JobSpec
 
 
 class Line:

@@ -11,7 +11,8 @@ from typing import Any
 
 from rich.console import Console
 
-from ecoshare.common.plural import counted
+from ecoshare.base.measurement import AS_FOUND
+from ecoshare.base.plural import counted
 from ecoshare.core.reasons import Doing
 from ecoshare.errors import UsageError
 from ecoshare.jobs.quantities import format_duration, number
@@ -26,7 +27,6 @@ from ecoshare.record.setting_history import values_words
 from ecoshare.reporting.explanation import RunExplanation, explain
 from ecoshare.reporting.figures import Writer, short_class
 from ecoshare.reporting.reason_words import ReasonInterval, Story, listed, percent, reason_words, speeds
-from ecoshare.values.measurement import AS_FOUND
 
 _SPENT = {
     Spent.QUEUED: "in the queue",

@@ -22,6 +22,8 @@ from typing import Any
 from prometheus_client.exposition import generate_latest
 
 from ecoshare.errors import UnfitEnvironment, UsageError, did_you_mean
+from ecoshare.lane.serving.request_intervals import RequestInterval, cumulative_counts, total
+from ecoshare.lane.serving.request_record import LATENCY_BOUNDS_S
 from ecoshare.metrics.families import JOB_ENERGY, JOB_ITERATIONS, JOB_SLOWDOWN, JOB_TURN
 from ecoshare.metrics.metric_set import MetricSet, ServiceSamples
 from ecoshare.record.results.energy_summary import as_plain
@@ -29,8 +31,6 @@ from ecoshare.record.results.run_summary import RunSummary
 from ecoshare.record.results.service_summary import ServiceSummary
 from ecoshare.record.run_data import RunData, read, with_output, with_traces
 from ecoshare.record.run_folder import RunFolder, write_bytes
-from ecoshare.serving.request_intervals import RequestInterval, cumulative_counts, total
-from ecoshare.serving.request_record import LATENCY_BOUNDS_S
 
 
 def prometheus(data: RunData) -> bytes:

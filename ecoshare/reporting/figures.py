@@ -11,8 +11,8 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from ecoshare.common.plural import listed
-from ecoshare.common.printable import spelled
+from ecoshare.base.plural import listed
+from ecoshare.base.printable import spelled
 from ecoshare.jobs.quantities import format_duration, format_energy, number
 
 _HEAD = re.compile(r" +\S+(?: \S+)*  +(?=\S)")

@@ -8,7 +8,8 @@ from __future__ import annotations
 import time
 from importlib.resources import files
 
-from ecoshare.common.plural import counted
+from ecoshare.base.joules import ATTRIBUTED, MEASURED
+from ecoshare.base.plural import counted
 from ecoshare.jobs.quantities import format_duration, format_energy
 from ecoshare.record.results.energy_summary import DeviceEnergy
 from ecoshare.record.results.run_summary import RunSummary
@@ -20,7 +21,6 @@ from ecoshare.reporting.report_sections import DrawnChart, ReportInput, all_sect
 from ecoshare.reporting.tables.job_table import NOT_KNOWN, shown_jobs
 from ecoshare.reporting.tables.job_table import energy_words as joules
 from ecoshare.reporting.tables.run_table import UNKNOWN_SAVINGS, sharing, unknown_savings
-from ecoshare.values.joules import ATTRIBUTED, MEASURED
 
 _MOST_REASONS = 8
 _OTHER_STATES = ("pruned", "failed", "cancelled", "running", "queued", "arriving")

@@ -15,10 +15,10 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from ecoshare.common import machine_memory
-from ecoshare.common.disk import RUNS, SHARED_MEMORY, memory_folder
-from ecoshare.common.plural import counted
-from ecoshare.common.printable import last_line
+from ecoshare.base import machine_memory
+from ecoshare.base.disk import RUNS, SHARED_MEMORY, memory_folder
+from ecoshare.base.plural import counted
+from ecoshare.base.printable import last_line
 from ecoshare.devices import registry
 from ecoshare.devices.control.state_folder import STATE_HINT, StateFolder
 from ecoshare.devices.knob_survey import survey
@@ -28,8 +28,8 @@ from ecoshare.devices.processor_load import LoadWatch
 from ecoshare.devices.torch_build import TorchBuild
 from ecoshare.errors import EcoshareError, UnfitEnvironment
 from ecoshare.jobs.quantities import format_size
+from ecoshare.knowledge.profiles_folder import default_folder
 from ecoshare.lane.tables import shared_memory
-from ecoshare.profiling.profiles_folder import default_folder
 from ecoshare.reporting.tables.text_table import TableColumn, print_columns
 
 _WATCHED_S = 0.5

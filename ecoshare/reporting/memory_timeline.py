@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ecoshare.jobs.quantities import BYTES_BY_UNIT, SECONDS_BY_UNIT, format_duration, format_size
+from ecoshare.knowledge.profile import Profile
 from ecoshare.lane.memory.recording import Point
-from ecoshare.profiling.profile import Profile
 from ecoshare.reporting.figures import printable
 
 if TYPE_CHECKING:

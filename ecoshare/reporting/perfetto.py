@@ -36,6 +36,8 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
 )
 from perfetto.trace_builder.proto_builder import StreamingTraceProtoBuilder
 
+from ecoshare.base.joules import ATTRIBUTED, MEASURED, MODELLED
+from ecoshare.lane.serving.request_intervals import RequestInterval
 from ecoshare.lane.trace import Kind
 from ecoshare.record.accounts.energy_account import EnergyAccount, EnergyInterval
 from ecoshare.record.accounts.run_energy import coarser
@@ -44,8 +46,6 @@ from ecoshare.record.run_data import RunData, TurnSpan
 from ecoshare.record.run_history import AttemptHistory, ParkedSpan, split_by_parking
 from ecoshare.record.samples import Sample, job_of, shortest_s
 from ecoshare.reporting.time_columns import request_columns
-from ecoshare.serving.request_intervals import RequestInterval
-from ecoshare.values.joules import ATTRIBUTED, MEASURED, MODELLED
 
 _SEQUENCE = 1
 _MOST_COLUMNS = 5_000

@@ -9,14 +9,14 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from ecoshare.common.plural import counted
+from ecoshare.base.attempt import Outcome
+from ecoshare.base.job_spec import JobSpec
+from ecoshare.base.plural import counted
 from ecoshare.jobs.quantities import format_duration, format_size, number
 from ecoshare.record.run_history import RunHistory
 from ecoshare.reporting.figures import say
 from ecoshare.reporting.reason_words import listed
 from ecoshare.reporting.tables.text_table import TableColumn, print_columns
-from ecoshare.values.attempt import Outcome
-from ecoshare.values.job_spec import JobSpec
 
 _MOST_REASONS = 3
 

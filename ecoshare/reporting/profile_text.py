@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from rich.console import Console
 from rich.text import Text
 
-from ecoshare.common.plural import counted
+from ecoshare.base.joules import MODELLED
+from ecoshare.base.plural import counted
 from ecoshare.jobs.quantities import format_duration, format_size, number
-from ecoshare.profiling.profile import BatchAnswers, IterationEnergy, IterationTimes, Profile
+from ecoshare.knowledge.profile import BatchAnswers, IterationEnergy, IterationTimes, Profile
 from ecoshare.reporting import memory_timeline
 from ecoshare.reporting.figures import UNKNOWN, Figure, Writer, can_show, share, small_energy
 from ecoshare.reporting.tables.text_table import TableColumn, print_columns
-from ecoshare.values.joules import MODELLED
 
 GROUP = "answers"
 """Heading of these figures in the text of a profile."""

@@ -11,7 +11,8 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from ecoshare.common.plural import counted, listed
+from ecoshare.base.attempt import Outcome, Usage
+from ecoshare.base.plural import counted, listed
 from ecoshare.core.commands import Command, ParkJob, ProfileJob, ResumeJob, StartJob
 from ecoshare.core.events import (
     CancelRequested,
@@ -35,7 +36,6 @@ from ecoshare.record.run_view import JobView, ProgressDisplay, RunView, ServiceV
 from ecoshare.reporting.figures import UNKNOWN, broken, turn_wait, with_steps
 from ecoshare.reporting.tables.result_tables import metric_name
 from ecoshare.reporting.tables.text_table import TableColumn, laid_out
-from ecoshare.values.attempt import Outcome, Usage
 
 COLOURS = {
     "running": "green",

@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-from ecoshare.common.plural import counted
+from ecoshare.base.plural import counted
 from ecoshare.core.placement.job_groups import GAIN
 from ecoshare.core.reasons import Doing, Explanation, Reason, ReasonKind
 from ecoshare.jobs.quantities import format_duration, format_size

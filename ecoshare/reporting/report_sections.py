@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup, escape
 
-from ecoshare.common.plural import counted
+from ecoshare.base.plural import counted
 from ecoshare.jobs.quantities import format_duration, format_energy, format_size, number
 from ecoshare.jobs.schema import SLOWDOWN
 from ecoshare.record.logs_and_metrics import MOST_FAILURES, MetricCurves, failures

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from ecoshare.common.plural import counted
+from ecoshare.base.measurement import MeasurementStatus
+from ecoshare.base.plural import counted
 from ecoshare.jobs.quantities import format_energy, number
-from ecoshare.profiling.tuning_store import KnobRange, KnobValues, MeasurementRecord, TuningResult
+from ecoshare.knowledge.tuning_store import KnobRange, KnobValues, MeasurementRecord, TuningResult
 from ecoshare.reporting.figures import UNKNOWN, Writer, share
 from ecoshare.reporting.tables.text_table import TableColumn, print_columns
-from ecoshare.values.measurement import MeasurementStatus
 
 if TYPE_CHECKING:
-    from ecoshare.advisers.search_replay import SearchReplay, Verdict
+    from ecoshare.knowledge.advisers.search_replay import SearchReplay, Verdict
 
 
 STATUS_WORDS = {

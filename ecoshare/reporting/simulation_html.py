@@ -11,7 +11,8 @@ from pathlib import Path
 
 from jinja2 import Environment, StrictUndefined
 
-from ecoshare.common.plural import counted
+from ecoshare.base.joules import MODELLED
+from ecoshare.base.plural import counted
 from ecoshare.core.placement.colocation_estimates import BESIDE
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.jobs.quantities import format_duration, number
@@ -26,7 +27,6 @@ from ecoshare.simulation.costs import Costs
 from ecoshare.simulation.power_source import Power
 from ecoshare.simulation.result import UNFAIR, SimulationResult
 from ecoshare.simulation.traces.job_trace import Trace
-from ecoshare.values.joules import MODELLED
 
 
 def write_simulation_report(

@@ -14,7 +14,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from ecoshare.serving.request_intervals import RequestInterval, mean_batch, percentiles_s
+from ecoshare.lane.serving.request_intervals import RequestInterval, mean_batch, percentiles_s
 
 COLUMNS = 400
 """Most columns of a curve: details narrower than a pixel cannot be seen."""

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from ecoshare.common.clock import SideTasks, first_error
+from ecoshare.base.clock import SideTasks, first_error
 from ecoshare.core.commands import (
     AskInterference,
     AskPlanner,
@@ -113,19 +113,19 @@ class LiveQuestions:
 
     async def _respond(self, command: AskPower) -> None:
         """Ask for the response of a packing to power limits."""
-        from ecoshare.advisers.power_adviser import respond
+        from ecoshare.knowledge.advisers.power_adviser import respond
 
         self.tell(partial(PowerPredicted, command=command.id, response=await asyncio.to_thread(respond, command)))
 
     async def _plan(self, command: AskPlanner) -> None:
         """Ask a planner for the shares of a round."""
-        from ecoshare.advisers.planners import shares
+        from ecoshare.knowledge.advisers.planners import shares
 
         self.tell(partial(Planned, command=command.id, shares=await asyncio.to_thread(shares, command)))
 
     async def _predict(self, command: AskInterference) -> None:
         """Predict the speeds of co-located jobs."""
-        from ecoshare.advisers.interference_adviser import foresee
+        from ecoshare.knowledge.advisers.interference_adviser import foresee
 
         self.profiler.keep_seen(command.colocations)
         guess = PROCESSORS_GUESS if self.on_processors else GPU_GUESS

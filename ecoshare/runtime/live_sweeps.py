@@ -15,19 +15,19 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 
-from ecoshare.common.plural import counted
+from ecoshare.base.job_spec import Configuration, SweepSpec
+from ecoshare.base.plural import counted
 from ecoshare.core.commands import AskSampler
 from ecoshare.core.events import Event, Exhausted, JobArrived, Reported
 from ecoshare.core.records import Job, JobState
 from ecoshare.jobs.sweep import trial_number
+from ecoshare.jobs.trial_sampler import TrialSampler, Values
 from ecoshare.lane.files import are_outputs_of
 from ecoshare.record.logs_and_metrics import MetricReader
 from ecoshare.record.results.sweep_summary import ranked_configurations
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.runtime.planning.planned_job import PlannedJob
 from ecoshare.runtime.planning.planned_sweeps import PlannedSweep
-from ecoshare.sampling.trial_sampler import TrialSampler, Values
-from ecoshare.values.job_spec import Configuration, SweepSpec
 
 LISTEN_S = 0.2
 """Time (s) between two reads of the values that trials have reported."""

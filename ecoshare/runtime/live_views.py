@@ -7,10 +7,14 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ecoshare.common.plural import listed
+from ecoshare.base.attempt import Usage
+from ecoshare.base.device import DeviceInfo
+from ecoshare.base.plural import listed
+from ecoshare.base.service import ServiceSpec
 from ecoshare.core.records import Job, JobState, Step
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.jobs.quantities import format_duration
+from ecoshare.lane.serving.request_intervals import RECENT_S, RequestCounts, RequestInterval, percentiles_s
 from ecoshare.record.accounts.alone_time import by_counters
 from ecoshare.record.accounts.run_energy import LiveEnergy
 from ecoshare.record.run_view import (
@@ -29,10 +33,6 @@ from ecoshare.runtime.nodes.run_node import NodeReadings
 from ecoshare.runtime.planning.plan import Plan
 from ecoshare.runtime.planning.planned_job import PlannedJob
 from ecoshare.runtime.planning.planned_sweeps import PlannedSweep
-from ecoshare.serving.request_intervals import RECENT_S, RequestCounts, RequestInterval, percentiles_s
-from ecoshare.values.attempt import Usage
-from ecoshare.values.device import DeviceInfo
-from ecoshare.values.service import ServiceSpec
 
 _REFRESH_S = 5.0
 """Least time (s) between two percentiles: one takes some milliseconds, and a run may have many services."""

@@ -7,7 +7,7 @@
     jobs that ended ──► their iterations are learned from the old file, beside the run
 
 A run of a job file begins a segment for devices that come or go only, and forgets no job. Jobs, their processes and the
-tables of their lanes do not notice. See `values/segment.py`.
+tables of their lanes do not notice. See `base/segment.py`.
 """
 
 from __future__ import annotations
@@ -18,12 +18,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
-from ecoshare.common.plural import counted
+from ecoshare.base.device import DeviceInfo
+from ecoshare.base.job_spec import JobSpec
+from ecoshare.base.plural import counted
+from ecoshare.base.segment import Segment
 from ecoshare.core.events import RunOpened
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.errors import EcoshareError
 from ecoshare.jobs.quantities import format_size
-from ecoshare.profiling.profile_store import ProfileStore
+from ecoshare.knowledge.profile_store import ProfileStore
 from ecoshare.record import event_log
 from ecoshare.record.event_log import EventLog
 from ecoshare.record.run_history import RunHistory
@@ -34,9 +37,6 @@ from ecoshare.runtime.planning.learning import teach_iterations
 from ecoshare.runtime.planning.plan import Plan
 from ecoshare.runtime.planning.planned_job import PlannedJob
 from ecoshare.runtime.planning.planned_knowledge import known_demand, known_solo
-from ecoshare.values.device import DeviceInfo
-from ecoshare.values.job_spec import JobSpec
-from ecoshare.values.segment import Segment
 
 DAY_S = 86_400.0
 """Age (s) of a segment from which the next calm moment begins another one, if a job has ended in it."""

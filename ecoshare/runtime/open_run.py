@@ -16,6 +16,7 @@ from typing import Protocol
 from ecoshare.core.commands import Command
 from ecoshare.core.events import ClassesKnown, Event
 from ecoshare.core.scheduler import Scheduler
+from ecoshare.lane.serving.request_intervals import RequestCounts
 from ecoshare.record.accounts.run_energy import LiveEnergy
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.runtime.job_arrivals import Arrivals
@@ -23,7 +24,6 @@ from ecoshare.runtime.live_sweeps import Sweeping
 from ecoshare.runtime.live_views import DeviceViews, Viewing
 from ecoshare.runtime.planning.plan import Plan
 from ecoshare.runtime.planning.planned_job import PlannedJob
-from ecoshare.serving.request_intervals import RequestCounts
 
 DISK = "disk"
 """Subject of the trouble that the disk of the log is full."""

@@ -12,8 +12,8 @@ from typing import Any
 
 from ecoshare.devices.control.restore import Restored
 from ecoshare.errors import EcoshareError
-from ecoshare.profiling.profile import Profile
-from ecoshare.profiling.profile_store import ProfileStore
+from ecoshare.knowledge.profile import Profile
+from ecoshare.knowledge.profile_store import ProfileStore
 from ecoshare.record.event_log import EventLog
 from ecoshare.record.run_data import RunData, read
 from ecoshare.record.run_documents import with_devices

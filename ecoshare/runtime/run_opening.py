@@ -17,16 +17,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import ecoshare
-from ecoshare.common.clock import REAL, Clock
+from ecoshare.base.clock import REAL, Clock
 from ecoshare.devices import meter
 from ecoshare.devices.occupancy import DeviceAdmission
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.jobs.load import MASK, LoadedJobs, load, masked
+from ecoshare.knowledge.calibration_store import CalibrationStore
+from ecoshare.knowledge.gang_time_store import GangTimeStore
+from ecoshare.knowledge.profile_store import ProfileStore
+from ecoshare.knowledge.tuning_store import TuningStore
 from ecoshare.lane.tables import shared_memory
-from ecoshare.profiling.calibration_store import CalibrationStore
-from ecoshare.profiling.gang_time_store import GangTimeStore
-from ecoshare.profiling.profile_store import ProfileStore
-from ecoshare.profiling.tuning_store import TuningStore
 from ecoshare.record import event_log, run_documents
 from ecoshare.record.run_folder import RunFolder, unwritable, write_json, write_text
 from ecoshare.runtime.nodes import cleanup
@@ -40,12 +40,12 @@ from ecoshare.runtime.planning.resume import found_again, names_again
 from ecoshare.runtime.signals import CommandSignals, StopSignals
 
 if TYPE_CHECKING:
+    from ecoshare.base.device import DeviceInfo
     from ecoshare.record.run_history import RunHistory
     from ecoshare.record.run_view import ProgressDisplay
     from ecoshare.runtime.measuring.profiling_window import Limits
     from ecoshare.runtime.open_run import JobSource
     from ecoshare.runtime.run_lifecycle import FinishedRun
-    from ecoshare.values.device import DeviceInfo
 
 HERE_ALONE: HoldMachines = partial(this_machine, admission=DeviceAdmission.REFUSE, say=lambda _words: None)
 """Holds devices of this machine that no other run uses."""

@@ -9,7 +9,7 @@ import contextlib
 import json
 from pathlib import Path
 
-from ecoshare.common.disk import atomic_write
+from ecoshare.base.disk import atomic_write
 from ecoshare.devices.control.state_folder import StateFolder
 
 

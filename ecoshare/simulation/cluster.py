@@ -7,14 +7,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ecoshare.advisers.delimited import lines_of, quoted
-from ecoshare.common.plural import counted
+from ecoshare.base.class_profile import MemoryDemand
+from ecoshare.base.device import SPEED_COLUMNS, Device
+from ecoshare.base.plural import counted
 from ecoshare.errors import UsageError
 from ecoshare.jobs.quantities import format_size
+from ecoshare.knowledge.advisers.delimited import lines_of, quoted
 from ecoshare.simulation.traces.job_trace import TraceJob
 from ecoshare.simulation.traces.sheet import Row, Sheet
-from ecoshare.values.class_profile import MemoryDemand
-from ecoshare.values.device import SPEED_COLUMNS, Device
 
 _GIB = 1 << 30
 

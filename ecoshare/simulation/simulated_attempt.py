@@ -9,16 +9,16 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
+from ecoshare.base.attempt import Usage
+from ecoshare.base.service import RequestSource
 from ecoshare.core.settings.service_targets import TargetWatch
 from ecoshare.core.turns import Contender
-from ecoshare.serving.batch_worker import AnswerTimes, batch_size
-from ecoshare.serving.request_intervals import RequestInterval, interval
-from ecoshare.serving.request_queue import QueueFull, RequestQueue, ServiceRequest, Waiting
-from ecoshare.serving.request_record import RequestRecorder
-from ecoshare.serving.request_source import arrival_times
+from ecoshare.lane.serving.batch_worker import AnswerTimes, batch_size
+from ecoshare.lane.serving.request_intervals import RequestInterval, interval
+from ecoshare.lane.serving.request_queue import QueueFull, RequestQueue, ServiceRequest, Waiting
+from ecoshare.lane.serving.request_record import RequestRecorder
+from ecoshare.lane.serving.request_source import arrival_times
 from ecoshare.simulation.traces.job_trace import AnswerTime, TraceJob, drawn_ratio
-from ecoshare.values.attempt import Usage
-from ecoshare.values.service import RequestSource
 
 
 class Claim(NamedTuple):

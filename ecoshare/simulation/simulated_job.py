@@ -7,18 +7,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
+from ecoshare.base.class_profile import Solo
+from ecoshare.base.job_spec import JobSpec, SweepSpec
 from ecoshare.core.commands import ParkJob, ResumeJob, StartJob
 from ecoshare.core.events import Config, Event, Parked, Resumed, SweepOpened
 from ecoshare.core.records import Job
+from ecoshare.lane.serving.request_intervals import RequestInterval
 from ecoshare.record.results.service_summary import service_summary
-from ecoshare.serving.request_intervals import RequestInterval
 from ecoshare.simulation.cluster import Cluster
 from ecoshare.simulation.result import Finished, UsageIntegrals
 from ecoshare.simulation.simulated_attempt import ServiceAttempt, SimulatedAttempt, SimulatedRequests, expected_s
 from ecoshare.simulation.traces.job_trace import Trace, TraceJob, TraceSweep, TraceTrial
 from ecoshare.simulation.world import Truth
-from ecoshare.values.class_profile import Solo
-from ecoshare.values.job_spec import JobSpec, SweepSpec
 
 
 @dataclass(slots=True)

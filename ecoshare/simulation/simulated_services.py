@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from ecoshare.advisers.advice import Advice
-from ecoshare.common.plural import listed
+from ecoshare.base.measurement import Measurement, MeasurementStatus, PairSpeed
+from ecoshare.base.plural import listed
 from ecoshare.core.commands import AskInterference, AskPower, AskSetting, MeasureSetting, ProfileJob
 from ecoshare.core.events import (
     Config,
@@ -21,14 +21,14 @@ from ecoshare.core.events import (
 from ecoshare.core.policies import named
 from ecoshare.core.settings.service_targets import TargetWatch
 from ecoshare.errors import UsageError
-from ecoshare.serving.request_intervals import against_target
+from ecoshare.knowledge.advisers.advice import Advice
+from ecoshare.lane.serving.request_intervals import against_target
 from ecoshare.simulation.cluster import Cluster
 from ecoshare.simulation.costs import Costs
 from ecoshare.simulation.simulated_attempt import ServiceAttempt, SimulatedAttempt
 from ecoshare.simulation.traces.job_trace import Trace
 from ecoshare.simulation.virtual_lanes import VirtualDevice, VirtualLane, VirtualLanes
 from ecoshare.simulation.world import Truth
-from ecoshare.values.measurement import Measurement, MeasurementStatus, PairSpeed
 
 
 def check_places(trace: Trace, cluster: Cluster, config: Config) -> None:
@@ -206,11 +206,11 @@ class SimulatedMeasurements:
             assert self._tuner is not None, "settings are searched only where there is a tuner"
             event = self._tuner(command).told(command.id)
         elif isinstance(command, AskPower):
-            from ecoshare.advisers.power_adviser import respond  # imports torch, so only on demand
+            from ecoshare.knowledge.advisers.power_adviser import respond  # imports torch, so only on demand
 
             event = partial(PowerPredicted, command=command.id, response=respond(command))
         else:
-            from ecoshare.advisers.interference_adviser import foresee  # imports scipy, so only on demand
+            from ecoshare.knowledge.advisers.interference_adviser import foresee  # imports scipy, so only on demand
 
             pairs, prices = (self._foresee or foresee)(command)
             event = partial(InterferencePredicted, command=command.id, pairs=pairs, prices=prices)

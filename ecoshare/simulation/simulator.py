@@ -19,8 +19,9 @@ import math
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from ecoshare.advisers.advice import Advice
-from ecoshare.common.plural import counted
+from ecoshare.base.attempt import Outcome
+from ecoshare.base.job_spec import JobSpec
+from ecoshare.base.plural import counted
 from ecoshare.core.commands import (
     ApplySetting,
     AskInterference,
@@ -65,6 +66,7 @@ from ecoshare.core.policies import make
 from ecoshare.core.policies.base import ElasticPolicy, PackingPolicy
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.errors import UsageError
+from ecoshare.knowledge.advisers.advice import Advice
 from ecoshare.simulation.cluster import Cluster
 from ecoshare.simulation.costs import Costs
 from ecoshare.simulation.result import Finished, SimulationResult, UsageIntegrals
@@ -74,8 +76,6 @@ from ecoshare.simulation.simulated_services import Foresee, SimulatedMeasurement
 from ecoshare.simulation.traces.job_trace import Trace, TraceJob
 from ecoshare.simulation.virtual_lanes import TOLD_SHARE, ComingEvents, VirtualLane, VirtualLanes, What
 from ecoshare.simulation.world import Truth
-from ecoshare.values.attempt import Outcome
-from ecoshare.values.job_spec import JobSpec
 
 _MOST_IDLE_WAKES = 10_000
 """Most wakes in a row with all jobs arrived and no device at work. With more, the policy lets jobs wait for ever."""
@@ -281,7 +281,7 @@ class Simulator:
     ask_setting = ask_interference = ask_power = _ask
 
     def ask_planner(self, command: AskPlanner, now_s: float) -> None:
-        from ecoshare.advisers.planners import shares  # imports scipy, so only on demand
+        from ecoshare.knowledge.advisers.planners import shares  # imports scipy, so only on demand
 
         self._push(now_s, What.DONE, (command.id, Planned(now_s, command.id, shares(command))))
 

@@ -9,12 +9,12 @@ from enum import IntEnum
 from heapq import heappop, heappush
 from typing import Any
 
+from ecoshare.base.measurement import Setting
 from ecoshare.core.commands import Share
 from ecoshare.core.turns import WAIT_PER_JOB_S, Contender, next_holder, quantum_s, service_on_return_s, successor
 from ecoshare.simulation.result import UsageIntegrals
 from ecoshare.simulation.simulated_attempt import Claim, ServiceAttempt, SimulatedAttempt
 from ecoshare.simulation.world import Truth
-from ecoshare.values.measurement import Setting
 
 
 class What(IntEnum):

@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from ecoshare.base.class_profile import Solo
+from ecoshare.base.measurement import Setting
 from ecoshare.core.placement.colocation_estimates import BESIDE
 from ecoshare.errors import UsageError
 from ecoshare.simulation.cluster import GpuModel
 from ecoshare.simulation.traces.job_trace import TraceJob
 from ecoshare.simulation.traces.measured_speeds import read as read_speeds
 from ecoshare.simulation.traces.measured_speeds import speed_of
-from ecoshare.values.class_profile import Solo
-from ecoshare.values.measurement import Setting
 
 IN_TURN = 0.5
 """Speed of each of two jobs that do not fit beside each other (a pair of zeros): one of them waits at any time. The

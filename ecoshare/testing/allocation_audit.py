@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from ecoshare.common.plural import counted
+from ecoshare.base.class_profile import MemoryDemand
+from ecoshare.base.plural import counted
 from ecoshare.core.commands import Command, KillJob, MoveJob, OpenLane, ParkJob, ResumeJob, StartJob
 from ecoshare.core.events import Done, Event, JobExited, Parked, Resumed
 from ecoshare.simulation.cluster import Cluster
 from ecoshare.simulation.traces.job_trace import Trace, TraceJob
 from ecoshare.simulation.world import World
-from ecoshare.values.class_profile import MemoryDemand
 
 
 class AllocationAudit:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
+from ecoshare.base.device import Device
 from ecoshare.core.memory import lane_bytes
 from ecoshare.core.placement.limits import clash
 from ecoshare.core.records import JobState, LaneState
 from ecoshare.core.scheduler import Scheduler
-from ecoshare.values.device import Device
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,8 +30,10 @@ from pkgutil import resolve_name
 from random import Random
 from typing import Any, ClassVar
 
-from ecoshare.common.plural import counted
-from ecoshare.common.printable import last_line
+from ecoshare.base.attempt import Outcome
+from ecoshare.base.class_profile import MemoryDemand
+from ecoshare.base.plural import counted
+from ecoshare.base.printable import last_line
 from ecoshare.core.commands import Command, OpenLane, StartJob
 from ecoshare.core.events import Config, Event, JobExited
 from ecoshare.core.policies import GROUP, UnknownPolicy, named, own_names, register, unregister
@@ -44,8 +46,6 @@ from ecoshare.simulation.traces.job_trace import Phase, Trace, TraceJob, in_orde
 from ecoshare.simulation.world import World
 from ecoshare.testing.allocation_audit import AllocationAudit
 from ecoshare.testing.policy_probe import GivenUp, PolicyProbe, PolicyRule
-from ecoshare.values.attempt import Outcome
-from ecoshare.values.class_profile import MemoryDemand
 
 JOBS = 24
 """Number of jobs of each trace."""

@@ -10,7 +10,7 @@ from enum import Enum
 from numbers import Real
 from typing import Any
 
-from ecoshare.common.plural import counted
+from ecoshare.base.plural import counted
 from ecoshare.core.policies.base import (
     ElasticPolicy,
     FillingPolicy,

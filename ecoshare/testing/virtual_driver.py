@@ -20,7 +20,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 
-from ecoshare.advisers.planners import shares
+from ecoshare.base.attempt import Outcome, Usage
+from ecoshare.base.class_profile import POWER_LIMIT, KnownResponse, MemoryDemand, PowerPoint
+from ecoshare.base.device import Device
+from ecoshare.base.job_spec import JobSpec
+from ecoshare.base.measurement import KnownSetting, Measurement, MeasurementStatus, ServiceFigures, Setting
+from ecoshare.base.segment import Segment
 from ecoshare.core.commands import (
     ApplySetting,
     AskInterference,
@@ -71,13 +76,8 @@ from ecoshare.core.events import (
 )
 from ecoshare.core.records import JobState
 from ecoshare.core.scheduler import Scheduler
+from ecoshare.knowledge.advisers.planners import shares
 from ecoshare.testing.invariants import Invariants
-from ecoshare.values.attempt import Outcome, Usage
-from ecoshare.values.class_profile import POWER_LIMIT, KnownResponse, MemoryDemand, PowerPoint
-from ecoshare.values.device import Device
-from ecoshare.values.job_spec import JobSpec
-from ecoshare.values.measurement import KnownSetting, Measurement, MeasurementStatus, ServiceFigures, Setting
-from ecoshare.values.segment import Segment
 
 _OF_DEVICE = (OpenLane, SetCaching, ApplySetting, MeasureSetting, AwaitRequests)
 

@@ -9,7 +9,7 @@ from rich.text import Text
 from textual.coordinate import Coordinate
 from textual.widgets import DataTable
 
-from ecoshare.common.plural import counted, listed
+from ecoshare.base.plural import counted, listed
 from ecoshare.jobs.quantities import format_duration, format_size, number
 from ecoshare.queue.queue_documents import DeviceStatus, JobStatus, LaneStatus
 from ecoshare.record.setting_history import values_words

@@ -13,7 +13,7 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.widgets import Static
 
-from ecoshare.common import documents
+from ecoshare.base import documents
 from ecoshare.errors import EcoshareError, UsageError
 from ecoshare.jobs.quantities import format_duration
 from ecoshare.lane.files import outputs

@@ -15,6 +15,10 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
+from ecoshare.base.attempt import Outcome, Usage
+from ecoshare.base.device import PROCESSORS
+from ecoshare.base.job_spec import JobSpec
+from ecoshare.base.joules import ATTRIBUTED, MEASURED, MODELLED
 from ecoshare.core.commands import Command, DropJob, KillJob, MoveJob, ParkJob, ResumeJob, StartJob
 from ecoshare.core.events import (
     CancelRequested,
@@ -33,6 +37,7 @@ from ecoshare.core.events import (
 )
 from ecoshare.core.records import FINAL_STATES, JobState
 from ecoshare.lane import trace
+from ecoshare.lane.serving.request_intervals import RECENT_S, RequestInterval, percentiles_s
 from ecoshare.lane.trace import Kind
 from ecoshare.queue.queue_documents import DeviceStatus, JobStatus, LaneStatus, ServiceStatus
 from ecoshare.record.accounts.energy_account import EnergyAccount
@@ -44,12 +49,7 @@ from ecoshare.record.run_data import RunData, is_live, read
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.record.run_view import LONG_WAIT_S
 from ecoshare.record.samples import Sample, attempt_key
-from ecoshare.serving.request_intervals import RECENT_S, RequestInterval, percentiles_s
 from ecoshare.top.top_view import TopView, in_order
-from ecoshare.values.attempt import Outcome, Usage
-from ecoshare.values.device import PROCESSORS
-from ecoshare.values.job_spec import JobSpec
-from ecoshare.values.joules import ATTRIBUTED, MEASURED, MODELLED
 
 if TYPE_CHECKING:
     import numpy as np

@@ -14,7 +14,7 @@ from textual.containers import Vertical, VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Footer, RichLog, Static
 
-from ecoshare.common.printable import OutputLines
+from ecoshare.base.printable import OutputLines
 from ecoshare.errors import EcoshareError
 from ecoshare.reporting.figures import broken, printable
 from ecoshare.top.queue_watch import in_background

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from ecoshare.common.plural import counted
+from ecoshare.base.plural import counted
 from ecoshare.jobs.quantities import format_duration, number
 from ecoshare.queue.queue_documents import DeviceStatus, JobStatus, QueueStatus
 from ecoshare.reporting.figures import small_energy

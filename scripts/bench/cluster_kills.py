@@ -32,7 +32,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ecoshare.common.disk import RUNS
+from ecoshare.base.disk import RUNS
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.runtime.nodes import cleanup
 from scripts.bench.benchmarking import JOBS, ROOT, Figure, percentile, say

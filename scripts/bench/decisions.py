@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import combinations_with_replacement
 from random import Random
 
-from ecoshare.advisers.interference_adviser import foresee
+from ecoshare.base.class_profile import MemoryDemand
 from ecoshare.core.commands import AskInterference, Command
 from ecoshare.core.events import (
     Config,
@@ -32,12 +32,12 @@ from ecoshare.core.events import (
 )
 from ecoshare.core.placement.packer import MOST_CLASSES
 from ecoshare.core.scheduler import Scheduler
+from ecoshare.knowledge.advisers.interference_adviser import foresee
 from ecoshare.simulation.cluster import GPUS, Cluster
 from ecoshare.simulation.costs import Costs
 from ecoshare.simulation.simulator import Simulator
 from ecoshare.simulation.traces.job_trace import Phase, Trace, TraceJob, in_order
 from ecoshare.simulation.world import Pairs, World
-from ecoshare.values.class_profile import MemoryDemand
 from scripts.bench.benchmarking import Figure, Options, median, percentile, run_benchmark, say
 
 CLASSES, WAITING = 60, 1_000

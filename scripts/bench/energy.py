@@ -32,25 +32,25 @@ from typing import ClassVar
 import torch
 from scipy.stats import spearmanr
 
-from ecoshare.advisers import interference_adviser
-from ecoshare.advisers.advice import Advice
-from ecoshare.advisers.earlier_searches import prior_from, tuned_alone
-from ecoshare.advisers.setting_adviser import TunerAdviser
-from ecoshare.advisers.setting_search import PackedJob
+from ecoshare.base.class_profile import Solo
+from ecoshare.base.measurement import TUNING_LIMIT, ColocationMeasurement, Goal, KnownSetting, Packing, Setting
 from ecoshare.core.commands import AskInterference, AskSetting, Command, ProfileJob
 from ecoshare.core.events import ClassesKnown, Config, Event, JobArrived, Profiled, SettingAdvised
 from ecoshare.core.placement.colocation_estimates import ColocationForecast
 from ecoshare.core.policies import register
 from ecoshare.core.policies.common import ObjectivePolicy
 from ecoshare.core.records import Job, Key
+from ecoshare.knowledge.advisers import interference_adviser
+from ecoshare.knowledge.advisers.advice import Advice
+from ecoshare.knowledge.advisers.earlier_searches import prior_from, tuned_alone
+from ecoshare.knowledge.advisers.setting_adviser import TunerAdviser
+from ecoshare.knowledge.advisers.setting_search import PackedJob
 from ecoshare.simulation.cluster import Cluster, GpuModel
 from ecoshare.simulation.costs import Costs
 from ecoshare.simulation.result import SimulationResult
 from ecoshare.simulation.simulated_services import Foresee
 from ecoshare.simulation.simulator import Simulator
 from ecoshare.simulation.traces.job_trace import Phase, Trace, TraceJob
-from ecoshare.values.class_profile import Solo
-from ecoshare.values.measurement import TUNING_LIMIT, ColocationMeasurement, Goal, KnownSetting, Packing, Setting
 from scripts.bench.benchmarking import DataOptions, Figure, add_data, median, run_benchmark, say
 from scripts.bench.energy_bound import bound
 from scripts.bench.energy_world import MeasuredWorld, MixJob, busy_and_delay, load, mix

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linprog
 from scipy.sparse import csc_array
 
-from ecoshare.values.measurement import Setting
+from ecoshare.base.measurement import Setting
 from scripts.bench.energy_world import MeasuredWorld, States
 
 Array = NDArray[np.float64]

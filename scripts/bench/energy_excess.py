@@ -14,10 +14,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
+from ecoshare.base.measurement import Setting
 from ecoshare.core.commands import Command, MeasureSetting, ProfileJob
 from ecoshare.core.events import Event, JobArrived, JobExited, Profiled, SettingMeasured
 from ecoshare.simulation.traces.job_trace import TraceJob
-from ecoshare.values.measurement import Setting
 from scripts.bench.energy import Judge
 
 

@@ -44,13 +44,13 @@ from unittest import mock
 import numpy as np
 import torch
 
-from ecoshare.advisers.advice import Advice
+from ecoshare.base.measurement import TUNING_LIMIT, PairSpeed, Setting
 from ecoshare.core.commands import AskInterference, AskSetting
 from ecoshare.core.placement import packer
 from ecoshare.core.placement.colocation_estimates import GPU_GUESS, ColocationEstimates, ColocationForecast, FirstGuess
+from ecoshare.knowledge.advisers.advice import Advice
 from ecoshare.simulation.costs import Costs
 from ecoshare.simulation.simulated_services import Foresee
-from ecoshare.values.measurement import TUNING_LIMIT, PairSpeed, Setting
 from scripts.bench.benchmarking import Figure, median, run_benchmark, say
 from scripts.bench.energy import (
     LANES,

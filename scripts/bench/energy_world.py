@@ -32,11 +32,11 @@ from statistics import NormalDist, fmean
 import numpy as np
 from numpy.typing import NDArray
 
+from ecoshare.base.class_profile import POWER_LIMIT, MemoryDemand
+from ecoshare.base.measurement import Setting
 from ecoshare.devices.knob import GPU_CLOCK, UNLOCKED
 from ecoshare.simulation.cluster import IDLE_SHARE
 from ecoshare.simulation.traces import measured_speeds
-from ecoshare.values.class_profile import POWER_LIMIT, MemoryDemand
-from ecoshare.values.measurement import Setting
 from scripts.bench.energy_curves import (
     CLOCKS_MHZ,
     Workload,

@@ -34,7 +34,7 @@ from statistics import fmean
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from ecoshare.advisers.interference_model import SHIPPED, InterferenceModel, SpeedEstimate
+from ecoshare.knowledge.advisers.interference_model import SHIPPED, InterferenceModel, SpeedEstimate
 from scripts.bench.benchmarking import DataOptions, Figure, add_data, run_benchmark, say
 from scripts.bench.interference_tables import Pair, Table, script_of, table_of
 

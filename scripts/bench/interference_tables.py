@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ecoshare.advisers.interference_model import PairMeasurement, Traits
+from ecoshare.knowledge.advisers.interference_model import PairMeasurement, Traits
 from ecoshare.simulation.traces.measured_speeds import read, speed_of
 
 GPUS = ("v100", "p100", "k80")

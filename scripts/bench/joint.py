@@ -33,12 +33,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ecoshare.advisers.earlier_searches import Earlier, prior_from, tuned_alone
-from ecoshare.advisers.setting_adviser import TunerAdviser
-from ecoshare.advisers.setting_search import BUDGET, PackedJob, observable
+from ecoshare.base.class_profile import Solo
+from ecoshare.base.measurement import TUNING_LIMIT, Goal, Measurement, MeasurementStatus, Packing
 from ecoshare.core.commands import AskSetting
-from ecoshare.values.class_profile import Solo
-from ecoshare.values.measurement import TUNING_LIMIT, Goal, Measurement, MeasurementStatus, Packing
+from ecoshare.knowledge.advisers.earlier_searches import Earlier, prior_from, tuned_alone
+from ecoshare.knowledge.advisers.setting_adviser import TunerAdviser
+from ecoshare.knowledge.advisers.setting_search import BUDGET, PackedJob, observable
 from scripts.bench.benchmarking import (
     DataOptions,
     Figure,

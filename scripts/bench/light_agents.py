@@ -16,6 +16,8 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 
 import ecoshare
+from ecoshare.base.attempt import Outcome, Usage
+from ecoshare.base.device import DeviceInfo
 from ecoshare.cluster.agent_messages import (
     PATIENT,
     PROTOCOL,
@@ -50,8 +52,6 @@ from ecoshare.record.run_folder import RunFolder
 from ecoshare.record.samples import AttemptProgress, Sample, Session, attempt_key
 from ecoshare.runtime.measuring.run_claims import ClaimReport
 from ecoshare.runtime.nodes.run_node import AttemptReading, DeviceReading, LaneReading
-from ecoshare.values.attempt import Outcome, Usage
-from ecoshare.values.device import DeviceInfo
 
 ITERATION_S = 0.1
 """Time (s) of the turn that an iteration of a job takes."""

@@ -14,7 +14,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from ecoshare.common.disk import RUNS
+from ecoshare.base.disk import RUNS
 from scripts.bench.benchmarking import Figure, Options, run_benchmark, say
 from scripts.bench.controller_cost import ControllerCost, watched
 from scripts.bench.job_file import JobEntry

@@ -30,6 +30,8 @@ from random import Random
 import numpy as np
 from scipy.optimize import linprog
 
+from ecoshare.base.class_profile import POWER_LIMIT
+from ecoshare.base.measurement import AS_FOUND, Setting
 from ecoshare.core.commands import ApplySetting, Command
 from ecoshare.core.events import Config, Done, Event
 from ecoshare.devices.knob import GPU_CLOCK
@@ -37,8 +39,6 @@ from ecoshare.simulation.cluster import Cluster, GpuModel
 from ecoshare.simulation.costs import Costs
 from ecoshare.simulation.simulator import Simulator
 from ecoshare.simulation.traces.job_trace import Phase, Trace, TraceJob
-from ecoshare.values.class_profile import POWER_LIMIT
-from ecoshare.values.measurement import AS_FOUND, Setting
 from scripts.bench.benchmarking import Figure, median, run_benchmark, say
 from scripts.bench.energy import EnergyOptions, Judge, add_options
 from scripts.bench.energy_world import MeasuredWorld, MixJob, load, mix

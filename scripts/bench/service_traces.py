@@ -25,6 +25,7 @@ from itertools import combinations
 from pathlib import Path
 from statistics import mean
 
+from ecoshare.base.service import RequestSource, ServiceSpec
 from ecoshare.core.commands import Command
 from ecoshare.core.events import Config, Event, IterationsDone
 from ecoshare.jobs.request_trace import read_trace
@@ -34,7 +35,6 @@ from ecoshare.simulation.costs import Costs
 from ecoshare.simulation.simulator import Simulator
 from ecoshare.simulation.traces.job_trace import AnswerTime, Phase, Trace, TraceJob
 from ecoshare.simulation.world import World
-from ecoshare.values.service import RequestSource, ServiceSpec
 from scripts.bench.benchmarking import JOBS, DataOptions, Figure, add_data, median, run_benchmark, say
 from scripts.bench.simulate_real import recorded
 

@@ -22,7 +22,7 @@ from statistics import fmean
 import numpy as np
 import torch
 
-from ecoshare.advisers.service_search import BUDGET, ServiceSearch, ServiceSearchEnding
+from ecoshare.knowledge.advisers.service_search import BUDGET, ServiceSearch, ServiceSearchEnding
 from scripts.bench.benchmarking import DataOptions, Figure, add_data, median, percentile, run_benchmark, say
 from scripts.bench.plain_botorch import most_improving
 from scripts.bench.service_world import Case, invented_cases, measured_cases

@@ -1,8 +1,9 @@
 """Judging world of services: batches on measured tables or invented workloads, and a queue in front of them.
 
-The queue is simulated request by request with the live rule for the size of a batch (`ecoshare.serving.batch_worker`).
-It shares no formula with the tuner's prediction. Times of batches have a lognormal variation; a job that trains beside
-the service hands the turn over at the end of an iteration, as it does while the service has had less than its share.
+The queue is simulated request by request with the live rule for the size of a batch
+(`ecoshare.lane.serving.batch_worker`). It shares no formula with the tuner's prediction. Times of batches have a
+lognormal variation; a job that trains beside the service hands the turn over at the end of an iteration, as it does
+while the service has had less than its share.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ecoshare.advisers.service_search import ServiceMeasurement, TrainingBeside
-from ecoshare.serving.batch_worker import batch_size
+from ecoshare.knowledge.advisers.service_search import ServiceMeasurement, TrainingBeside
+from ecoshare.lane.serving.batch_worker import batch_size
 from scripts.bench.tuner_tables import Problem, read
 from tests.tuner import invented
 from tuner import Knob, Role, ServiceLoad, Setting, Space, dispersion

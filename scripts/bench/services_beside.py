@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
-from ecoshare.serving.request_intervals import RequestTotals, total
+from ecoshare.lane.serving.request_intervals import RequestTotals, total
 from scripts.bench.benchmarking import Figure, median, say
 from scripts.bench.services_ways import Ran, Service, kept_share, plain, poisson, shared
 from scripts.bench.turns import Alone

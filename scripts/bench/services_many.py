@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from ecoshare.serving.request_intervals import RequestTotals, total
+from ecoshare.lane.serving.request_intervals import RequestTotals, total
 from scripts.bench.benchmarking import Figure, say
 from scripts.bench.services_ways import KINDS, Ran, Service, plain, poisson, shared
 

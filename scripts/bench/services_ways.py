@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import Any
 
 from ecoshare.lane.processes import proportional_bytes
+from ecoshare.lane.serving.request_intervals import RequestInterval, RequestTotals, read
 from ecoshare.runtime.nodes import cleanup
-from ecoshare.serving.request_intervals import RequestInterval, RequestTotals, read
 from scripts.bench.benchmarking import JOBS
 from scripts.bench.job_file import JobEntry, write_jobs
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from ecoshare.common.disk import RUNS
+from ecoshare.base.disk import RUNS
 from scripts.bench.benchmarking import JOBS, ROOT, children_s
 from scripts.bench.job_file import JobEntry, write_jobs
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import yaml
 
+from ecoshare.base.device import DeviceInfo
 from ecoshare.devices.registry import find
 from ecoshare.errors import EcoshareError, InvalidJobFile, UsageError
 from ecoshare.jobs.from_values import REFERENCE, template
 from ecoshare.jobs.load import load, masked
 from ecoshare.runtime.planning import plan as planning
-from ecoshare.values.device import DeviceInfo
 from scripts.fuzz.damage import CELLS, damage_bytes, damage_json, damage_place, dumped
 from scripts.fuzz.rounds import Lost, Play, Round, main, within
 

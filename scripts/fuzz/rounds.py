@@ -32,7 +32,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from ecoshare.common.printable import legible, spelled
+from ecoshare.base.printable import legible, spelled
 from scripts.bench.benchmarking import keep_to
 
 ROOT = Path(__file__).parents[2]

@@ -14,7 +14,7 @@ from pathlib import Path
 from ecoshare.cli.simulate import simulate
 from ecoshare.devices.registry import find
 from ecoshare.jobs.load import load
-from ecoshare.profiling.profile_store import ProfileStore
+from ecoshare.knowledge.profile_store import ProfileStore
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.reporting.explanation_text import show
 from ecoshare.reporting.exports import export

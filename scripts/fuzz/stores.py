@@ -17,10 +17,10 @@ from ecoshare.cli.restore import restore
 from ecoshare.devices.control.journal import Journal
 from ecoshare.devices.registry import find
 from ecoshare.jobs.load import load
-from ecoshare.profiling.colocation_store import ColocationStore
-from ecoshare.profiling.iteration_store import IterationCount, IterationStore, JobArguments
-from ecoshare.profiling.profile_store import ProfileStore
-from ecoshare.profiling.tuning_store import TuningStore
+from ecoshare.knowledge.colocation_store import ColocationStore
+from ecoshare.knowledge.iteration_store import IterationCount, IterationStore, JobArguments
+from ecoshare.knowledge.profile_store import ProfileStore
+from ecoshare.knowledge.tuning_store import TuningStore
 from ecoshare.runtime.planning import plan as planning
 from scripts.fuzz.commands import called, is_json, judge
 from scripts.fuzz.damage import damage_bytes, damage_json, damage_place, dumped

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ecoshare.advisers.setting_search import PackedJob
-from ecoshare.values.measurement import Measurement, MeasurementStatus
+from ecoshare.base.measurement import Measurement, MeasurementStatus
+from ecoshare.knowledge.advisers.setting_search import PackedJob
 from tuner import Knob, Role, Setting, Space
 
 CLOCKS = tuple(float(mhz) for mhz in range(600, 1500, 100))

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ecoshare.advisers.delimited import begin_of, lines_of, quoted
 from ecoshare.errors import UsageError
+from ecoshare.knowledge.advisers.delimited import begin_of, lines_of, quoted
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from ecoshare.advisers.earlier_searches import Earlier, prior_from, tuned_alone
-from ecoshare.advisers.setting_adviser import TunerAdviser
-from ecoshare.advisers.setting_search import PackedJob
+from ecoshare.base.class_profile import Solo
+from ecoshare.base.measurement import Goal, Measurement, MeasurementStatus, Packing, Setting
 from ecoshare.core.commands import AskSetting
-from ecoshare.values.class_profile import Solo
-from ecoshare.values.measurement import Goal, Measurement, MeasurementStatus, Packing, Setting
+from ecoshare.knowledge.advisers.earlier_searches import Earlier, prior_from, tuned_alone
+from ecoshare.knowledge.advisers.setting_adviser import TunerAdviser
+from ecoshare.knowledge.advisers.setting_search import PackedJob
 from tests.advisers.invented import DEFAULT, SPACE
 
 COMPUTE = {"a": 0.9, "b": 0.1}

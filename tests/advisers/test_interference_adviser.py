@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ecoshare.advisers.interference_adviser import MOST_GROUPS, foresee, prices
+from ecoshare.base.class_profile import Solo
+from ecoshare.base.measurement import ColocationMeasurement, PairSpeed
 from ecoshare.core.commands import AskInterference
 from ecoshare.core.placement.colocation_estimates import ColocationEstimates, FirstGuess
-from ecoshare.values.class_profile import Solo
-from ecoshare.values.measurement import ColocationMeasurement, PairSpeed
+from ecoshare.knowledge.advisers.interference_adviser import MOST_GROUPS, foresee, prices
 
 NAMES = ("a", "b", "c", "d")
 

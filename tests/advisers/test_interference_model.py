@@ -17,7 +17,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ecoshare.advisers.interference_model import ENOUGH, SHIPPED, InterferenceModel, PairMeasurement, Traits, _Kernel
+from ecoshare.base.class_profile import Solo
+from ecoshare.base.measurement import PairSpeed
 from ecoshare.core.placement.colocation_estimates import (
     BESIDE,
     GPU_GUESS,
@@ -25,8 +26,14 @@ from ecoshare.core.placement.colocation_estimates import (
     ColocationEstimates,
     FirstGuess,
 )
-from ecoshare.values.class_profile import Solo
-from ecoshare.values.measurement import PairSpeed
+from ecoshare.knowledge.advisers.interference_model import (
+    ENOUGH,
+    SHIPPED,
+    InterferenceModel,
+    PairMeasurement,
+    Traits,
+    _Kernel,
+)
 from scripts.bench.interference import TABLES, Round, centre
 from scripts.bench.interference_tables import table_of
 
@@ -239,7 +246,7 @@ def test_a_group_of_two_is_the_pair() -> None:
 
 
 def test_it_loads_no_torch_and_no_scipy() -> None:
-    modules = "ecoshare.advisers.interference_model, ecoshare.advisers.interference_adviser"
+    modules = "ecoshare.knowledge.advisers.interference_model, ecoshare.knowledge.advisers.interference_adviser"
     check = f"import sys, {modules}; print({{'torch', 'scipy'}} & {{*sys.modules}})"
     done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ecoshare.advisers.measured_table import Table, read
-from ecoshare.advisers.table_columns import ColumnContent, parse_columns
 from ecoshare.errors import InvalidJobFile, UsageError
+from ecoshare.knowledge.advisers.measured_table import Table, read
+from ecoshare.knowledge.advisers.table_columns import ColumnContent, parse_columns
 from tests.advisers.invented import COLUMNS, write_table
 from tests.simulation.trace_files import data, needs_data
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ecoshare.advisers.measured_table import Table, read
-from ecoshare.advisers.search_replay import GOOD, SearchReplay
+from ecoshare.knowledge.advisers.measured_table import Table, read
+from ecoshare.knowledge.advisers.search_replay import GOOD, SearchReplay
 from tests.advisers.invented import COLUMNS, write_table
 
 DEFAULT = {"limit": 250.0, "batch": 64.0}

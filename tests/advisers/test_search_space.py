@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ecoshare.advisers.setting_search import MOST_SETTINGS, MOST_VALUES, knob_of, space_of
+from ecoshare.knowledge.advisers.setting_search import MOST_SETTINGS, MOST_VALUES, knob_of, space_of
 from tuner import Knob, Role
 
 CLOCKS = knob_of("gpu_clock", [900.0 + 15.0 * step for step in range(70)], {"unlocked": 1980.0})

@@ -6,13 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from ecoshare.advisers.advice import Advice
-from ecoshare.advisers.service_packing import MOST_WITH_BATCHES, PackedService, with_batch
-from ecoshare.advisers.setting_adviser import TunerAdviser
-from ecoshare.advisers.setting_search import knob_of, space_of
-from ecoshare.core.commands import AskSetting
-from ecoshare.values.class_profile import Solo
-from ecoshare.values.measurement import (
+from ecoshare.base.class_profile import Solo
+from ecoshare.base.measurement import (
     AS_FOUND,
     BATCH,
     Goal,
@@ -22,6 +17,11 @@ from ecoshare.values.measurement import (
     ServiceFigures,
     Setting,
 )
+from ecoshare.core.commands import AskSetting
+from ecoshare.knowledge.advisers.advice import Advice
+from ecoshare.knowledge.advisers.service_packing import MOST_WITH_BATCHES, PackedService, with_batch
+from ecoshare.knowledge.advisers.setting_adviser import TunerAdviser
+from ecoshare.knowledge.advisers.setting_search import knob_of, space_of
 from tests.advisers.test_service_search import LOAD, TRAINING, measured
 from tuner import Role, Space
 

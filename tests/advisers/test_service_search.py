@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from ecoshare.advisers.service_search import (
+from ecoshare.base.measurement import MeasurementStatus
+from ecoshare.knowledge.advisers.service_search import (
     BUDGET,
     ServiceMeasurement,
     ServiceSearch,
     ServiceSearchEnding,
     TrainingBeside,
 )
-from ecoshare.values.measurement import MeasurementStatus
 from tuner import Knob, Role, ServiceLoad, Setting, Space
 
 SPACE = Space.product(

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from ecoshare.advisers.advice import Advice
-from ecoshare.advisers.earlier_searches import Earlier, prior_from
-from ecoshare.advisers.setting_adviser import TunerAdviser
-from ecoshare.advisers.setting_search import PackedJob, knob_of, space_of
+from ecoshare.base.class_profile import Solo
+from ecoshare.base.measurement import Goal, Measurement, MeasurementStatus, Packing, Setting
 from ecoshare.core.commands import AskSetting
-from ecoshare.values.class_profile import Solo
-from ecoshare.values.measurement import Goal, Measurement, MeasurementStatus, Packing, Setting
+from ecoshare.knowledge.advisers.advice import Advice
+from ecoshare.knowledge.advisers.earlier_searches import Earlier, prior_from
+from ecoshare.knowledge.advisers.setting_adviser import TunerAdviser
+from ecoshare.knowledge.advisers.setting_search import PackedJob, knob_of, space_of
 from tuner import Space
 
 CLOCKS = tuple(float(each) for each in range(600, 1980, 60))

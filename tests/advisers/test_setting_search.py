@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ecoshare.advisers.setting_search import (
+from ecoshare.base.measurement import Measurement, MeasurementStatus
+from ecoshare.knowledge.advisers.setting_search import (
     BUDGET,
     JudgedMeasurement,
     PackedJob,
@@ -22,8 +23,7 @@ from ecoshare.advisers.setting_search import (
     observable,
     space_of,
 )
-from ecoshare.profiling.tuning_store import MeasurementRecord
-from ecoshare.values.measurement import Measurement, MeasurementStatus
+from ecoshare.knowledge.tuning_store import MeasurementRecord
 from tests.advisers.invented import CLOCKS, DEFAULT, SPACE, Device, measured
 from tests.rounds import rounds
 from tuner import Knob, Prior, Role, Setting, Space

@@ -9,8 +9,8 @@ import pytest
 
 import ecoshare
 from ecoshare.errors import JobFailed, NotRestored
-from ecoshare.profiling.profile_store import ProfileStore
-from ecoshare.profiling.tuning_store import TuningStore
+from ecoshare.knowledge.profile_store import ProfileStore
+from ecoshare.knowledge.tuning_store import TuningStore
 from ecoshare.runtime.nodes import run_host
 from tests.driver.training import COMPUTES, WAITS
 from tests.runtime.conftest import machine as machine

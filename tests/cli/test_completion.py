@@ -149,7 +149,7 @@ def test_an_ordinary_command_loads_nothing_to_complete() -> None:
         "ecoshare.core.policies",
         "ecoshare.simulation",
         "ecoshare.reporting",
-        "ecoshare.profiling",
+        "ecoshare.knowledge",
         "ecoshare.runtime",
     )
     assert not [name for name in seen if name.startswith(heavy)]

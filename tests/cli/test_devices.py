@@ -13,7 +13,7 @@ import pytest
 
 from ecoshare.devices.choice import find_all
 from ecoshare.devices.occupancy import DeviceAdmission, occupied
-from ecoshare.profiling.calibration_store import CalibrationStore, IterationTime
+from ecoshare.knowledge.calibration_store import CalibrationStore, IterationTime
 from ecoshare.simulation.cluster import GPUS, Cluster, read
 from tests.warm import COLD, ecoshare, wait_for
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from ecoshare.profiling.colocation_store import ColocationStore
-from ecoshare.profiling.iteration_store import IterationCount, IterationStore, JobArguments
-from ecoshare.profiling.profile import Profile
-from ecoshare.profiling.profile_store import ProfileStore
-from ecoshare.profiling.tuning_store import BestStatic, TunedDevice, TuningResult, TuningStore
+from ecoshare.knowledge.colocation_store import ColocationStore
+from ecoshare.knowledge.iteration_store import IterationCount, IterationStore, JobArguments
+from ecoshare.knowledge.profile import Profile
+from ecoshare.knowledge.profile_store import ProfileStore
+from ecoshare.knowledge.tuning_store import BestStatic, TunedDevice, TuningResult, TuningStore
 from ecoshare.reporting.figures import printable
 from tests.profiling.classes import origin, profile
 from tests.test_cli import ecoshare

@@ -19,6 +19,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from ecoshare.base.class_profile import BY_LIMITS
 from ecoshare.cluster.links import LineWriter, NodeStart, ProcessLink, agent_command
 from ecoshare.cluster.node_cluster import held
 from ecoshare.jobs.load import load
@@ -31,7 +32,6 @@ from ecoshare.runtime.planning import plan as planning
 from ecoshare.runtime.planning.planned_limits import NO_BUDGET, planned_budget
 from ecoshare.runtime.run_lifecycle import FinishedRun
 from ecoshare.runtime.signals import CommandSignals
-from ecoshare.values.class_profile import BY_LIMITS
 from tests.runtime.running import SCRIPTS, alone, job_file
 from tests.warm import Started, wait_for
 

@@ -8,6 +8,7 @@ from typing import Any, get_args
 
 import pytest
 
+from ecoshare.base.attempt import Outcome, Usage
 from ecoshare.cluster import agent_messages
 from ecoshare.cluster.agent_messages import (
     PATIENT,
@@ -52,15 +53,14 @@ from ecoshare.devices.control.restore import KnobOutcome, Restored
 from ecoshare.devices.knob import DeviceKnobs, KnobSpec
 from ecoshare.jobs.from_values import given_jobs
 from ecoshare.lane.messages import Ready
+from ecoshare.lane.serving.request_intervals import RequestInterval, read_from
+from ecoshare.lane.serving.request_record import RequestRecorder
 from ecoshare.record.samples import AttemptProgress, Idle, Sample, Session
 from ecoshare.runtime.measuring.profiling_window import Limits
 from ecoshare.runtime.measuring.run_claims import ClaimReport, ClaimRequest
 from ecoshare.runtime.nodes.run_node import AttemptReading, DeviceReading, LaneReading, NodePlan
 from ecoshare.runtime.planning import plan as planning
 from ecoshare.runtime.planning.planned_limits import ParkingHost
-from ecoshare.serving.request_intervals import RequestInterval, read_from
-from ecoshare.serving.request_record import RequestRecorder
-from ecoshare.values.attempt import Outcome, Usage
 
 WISHES = ClaimRequest(may_set=True, searches=True, sets_known=False, with_processors=True, limits_power=False)
 PROFILES = KnobSpec("power_profile", "", (), {"none": 0.0, "max_q": 1.0}, named={"none": (), "max_q": (1.0,)})

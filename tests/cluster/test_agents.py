@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from ecoshare.base.attempt import Outcome
 from ecoshare.cluster.agent_messages import NodeFound, NodeOpened, OpenNode
 from ecoshare.cluster.cluster_node import AgentLine
 from ecoshare.cluster.links import ProcessLink, agent_command
@@ -31,7 +32,6 @@ from ecoshare.runtime.measuring.run_claims import ClaimRequest
 from ecoshare.runtime.nodes import cleanup
 from ecoshare.runtime.nodes.run_node import NodePlan
 from ecoshare.runtime.run_lifecycle import FinishedRun
-from ecoshare.values.attempt import Outcome
 from tests.cluster import agents
 from tests.cluster.agents import LEASE_S, agent, check_alike, lasting, members, run_on, starts, states, strikes
 from tests.driver import COMPILER, presets

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from ecoshare.base.device import DeviceInfo
 from ecoshare.core.commands import OpenLane, StartJob
 from ecoshare.core.events import RunOpened
 from ecoshare.jobs.load import load
-from ecoshare.profiling.calibration_store import CalibrationStore, IterationTime
-from ecoshare.profiling.profile import IterationTimes
-from ecoshare.profiling.profile_store import ProfileStore
+from ecoshare.knowledge.calibration_store import CalibrationStore, IterationTime
+from ecoshare.knowledge.profile import IterationTimes
+from ecoshare.knowledge.profile_store import ProfileStore
 from ecoshare.record import event_log, run_documents
 from ecoshare.runtime.planning import plan as planning
 from ecoshare.runtime.run_lifecycle import FinishedRun
-from ecoshare.values.device import DeviceInfo
 from tests.cluster.agents import members, run_on, states
 from tests.driver import COMPILER, FakeDriver, presets
 from tests.driver.training import COMPUTES, SCRIPT, WAITS

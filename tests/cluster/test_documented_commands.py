@@ -21,10 +21,10 @@ from pathlib import Path
 
 import pytest
 
+from ecoshare.base.attempt import Outcome
 from ecoshare.core.events import JobExited
 from ecoshare.record import event_log, run_documents
 from ecoshare.record.run_folder import RunFolder
-from ecoshare.values.attempt import Outcome
 from tests import warm
 from tests.cluster.agents import members
 from tests.cluster.ray_cluster import ray_cluster

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
+from ecoshare.base.attempt import Outcome
 from ecoshare.cluster.links import ProcessLink
 from ecoshare.core.commands import StartJob
 from ecoshare.core.events import DeviceFailed, Done, IterationsDone, JobArrived, JobExited
-from ecoshare.profiling.gang_time_store import GangTimeStore
-from ecoshare.profiling.profile_store import ProfileStore
+from ecoshare.knowledge.gang_time_store import GangTimeStore
+from ecoshare.knowledge.profile_store import ProfileStore
 from ecoshare.record import event_log
 from ecoshare.runtime.nodes.attempt_messages import LoopbackPorts
-from ecoshare.values.attempt import Outcome
 from tests.cluster.agents import LEASE_S, members, run_on, states, strikes
 from tests.runtime.running import slow_steps
 from tests.runtime.test_gangs import gang, told

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from ecoshare.base.segment import Segment
 from ecoshare.core.events import RunOpened
 from ecoshare.devices import registry
 from ecoshare.errors import UnfitEnvironment
@@ -19,7 +20,6 @@ from ecoshare.runtime.log_turnover import LogTurnover
 from ecoshare.runtime.nodes import cleanup
 from ecoshare.runtime.nodes.run_node import LeavingDevices
 from ecoshare.runtime.planning import plan as planning
-from ecoshare.values.segment import Segment
 from tests.cluster.agents import check_alike, members, run_on, states
 from tests.runtime.running import job_file, slow_steps
 

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 
+from ecoshare.base.segment import Segment
 from ecoshare.cluster import joined_nodes
 from ecoshare.cluster.links import ProcessLink
 from ecoshare.core.commands import OpenLane, StartJob
@@ -19,7 +20,6 @@ from ecoshare.record import event_log, run_documents
 from ecoshare.runtime.log_turnover import LogTurnover
 from ecoshare.runtime.nodes.run_node import JoiningDevices
 from ecoshare.runtime.planning import plan as planning
-from ecoshare.values.segment import Segment
 from tests.cluster.agents import check_alike, members, run_on, states, strikes
 from tests.runtime.running import job_file, slow_steps
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from ecoshare.base.attempt import Outcome
 from ecoshare.core.commands import KillJob, OpenLane, StartJob
 from ecoshare.core.events import JobExited
 from ecoshare.record import event_log
-from ecoshare.values.attempt import Outcome
 from tests.cluster.agents import members, run_on, states
 from tests.runtime.running import SCRIPTS, alone
 from tests.runtime.test_device_moves import losses

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from ecoshare.base.attempt import Outcome
 from ecoshare.core.events import DeviceFailed, JobExited, RunOpened
 from ecoshare.record import event_log
-from ecoshare.values.attempt import Outcome
 from tests import warm
 from tests.cluster.agents import check_alike, lasting, members, starts
 from tests.cluster.ray_cluster import RayCluster, ray_cluster

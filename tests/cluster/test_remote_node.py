@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from ecoshare.base.attempt import Outcome
 from ecoshare.cluster.cluster_node import AgentLine
 from ecoshare.cluster.links import NodeStart, ProcessLink
 from ecoshare.cluster.remote_node import NodeSetup, RemoteClaims, RemoteNode
@@ -21,7 +22,6 @@ from ecoshare.jobs.load import load
 from ecoshare.runtime.nodes.run_node import NodeRun
 from ecoshare.runtime.planning import plan as planning
 from ecoshare.runtime.planning.node_job import NodeJob
-from ecoshare.values.attempt import Outcome
 from tests.runtime.running import job_file, slow_steps
 
 _ENDS = [sys.executable, "-c", "pass"]
@@ -32,7 +32,7 @@ import time
 from ecoshare.cluster.agent_messages import NodeReport, encoded
 from ecoshare.core.events import IterationsDone
 from ecoshare.runtime.nodes.run_node import AttemptReading
-from ecoshare.values.attempt import Usage
+from ecoshare.base.attempt import Usage
 report = NodeReport({"j": AttemptReading(Usage(iterations=98), (0,), ())}, {}, ())
 for message in (report, IterationsDone(0.0, "j", Usage(iterations=201))):
     print(encoded(message).decode(), end="", flush=True)

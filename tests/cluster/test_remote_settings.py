@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 
 from ecoshare.api.request_values import goal
+from ecoshare.base.measurement import Setting
 from ecoshare.cluster import joined_nodes
 from ecoshare.core.commands import ApplySetting
 from ecoshare.core.events import DeviceFailed, Done, IterationsDone, SettingMeasured
 from ecoshare.devices.knob import GPU_CLOCK
 from ecoshare.errors import UnfitEnvironment
-from ecoshare.profiling.profile_store import ProfileStore
+from ecoshare.knowledge.profile_store import ProfileStore
 from ecoshare.record import event_log
 from ecoshare.record.event_log import LogEntry
 from ecoshare.runtime.run_lifecycle import FinishedRun
-from ecoshare.values.measurement import Setting
 from tests.cluster.agents import run_on
 from tests.devices.claims import FOUND_W
 from tests.driver import Fault

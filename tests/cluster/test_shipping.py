@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ecoshare.base.disk import atomic_write
 from ecoshare.cluster.agent_messages import FilePart
 from ecoshare.cluster.links import ProcessLink
 from ecoshare.cluster.shipment import (
@@ -24,12 +25,11 @@ from ecoshare.cluster.shipment import (
     shipped_folder,
     write_part,
 )
-from ecoshare.common.disk import atomic_write
 from ecoshare.devices import registry
 from ecoshare.errors import InvalidJobFile, UnfitEnvironment, UsageError
 from ecoshare.jobs.load import load
+from ecoshare.knowledge.profile_store import ProfileStore
 from ecoshare.lane import trace
-from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.record.run_documents import recorded_end
 from ecoshare.runtime.planning import plan as planning
 from tests.cluster.agents import run_on, states, strikes

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from ecoshare.base.attempt import Outcome
 from ecoshare.core.commands import StartJob
 from ecoshare.core.events import DeviceFailed, JobExited
 from ecoshare.record import event_log
-from ecoshare.values.attempt import Outcome
 from tests import warm
 from tests.cluster.agents import check_alike, members
 from tests.cluster.slurm_cluster import is_installed, processes_on, slurm

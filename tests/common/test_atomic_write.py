@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from ecoshare.common.disk import atomic_write
+from ecoshare.base.disk import atomic_write
 
 LENGTH = 1 << 20
 

@@ -6,7 +6,7 @@ import gc
 
 import pytest
 
-from ecoshare.common.documents import collector_paused
+from ecoshare.base.documents import collector_paused
 
 
 def test_the_collector_comes_back() -> None:

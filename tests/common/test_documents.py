@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from ecoshare.common import documents
+from ecoshare.base import documents
+from ecoshare.base.attempt import Outcome, Usage
 from ecoshare.errors import EcoshareError
 from ecoshare.record.run_documents import goal_of, read_records
-from ecoshare.values.attempt import Outcome, Usage
 
 
 def test_a_file_without_an_end_is_read_to_the_limit() -> None:

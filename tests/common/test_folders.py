@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ecoshare.common import disk as module
-from ecoshare.common.disk import memory_folder
+from ecoshare.base import disk as module
+from ecoshare.base.disk import memory_folder
 
 
 def test_a_folder_in_memory_is_taken_where_it_can_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ecoshare.common.printable import LONGEST, OutputLines, TerminalText, shown
+from ecoshare.base.printable import LONGEST, OutputLines, TerminalText, shown
 from ecoshare.errors import UsageError
 from ecoshare.top.screens import KEPT, OutputFollower
 from tests.warm import wait_for

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from itertools import pairwise
 
-from ecoshare.common.plural import counted
+from ecoshare.base.plural import counted
 from tests.warm import ROOT
 
 NOUNS = (
@@ -16,7 +16,7 @@ NOUNS = (
 )
 _COUNTED = re.compile(rf"}} (?:more |new |other |empty )?(?:{NOUNS})\b")
 NEVER_ONE = {
-    "advisers/measured_table.py: {len(rows)} settings",  # more than a search takes
+    "knowledge/advisers/measured_table.py: {len(rows)} settings",  # more than a search takes
     "core/placement/memory_fit.py: {nodes} nodes",  # beside `one node`
     "core/policies/fluid.py: {gpus} GPUs",  # refused since it is less
     "core/policies/fluid.py: {len(largest)} trials",  # a mistake of the caller

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ecoshare.common.printable import last_line
+from ecoshare.base.printable import last_line
 
 
 @pytest.mark.parametrize(

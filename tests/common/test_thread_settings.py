@@ -18,7 +18,7 @@ import pytest
 import torch
 from threadpoolctl import threadpool_limits
 
-from ecoshare.common.thread_settings import ThreadSettings
+from ecoshare.base.thread_settings import ThreadSettings
 from tests.warm import ROOT, fork_script
 
 KEPT: ContextVar[str] = ContextVar("KEPT", default="nothing")
@@ -144,7 +144,7 @@ LEFT_OUT = {
 FINDS = """
 import re, sys, threading, warnings
 import torch
-from ecoshare.common.thread_settings import ThreadSettings
+from ecoshare.base.thread_settings import ThreadSettings
 
 warnings.simplefilter("ignore")
 

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TypeVar
 
+from ecoshare.base.attempt import Outcome, Usage
+from ecoshare.base.class_profile import MemoryDemand, Solo
+from ecoshare.base.device import Device
+from ecoshare.base.job_spec import JobSpec
+from ecoshare.base.measurement import PairSpeed
 from ecoshare.core.commands import Command, KillJob, StartJob, WakeAt
 from ecoshare.core.events import SCHEMA, Config, Done, Event, InterferencePredicted, JobArrived, JobExited, RunOpened
 from ecoshare.core.scheduler import Scheduler
-from ecoshare.values.attempt import Outcome, Usage
-from ecoshare.values.class_profile import MemoryDemand, Solo
-from ecoshare.values.device import Device
-from ecoshare.values.job_spec import JobSpec
-from ecoshare.values.measurement import PairSpeed
 
 GIB = 1 << 30
 IDLE_W, ALONE_W = 40.0, 200.0

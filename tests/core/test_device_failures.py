@@ -9,6 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ecoshare.base.attempt import Outcome
+from ecoshare.base.device import Device
+from ecoshare.base.job_spec import JobSpec, StoppingSpec, SweepSpec
+from ecoshare.base.measurement import Setting
 from ecoshare.core.commands import ApplySetting, AskSetting, KillJob, MeasureSetting, ProfileJob, StartJob
 from ecoshare.core.events import Config, DeviceFailed, JobExited
 from ecoshare.core.job_ends import MOST_LOSSES
@@ -16,10 +20,6 @@ from ecoshare.core.policies import own_names
 from ecoshare.core.records import JobState, LaneState
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.testing.virtual_driver import ScriptedJob, VirtualDriver
-from ecoshare.values.attempt import Outcome
-from ecoshare.values.device import Device
-from ecoshare.values.job_spec import JobSpec, StoppingSpec, SweepSpec
-from ecoshare.values.measurement import Setting
 from tests.core.test_scheduler import GIB, JOBS, drive, job, starts
 from tests.core.test_sweeps import World
 

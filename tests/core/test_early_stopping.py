@@ -9,6 +9,10 @@ from statistics import fmean
 
 import pytest
 
+from ecoshare.base.attempt import Outcome, Usage
+from ecoshare.base.class_profile import Solo
+from ecoshare.base.device import Device
+from ecoshare.base.job_spec import Configuration, EarlierTrial, JobSpec, StoppingSpec, SweepSpec, own_configuration
 from ecoshare.core.commands import AskSampler, Command, DropJob, KillJob, OpenLane, StartJob
 from ecoshare.core.events import (
     SCHEMA,
@@ -29,10 +33,6 @@ from ecoshare.core.records import JobState
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.sweeps import LEAST_COMPLETED, LEAST_CONFIGURATIONS, Halving, rule
 from ecoshare.record.results.sweep_summary import ranked_configurations
-from ecoshare.values.attempt import Outcome, Usage
-from ecoshare.values.class_profile import Solo
-from ecoshare.values.device import Device
-from ecoshare.values.job_spec import Configuration, EarlierTrial, JobSpec, StoppingSpec, SweepSpec, own_configuration
 
 STEPS = 9
 

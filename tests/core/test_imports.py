@@ -17,62 +17,91 @@ STANDARD = sys.stdlib_module_names
 IMPURE = {"asyncio", "fcntl", "mmap", "multiprocessing", "os", "random", "select", "selectors", "signal", "socket"}
 IMPURE |= {"subprocess", "tempfile", "threading", "time", "pathlib", "shutil", "io", "sys"}
 
-COMMON = {"ecoshare.common", "ecoshare.errors", "ecoshare.values"}
+BASE = {"ecoshare.base", "ecoshare.errors"}
+WORDS_OF_THE_CORE = {
+    f"ecoshare.base.{name}"
+    for name in (
+        "attempt",
+        "class_profile",
+        "device",
+        "job_spec",
+        "joules",
+        "measurement",
+        "plural",
+        "segment",
+        "service",
+    )
+}
 ALLOWED = {
-    "common": set[str](),
-    "values": {"ecoshare.values"},
-    "core": {"ecoshare.core", "ecoshare.values", "ecoshare.common.plural", "sortedcontainers"},
-    "sampling": {"ecoshare.sampling", "optuna"},
-    "jobs": {*COMMON, "ecoshare.jobs", "ecoshare.sampling", "pydantic", "yaml"},
-    "lane": {*COMMON, "ecoshare.lane", "ecoshare.core.turns", "ecoshare.serving", "ecoshare", "torch", "numpy"},
-    "serving": {*COMMON, "ecoshare.serving", "ecoshare", "ecoshare.jobs.quantities", "hdrh"},
-    "advisers": {*COMMON, "ecoshare.advisers", "ecoshare.core", "tuner", "numpy", "scipy", "threadpoolctl", "torch"},
-    "devices": {*COMMON, "ecoshare.devices", "amdsmi", "httpx", "platformdirs", "pydantic", "pynvml", "zeus"},
-    "profiling": {*COMMON, "ecoshare.profiling", "ecoshare.devices", "platformdirs", "pydantic"},
+    "base": {"ecoshare.base"},
+    "core": {*WORDS_OF_THE_CORE, "ecoshare.core", "sortedcontainers"},
+    "jobs": {*BASE, "ecoshare.jobs", "optuna", "pydantic", "yaml"},
+    "lane": {
+        *BASE,
+        "ecoshare.lane",
+        "ecoshare.core.turns",
+        "ecoshare.jobs.quantities",
+        "ecoshare",
+        "hdrh",
+        "torch",
+        "numpy",
+    },
+    "devices": {*BASE, "ecoshare.devices", "amdsmi", "httpx", "platformdirs", "pydantic", "pynvml", "zeus"},
+    "knowledge": {
+        *BASE,
+        "ecoshare.knowledge",
+        "ecoshare.core",
+        "ecoshare.devices",
+        "tuner",
+        "numpy",
+        "platformdirs",
+        "pydantic",
+        "scipy",
+        "threadpoolctl",
+        "torch",
+    },
     "record": {
-        *COMMON,
+        *BASE,
         "numpy",
         "ecoshare.record",
         "ecoshare.core",
         "ecoshare.jobs",
         "ecoshare.lane",
         "ecoshare.devices",
-        "ecoshare.profiling",
-        "ecoshare.serving",
+        "ecoshare.knowledge",
         "pydantic",
     },
-    "metrics": {"ecoshare.metrics", "ecoshare.serving", "prometheus_client"},
+    "metrics": {"ecoshare.metrics", "ecoshare.lane.serving", "prometheus_client"},
     "simulation": {
-        *COMMON,
+        *BASE,
         "ecoshare.simulation",
         "ecoshare.core",
-        "ecoshare.advisers",
+        "ecoshare.knowledge",
         "ecoshare.jobs",
         "ecoshare.lane",
         "ecoshare.devices",
         "ecoshare.record",
-        "ecoshare.serving",
         "ecoshare.policy_names",
         "numpy",
         "pydantic",
     },
     "testing": {
-        *COMMON,
+        *BASE,
         "ecoshare.testing",
         "ecoshare.core",
-        "ecoshare.advisers",
+        "ecoshare.knowledge.advisers",
         "ecoshare.simulation",
         "hypothesis",
         "pytest",
     },
     "cluster": {
-        *COMMON,
+        *BASE,
         "ecoshare",
         "pydantic",
         "ray",
     },
     "top": {
-        *COMMON,
+        *BASE,
         "ecoshare.top",
         "ecoshare.core",
         "ecoshare.jobs",
@@ -80,7 +109,6 @@ ALLOWED = {
         "ecoshare.queue",
         "ecoshare.record",
         "ecoshare.reporting",
-        "ecoshare.serving",
         "numpy",
         "pydantic",
         "rich",
@@ -117,7 +145,7 @@ def test_a_layer_imports_only_what_its_place_allows(layer: str) -> None:
         for name in imports(path):
             if name.partition(".")[0] in STANDARD:
                 continue
-            whole = ALLOWED[layer] - ({"ecoshare"} if layer in ("lane", "serving") else set())
+            whole = ALLOWED[layer] - ({"ecoshare"} if layer == "lane" else set())
             allowed = any(name == each or name.startswith(each + ".") for each in whole)
             assert allowed or name in ALLOWED[layer], f"{path.relative_to(ROOT)} imports {name}"
 
@@ -194,14 +222,14 @@ def test_only_the_command_line_is_above_the_python_api() -> None:
 @pytest.mark.parametrize("command", ["run", "profile", "tune", "simulate"])
 def test_a_command_declares_builds_a_request_and_prints(command: str) -> None:
     """If it failed, the command would do what Python cannot ask for."""
-    allowed = ("ecoshare.api", "ecoshare.cli", "ecoshare.common", "ecoshare.errors", "ecoshare.reporting")
+    allowed = ("ecoshare.api", "ecoshare.cli", "ecoshare.base", "ecoshare.errors", "ecoshare.reporting")
     constants = {
-        "ecoshare.advisers.table_columns",
+        "ecoshare.knowledge.advisers.table_columns",
         "ecoshare.policy_names",  # parses `--option`
         "ecoshare.runtime.signals",
         "ecoshare.simulation.costs",
-        "ecoshare.values.device",
-        "ecoshare.values.measurement",
+        "ecoshare.base.device",
+        "ecoshare.base.measurement",
     }
     path = ROOT / "ecoshare" / "cli" / f"{command}.py"
     whole = path.read_text().partition("if TYPE_CHECKING:")
@@ -251,7 +279,7 @@ def test_only_the_view_of_the_terminal_loads_textual() -> None:
 
 def test_only_the_advisers_know_the_tuner() -> None:
     """The tuner stands alone; a change of its types must stop at one package."""
-    outside = [path for path in files("ecoshare") if not path.is_relative_to(ROOT / "ecoshare/advisers")]
+    outside = [path for path in files("ecoshare") if not path.is_relative_to(ROOT / "ecoshare/knowledge/advisers")]
     assert [path for path in outside if any(name.partition(".")[0] == "tuner" for name in imports(path))] == []
 
 

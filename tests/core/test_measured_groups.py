@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from ecoshare.base.attempt import Outcome, Usage
+from ecoshare.base.measurement import AS_FOUND
 from ecoshare.core.commands import AskInterference, AskSetting, MeasureSetting
 from ecoshare.core.events import Done, IterationsDone, JobExited, SettingAdvised
-from ecoshare.values.attempt import Outcome, Usage
-from ecoshare.values.measurement import AS_FOUND
 from tests.core.stepping import Core
 
 

@@ -10,6 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ecoshare.base.attempt import WORK_OVER, Outcome, Usage
+from ecoshare.base.class_profile import MemoryDemand
+from ecoshare.base.device import Device
+from ecoshare.base.job_spec import JobSpec, SweepSpec
+from ecoshare.base.service import RequestSource, ServiceSpec
 from ecoshare.core.commands import KillJob, StartJob
 from ecoshare.core.events import (
     SCHEMA,
@@ -28,11 +33,6 @@ from ecoshare.core.policies import own_names
 from ecoshare.core.records import JobState
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.testing.virtual_driver import ScriptedJob, VirtualDriver
-from ecoshare.values.attempt import WORK_OVER, Outcome, Usage
-from ecoshare.values.class_profile import MemoryDemand
-from ecoshare.values.device import Device
-from ecoshare.values.job_spec import JobSpec, SweepSpec
-from ecoshare.values.service import RequestSource, ServiceSpec
 from tests.core.test_scheduler import CPU, GIB, drive, job
 
 SERVES = ((math.inf, Outcome.COMPLETED),)

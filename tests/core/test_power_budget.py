@@ -11,6 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ecoshare.base.attempt import Outcome
+from ecoshare.base.class_profile import POWER_LIMIT, KnownResponse, MemoryDemand, PowerPoint
+from ecoshare.base.device import Device
+from ecoshare.base.job_spec import JobSpec
+from ecoshare.base.measurement import Setting
 from ecoshare.core.commands import ApplySetting, AskPower, MeasureSetting, StartJob
 from ecoshare.core.events import Config, DeviceFailed, Done, JobExited, Refused
 from ecoshare.core.records import JobState
@@ -18,11 +23,6 @@ from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.settings.power_allocation import PoweredDevice, allocate, cost_at
 from ecoshare.core.settings.power_budget import PowerBudget
 from ecoshare.testing.virtual_driver import ScriptedJob, VirtualDriver
-from ecoshare.values.attempt import Outcome
-from ecoshare.values.class_profile import POWER_LIMIT, KnownResponse, MemoryDemand, PowerPoint
-from ecoshare.values.device import Device
-from ecoshare.values.job_spec import JobSpec
-from ecoshare.values.measurement import Setting
 
 GIB = 1 << 30
 LIMITS_W = (100.0, 150.0, 200.0, 250.0, 300.0)

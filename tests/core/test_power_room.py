@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from ecoshare.base.attempt import Outcome
+from ecoshare.base.class_profile import MemoryDemand
+from ecoshare.base.device import Device
+from ecoshare.base.job_spec import JobSpec
 from ecoshare.core.events import Config
 from ecoshare.core.records import JobState
 from ecoshare.testing.virtual_driver import ScriptedJob, VirtualDriver
-from ecoshare.values.attempt import Outcome
-from ecoshare.values.class_profile import MemoryDemand
-from ecoshare.values.device import Device
-from ecoshare.values.job_spec import JobSpec
 
 GIB = 1 << 30
 SMALL, LARGE = (1.0, 4.0), (1.0, 10.0)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from ecoshare.base.attempt import Usage
+from ecoshare.base.class_profile import MemoryDemand
 from ecoshare.core.events import IterationsDone, Profiled
 from ecoshare.core.settings.profiling_windows import PAUSE_S
-from ecoshare.values.attempt import Usage
-from ecoshare.values.class_profile import MemoryDemand
 from tests.core.stepping import Core, solo
 
 WARM = Usage(iterations=50, held_s=2.0, span_s=2.0)

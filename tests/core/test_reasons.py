@@ -10,6 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sortedcontainers import SortedList
 
+from ecoshare.base.attempt import Usage
+from ecoshare.base.device import Device
+from ecoshare.base.job_spec import JobSpec
 from ecoshare.core.events import SCHEMA, Config, Done, IterationsDone, JobArrived, RunOpened
 from ecoshare.core.placement.job_groups import HOPE
 from ecoshare.core.reasons import Doing, Explanation, Reason, ReasonKind, Reasons
@@ -17,9 +20,6 @@ from ecoshare.core.records import JobState
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.simulation.costs import Costs
 from ecoshare.simulation.traces.job_trace import TraceJob
-from ecoshare.values.attempt import Usage
-from ecoshare.values.device import Device
-from ecoshare.values.job_spec import JobSpec
 from tests.core.stepping import ALONE_W, ERROR, GIB, IDLE_W, Core
 from tests.rounds import rounds
 from tests.simulation.test_packs import JOBS, PACKS, SIZES, SPEEDS, job, simulated, world

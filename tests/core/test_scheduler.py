@@ -9,6 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ecoshare.base.attempt import Outcome, Usage
+from ecoshare.base.class_profile import MemoryDemand
+from ecoshare.base.device import Device
+from ecoshare.base.job_spec import EarlierAttempts, JobSpec
 from ecoshare.core.commands import KillJob, OpenLane, ProfileJob, SetShares, StartJob
 from ecoshare.core.events import (
     SCHEMA,
@@ -26,10 +30,6 @@ from ecoshare.core.policies import own_names
 from ecoshare.core.records import IllegalMove, JobState
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.testing.virtual_driver import ScriptedJob, VirtualDriver
-from ecoshare.values.attempt import Outcome, Usage
-from ecoshare.values.class_profile import MemoryDemand
-from ecoshare.values.device import Device
-from ecoshare.values.job_spec import EarlierAttempts, JobSpec
 
 GIB = 1 << 30
 UNASKED = [each for each in Outcome if each not in (Outcome.STOPPED, Outcome.PRUNED)]

@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ecoshare.base.attempt import Outcome
+from ecoshare.base.device import Device
+from ecoshare.base.job_spec import JobSpec
+from ecoshare.base.segment import CarriedJob, Segment
 from ecoshare.core.commands import OpenLane, ProfileJob, StartJob
 from ecoshare.core.events import CancelRequested, Config, HoldRequested, ReleaseRequested, RunOpened
 from ecoshare.core.records import JobState
 from ecoshare.record import event_log
 from ecoshare.testing.virtual_driver import WINDOW_S, ScriptedJob, VirtualDriver
-from ecoshare.values.attempt import Outcome
-from ecoshare.values.device import Device
-from ecoshare.values.job_spec import JobSpec
-from ecoshare.values.segment import CarriedJob, Segment
 from tests.core.test_device_failures import ALONE, CONFIGS, advice, can_complete, named_jobs
 from tests.core.test_scheduler import GIB, JOBS, drive, job, starts
 from tests.simulation.simulating import OURS

@@ -9,6 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ecoshare.base.attempt import Outcome
+from ecoshare.base.class_profile import MemoryDemand, Solo
+from ecoshare.base.device import Device
+from ecoshare.base.job_spec import JobSpec
+from ecoshare.base.measurement import KnownSetting, MeasurementStatus, Packing, Setting
+from ecoshare.base.service import RequestSource, ServiceSpec
 from ecoshare.core.commands import (
     ApplySetting,
     AskSetting,
@@ -22,12 +28,6 @@ from ecoshare.core.commands import (
 )
 from ecoshare.core.events import Config, JobExited, SettingAdvised, SettingMeasured
 from ecoshare.testing.virtual_driver import ScriptedJob, VirtualDriver
-from ecoshare.values.attempt import Outcome
-from ecoshare.values.class_profile import MemoryDemand, Solo
-from ecoshare.values.device import Device
-from ecoshare.values.job_spec import JobSpec
-from ecoshare.values.measurement import KnownSetting, MeasurementStatus, Packing, Setting
-from ecoshare.values.service import RequestSource, ServiceSpec
 
 GIB = 1 << 30
 GPU = Device("cuda:0", "here", 8 * GIB)

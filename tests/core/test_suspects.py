@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from ecoshare.base.attempt import Outcome, Usage
 from ecoshare.core.events import JobExited
 from ecoshare.core.job_ends import MOST_LOSSES
 from ecoshare.core.reasons import Explanation, ReasonKind, Reasons
 from ecoshare.core.records import JobState
-from ecoshare.values.attempt import Outcome, Usage
 from tests.core.stepping import Core
 
 

@@ -8,7 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from ecoshare.advisers.interference_adviser import foresee
+from ecoshare.base.attempt import Outcome, Usage
+from ecoshare.base.device import Device
+from ecoshare.base.job_spec import EarlierTrial, JobSpec, StoppingSpec, SweepSpec, own_configuration
 from ecoshare.core.commands import AskInterference, AskSampler, Command, KillJob, MoveJob, StartJob
 from ecoshare.core.events import (
     SCHEMA,
@@ -31,9 +33,7 @@ from ecoshare.core.placement.packer import MEMBER
 from ecoshare.core.records import JobState
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.sweeps import LEAST_COMPLETED, rule
-from ecoshare.values.attempt import Outcome, Usage
-from ecoshare.values.device import Device
-from ecoshare.values.job_spec import EarlierTrial, JobSpec, StoppingSpec, SweepSpec, own_configuration
+from ecoshare.knowledge.advisers.interference_adviser import foresee
 
 GIB = 1 << 30
 

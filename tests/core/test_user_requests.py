@@ -12,6 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ecoshare.base.attempt import Outcome
+from ecoshare.base.class_profile import MemoryDemand
+from ecoshare.base.device import Device
+from ecoshare.base.job_spec import EarlierAttempts, JobSpec, StoppingSpec, SweepSpec
 from ecoshare.core.commands import KillJob, SetShares, StartJob
 from ecoshare.core.events import (
     CancelRequested,
@@ -32,10 +36,6 @@ from ecoshare.core.records import JobState
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.user_requests import DRAINED
 from ecoshare.testing.virtual_driver import ScriptedJob, VirtualDriver
-from ecoshare.values.attempt import Outcome
-from ecoshare.values.class_profile import MemoryDemand
-from ecoshare.values.device import Device
-from ecoshare.values.job_spec import EarlierAttempts, JobSpec, StoppingSpec, SweepSpec
 from tests.core.test_device_failures import ALONE, CONFIGS, RULES, advice, can_complete, named_jobs
 from tests.core.test_scheduler import GIB, JOBS, drive, job, starts
 from tests.core.test_sweeps import World

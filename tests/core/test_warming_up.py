@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from ecoshare.base.attempt import Usage
+from ecoshare.base.class_profile import MemoryDemand, Solo
 from ecoshare.core.commands import ProfileJob
 from ecoshare.core.events import IterationsDone, Profiled
 from ecoshare.core.reasons import Doing, Explanation, ReasonKind, Reasons
-from ecoshare.values.attempt import Usage
-from ecoshare.values.class_profile import MemoryDemand, Solo
 from tests.core.stepping import GIB, Core
 
 

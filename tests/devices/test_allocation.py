@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
+from ecoshare.base.device import DeviceInfo
 from ecoshare.devices import occupancy, registry
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.runtime.measuring.device_claim import claim
 from ecoshare.runtime.measuring.run_claims import ClaimRequest, claim_devices
-from ecoshare.values.device import DeviceInfo
 
 ALL = str(os.cpu_count())
 CPU = registry.find("cpu")

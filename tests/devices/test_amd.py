@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from ecoshare.base.device import ACROSS_NODES, NUMA_NODE, XGMI, DeviceInfo
+from ecoshare.base.joules import MEASURED
 from ecoshare.devices import registry
 from ecoshare.devices.choice import find_all
 from ecoshare.devices.control import journal
@@ -22,8 +24,6 @@ from ecoshare.devices.knob import Cause
 from ecoshare.devices.meter import MeterFault, energy_between
 from ecoshare.devices.vendor import DeviceHealth
 from ecoshare.errors import UnfitEnvironment
-from ecoshare.values.device import ACROSS_NODES, NUMA_NODE, XGMI, DeviceInfo
-from ecoshare.values.joules import MEASURED
 from tests.driver import COMPILER, Fault
 from tests.driver.amd import ENERGY, MI300X, POWER, SETTERS, FakeAmdDriver
 

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from ecoshare.base.class_profile import POWER_LIMIT
 from ecoshare.devices.control import journal
 from ecoshare.devices.control.device_control import DeviceControl
 from ecoshare.devices.control.restore import Foreign, KnobOutcome, mend
@@ -20,7 +21,6 @@ from ecoshare.devices.nvidia import nvidia_knobs
 from ecoshare.devices.nvidia.nvidia_knobs import GpuKnobs
 from ecoshare.devices.nvidia.nvml import NvmlDevice
 from ecoshare.errors import UnfitEnvironment
-from ecoshare.values.class_profile import POWER_LIMIT
 from tests.devices.claims import FOUND_W, claim, die_after_setting, limited, state_in
 from tests.driver import FakeDriver, Fault
 from tests.driver.presets import RELIABILITY

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ecoshare.common import machine_memory
+from ecoshare.base import machine_memory
 from ecoshare.devices import registry
 from ecoshare.errors import UnfitEnvironment, UsageError
 from tests.driver import FakeDriver, presets

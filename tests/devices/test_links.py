@@ -8,10 +8,10 @@ from pathlib import Path
 import pynvml
 import pytest
 
+from ecoshare.base import device
+from ecoshare.base.device import nvlinks, over_nvlinks
 from ecoshare.devices import choice
 from ecoshare.devices.choice import find_all
-from ecoshare.values import device
-from ecoshare.values.device import nvlinks, over_nvlinks
 from tests.devices.test_partitions import machine
 from tests.driver import FakeDriver, Fault, presets
 

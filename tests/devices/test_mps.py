@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from ecoshare.base.device import DeviceInfo
 from ecoshare.devices import registry
 from ecoshare.devices.vendor import ContextSharing
 from ecoshare.errors import UnfitEnvironment
-from ecoshare.values.device import DeviceInfo
 
 GPU = DeviceInfo("cuda:0", "cuda", "nvidia", "A GPU", "GPU-0", 1 << 34, 2, capability=(9, 0))
 PASCAL = replace(GPU, name="cuda:1", capability=(6, 0))

@@ -10,6 +10,7 @@ import pynvml
 import pytest
 from rich.console import Console
 
+from ecoshare.base.class_profile import POWER_LIMIT
 from ecoshare.devices import knob_survey
 from ecoshare.devices.control import journal
 from ecoshare.devices.control.device_control import DeviceControl
@@ -19,7 +20,6 @@ from ecoshare.devices.knob import GPU_CLOCK, UNLOCKED, Cause, Reading
 from ecoshare.devices.knob_survey import FoundDevice
 from ecoshare.devices.nvidia.nvidia_knobs import _NAMES, POWER_PROFILE, GpuKnobs
 from ecoshare.reporting.tables.device_table import print_devices
-from ecoshare.values.class_profile import POWER_LIMIT
 from tests.devices.claims import FOUND_W, claim, die_after_setting, limited, state_in
 from tests.driver import COMPILER, FakeDriver, Fault, presets
 from tests.driver.presets import COMPUTE, HIGH, MAX_Q, MEMORY_BOUND

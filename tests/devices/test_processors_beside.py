@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from ecoshare.base.class_profile import POWER_LIMIT
 from ecoshare.devices import knob_survey, registry
 from ecoshare.devices.control.device_control import DeviceControl
 from ecoshare.devices.control.joint_control import claim_processors, frequency_knob
@@ -20,7 +21,6 @@ from ecoshare.devices.cpu_knobs import CPU_FREQUENCY
 from ecoshare.devices.knob import GPU_CLOCK
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.runtime.measuring.device_claim import AppliedSettings, claim, leftovers_beside
-from ecoshare.values.class_profile import POWER_LIMIT
 from tests.devices.claims import FOUND_W, limited
 from tests.devices.fake_processors import FakeProcessors
 from tests.driver import FakeDriver, Fault

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from ecoshare.base.class_profile import POWER_LIMIT
 from ecoshare.cli.restore import restore
 from ecoshare.devices.control.journal import Journal
 from ecoshare.devices.control.restore import Foreign, KnobOutcome, mend
@@ -14,7 +15,6 @@ from ecoshare.devices.control.state_folder import StateFolder, key
 from ecoshare.devices.cpu_knobs import CPU_FREQUENCY
 from ecoshare.devices.registry import processors
 from ecoshare.errors import NotRestored
-from ecoshare.values.class_profile import POWER_LIMIT
 from tests.driver import FakeDriver
 
 OTHER_BOOT = "a start of another machine"

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from ecoshare.base.class_profile import POWER_LIMIT
 from ecoshare.cli.restore import restore
 from ecoshare.devices import registry
 from ecoshare.devices.control import restore as restoring
@@ -24,7 +25,6 @@ from ecoshare.errors import NotRestored, UnfitEnvironment
 from ecoshare.runtime.measuring.device_claim import AppliedSettings, claim, leftovers, not_restored
 from ecoshare.runtime.measuring.run_claims import NodeClaims
 from ecoshare.runtime.nodes import guard
-from ecoshare.values.class_profile import POWER_LIMIT
 from tests.devices.claims import FOUND_W, limited
 from tests.driver import FakeDriver, Fault
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from ecoshare.base.device import DeviceInfo
 from ecoshare.devices import registry
 from ecoshare.devices.torch_build import TorchBuild, check_cuda
 from ecoshare.errors import UnfitEnvironment
-from ecoshare.values.device import DeviceInfo
 from tests.driver import COMPILER, FakeDriver
 from tests.driver.presets import H200, P100, V100, Preset
 from tests.warm import ecoshare

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from ecoshare.base.class_profile import POWER_LIMIT
 from ecoshare.devices.control.restore import KnobOutcome, mend
 from ecoshare.devices.knob import GPU_CLOCK, Cause
 from ecoshare.devices.nvidia.nvidia_knobs import GpuKnobs
-from ecoshare.values.class_profile import POWER_LIMIT
 from tests.devices.claims import FOUND_W, claim, limited, state_in
 from tests.driver import FakeDriver, Fault
 from tests.driver.zeusd import Zeusd

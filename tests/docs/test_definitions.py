@@ -7,10 +7,10 @@ import json
 
 import pytest
 
+from ecoshare.base.job_spec import JobSpec
 from ecoshare.jobs.schema import SLOWDOWN, JobConfig, json_schema
 from ecoshare.reporting.html import html
 from ecoshare.simulation.traces.job_trace import TraceJob
-from ecoshare.values.job_spec import JobSpec
 from tests.reporting.made_run import run
 from tests.warm import ROOT
 

@@ -24,6 +24,10 @@ from functools import partial
 from itertools import count
 from typing import Any
 
+from ecoshare.base.attempt import Outcome, Usage
+from ecoshare.base.class_profile import MemoryDemand, Solo
+from ecoshare.base.device import Device
+from ecoshare.base.job_spec import JobSpec
 from ecoshare.core.commands import (
     AskInterference,
     Command,
@@ -56,10 +60,6 @@ from ecoshare.core.events import (
 from ecoshare.core.memory import KEPT_ALLOWANCE_BYTES, LOST_SHARE
 from ecoshare.core.records import JobState
 from ecoshare.core.scheduler import Scheduler
-from ecoshare.values.attempt import Outcome, Usage
-from ecoshare.values.class_profile import MemoryDemand, Solo
-from ecoshare.values.device import Device
-from ecoshare.values.job_spec import JobSpec
 from tests.driver.caching import SEGMENT_BYTES, CachingAllocator, rounded
 
 MIB = 1 << 20

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ecoshare.devices.nvidia import nvml
-from ecoshare.profiling.profile import Profile
+from ecoshare.knowledge.profile import Profile
 from ecoshare.record import run_data
 from ecoshare.record.accounts.energy_account import EnergyInterval
 from ecoshare.record.run_folder import RunFolder

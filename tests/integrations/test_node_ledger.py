@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ecoshare.base.class_profile import MemoryDemand
 from ecoshare.core.memory import promised
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.integrations.ray.node_ledger import NodeLedger, TrialPlace, Wish
 from ecoshare.lane.tables.table_layout import NO_SLOT
 from ecoshare.lane.turn import LaneTurn
-from ecoshare.values.class_profile import MemoryDemand
 
 UNIT, BUDGET = 16 << 20, 1000
 """Unit (bytes) of the demands of these tests, and the budget of a lane in this unit."""
@@ -125,7 +125,7 @@ def test_a_folder_that_others_may_write_is_refused(tmp_path: Path) -> None:
 HOLDER = """
 import sys, time
 from pathlib import Path
-from ecoshare.values.class_profile import MemoryDemand
+from ecoshare.base.class_profile import MemoryDemand
 from ecoshare.integrations.ray.node_ledger import NodeLedger, Wish
 from ecoshare.lane.turn import LaneTurn
 ledger = NodeLedger(Path(sys.argv[1]))

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from ecoshare.base.service import ARRIVALS, QUEUE, RequestSource, ServiceSpec, service_as_dict, service_of
 from ecoshare.errors import InvalidJobFile
 from ecoshare.jobs.load import load
 from ecoshare.jobs.schema import JobConfig, json_schema
 from ecoshare.jobs.service_config import RETRIES, ServiceConfig
-from ecoshare.values.service import ARRIVALS, QUEUE, RequestSource, ServiceSpec, service_as_dict, service_of
 from tests.jobs.conftest import WrongFile
 
 

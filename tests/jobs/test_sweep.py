@@ -11,7 +11,7 @@ from ecoshare.jobs import sweep
 from ecoshare.jobs.load import load
 from ecoshare.jobs.schema import JobConfig
 from ecoshare.jobs.sweep import Sweep, filled, sweep_of, trial_name, trial_number
-from ecoshare.sampling.trial_sampler import Choice, Range
+from ecoshare.jobs.trial_sampler import Choice, Range
 from tests.jobs.conftest import WrongFile
 
 

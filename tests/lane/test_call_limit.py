@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from ecoshare.base.service import CALL_LIMIT_S
 from ecoshare.lane.messages import LaunchAttempt
 from ecoshare.lane.supervisor.attempt_process import AttemptProcess, PreparedSlot
 from ecoshare.lane.tables.lane_table import LaneTable
 from ecoshare.lane.tables.table_layout import SlotState
-from ecoshare.values.service import CALL_LIMIT_S
 
 FROM_S = 1000.0
 """Time (s) at which the call has begun."""

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from ecoshare.base.service import RequestSource, ServiceSpec, service_as_dict
 from ecoshare.lane.messages import LaunchAttempt
+from ecoshare.lane.serving.request_intervals import RequestTotals, read, total
 from ecoshare.lane.tables.table_layout import SlotState
-from ecoshare.serving.request_intervals import RequestTotals, read, total
-from ecoshare.values.service import RequestSource, ServiceSpec, service_as_dict
 from tests.lane.serving import ServedLane
 from tests.warm import wait_for
 

@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from ecoshare.common.machine_memory import free_swap_bytes
+from ecoshare.base.machine_memory import free_swap_bytes
 from ecoshare.lane import own_memory
 from tests.lane.forked import ForkedJobs, succeed
 

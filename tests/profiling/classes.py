@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from ecoshare.profiling.profile import IterationTimes, MemoryProfile, Profile, ProfileOrigin
+from ecoshare.knowledge.profile import IterationTimes, MemoryProfile, Profile, ProfileOrigin
 from tests.reporting.profiles import PROFILE
 
 NAME = "train-0123456789ab"

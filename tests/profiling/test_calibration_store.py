@@ -6,7 +6,8 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from ecoshare.profiling.calibration_store import (
+from ecoshare.base.device import DeviceInfo
+from ecoshare.knowledge.calibration_store import (
     MOST_CLASSES,
     MOST_TIMES,
     CalibrationStore,
@@ -15,8 +16,7 @@ from ecoshare.profiling.calibration_store import (
     identity,
     known_speeds,
 )
-from ecoshare.profiling.profiles_folder import CALIBRATION
-from ecoshare.values.device import DeviceInfo
+from ecoshare.knowledge.profiles_folder import CALIBRATION
 
 ONE = DeviceInfo("cuda:0", "cuda", "nvidia", "NVIDIA H200", "GPU-1", 1 << 30, 8)
 TWO = replace(ONE, name="cuda:1", uuid="GPU-2")

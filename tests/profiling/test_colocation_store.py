@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from ecoshare.profiling.colocation_store import ColocationStore
-from ecoshare.profiling.profiles_folder import BESIDE
+from ecoshare.knowledge.colocation_store import ColocationStore
+from ecoshare.knowledge.profiles_folder import BESIDE
 
 A, B, C = "a-000000000000", "b-000000000000", "c-000000000000"
 

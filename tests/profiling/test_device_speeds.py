@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ecoshare.profiling.device_speeds import ANY, FLOOR, PRIOR_SD, Times, device_speeds
+from ecoshare.knowledge.device_speeds import ANY, FLOOR, PRIOR_SD, Times, device_speeds
 
 SECONDS = st.floats(1e-3, 1e2)
 TIMES = st.lists(st.tuples(SECONDS, st.floats(0.0, 0.1)), min_size=1, max_size=9)

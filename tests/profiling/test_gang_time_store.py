@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ecoshare.profiling.calibration_store import MOST_TIMES, IterationTime
-from ecoshare.profiling.gang_time_store import GangTimeStore
+from ecoshare.knowledge.calibration_store import MOST_TIMES, IterationTime
+from ecoshare.knowledge.gang_time_store import GangTimeStore
 
 
 def time(seconds: float, run: str = "r") -> IterationTime:

@@ -8,7 +8,7 @@ from threading import Barrier, Thread
 
 import pytest
 
-from ecoshare.profiling.iteration_store import (
+from ecoshare.knowledge.iteration_store import (
     MOST_ARGUMENTS,
     MOST_COUNTS,
     IterationCount,
@@ -16,7 +16,7 @@ from ecoshare.profiling.iteration_store import (
     JobArguments,
     LearnedIterations,
 )
-from ecoshare.profiling.profiles_folder import ITERATIONS
+from ecoshare.knowledge.profiles_folder import ITERATIONS
 from tests.profiling.classes import NAME, origin
 
 

@@ -7,8 +7,8 @@ from statistics import fmean
 
 import pytest
 
-from ecoshare.common.batch_means import relative_error
-from ecoshare.profiling.profile import times
+from ecoshare.base.batch_means import relative_error
+from ecoshare.knowledge.profile import times
 
 
 def test_the_middle_and_the_tail() -> None:

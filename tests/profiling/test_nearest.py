@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from ecoshare.profiling.profile import why_new
-from ecoshare.profiling.profile_store import ProfileStore
+from ecoshare.knowledge.profile import why_new
+from ecoshare.knowledge.profile_store import ProfileStore
 from tests.profiling.classes import digest, origin, profile
 
 ELSEWHERE = "/home/b/project/train.py"

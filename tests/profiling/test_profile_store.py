@@ -21,8 +21,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ecoshare.errors import UnfitEnvironment
-from ecoshare.profiling import json_store
-from ecoshare.profiling.profile import (
+from ecoshare.knowledge import json_store
+from ecoshare.knowledge.profile import (
     AchievedSetting,
     BatchAnswers,
     IterationEnergy,
@@ -34,15 +34,15 @@ from ecoshare.profiling.profile import (
     ProfileWindow,
     Use,
 )
-from ecoshare.profiling.profile_store import ProfileStore
-from ecoshare.profiling.profiles_folder import default_folder
+from ecoshare.knowledge.profile_store import ProfileStore
+from ecoshare.knowledge.profiles_folder import default_folder
 from tests.profiling.classes import NAME, origin, profile
 
 WRITER = """
 import sys
 from pathlib import Path
-from ecoshare.profiling.profile import Profile
-from ecoshare.profiling.profile_store import ProfileStore
+from ecoshare.knowledge.profile import Profile
+from ecoshare.knowledge.profile_store import ProfileStore
 
 store = ProfileStore(Path(sys.argv[1]))
 profile = Profile.model_validate_json(sys.stdin.read())

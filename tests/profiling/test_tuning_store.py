@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ecoshare.errors import UnfitEnvironment
-from ecoshare.profiling.profile_store import ProfileStore
-from ecoshare.profiling.tuning_store import (
+from ecoshare.knowledge.profile_store import ProfileStore
+from ecoshare.knowledge.tuning_store import (
     BestStatic,
     KnobRange,
     MeasurementRecord,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import cast
 
+from ecoshare.base.attempt import Usage
+from ecoshare.base.job_spec import JobSpec
 from ecoshare.core.arrival_gate import ArrivalGate
 from ecoshare.core.records import Job
 from ecoshare.lane.tables.table_layout import WAIT_BOUNDS_S
@@ -16,8 +18,6 @@ from ecoshare.record.accounts.run_energy import LiveReading
 from ecoshare.record.run_view import DeviceView, JobView, LaneView
 from ecoshare.record.samples import Sample
 from ecoshare.runtime.nodes.run_node import AttemptReading, DeviceReading, LaneReading
-from ecoshare.values.attempt import Usage
-from ecoshare.values.job_spec import JobSpec
 
 
 class Device:

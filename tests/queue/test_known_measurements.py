@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from ecoshare.base.measurement import ColocationMeasurement
 from ecoshare.devices import registry
 from ecoshare.jobs.from_values import given_jobs
 from ecoshare.queue.submission_plan import KnownMeasurements
 from ecoshare.runtime.planning import plan as planning
-from ecoshare.values.measurement import ColocationMeasurement
 
 
 def test_what_a_failed_submission_has_is_told_with_the_next_one(tmp_path: Path) -> None:

@@ -7,6 +7,10 @@ from typing import Any, cast
 
 import pytest
 
+from ecoshare.base.attempt import Outcome, Usage
+from ecoshare.base.job_spec import JobSpec
+from ecoshare.base.measurement import Measurement, MeasurementStatus
+from ecoshare.base.service import ServiceSpec
 from ecoshare.core.commands import ApplySetting, AskSetting, Command, MeasureSetting, StartJob
 from ecoshare.core.events import (
     Done,
@@ -23,10 +27,6 @@ from ecoshare.core.events import (
 from ecoshare.core.records import Job, JobState
 from ecoshare.metrics import families
 from ecoshare.queue.queue_totals import QueueTotals
-from ecoshare.values.attempt import Outcome, Usage
-from ecoshare.values.job_spec import JobSpec
-from ecoshare.values.measurement import Measurement, MeasurementStatus
-from ecoshare.values.service import ServiceSpec
 
 
 class Session:

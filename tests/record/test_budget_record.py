@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from ecoshare.base.class_profile import POWER_LIMIT
+from ecoshare.base.device import Device
 from ecoshare.core.commands import ApplySetting
 from ecoshare.core.events import SCHEMA, Config, RunOpened
 from ecoshare.record.setting_history import BudgetRecord
-from ecoshare.values.class_profile import POWER_LIMIT
-from ecoshare.values.device import Device
 
 
 def begun() -> BudgetRecord:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 
+from ecoshare.base.joules import ATTRIBUTED, MEASURED
 from ecoshare.record.accounts.energy_account import account
 from ecoshare.record.accounts.run_energy import LiveEnergy
 from ecoshare.record.samples import AttemptProgress, Idle, Sample, Session
-from ecoshare.values.joules import ATTRIBUTED, MEASURED
 from tests.record.test_energy_account import RATES, SESSION, runs
 
 CHIP = SESSION.device

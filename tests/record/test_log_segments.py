@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from ecoshare.base.attempt import Outcome
+from ecoshare.base.device import Device
 from ecoshare.core.events import RunOpened
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.errors import UsageError
@@ -19,8 +21,6 @@ from ecoshare.record.packing_timeline import LogReplay
 from ecoshare.record.run_history import RunHistory
 from ecoshare.reporting.explanation import explain
 from ecoshare.testing.virtual_driver import VirtualDriver
-from ecoshare.values.attempt import Outcome
-from ecoshare.values.device import Device
 from tests.core.test_scheduler import GIB, drive, job
 
 DEVICES = (Device("cuda:0", "here", 8 * GIB),)

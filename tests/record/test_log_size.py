@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ecoshare.base.measurement import ColocationMeasurement, PairSpeed
 from ecoshare.core.commands import AskInterference
 from ecoshare.core.events import SCHEMA, Config, InterferencePredicted, RunOpened, StopRequested
 from ecoshare.core.placement.packer import MOST_CLASSES
 from ecoshare.errors import UsageError
 from ecoshare.record.event_log import EventLog, entry_of, line_of, read
-from ecoshare.values.measurement import ColocationMeasurement, PairSpeed
 
 MET = [ColocationMeasurement((f"a{number}", "b"), (0.5, 0.25 + number / 64), None) for number in range(8)]
 OPENED = RunOpened(0.0, SCHEMA, Config("energy"), ())

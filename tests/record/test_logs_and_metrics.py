@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from ecoshare.base.job_spec import JobSpec
 from ecoshare.core.events import JobArrived, Reported
 from ecoshare.record.logs_and_metrics import MOST_CURVES, MOST_FAILURES, MOST_METRICS, JobOutput, failures, read_output
 from ecoshare.record.results.job_summary import JobSummary
@@ -16,7 +17,6 @@ from ecoshare.record.results.run_summary import DeviceSummary, RunSummary
 from ecoshare.record.results.sweep_summary import SweepSummary
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.record.run_history import RunHistory
-from ecoshare.values.job_spec import JobSpec
 
 
 def output(path: Path, jobs: list[JobSummary], history: RunHistory | None = None, **fields: Any) -> JobOutput:

@@ -11,6 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ecoshare.base.attempt import Usage
+from ecoshare.base.class_profile import BY_LIMITS, BY_PLACEMENT, Solo
+from ecoshare.base.joules import MODELLED
+from ecoshare.base.measurement import Packing, Setting
 from ecoshare.core.commands import Command
 from ecoshare.core.events import Config
 from ecoshare.record.accounts.run_energy import RunEnergy
@@ -27,10 +31,6 @@ from ecoshare.record.setting_history import BudgetSummary, SettingPeriod
 from ecoshare.reporting.tables.run_table import settings_tried, verdicts
 from ecoshare.simulation.costs import Costs
 from ecoshare.simulation.traces.job_trace import TraceJob
-from ecoshare.values.attempt import Usage
-from ecoshare.values.class_profile import BY_LIMITS, BY_PLACEMENT, Solo
-from ecoshare.values.joules import MODELLED
-from ecoshare.values.measurement import Packing, Setting
 from tests.reporting.profiles import PROFILE
 from tests.reporting.recorded import METER_W, Entries, Settable, entries_of, metered, plan, proposing
 from tests.simulation.test_packs import GPU, JOBS, PACKS, SPEEDS, job, simulated, world

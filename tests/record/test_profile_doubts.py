@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from ecoshare.profiling.profile import IterationTimes, Profile
+from ecoshare.base.attempt import Usage
+from ecoshare.knowledge.profile import IterationTimes, Profile
 from ecoshare.record.results.baseline import Baseline
 from ecoshare.record.results.energy_summary import DeviceEnergy
 from ecoshare.record.results.job_summary import JobSummary, too_fast
 from ecoshare.record.results.run_summary import RunSummary
 from ecoshare.record.results.service_summary import ServiceSummary
 from ecoshare.reporting.tables.run_table import sharing
-from ecoshare.values.attempt import Usage
 from tests.reporting.profiles import PROFILE
 
 

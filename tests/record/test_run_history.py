@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from ecoshare.base.attempt import Outcome, Usage
+from ecoshare.base.class_profile import Solo
+from ecoshare.base.device import Device
+from ecoshare.base.job_spec import JobSpec
+from ecoshare.base.measurement import Measurement, MeasurementStatus
+from ecoshare.base.service import ServiceSpec
 from ecoshare.core.commands import ApplySetting, AskSampler, MeasureSetting, MoveJob, OpenLane, ProfileJob, StartJob
 from ecoshare.core.events import (
     Config,
@@ -25,12 +31,6 @@ from ecoshare.record.results.costs_and_savings import windows
 from ecoshare.record.results.job_summary import job_state
 from ecoshare.record.run_history import JobHistory, LaneMove, ProfilingSpan, RunHistory
 from ecoshare.record.setting_history import SettingPeriod, setting_words
-from ecoshare.values.attempt import Outcome, Usage
-from ecoshare.values.class_profile import Solo
-from ecoshare.values.device import Device
-from ecoshare.values.job_spec import JobSpec
-from ecoshare.values.measurement import Measurement, MeasurementStatus
-from ecoshare.values.service import ServiceSpec
 from tests.reporting.profiles import PROFILE
 
 DEVICES = (Device("cuda:0", "local", 1 << 30), Device("cuda:1", "local", 1 << 30))

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from ecoshare.base.attempt import WORK_OVER, Outcome, Usage
+from ecoshare.base.service import RequestSource, ServiceSpec, service_as_dict
 from ecoshare.core.events import JobExited
 from ecoshare.core.job_ends import KILLED
 from ecoshare.record.results.job_summary import JobSummary
 from ecoshare.record.results.run_summary import is_open_ended, served_to_the_end
 from ecoshare.record.run_documents import read_plan
 from ecoshare.record.run_history import AttemptHistory, JobHistory
-from ecoshare.values.attempt import WORK_OVER, Outcome, Usage
-from ecoshare.values.service import RequestSource, ServiceSpec, service_as_dict
 from tests.golden.archive import run_folder
 from tests.record.test_old_runs import OLD
 

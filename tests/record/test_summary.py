@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from ecoshare.base.attempt import Outcome, Usage
+from ecoshare.base.device import Device
+from ecoshare.base.job_spec import JobSpec
 from ecoshare.core.commands import OpenLane, ProfileJob, StartJob
 from ecoshare.core.events import (
     Config,
@@ -19,7 +22,7 @@ from ecoshare.core.events import (
     RunOpened,
     StopRequested,
 )
-from ecoshare.profiling.profile import IterationTimes
+from ecoshare.knowledge.profile import IterationTimes
 from ecoshare.record.accounts.energy_account import EnergyAccount, EnergyRate, account
 from ecoshare.record.accounts.run_energy import RunEnergy
 from ecoshare.record.results.run_summary import RunSummary, outcomes, summarise
@@ -27,9 +30,6 @@ from ecoshare.record.results.sweep_summary import SweepSummary, ranked_configura
 from ecoshare.record.run_history import RunHistory
 from ecoshare.record.samples import AttemptProgress, Line, Sample, Session
 from ecoshare.reporting import exports
-from ecoshare.values.attempt import Outcome, Usage
-from ecoshare.values.device import Device
-from ecoshare.values.job_spec import JobSpec
 from tests.reporting.profiles import PROFILE
 
 OPENED = RunOpened(0.0, 1, Config("fair"), (Device("cpu", "local", 1 << 30),))

@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ecoshare.base.attempt import Outcome, Usage
+from ecoshare.base.device import Device
+from ecoshare.base.job_spec import JobSpec
 from ecoshare.core.commands import OpenLane, StartJob
 from ecoshare.core.events import Config, Done, JobArrived, JobExited, RunOpened
+from ecoshare.knowledge.profile import IterationTimes
 from ecoshare.lane.trace import Kind
-from ecoshare.profiling.profile import IterationTimes
 from ecoshare.record.accounts.alone_time import AloneTime, alone_times
 from ecoshare.record.accounts.turn_account import Spent, TurnAccount, length_s
 from ecoshare.record.run_history import RunHistory
 from ecoshare.record.samples import Line, OthersLoad, Sample, Session
-from ecoshare.values.attempt import Outcome, Usage
-from ecoshare.values.device import Device
-from ecoshare.values.job_spec import JobSpec
 from tests.reporting.profiles import PROFILE
 
 Turns = list[tuple[float, float, int]]

@@ -8,6 +8,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from ecoshare.base.attempt import Outcome, Usage
+from ecoshare.base.device import Device
+from ecoshare.base.job_spec import JobSpec
 from ecoshare.core.commands import OpenLane, StartJob
 from ecoshare.core.events import Config, Done, JobArrived, JobExited, RunOpened
 from ecoshare.lane.trace import Kind, Mark
@@ -22,9 +25,6 @@ from ecoshare.record.results.run_summary import DeviceSummary, RunSummary
 from ecoshare.record.run_data import RunData
 from ecoshare.record.run_history import RunHistory
 from ecoshare.record.samples import Line, Session, attempt_key
-from ecoshare.values.attempt import Outcome, Usage
-from ecoshare.values.device import Device
-from ecoshare.values.job_spec import JobSpec
 
 GIB = 1 << 30
 IDLE_W = 75.0

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from hdrh.histogram import HdrHistogram
 
+from ecoshare.lane.serving.request_intervals import RequestInterval
+from ecoshare.lane.serving.request_record import DIGITS, LONGEST_US
 from ecoshare.record.results.service_summary import service_summary
 from ecoshare.record.run_data import RunData
-from ecoshare.serving.request_intervals import RequestInterval
-from ecoshare.serving.request_record import DIGITS, LONGEST_US
 
 TARGET_S = 0.05
 

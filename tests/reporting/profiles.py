@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from ecoshare.lane.memory.recording import Point
-from ecoshare.profiling.profile import (
+from ecoshare.knowledge.profile import (
     AchievedSetting,
     BatchAnswers,
     IterationEnergy,
@@ -15,6 +14,7 @@ from ecoshare.profiling.profile import (
     ProfileWindow,
     Use,
 )
+from ecoshare.lane.memory.recording import Point
 
 MIB = 1 << 20
 TIMELINE: tuple[Point, ...] = (

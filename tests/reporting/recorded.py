@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ecoshare.advisers.advice import Advice
+from ecoshare.base.measurement import Setting
 from ecoshare.core.commands import AskSetting, Command
 from ecoshare.core.events import Config, Event
+from ecoshare.knowledge.advisers.advice import Advice
 from ecoshare.record.accounts.run_energy import RunEnergy
 from ecoshare.record.event_log import EventLog, steps
 from ecoshare.record.samples import Line, Sample, Session
@@ -18,7 +19,6 @@ from ecoshare.simulation.cluster import Cluster
 from ecoshare.simulation.costs import Costs
 from ecoshare.simulation.traces.job_trace import TraceJob
 from ecoshare.simulation.world import World
-from ecoshare.values.measurement import Setting
 from tests.simulation.simulating import made, simulate
 from tests.simulation.test_packs import GPU
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from ecoshare.base.attempt import Outcome
 from ecoshare.core.events import (
     CancelRequested,
     HoldRequested,
@@ -15,7 +16,6 @@ from ecoshare.core.events import (
 from ecoshare.record.run_history import RunHistory
 from ecoshare.reporting.explanation import explain
 from ecoshare.reporting.reason_words import reason_words
-from ecoshare.values.attempt import Outcome
 from tests.core.test_scheduler import drive, job
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from ecoshare.base.measurement import Setting
 from ecoshare.core.commands import Command, SetShares
 from ecoshare.core.events import Config, RunOpened
 from ecoshare.core.reasons import Doing
@@ -17,7 +18,6 @@ from ecoshare.record.run_history import RunHistory
 from ecoshare.reporting.explanation import explain
 from ecoshare.reporting.explanation_text import show
 from ecoshare.reporting.reason_words import percent
-from ecoshare.values.measurement import Setting
 from tests.core import test_power_budget as budgets
 from tests.reporting.recorded import Entries, Settable, entries_of, plan, proposing, write
 from tests.runtime.running import SLEEPS, run

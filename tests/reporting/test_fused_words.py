@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from ecoshare.base.attempt import Outcome, Usage
+from ecoshare.base.class_profile import Solo
+from ecoshare.base.job_spec import JobSpec
 from ecoshare.core.commands import Command, StartJob
 from ecoshare.core.events import Event, JobArrived, JobExited, Refused
 from ecoshare.record.run_history import RunHistory
 from ecoshare.reporting.plan_text import asked_for, fused_words
-from ecoshare.values.attempt import Outcome, Usage
-from ecoshare.values.class_profile import Solo
-from ecoshare.values.job_spec import JobSpec
 
 
 def log(fused: list[bool | None], lanes: int = 2, moved: tuple[int, ...] = ()) -> list[Event | Command]:

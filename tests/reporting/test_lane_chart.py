@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import pytest
 
+from ecoshare.base.device import Device
 from ecoshare.core.commands import Command, MoveJob, OpenLane
 from ecoshare.core.events import Config, Done, Event, RunOpened
 from ecoshare.record.run_data import RunData
@@ -17,7 +18,6 @@ from ecoshare.reporting.charts.lane_chart import Stay, _bars, _rows, stays
 from ecoshare.reporting.charts.look import looks_of
 from ecoshare.reporting.charts.memory_chart import _largest
 from ecoshare.reporting.time_columns import edges_of
-from ecoshare.values.device import Device
 from tests.reporting.made_run import GIB, run
 
 

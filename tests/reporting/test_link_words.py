@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ecoshare.base.device import ACROSS_NODES, NUMA_NODE, ONE_BOARD, XGMI, over_nvlinks
 from ecoshare.reporting.tables.device_table import gang_words, group_lines, nearness_words
-from ecoshare.values.device import ACROSS_NODES, NUMA_NODE, ONE_BOARD, XGMI, over_nvlinks
 
 Near = dict[tuple[int, int], int]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ecoshare.common import machine_memory
+from ecoshare.base import machine_memory
 from ecoshare.devices.nvidia import cuda_checkpoint
 from ecoshare.reporting import machine_check
 from tests.driver import COMPILER, FakeDriver, build

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from ecoshare.profiling.profile import AchievedSetting, IterationTimes, Machine, Profile, ProfileOrigin, Use
+from ecoshare.knowledge.profile import AchievedSetting, IterationTimes, Machine, Profile, ProfileOrigin, Use
 from ecoshare.reporting.figures import Figure, printable, small_energy
 from ecoshare.reporting.profile_text import differences, print_comparison, print_profile, profile_figures
 from tests.reporting.profiles import ENERGY, MEMORY, MIB, NOTHING_KNOWN, PROFILE, SERVICE, TIMELINE

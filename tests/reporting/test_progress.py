@@ -9,12 +9,12 @@ from itertools import pairwise
 import pytest
 from rich.console import Console
 
+from ecoshare.base.attempt import Outcome, Usage
+from ecoshare.base.job_spec import JobSpec
+from ecoshare.base.service import ServiceSpec
 from ecoshare.core.events import JobArrived, JobExited
 from ecoshare.record.run_view import JobView, RunView, ServiceView, SweepView
 from ecoshare.reporting.progress import LiveProgress, PlainProgress
-from ecoshare.values.attempt import Outcome, Usage
-from ecoshare.values.job_spec import JobSpec
-from ecoshare.values.service import ServiceSpec
 
 TRAINS = JobView("trains", "running", (0,), True, 120, 0, 600, 40.0, 1.1)
 

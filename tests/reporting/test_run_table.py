@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from ecoshare.base.attempt import Outcome
 from ecoshare.record.accounts.run_energy import RunEnergy
 from ecoshare.record.results.costs_and_savings import WindowSummary
 from ecoshare.record.results.energy_summary import DeviceEnergy
@@ -17,7 +18,6 @@ from ecoshare.record.run_history import RunHistory
 from ecoshare.reporting.figures import say
 from ecoshare.reporting.tables.job_table import details_of
 from ecoshare.reporting.tables.run_table import beside_the_gpu, iterations, kept_lanes, measured, print_summary, totals
-from ecoshare.values.attempt import Outcome
 from tests.record.test_summary import OPENED, plan, story
 from tests.reporting.made_run import run
 

@@ -15,11 +15,11 @@ import pytest
 from matplotlib.text import Text
 from rich.console import Console
 
-from ecoshare.advisers.measured_table import read
-from ecoshare.advisers.search_replay import SearchReplay
-from ecoshare.advisers.setting_search import SettingScore
 from ecoshare.errors import UsageError
-from ecoshare.profiling.tuning_store import BestStatic, KnobRange, MeasurementRecord, TunedDevice, TuningResult
+from ecoshare.knowledge.advisers.measured_table import read
+from ecoshare.knowledge.advisers.search_replay import SearchReplay
+from ecoshare.knowledge.advisers.setting_search import SettingScore
+from ecoshare.knowledge.tuning_store import BestStatic, KnobRange, MeasurementRecord, TunedDevice, TuningResult
 from ecoshare.reporting.charts.frontier_chart import Ground, frontier
 from ecoshare.reporting.charts.search_picture import check_picture, ground_of, picture
 from ecoshare.reporting.search_text import TrialLines, print_result, replayed

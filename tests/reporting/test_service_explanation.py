@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from ecoshare.base.attempt import Usage
+from ecoshare.base.service import RequestSource, ServiceSpec
 from ecoshare.core.commands import Command, MoveJob, StartJob
 from ecoshare.core.events import Config, Event, IterationsDone, TargetMissed
 from ecoshare.core.reasons import Doing, Reason
@@ -15,8 +17,6 @@ from ecoshare.record.run_history import RunHistory
 from ecoshare.reporting.explanation import explain
 from ecoshare.reporting.explanation_text import of_job, of_run, show
 from ecoshare.reporting.reason_words import reason_words
-from ecoshare.values.attempt import Usage
-from ecoshare.values.service import RequestSource, ServiceSpec
 from tests.reporting.made_run import run
 from tests.reporting.made_service import interval, with_service
 from tests.reporting.recorded import Entries, entries_of, plan, write

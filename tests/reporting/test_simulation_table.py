@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from ecoshare.base.service import RequestSource, ServiceSpec
 from ecoshare.core.events import Config
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.reporting import charts
@@ -28,7 +29,6 @@ from ecoshare.simulation.power_source import Power, PowerOrigin
 from ecoshare.simulation.result import Finished, SimulationResult
 from ecoshare.simulation.traces.job_trace import Phase, Trace, TraceJob
 from ecoshare.simulation.world import World
-from ecoshare.values.service import RequestSource, ServiceSpec
 from tests.reporting.made_run import HOSTILE, run
 from tests.reporting.test_html import Page
 from tests.simulation.simulating import simulate

@@ -15,7 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from ecoshare.common.disk import atomic_write
+from ecoshare.base.disk import atomic_write
 from ecoshare.core.commands import StartJob
 from ecoshare.core.events import JobExited, Refused, RunOpened
 from ecoshare.record import event_log

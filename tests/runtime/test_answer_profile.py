@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 
+from ecoshare.base.device import DeviceInfo
+from ecoshare.base.service import BATCHES
 from ecoshare.jobs.load import load
+from ecoshare.knowledge.profile import Profile
+from ecoshare.knowledge.profile_store import ProfileStore
 from ecoshare.lane.files import of_attempt
-from ecoshare.profiling.profile import Profile
-from ecoshare.profiling.profile_store import ProfileStore
+from ecoshare.lane.serving.batch_measurement import BatchTimes
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.record.samples import Line, Sample, Session
 from ecoshare.runtime.measuring.profiler import Profiler, batch_answers
 from ecoshare.runtime.measuring.profiling_window import Limits
 from ecoshare.runtime.planning import plan as planning
 from ecoshare.runtime.planning.planned_knowledge import known_solo
-from ecoshare.serving.batch_measurement import BatchTimes
-from ecoshare.values.device import DeviceInfo
-from ecoshare.values.service import BATCHES
 from tests.reporting.profiles import PROFILE, SERVICE
 from tests.runtime.running import job_file
 

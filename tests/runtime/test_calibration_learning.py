@@ -10,18 +10,18 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ecoshare.base.attempt import Outcome, Usage
+from ecoshare.base.device import Device
+from ecoshare.base.job_spec import JobSpec
 from ecoshare.core.commands import ApplySetting, OpenLane, ProfileJob, StartJob
 from ecoshare.core.events import Config, Done, JobArrived, JobExited, Profiled, RunOpened
+from ecoshare.knowledge.profile import Profile, times
 from ecoshare.lane.trace import Kind, Mark
-from ecoshare.profiling.profile import Profile, times
 from ecoshare.record import event_log
 from ecoshare.record.accounts.alone_time import WARM_UP
 from ecoshare.record.accounts.turn_account import TurnAccount, union
 from ecoshare.record.run_history import RunHistory
 from ecoshare.runtime.planning.learning import AloneIterations, measured_times
-from ecoshare.values.attempt import Outcome, Usage
-from ecoshare.values.device import Device
-from ecoshare.values.job_spec import JobSpec
 from tests.profiling.classes import profile
 from tests.runtime.running import run as finished
 

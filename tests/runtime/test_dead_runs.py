@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 
+from ecoshare.base.measurement import Goal
 from ecoshare.cli.restore import restore
 from ecoshare.devices import registry
 from ecoshare.devices.control import restore as restoring
 from ecoshare.devices.control.restore import Restored
 from ecoshare.devices.control.state_folder import StateFolder
 from ecoshare.devices.occupancy import Occupancy
-from ecoshare.profiling.profile_store import ProfileStore
+from ecoshare.knowledge.profile_store import ProfileStore
 from ecoshare.reporting.progress import Silent
 from ecoshare.runtime.measuring import measuring_runs
 from ecoshare.runtime.nodes import cleanup
-from ecoshare.values.measurement import Goal
 
 
 class Reached(Exception):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from ecoshare.base.class_profile import POWER_LIMIT
 from ecoshare.devices import registry
 from ecoshare.devices.knob import Reading
 from ecoshare.devices.zeus_knobs import ZeusPowerLimit
@@ -17,7 +18,6 @@ from ecoshare.errors import UnfitEnvironment
 from ecoshare.runtime.measuring.device_claim import AppliedSettings, claim
 from ecoshare.runtime.nodes.held_machines import FoundDevices
 from ecoshare.runtime.planning.planned_limits import planned_budget
-from ecoshare.values.class_profile import POWER_LIMIT
 from tests.devices.claims import FOUND_W, limited
 from tests.driver import FakeDriver, presets
 from tests.runtime.machine import MARKS

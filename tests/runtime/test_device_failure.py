@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from ecoshare.base.attempt import Outcome
 from ecoshare.core.events import DeviceFailed, JobExited
 from ecoshare.record import event_log
 from ecoshare.runtime.nodes import cleanup
-from ecoshare.values.attempt import Outcome
 from tests.driver import COMPILER, FakeDriver, Fault, presets
 from tests.driver.training import COMPUTES, SCRIPT
 from tests.runtime.running import Finished, job_file, words

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
+from ecoshare.base.attempt import Outcome
 from ecoshare.core.commands import StartJob
 from ecoshare.core.events import JobExited, RunOpened
 from ecoshare.record import event_log
-from ecoshare.values.attempt import Outcome
 from tests.runtime.running import (
     SCRIPTS,
     SLEEPS,

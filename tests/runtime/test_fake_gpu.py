@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ecoshare.core.commands import ProfileJob
-from ecoshare.profiling.profile import Profile
+from ecoshare.knowledge.profile import Profile
 from ecoshare.record import event_log
 from ecoshare.record.samples import Idle, Session
 from tests.driver import COMPILER, FakeDriver, Fault, faults, presets

@@ -19,7 +19,7 @@ import pytest
 import torch
 import torch._dynamo  # each server that is forked from here would load it, for a second
 
-from ecoshare.common.clock import REAL
+from ecoshare.base.clock import REAL
 from ecoshare.devices import registry
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.jobs.load import LoadedJobs

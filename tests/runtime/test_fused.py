@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from ecoshare.base.attempt import Outcome
 from ecoshare.core.commands import StartJob
 from ecoshare.core.events import JobExited
 from ecoshare.lane.tables.lane_table import LaneTable
 from ecoshare.record import event_log
-from ecoshare.values.attempt import Outcome
 from tests.runtime.running import SCRIPTS, alone, job_file, resume, run, start
 from tests.warm import wait_for
 

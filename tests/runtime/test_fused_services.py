@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from ecoshare.base.device import DeviceInfo
 from ecoshare.jobs.load import load
 from ecoshare.record import event_log
 from ecoshare.record.run_history import RunHistory
 from ecoshare.reporting.plan_text import fused_words
 from ecoshare.runtime.planning import plan as planning
-from ecoshare.values.device import DeviceInfo
 from tests.runtime.running import job_file, run
 
 PROGRAM = """

@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 
+from ecoshare.base.attempt import Outcome, Usage
+from ecoshare.base.device import Device, DeviceInfo
+from ecoshare.base.job_spec import JobSpec
 from ecoshare.core.commands import OpenLane, StartJob
 from ecoshare.core.events import Config, Done, JobArrived, JobExited, RunOpened
 from ecoshare.jobs.load import load
-from ecoshare.profiling.calibration_store import IterationTime
-from ecoshare.profiling.gang_time_store import GangTimeStore
-from ecoshare.profiling.profile_store import ProfileStore
+from ecoshare.knowledge.calibration_store import IterationTime
+from ecoshare.knowledge.gang_time_store import GangTimeStore
+from ecoshare.knowledge.profile_store import ProfileStore
 from ecoshare.record.accounts.alone_time import WARM_UP
 from ecoshare.runtime.planning import plan as planning
 from ecoshare.runtime.planning.learning import AloneIterations, gang_times
 from ecoshare.runtime.planning.plan import Plan
-from ecoshare.values.attempt import Outcome, Usage
-from ecoshare.values.device import Device, DeviceInfo
-from ecoshare.values.job_spec import JobSpec
 from tests.runtime.test_calibration_learning import counted, turn
 
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
+from ecoshare.base.device import DeviceInfo
 from ecoshare.core.commands import DropJob, StartJob
 from ecoshare.errors import InvalidJobFile
 from ecoshare.jobs.load import load
 from ecoshare.record import event_log
 from ecoshare.runtime.planning import plan as planning
-from ecoshare.values.device import DeviceInfo
 from tests.runtime.running import Finished, job_file, resume, run, start
 from tests.warm import wait_for
 

@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 
 import ecoshare
+from ecoshare.base.attempt import Outcome, Usage
+from ecoshare.base.device import DeviceInfo
 from ecoshare.core.commands import Command, StartJob
 from ecoshare.core.events import Event, JobExited
 from ecoshare.jobs.load import load
-from ecoshare.profiling.iteration_store import IterationCount, IterationStore, JobArguments, LearnedIterations
-from ecoshare.profiling.profile_store import ProfileStore
-from ecoshare.profiling.profiles_folder import ITERATIONS
+from ecoshare.knowledge.iteration_store import IterationCount, IterationStore, JobArguments, LearnedIterations
+from ecoshare.knowledge.profile_store import ProfileStore
+from ecoshare.knowledge.profiles_folder import ITERATIONS
 from ecoshare.record.run_history import JobHistory
 from ecoshare.record.run_view import RunView
 from ecoshare.runtime.nodes import run_host
@@ -22,8 +24,6 @@ from ecoshare.runtime.planning import plan as planning
 from ecoshare.runtime.planning.learning import teach_iterations
 from ecoshare.runtime.planning.plan import Plan
 from ecoshare.runtime.planning.planned_job import PlannedJob
-from ecoshare.values.attempt import Outcome, Usage
-from ecoshare.values.device import DeviceInfo
 from tests.profiling.classes import profile
 from tests.runtime.running import check, slow_steps
 from tests.warm import ecoshare as command

@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
+from ecoshare.base.device import DeviceInfo
 from ecoshare.jobs.load import load
 from ecoshare.jobs.schema import JobConfig
-from ecoshare.profiling.profile_store import ProfileStore
+from ecoshare.knowledge.profile_store import ProfileStore
 from ecoshare.runtime.planning import plan as planning
 from ecoshare.runtime.planning.job_class import JobClass, JobClasses, torch_version
-from ecoshare.values.device import DeviceInfo
 from tests.profiling.classes import profile
 
 DEVICE = DeviceInfo("cpu", "cpu", "cpu", "A processor", None, 1 << 40, 8)

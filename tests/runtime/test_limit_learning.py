@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ecoshare.base.class_profile import KnownResponse, LimitMeasurement
+from ecoshare.base.device import DeviceInfo
 from ecoshare.core.commands import AskPower, MeasureSetting
-from ecoshare.profiling.tuning_store import TuningStore
+from ecoshare.knowledge.tuning_store import TuningStore
 from ecoshare.record.run_history import RunHistory
 from ecoshare.runtime.planning.learning import known_responses, teach_limits
 from ecoshare.testing.virtual_driver import VirtualDriver
-from ecoshare.values.class_profile import KnownResponse, LimitMeasurement
-from ecoshare.values.device import DeviceInfo
 from tests.core.test_power_budget import drive, gpu, job, of
 
 GPUS = [DeviceInfo(f"cuda:{each}", "cuda", "nvidia", "a GPU", f"GPU-{each}", 1 << 34, 1) for each in range(2)]

@@ -12,9 +12,9 @@ from pathlib import Path
 import pynvml
 import pytest
 
+from ecoshare.base.device import ACROSS_NODES, over_nvlinks
 from ecoshare.core.events import RunOpened
 from ecoshare.record import event_log
-from ecoshare.values.device import ACROSS_NODES, over_nvlinks
 from tests.driver import FakeDriver, presets
 from tests.runtime.running import job_file, words
 from tests.warm import ecoshare

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
+from ecoshare.base.attempt import Outcome
+from ecoshare.base.measurement import Setting
 from ecoshare.core.commands import ApplySetting, AskSetting, StartJob
 from ecoshare.core.events import Done, JobExited, Profiled, RunOpened, SettingAdvised, SettingMeasured
-from ecoshare.profiling.tuning_store import TuningResult, TuningStore
-from ecoshare.values.attempt import Outcome
-from ecoshare.values.measurement import Setting
+from ecoshare.knowledge.tuning_store import TuningResult, TuningStore
 from tests.driver import Fault
 from tests.driver.training import COMPUTES, WAITS
 from tests.runtime.machine import BEFORE, MARKS, Machine

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from ecoshare.lane.serving.request_record import RequestRecorder
 from ecoshare.runtime.measuring.setting_measurement import FEWEST, MeasuredRequests
-from ecoshare.serving.request_record import RequestRecorder
 
 
 class Service:

@@ -15,14 +15,15 @@ from typing import Any, cast
 
 import pytest
 
+from ecoshare.base.attempt import Usage
 from ecoshare.core.commands import Command, MoveJob, ProfileJob, StartJob, WakeAt
 from ecoshare.core.events import Done, Event, JobExited, Profiled, Refused
 from ecoshare.core.records import JobState
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.devices import registry
 from ecoshare.jobs.load import load
+from ecoshare.knowledge.profile_store import ProfileStore
 from ecoshare.lane.tables.table_layout import SlotState
-from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.record import event_log, run_documents
 from ecoshare.record.event_log import LogEntry
 from ecoshare.reporting.progress import Silent
@@ -33,7 +34,6 @@ from ecoshare.runtime.nodes.attempts import Moving
 from ecoshare.runtime.nodes.node import Node
 from ecoshare.runtime.planning import plan as planning
 from ecoshare.runtime.run_lifecycle import FinishedRun
-from ecoshare.values.attempt import Usage
 from tests.runtime.running import SCRIPTS, alone, job_file, slow_steps
 from tests.warm import spawned
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from ecoshare.base.measurement import MeasurementStatus
 from ecoshare.core.commands import AskInterference, StartJob
 from ecoshare.core.events import InterferencePredicted, RunOpened, SettingMeasured
 from ecoshare.record.event_log import read
-from ecoshare.values.measurement import MeasurementStatus
 from tests.runtime.running import SLEEPS, run
 
 

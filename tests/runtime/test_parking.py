@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ecoshare.common import machine_memory
+from ecoshare.base import machine_memory
 from ecoshare.core.commands import KillJob, ParkJob
 from ecoshare.core.events import Parked, Resumed
 from ecoshare.record import event_log

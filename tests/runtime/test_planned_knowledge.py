@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from ecoshare.devices import registry
-from ecoshare.profiling.profile_store import ProfileStore
-from ecoshare.profiling.tuning_store import TunedDevice, TuningStore
+from ecoshare.knowledge.profile_store import ProfileStore
+from ecoshare.knowledge.tuning_store import TunedDevice, TuningStore
 from ecoshare.runtime.planning import planned_knowledge
 from tests.profiling.test_tuning_store import tuned
 

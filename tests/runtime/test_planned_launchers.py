@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from ecoshare.base.device import DeviceInfo
 from ecoshare.core.commands import StartJob
 from ecoshare.core.events import Done, JobArrived, RunOpened
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.jobs.load import load
 from ecoshare.runtime.planning import plan as planning
 from ecoshare.runtime.planning.plan import Plan
-from ecoshare.values.device import DeviceInfo
 
 GIB = 1 << 30
 GPU = DeviceInfo("cuda:0", "cuda", "nvidia", "A GPU", "GPU-1", 40 * GIB, 8)

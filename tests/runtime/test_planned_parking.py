@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from ecoshare.base.device import DeviceInfo
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.runtime.planning.planned_limits import ParkingHost, check_host_memory, left_for_jobs
-from ecoshare.values.device import DeviceInfo
 
 GIB = 1 << 30
 

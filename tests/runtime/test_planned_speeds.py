@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from ecoshare.base.device import DeviceInfo
 from ecoshare.jobs.load import load
-from ecoshare.profiling.calibration_store import CalibrationStore, IterationTime
-from ecoshare.profiling.profile_store import ProfileStore
+from ecoshare.knowledge.calibration_store import CalibrationStore, IterationTime
+from ecoshare.knowledge.profile_store import ProfileStore
 from ecoshare.runtime.planning import plan as planning
 from ecoshare.runtime.planning.planned_knowledge import relative_to, speed_where_measured
-from ecoshare.values.device import DeviceInfo
 from tests.profiling.classes import profile
 
 GPUS = tuple(

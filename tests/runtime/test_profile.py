@@ -17,9 +17,9 @@ from ecoshare.core.commands import ProfileJob, StartJob
 from ecoshare.core.events import Profiled
 from ecoshare.devices.registry import processors
 from ecoshare.jobs.load import load
+from ecoshare.knowledge.profile import Profile
+from ecoshare.knowledge.profile_store import ProfileStore
 from ecoshare.lane import trace
-from ecoshare.profiling.profile import Profile
-from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.record import event_log
 from ecoshare.runtime.measuring.profiling_window import DEFAULT_LIMITS
 from ecoshare.runtime.planning.plan import Plan, make

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ecoshare.profiling.profile_store import ProfileStore
+from ecoshare.knowledge.profile_store import ProfileStore
 from ecoshare.record.results.job_summary import JobSummary
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.runtime.measuring.profiler import Profiler

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ecoshare.profiling.profile_store import ProfileStore
+from ecoshare.knowledge.profile_store import ProfileStore
 from ecoshare.runtime.measuring.profiling_window import DEFAULT_LIMITS, Limits
 from tests.virtual.lanes import Fate
 from tests.virtual.run import World, check, run

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from ecoshare.base.device import Device
 from ecoshare.core.events import Config, RunOpened, StopRequested
 from ecoshare.errors import UsageError
 from ecoshare.record import event_log
-from ecoshare.values.device import Device
 from tests.runtime.running import SCRIPTS, run, slow_steps
 
 REPLAY = """

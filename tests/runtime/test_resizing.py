@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from ecoshare.base.device import DeviceInfo
 from ecoshare.core.commands import StartJob
 from ecoshare.errors import InvalidJobFile
 from ecoshare.jobs.load import load
 from ecoshare.record import event_log
 from ecoshare.runtime.planning import plan as planning
 from ecoshare.runtime.planning.plan import Plan
-from ecoshare.values.device import DeviceInfo
 from tests.runtime.running import run
 
 TRAINS = """

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from ecoshare.base.attempt import Outcome
 from ecoshare.core.events import Event, JobExited, Reported
 from ecoshare.lane import exit_records
 from ecoshare.lane.messages import Ended
@@ -17,7 +18,6 @@ from ecoshare.record import event_log
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.record.run_history import RunHistory
 from ecoshare.runtime.planning.resume import reached_s
-from ecoshare.values.attempt import Outcome
 from tests.runtime.running import job_file, resume, run, slow_steps
 from tests.runtime.test_sweep import PRINTED, sweep
 from tests.warm import ecoshare
@@ -62,8 +62,8 @@ def test_optuna_hears_of_trials_that_ended_unheard(tmp_path: Path) -> None:
         shutil.rmtree(done.folder / "jobs" / later)
     again = resume(done.folder)
     assert again.code == 0, again.stderr
-    from ecoshare.sampling.trial_sampler import Range
-    from ecoshare.sampling.with_optuna import OptunaSampler
+    from ecoshare.jobs.trial_sampler import Range
+    from ecoshare.jobs.with_optuna import OptunaSampler
 
     space = {"lr": Range(1e-3, 0.2, log=True)}
     trials = OptunaSampler.open(study, "s", space, 4, False, ("RandomSampler", {}), None, 0).study.trials

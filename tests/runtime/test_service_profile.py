@@ -8,8 +8,8 @@ import pytest
 
 from ecoshare.devices.registry import processors
 from ecoshare.jobs.load import load
-from ecoshare.profiling.profile import Profile
-from ecoshare.profiling.profile_store import ProfileStore
+from ecoshare.knowledge.profile import Profile
+from ecoshare.knowledge.profile_store import ProfileStore
 from ecoshare.runtime.planning.plan import make
 from tests.driver import COMPILER
 from tests.runtime.machine import Machine

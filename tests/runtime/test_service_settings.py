@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import yaml
 
+from ecoshare.base.measurement import BATCH, MeasurementStatus
+from ecoshare.base.service import REQUESTS
 from ecoshare.core.commands import ApplySetting, AwaitRequests
 from ecoshare.core.events import Done, Refused, SettingAdvised, SettingMeasured, TargetMissed
-from ecoshare.serving.request_intervals import RequestInterval, read
-from ecoshare.values.measurement import BATCH, MeasurementStatus
-from ecoshare.values.service import REQUESTS
+from ecoshare.lane.serving.request_intervals import RequestInterval, read
 from tests.driver import presets
 from tests.driver.training import CONTEXT_BYTES, ROOT, WAITS
 from tests.runtime.machine import BEFORE, MARKS, Machine

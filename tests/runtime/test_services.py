@@ -10,6 +10,9 @@ from typing import Any
 
 import pytest
 
+from ecoshare.base.attempt import WORK_OVER
+from ecoshare.base.device import DeviceInfo
+from ecoshare.base.service import ARRIVALS, RequestSource, ServiceSpec, service_of
 from ecoshare.core.commands import StartJob
 from ecoshare.core.events import JobArrived, WorkOver
 from ecoshare.errors import UsageError
@@ -18,9 +21,6 @@ from ecoshare.record import event_log
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.runtime.planning import plan as planning
 from ecoshare.runtime.planning.plan_checks import write_arrivals
-from ecoshare.values.attempt import WORK_OVER
-from ecoshare.values.device import DeviceInfo
-from ecoshare.values.service import ARRIVALS, RequestSource, ServiceSpec, service_of
 from tests.runtime.running import job_file, resume, run, start
 from tests.runtime.test_resume import cut
 from tests.warm import wait_for

@@ -18,8 +18,8 @@ from ecoshare.core.commands import ProfileJob, StartJob
 from ecoshare.core.events import Profiled
 from ecoshare.devices.choice import find_all
 from ecoshare.devices.occupancy import DeviceAdmission, occupied
+from ecoshare.knowledge.profile_store import ProfileStore
 from ecoshare.lane.trace import Kind, read, trace_path
-from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.record import event_log
 from ecoshare.record.samples import Sample, Session, of_device
 from ecoshare.record.samples import read as read_samples

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from ecoshare.common.clock import SideTasks
+from ecoshare.base.clock import SideTasks
 
 
 def test_begun_tasks_are_cancelled_at_the_end_and_others_awaited() -> None:

@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
+from ecoshare.base.attempt import Outcome
 from ecoshare.core.events import JobExited
 from ecoshare.record import event_log
-from ecoshare.values.attempt import Outcome
 from tests.runtime.running import SCRIPTS, Finished, alone, job_file, resume, run, start, words
 from tests.warm import ecoshare, wait_for
 
@@ -199,7 +199,7 @@ def test_a_sweep_that_is_killed_repeats_no_finished_trial(tmp_path: Path) -> Non
         assert not (latest / "jobs" / name / "exit-2.json").exists(), f"{name} ran twice"
     exits = [entry.job for entry in event_log.read(latest / "events.jsonl") if isinstance(entry, JobExited)]
     assert len(exits) == len(set(exits))
-    from ecoshare.sampling.trial_sampler import Random, Range
+    from ecoshare.jobs.trial_sampler import Random, Range
 
     drawn = [dict(Random({"lr": Range(1e-4, 0.2, log=True)}, 24).draw(number) or ()) for number in range(24)]
     assert [job["values"] for job in summary["jobs"]] == drawn, "other trials than without the kill"

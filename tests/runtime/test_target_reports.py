@@ -9,14 +9,14 @@ from typing import Any, cast
 
 import pytest
 
+from ecoshare.base.job_spec import JobSpec
+from ecoshare.base.service import REQUESTS, ServiceSpec
 from ecoshare.core.events import Event, TargetMissed
 from ecoshare.lane.files import of_attempt
+from ecoshare.lane.serving.request_record import LATENCY_BOUNDS_S, RequestRecorder
 from ecoshare.runtime.live_views import ServiceViews
 from ecoshare.runtime.nodes.attempts import Attempts
 from ecoshare.runtime.nodes.job_looks import TargetReports
-from ecoshare.serving.request_record import LATENCY_BOUNDS_S, RequestRecorder
-from ecoshare.values.job_spec import JobSpec
-from ecoshare.values.service import REQUESTS, ServiceSpec
 
 
 class Watched:

@@ -12,7 +12,7 @@ import yaml
 
 from ecoshare.core.commands import ApplySetting, MeasureSetting
 from ecoshare.core.events import SettingMeasured
-from ecoshare.profiling.tuning_store import TuningResult, TuningStore
+from ecoshare.knowledge.tuning_store import TuningResult, TuningStore
 from tests.devices.claims import FOUND_W
 from tests.driver import Fault
 from tests.driver.training import COMPUTES, STREAMS, WAITS

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from ecoshare.base.joules import relative_energy
 from ecoshare.core.commands import ApplySetting
 from ecoshare.core.events import SettingMeasured
-from ecoshare.profiling.tuning_store import TuningResult
-from ecoshare.values.joules import relative_energy
+from ecoshare.knowledge.tuning_store import TuningResult
 from tests.devices.fake_processors import FakeProcessors
 from tests.driver import FakeDriver, presets
 from tests.driver.training import COMPUTES, STREAMS, WAITS

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ecoshare.profiling.tuning_store import TuningResult
+from ecoshare.knowledge.tuning_store import TuningResult
 from tests.devices.claims import FOUND_W
 from tests.driver import presets
 from tests.driver.fake import Settings

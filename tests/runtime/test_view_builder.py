@@ -6,15 +6,15 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
+from ecoshare.base.attempt import Outcome, Usage
+from ecoshare.base.device import Device
+from ecoshare.base.job_spec import JobSpec
 from ecoshare.core.events import Config
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.runtime.job_arrivals import Arrivals
 from ecoshare.runtime.live_views import ServiceViews, Viewing
 from ecoshare.runtime.nodes.run_node import AttemptReading, DeviceReading, LaneReading
 from ecoshare.testing.virtual_driver import ScriptedJob, VirtualDriver
-from ecoshare.values.attempt import Outcome, Usage
-from ecoshare.values.device import Device
-from ecoshare.values.job_spec import JobSpec
 
 CRASHES = ((1.2, Outcome.CRASHED), (1.6, Outcome.COMPLETED))
 

@@ -13,20 +13,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ecoshare.base.attempt import Outcome
 from ecoshare.core.commands import StartJob
 from ecoshare.core.events import JobExited, Parked, Resumed
 from ecoshare.devices.memory_transfer import TransferFault
 from ecoshare.errors import UnfitEnvironment
+from ecoshare.knowledge.profile_store import ProfileStore
 from ecoshare.lane import exit_records
 from ecoshare.lane.messages import Ended, LaunchAttempt, Message
 from ecoshare.lane.tables.table_layout import SLOTS
-from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.record.kept_file import KeptFile
 from ecoshare.record.run_data import read
 from ecoshare.reporting.tables.run_table import totals
 from ecoshare.runtime import driver
 from ecoshare.runtime.measuring.profiling_window import Limits
-from ecoshare.values.attempt import Outcome
 from tests.virtual.lanes import Fate
 from tests.virtual.run import CONTEXT_W, IDLE_W, World, check, entries, resume, run, run_in, states
 

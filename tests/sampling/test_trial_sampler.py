@@ -8,7 +8,7 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ecoshare.sampling.trial_sampler import Choice, Grid, Random, Range
+from ecoshare.jobs.trial_sampler import Choice, Grid, Random, Range
 
 WORDS = st.lists(st.text("abc", min_size=1, max_size=3), min_size=1, max_size=4, unique=True)
 

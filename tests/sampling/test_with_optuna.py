@@ -8,9 +8,9 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 
-from ecoshare.sampling import with_optuna
-from ecoshare.sampling.trial_sampler import Choice, Range
-from ecoshare.sampling.with_optuna import OptunaSampler
+from ecoshare.jobs import with_optuna
+from ecoshare.jobs.trial_sampler import Choice, Range
+from ecoshare.jobs.with_optuna import OptunaSampler
 
 SPACE: dict[str, Choice | Range] = {
     "x": Range(-4.0, 4.0),

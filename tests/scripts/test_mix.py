@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from ecoshare.base.joules import MODELLED
 from ecoshare.devices import registry
 from ecoshare.devices.meter import MeterInfo, Reading
 from ecoshare.devices.nvidia import mps
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.runtime.nodes import cleanup
-from ecoshare.values.joules import MODELLED
 from scripts.bench.benchmarking import Figure
 from scripts.bench.gpu import check as gpu_check
 from scripts.bench.jobs import mix_job

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from ecoshare.serving.request_intervals import read, total
-from ecoshare.serving.request_record import RequestRecorder
+from ecoshare.lane.serving.request_intervals import read, total
+from ecoshare.lane.serving.request_record import RequestRecorder
 from scripts.bench.benchmarking import Figure
 from scripts.bench.gpu import services
 from scripts.bench.services_beside import back_after_s

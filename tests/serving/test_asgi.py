@@ -132,7 +132,7 @@ def test_a_client_that_never_reads_holds_up_no_other() -> None:
 
 
 def test_a_body_that_is_too_long_is_refused_before_it_is_read() -> None:
-    from ecoshare.serving.asgi import application
+    from ecoshare.lane.serving.asgi import application
 
     def make(server: ecoshare.Server) -> Any:
         return application(server.submit, lambda: True, largest_body_bytes=1000)

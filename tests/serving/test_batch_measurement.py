@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import ecoshare
-from ecoshare.serving.batch_measurement import BatchLimits, BatchTimes, measure, read
-from ecoshare.values.service import AnswerMeasurement
+from ecoshare.base.service import AnswerMeasurement
+from ecoshare.lane.serving.batch_measurement import BatchLimits, BatchTimes, measure, read
 
 LIMITS = BatchLimits(shortest_s=0.05, longest_s=0.1, fewest=5)
 

@@ -23,9 +23,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ecoshare
-from ecoshare.serving.request_intervals import read, total
-from ecoshare.serving.request_queue import RequestQueue, ServiceClosed
-from ecoshare.values.service import RequestSource, ServiceSpec
+from ecoshare.base.service import RequestSource, ServiceSpec
+from ecoshare.lane.serving.request_intervals import read, total
+from ecoshare.lane.serving.request_queue import RequestQueue, ServiceClosed
 from tests.warm import ROOT, wait_for
 
 LONG_S = 20.0

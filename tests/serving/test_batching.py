@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ecoshare.serving.batch_worker import AnswerTimes, batch_size, limited
+from ecoshare.lane.serving.batch_worker import AnswerTimes, batch_size, limited
 
 SIZES = st.sets(st.integers(1, 40), min_size=1, max_size=6).map(sorted)
 TIMES = st.floats(1e-4, 10.0)

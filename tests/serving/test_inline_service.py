@@ -10,8 +10,8 @@ from typing import Any, NoReturn
 import pytest
 
 import ecoshare
-from ecoshare.serving.request_intervals import RequestTotals, read, total
-from ecoshare.values.service import RequestSource, ServiceSpec
+from ecoshare.base.service import RequestSource, ServiceSpec
+from ecoshare.lane.serving.request_intervals import RequestTotals, read, total
 
 
 class OnlyThread:

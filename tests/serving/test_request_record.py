@@ -12,9 +12,9 @@ import pytest
 
 import ecoshare
 from ecoshare.lane.service_job import RecordedCalls, ServiceTurn
-from ecoshare.serving import request_intervals
-from ecoshare.serving.request_intervals import RequestInterval, read, read_from, total
-from ecoshare.serving.request_record import LATENCY_BOUNDS_S, RequestRecorder
+from ecoshare.lane.serving import request_intervals
+from ecoshare.lane.serving.request_intervals import RequestInterval, read, read_from, total
+from ecoshare.lane.serving.request_record import LATENCY_BOUNDS_S, RequestRecorder
 from tests.warm import wait_for
 
 pytest.importorskip("hdrh", reason="hdrhistogram is not installed")

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import ecoshare
-from ecoshare.serving.request_intervals import RequestTotals, read, total
-from ecoshare.serving.request_source import arrival_times, read_arrivals
-from ecoshare.values.service import RequestSource, ServiceSpec
+from ecoshare.base.service import RequestSource, ServiceSpec
+from ecoshare.lane.serving.request_intervals import RequestTotals, read, total
+from ecoshare.lane.serving.request_source import arrival_times, read_arrivals
 
 
 @pytest.fixture

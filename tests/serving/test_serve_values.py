@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import ecoshare
-from ecoshare.serving import batch_server
+from ecoshare.lane.serving import batch_server
 
 
 @pytest.mark.parametrize(

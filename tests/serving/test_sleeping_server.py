@@ -17,11 +17,11 @@ from typing import Any
 
 import pytest
 
-from ecoshare.serving import front, request_intervals
-from ecoshare.serving import sleeping_server as sleeping
-from ecoshare.serving.front import Front
-from ecoshare.serving.request_record import RequestRecorder
-from ecoshare.serving.sleeping_server import SleepingServer
+from ecoshare.lane.serving import front, request_intervals
+from ecoshare.lane.serving import sleeping_server as sleeping
+from ecoshare.lane.serving.front import Front
+from ecoshare.lane.serving.request_record import RequestRecorder
+from ecoshare.lane.serving.sleeping_server import SleepingServer
 from tests.warm import wait_for
 
 MOST_CONNECTIONS = 8

@@ -7,12 +7,13 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from ecoshare.advisers.advice import Advice
+from ecoshare.base.attempt import Outcome
 from ecoshare.core.commands import AskSetting, Command
 from ecoshare.core.events import Config, Event, JobExited
 from ecoshare.core.policies import known_names, named
 from ecoshare.core.policies.common import ObjectivePolicy
 from ecoshare.core.scheduler import Scheduler
+from ecoshare.knowledge.advisers.advice import Advice
 from ecoshare.simulation.cluster import Cluster
 from ecoshare.simulation.costs import NO_COSTS, Costs
 from ecoshare.simulation.result import SimulationResult
@@ -20,7 +21,6 @@ from ecoshare.simulation.simulator import Simulator
 from ecoshare.simulation.traces.job_trace import Trace, TraceJob, in_order
 from ecoshare.simulation.world import World
 from ecoshare.testing.allocation_audit import AllocationAudit
-from ecoshare.values.attempt import Outcome
 
 OURS = [name for name in known_names() if named(name).__module__.startswith("ecoshare.")]
 """Policies of this distribution; other tests register some of their own."""

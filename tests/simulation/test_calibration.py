@@ -11,6 +11,7 @@ from random import Random
 import pytest
 from typer.testing import CliRunner
 
+from ecoshare.base.device import Device
 from ecoshare.cli import app
 from ecoshare.core.events import Config, RunOpened
 from ecoshare.errors import InvalidJobFile, UsageError
@@ -19,7 +20,6 @@ from ecoshare.simulation.cluster import GPUS, Cluster, read
 from ecoshare.simulation.costs import NO_COSTS, Costs
 from ecoshare.simulation.traces.job_trace import Phase, Trace, TraceJob
 from ecoshare.simulation.world import World
-from ecoshare.values.device import Device
 from scripts import pal_calibration
 from scripts.bench import pal
 from scripts.bench.benchmarking import DataOptions

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ecoshare.advisers.interference_adviser import foresee
+from ecoshare.base.measurement import TUNING_LIMIT
 from ecoshare.core.placement.colocation_estimates import ColocationEstimates
-from ecoshare.values.measurement import TUNING_LIMIT
+from ecoshare.knowledge.advisers.interference_adviser import foresee
 from scripts.bench.energy import LANES, WAYS, Outcome, run
 from scripts.bench.energy_bound import bound
 from scripts.bench.energy_excess import ExcessAccount, When

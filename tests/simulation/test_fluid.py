@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ecoshare.base.attempt import Outcome
+from ecoshare.base.class_profile import MemoryDemand
+from ecoshare.base.job_spec import StoppingSpec
 from ecoshare.core.commands import KillJob, StartJob
 from ecoshare.core.events import Config, JobExited
 from ecoshare.simulation.cluster import GPUS, Cluster
 from ecoshare.simulation.costs import NO_COSTS, Costs
 from ecoshare.simulation.traces.job_trace import Phase, Trace, TraceJob, TraceSweep, TraceTrial
 from ecoshare.simulation.world import World
-from ecoshare.values.attempt import Outcome
-from ecoshare.values.class_profile import MemoryDemand
-from ecoshare.values.job_spec import StoppingSpec
 from tests.core.placement.test_water_filling import shortest
 from tests.simulation.simulating import simulate
 

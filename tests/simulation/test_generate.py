@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ecoshare.base.class_profile import MemoryDemand
 from ecoshare.errors import InvalidJobFile, UsageError
 from ecoshare.simulation.traces import generate as generated
 from ecoshare.simulation.traces import own
 from ecoshare.simulation.traces.generate import KINDS, generate, network
 from ecoshare.simulation.traces.job_trace import Trace
-from ecoshare.values.class_profile import MemoryDemand
 
 CATALOGUE = """vgg16_25_1min,70.0,4000,300,python train.py
 vgg16_25_5min,310.5,4000,1500,python train.py

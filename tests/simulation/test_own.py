@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ecoshare.base.class_profile import MemoryDemand
 from ecoshare.errors import UsageError
 from ecoshare.simulation.traces import own
 from ecoshare.simulation.traces.any_trace import read
 from ecoshare.simulation.traces.job_trace import Phase, Trace, TraceJob, in_order
-from ecoshare.values.class_profile import MemoryDemand
 from tests.simulation.trace_files import mistakes, written
 
 names = st.text(st.sampled_from("abcXYZ019._-"), min_size=1, max_size=8)

@@ -11,19 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ecoshare.advisers.interference_adviser import foresee
+from ecoshare.base.attempt import Outcome
+from ecoshare.base.class_profile import MemoryDemand, Solo
+from ecoshare.base.measurement import Setting
 from ecoshare.core.commands import AskInterference, KillJob, MoveJob, ProfileJob, StartJob
 from ecoshare.core.events import ClassesKnown, Config, Done, JobExited, SettingMeasured
 from ecoshare.core.placement.colocation_estimates import PROCESSORS_GUESS
+from ecoshare.knowledge.advisers.interference_adviser import foresee
 from ecoshare.simulation.cluster import GPUS, Cluster, GpuModel, Watts
 from ecoshare.simulation.costs import NO_COSTS, Costs
 from ecoshare.simulation.result import SimulationResult
 from ecoshare.simulation.simulator import Simulator
 from ecoshare.simulation.traces.job_trace import Phase, TraceJob
 from ecoshare.simulation.world import Pairs, World
-from ecoshare.values.attempt import Outcome
-from ecoshare.values.class_profile import MemoryDemand, Solo
-from ecoshare.values.measurement import Setting
 from tests.simulation.simulating import Log, made, simulate
 
 GPU = GPUS["v100"]

@@ -7,6 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from ecoshare.base.attempt import Outcome, Usage
+from ecoshare.base.class_profile import MemoryDemand
+from ecoshare.base.device import Device
+from ecoshare.base.job_spec import JobSpec
 from ecoshare.core.commands import Command, OpenLane, ProfileJob, StartJob
 from ecoshare.core.events import Config, Done, Event, IterationsDone, JobArrived, JobExited, Profiled, RunOpened
 from ecoshare.errors import UsageError
@@ -14,10 +18,6 @@ from ecoshare.lane.trace import Kind, Tracer, trace_path
 from ecoshare.record.event_log import EventLog
 from ecoshare.simulation.traces.any_trace import read
 from ecoshare.simulation.traces.job_trace import Phase
-from ecoshare.values.attempt import Outcome, Usage
-from ecoshare.values.class_profile import MemoryDemand
-from ecoshare.values.device import Device
-from ecoshare.values.job_spec import JobSpec
 from tests.runtime import running
 
 

@@ -8,20 +8,20 @@ from pathlib import Path
 
 import pytest
 
+from ecoshare.base.attempt import Outcome, Usage
+from ecoshare.base.device import Device
+from ecoshare.base.job_spec import JobSpec
+from ecoshare.base.service import ARRIVALS, REQUESTS, RequestSource, ServiceSpec
 from ecoshare.core.commands import OpenLane, StartJob
 from ecoshare.core.events import Config, Done, JobArrived, JobExited, RunOpened
 from ecoshare.errors import UsageError
+from ecoshare.lane.serving.request_intervals import RequestInterval, read
+from ecoshare.lane.serving.request_record import RequestRecorder
 from ecoshare.lane.trace import Kind, Tracer, trace_path
 from ecoshare.record.event_log import EventLog
-from ecoshare.serving.request_intervals import RequestInterval, read
-from ecoshare.serving.request_record import RequestRecorder
 from ecoshare.simulation.traces import any_trace
 from ecoshare.simulation.traces.job_trace import drawn_ratio
 from ecoshare.simulation.traces.recorded import answer_time, with_requests
-from ecoshare.values.attempt import Outcome, Usage
-from ecoshare.values.device import Device
-from ecoshare.values.job_spec import JobSpec
-from ecoshare.values.service import ARRIVALS, REQUESTS, RequestSource, ServiceSpec
 
 
 def record(path: Path, batches: list[tuple[int, float]], seconds: int = 1) -> list[RequestInterval]:

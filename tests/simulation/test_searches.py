@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from ecoshare.base.attempt import Outcome
+from ecoshare.base.job_spec import StoppingSpec
 from ecoshare.cli import app
 from ecoshare.core.commands import AskSampler, DropJob, KillJob
 from ecoshare.core.events import Config, JobArrived, JobExited, Reported, SweepOpened
@@ -18,8 +20,6 @@ from ecoshare.simulation.costs import NO_COSTS, Costs
 from ecoshare.simulation.traces.generate import REDUCTION, SEARCH_KINDS, STEP_ITERATIONS, STEPS, search
 from ecoshare.simulation.traces.job_trace import Phase, Trace, TraceJob, TraceSweep, TraceTrial
 from ecoshare.simulation.world import World
-from ecoshare.values.attempt import Outcome
-from ecoshare.values.job_spec import StoppingSpec
 from tests.simulation.simulating import simulate
 
 GPU = GPUS["v100"]

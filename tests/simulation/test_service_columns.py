@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from ecoshare.base.service import RequestSource, ServiceSpec
 from ecoshare.simulation.traces import own
 from ecoshare.simulation.traces.any_trace import read
 from ecoshare.simulation.traces.job_trace import AnswerTime, Phase, Trace, TraceJob, in_order
 from ecoshare.simulation.traces.own import SERVICE_COLUMNS
-from ecoshare.values.service import RequestSource, ServiceSpec
 from tests.simulation.trace_files import mistakes, written
 
 HEADER = ",".join((*own.COLUMNS, *SERVICE_COLUMNS))

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ecoshare.base.service import RequestSource, ServiceSpec
 from ecoshare.core.turns import WAIT_PER_JOB_S
 from ecoshare.simulation.simulated_attempt import ServiceAttempt, SimulatedAttempt, SimulatedRequests
 from ecoshare.simulation.traces.job_trace import AnswerTime, Phase, TraceJob
 from ecoshare.simulation.virtual_lanes import VirtualLane
-from ecoshare.values.service import RequestSource, ServiceSpec
 
 HANDOVER_S = 40e-6
 

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from ecoshare.base.attempt import WORK_OVER
+from ecoshare.base.service import RequestSource, ServiceSpec
 from ecoshare.core.commands import KillJob
 from ecoshare.core.events import Config, TargetMissed, WorkOver
 from ecoshare.errors import UsageError
 from ecoshare.simulation.cluster import GPUS, Cluster
 from ecoshare.simulation.simulated_services import check_places
-from ecoshare.values.attempt import WORK_OVER
-from ecoshare.values.service import RequestSource, ServiceSpec
 from tests.simulation.simulating import OURS, made
 from tests.simulation.test_simulator import job, run
 

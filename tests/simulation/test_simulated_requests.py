@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from ecoshare.serving.request_intervals import total
+from ecoshare.base.service import RequestSource, ServiceSpec
+from ecoshare.lane.serving.request_intervals import total
 from ecoshare.simulation.simulated_attempt import SimulatedRequests
 from ecoshare.simulation.traces.job_trace import AnswerTime, Phase, TraceJob
-from ecoshare.values.service import RequestSource, ServiceSpec
 
 ANSWER = AnswerTime(0.01, 0.01)
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ecoshare.base.class_profile import MemoryDemand
 from ecoshare.core.commands import KillJob, StartJob
 from ecoshare.core.events import Config
 from ecoshare.core.placement.strategies.preemptive_placement import FailedSearches
@@ -18,7 +19,6 @@ from ecoshare.simulation.cluster import GPUS, Cluster
 from ecoshare.simulation.costs import NO_COSTS, Costs
 from ecoshare.simulation.traces.job_trace import Phase, TraceJob
 from ecoshare.simulation.world import World
-from ecoshare.values.class_profile import MemoryDemand
 from tests.simulation.reference import jcts
 from tests.simulation.simulating import OURS, Log, Simulated, made, simulate
 

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ecoshare.serving.batch_worker import batch_size
+from ecoshare.lane.serving.batch_worker import batch_size
 from tuner import (
     P99,
     TURN,

@@ -7,7 +7,7 @@ import selectors
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from ecoshare.common.clock import Clock
+from ecoshare.base.clock import Clock
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ecoshare.common.clock import Clock
+from ecoshare.base.clock import Clock
 from ecoshare.lane import exit_records
 from ecoshare.lane.messages import (
     Ended,
@@ -42,7 +42,7 @@ class Fate:
         load_s: Time (s) before its first iteration.
         iterations: Number of iterations that it does.
         iteration_s: Time (s) of each with the turn.
-        outcome: How it ends after them: a value of `values.attempt.Outcome`.
+        outcome: How it ends after them: a value of `base.attempt.Outcome`.
         launched: Whether it can be started at all.
         hangs: Whether it does not end after them, but holds its turn until it is killed.
         beside: Whether it works beside the device, and takes no turn.

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
+from ecoshare.base.device import DeviceInfo
 from ecoshare.cluster.agent_messages import AgentMessage, NodeOpened, OpenNode, encoded
 from ecoshare.cluster.cluster_node import AgentLine
 from ecoshare.cluster.joined_nodes import JoinedNodes, JoiningNode, NodeJoining
@@ -19,7 +20,7 @@ from ecoshare.cluster.remote_node import NodeSetup, RemoteClaims
 from ecoshare.devices.meter import PowerModel
 from ecoshare.devices.occupancy import Occupancy
 from ecoshare.devices.vendor import ContextSharing
-from ecoshare.profiling.profile_store import ProfileStore
+from ecoshare.knowledge.profile_store import ProfileStore
 from ecoshare.record.run_documents import recorded_end
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.runtime.measuring.profiler import Profiler
@@ -30,7 +31,6 @@ from ecoshare.runtime.nodes.node_opening import OpenedNode, RunFacts, node_plan
 from ecoshare.runtime.nodes.run_node import JoiningDevices, NodeParts
 from ecoshare.runtime.planning.plan import Plan
 from ecoshare.runtime.planning.planned_knowledge import known_contexts
-from ecoshare.values.device import DeviceInfo
 from tests.virtual.run import Guard, Machines, World, gpu, virtual_device
 
 TIMEOUT_S, LEASE_S = 15.0, 15.0

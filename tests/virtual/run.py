@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any, cast
 from unittest.mock import patch
 
-from ecoshare.common.clock import Clock
+from ecoshare.base.clock import Clock
+from ecoshare.base.device import LOCAL, DeviceInfo
 from ecoshare.core.commands import StartJob
 from ecoshare.core.events import Done, JobExited, Refused
 from ecoshare.devices.memory_transfer import TransferFault
@@ -45,7 +46,6 @@ from ecoshare.runtime.planning.planned_knowledge import known_contexts
 from ecoshare.runtime.planning.planned_limits import ParkingHost
 from ecoshare.runtime.run_lifecycle import FinishedRun
 from ecoshare.runtime.signals import StopSignals
-from ecoshare.values.device import LOCAL, DeviceInfo
 from tests.runtime.running import job_file
 from tests.virtual.clock import VirtualClock
 from tests.virtual.lanes import Fate, Span, VirtualLanes

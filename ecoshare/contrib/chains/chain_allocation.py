@@ -24,6 +24,8 @@ from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
 
+from ecoshare.base.device import DeviceInfo
+from ecoshare.base.joules import MEASURED, MODELLED
 from ecoshare.contrib.chains import chain_steps, slurm_queue
 from ecoshare.contrib.chains.allocation_chain import (
     IDLE_GPU_W,
@@ -44,8 +46,6 @@ from ecoshare.lane.processes import die_with_parent
 from ecoshare.record.past_runs import past_run
 from ecoshare.record.run_data import is_live
 from ecoshare.runtime.signals import ENDING
-from ecoshare.values.device import DeviceInfo
-from ecoshare.values.joules import MEASURED, MODELLED
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from ecoshare.common.disk import locked_alone
+from ecoshare.base.disk import locked_alone
 from ecoshare.contrib.chains import chain_steps
 from ecoshare.contrib.chains.allocation_chain import AllocationChain
 from ecoshare.contrib.chains.chain_record import read_chain, write_chain

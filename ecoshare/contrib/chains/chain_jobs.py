@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ecoshare.api.slurm_submit import allocation_of
-from ecoshare.common.plural import listed
+from ecoshare.base.plural import listed
 from ecoshare.contrib.chains.allocation_chain import AllocationChain, ChainAccount, ChainOutcome
 from ecoshare.contrib.chains.new_chain import ChainRequest, new_chain, taken_up
 from ecoshare.errors import EcoshareError, Interrupted, JobFailed, LimitNotMet, UnfitEnvironment

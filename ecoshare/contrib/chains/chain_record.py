@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from ecoshare.common import documents
+from ecoshare.base import documents
 from ecoshare.contrib.chains.allocation_chain import AllocationChain
 from ecoshare.errors import UsageError
 from ecoshare.record.run_folder import write_bytes

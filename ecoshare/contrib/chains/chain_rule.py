@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 
-from ecoshare.common.plural import counted
+from ecoshare.base.plural import counted
 from ecoshare.contrib.chains.allocation_chain import Overlap
 from ecoshare.contrib.chains.gradient_boosting import LEAST_SAMPLES, GradientBoosting
 from ecoshare.contrib.chains.logs.batch_job import BatchJob

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-from ecoshare.common.plural import counted
+from ecoshare.base.plural import counted
 from ecoshare.contrib.chains.queue_sight import QueueSight
 from ecoshare.contrib.chains.wait_predictor import EXPECTED, LONGEST_S, WaitSample, features
 from ecoshare.errors import UnfitEnvironment, UsageError

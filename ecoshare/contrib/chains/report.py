@@ -9,7 +9,7 @@ from typing import Protocol
 from rich.console import Console
 from rich.text import Text
 
-from ecoshare.common.plural import counted
+from ecoshare.base.plural import counted
 from ecoshare.contrib.chains.allocation_chain import AllocationChain, ChainAccount, ChainAllocation
 from ecoshare.contrib.chains.chain_record import read_chain
 from ecoshare.jobs.quantities import format_duration, format_energy

@@ -20,7 +20,7 @@ from heapq import heappop, heappush
 from itertools import islice
 from math import ceil, inf
 
-from ecoshare.common.plural import counted
+from ecoshare.base.plural import counted
 from ecoshare.contrib.chains.allocation_chain import IDLE_GPU_W, Overlap
 from ecoshare.contrib.chains.logs.batch_job import BatchJob
 from ecoshare.contrib.chains.provisioner import Provisioner

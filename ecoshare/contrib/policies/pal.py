@@ -6,9 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
+from ecoshare.base.device import Device
 from ecoshare.core.policies.common import InRounds, pick
 from ecoshare.core.records import Job, Lane
-from ecoshare.values.device import Device
 
 ROUND_S, ACROSS, MOVE_S = 300.0, 1.7, 60.0
 

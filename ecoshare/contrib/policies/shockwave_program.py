@@ -8,7 +8,7 @@ import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import coo_matrix
 
-from ecoshare.common.plural import counted
+from ecoshare.base.plural import counted
 from ecoshare.core.commands import AskPlanner
 
 _BASES = np.array([0.0, 0.2, 0.4, 0.6, 0.8, 1.0])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ecoshare.common.plural import counted
+from ecoshare.base.plural import counted
 from ecoshare.contrib.traces import gavel_trace, helios_trace, pai_trace, philly_trace, tiresias_trace
 from ecoshare.simulation.traces.any_trace import TraceForm, TraceOptions
 from ecoshare.simulation.traces.job_trace import Trace

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, Field, PositiveInt, ValidationError
 
-from ecoshare.common.plural import counted
+from ecoshare.base.plural import counted
 from ecoshare.errors import UsageError
 from ecoshare.simulation.traces.job_trace import Phase, Trace, TraceJob, in_order
 from ecoshare.simulation.traces.measured_speeds import Speeds, read_json

@@ -25,8 +25,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ValidationError
 
-from ecoshare.advisers.delimited import MOST_MISTAKES
 from ecoshare.errors import InvalidJobFile, Mistake
+from ecoshare.knowledge.advisers.delimited import MOST_MISTAKES
 from ecoshare.simulation.traces.cluster_jobs import NEVER_RAN, UNFINISHED, ClusterJobs
 from ecoshare.simulation.traces.job_trace import Trace
 from ecoshare.simulation.traces.sheet import Sheet, timestamp_s

@@ -18,11 +18,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from ecoshare.base.class_profile import MemoryDemand
 from ecoshare.core.commands import Command, LimitMemory, SetCaching, StartJob
 from ecoshare.core.placement.lane_index import LaneIndex
 from ecoshare.core.placement.memory_fit import MemoryFit
 from ecoshare.core.records import Job, JobState, Lane
-from ecoshare.values.class_profile import MemoryDemand
 
 
 @dataclass(frozen=True, slots=True)

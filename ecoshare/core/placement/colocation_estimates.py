@@ -9,8 +9,8 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from ecoshare.values.class_profile import Solo
-from ecoshare.values.measurement import ColocationMeasurement, PairSpeed
+from ecoshare.base.class_profile import Solo
+from ecoshare.base.measurement import ColocationMeasurement, PairSpeed
 
 BESIDE = 0.68
 """Relative speed of a job beside a neighbour, if nothing is known about the pair.

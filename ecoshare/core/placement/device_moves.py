@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from ecoshare.base.device import Device
 from ecoshare.core.placement.colocation_estimates import ColocationEstimates
 from ecoshare.core.placement.displacement import may_be_stopped
 from ecoshare.core.placement.job_queue import WaitingJobs
@@ -30,7 +31,6 @@ from ecoshare.core.policies.base import Policy
 from ecoshare.core.policies.srtf import expected_s
 from ecoshare.core.records import Job, JobState, Lane, LaneState
 from ecoshare.core.run_state import RunState
-from ecoshare.values.device import Device
 
 GAIN = 2.0
 """Least gain of a move / its cost."""

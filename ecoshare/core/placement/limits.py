@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations, islice
 from typing import NamedTuple
 
+from ecoshare.base.class_profile import Solo
+from ecoshare.base.job_spec import JobSpec
 from ecoshare.core.placement.job_queue import WaitingJobs
 from ecoshare.core.placement.lane_index import LaneIndex
 from ecoshare.core.records import Job, JobState, Lane, LaneState
 from ecoshare.core.settings.power_allocation import TOLERANCE_W
-from ecoshare.values.class_profile import Solo
-from ecoshare.values.job_spec import JobSpec
 
 HORIZON_S = 60.0
 """Least work (s alone) that a job of unknown length is assumed to have left."""

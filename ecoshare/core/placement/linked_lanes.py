@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import nlargest
 from itertools import chain, combinations, islice
 
+from ecoshare.base.device import Device
 from ecoshare.core.records import Key, Lane
-from ecoshare.values.device import Device
 
 MOST_SETS = 20_000
 """Most sets of devices that are searched for the best one; C(16, 8) is 12,870. Otherwise the set is grown greedily."""
@@ -18,7 +18,7 @@ MOST_GROWN = 64
 
 
 class DeviceLinks:
-    """Nearness (`values/device.py`) of the devices of a run to each other. False if no device has links.
+    """Nearness (`base/device.py`) of the devices of a run to each other. False if no device has links.
 
     ::
 

@@ -15,15 +15,15 @@ from heapq import nlargest
 from itertools import chain
 from types import MappingProxyType
 
-from ecoshare.common.plural import counted
+from ecoshare.base.attempt import Outcome
+from ecoshare.base.class_profile import CONTEXT_BYTES, MemoryDemand
+from ecoshare.base.device import Device
+from ecoshare.base.plural import counted
 from ecoshare.core.memory import KEPT_ALLOWANCE_BYTES, bare, cached_bytes, cut, grown, lane_bytes, promised
 from ecoshare.core.placement.lane_index import LaneIndex
 from ecoshare.core.placement.limits import LatencyRoom, PowerRoom, too_slow
 from ecoshare.core.records import Job, JobState, Lane
 from ecoshare.core.settings.profiling_windows import Profiling
-from ecoshare.values.attempt import Outcome
-from ecoshare.values.class_profile import CONTEXT_BYTES, MemoryDemand
-from ecoshare.values.device import Device
 
 SPARE = 1.5
 """Memory granted / largest memory seen of the job, its class or its script: jobs of one class differ in size."""

@@ -18,6 +18,9 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import replace
 from itertools import islice
 
+from ecoshare.base.attempt import Usage
+from ecoshare.base.class_profile import Solo
+from ecoshare.base.measurement import ColocationMeasurement, Measurement, MeasurementStatus
 from ecoshare.core.commands import AskInterference, MoveJob
 from ecoshare.core.events import InterferencePredicted
 from ecoshare.core.moves import JobMoves
@@ -30,9 +33,6 @@ from ecoshare.core.placement.memory_fit import MemoryFit
 from ecoshare.core.policies.base import PackingPolicy, Policy
 from ecoshare.core.records import Job, JobState, Key, Lane
 from ecoshare.core.settings.profiling_windows import WARM_UP_S
-from ecoshare.values.attempt import Usage
-from ecoshare.values.class_profile import Solo
-from ecoshare.values.measurement import ColocationMeasurement, Measurement, MeasurementStatus
 
 
 class WarmingUp:

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol, runtime_checkable
 
+from ecoshare.base.device import Device
 from ecoshare.core.commands import PlanJob
 from ecoshare.core.placement.colocation_estimates import ColocationForecast
 from ecoshare.core.records import Job, Key, Lane
-from ecoshare.values.device import Device
 
 
 class Policy(Protocol):
@@ -77,7 +77,7 @@ class PlannedPolicy(Protocol):
     """Policy in rounds that asks a planner before a round begins, because the plan is slow or needs a solver.
 
     Attributes:
-        planner: Name of the planner; see `ecoshare/advisers/planners.py`.
+        planner: Name of the planner; see `ecoshare/knowledge/advisers/planners.py`.
         planned_by: Options for the planner, as (name, value) pairs.
     """
 

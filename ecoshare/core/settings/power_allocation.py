@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import inf, log
 
-from ecoshare.values.class_profile import PowerResponse
+from ecoshare.base.class_profile import PowerResponse
 
 Cost = Callable[[float, float, float], float]
 """Cost per work of all devices together, from the sum of the jobs' relative speeds, the worth of the work that they do

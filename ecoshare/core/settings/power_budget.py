@@ -22,6 +22,18 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 
+from ecoshare.base.class_profile import (
+    MOST_MEASUREMENTS,
+    NEAR,
+    POWER_LIMIT,
+    KnownResponse,
+    LimitMeasurement,
+    PowerPoint,
+    PowerResponse,
+    not_kept,
+)
+from ecoshare.base.measurement import AS_FOUND, Measurement, MeasurementStatus, Packing, Setting
+from ecoshare.base.segment import Segment
 from ecoshare.core.commands import ApplySetting, AskPower, Command, MeasureSetting
 from ecoshare.core.events import (
     ClassesKnown,
@@ -39,18 +51,6 @@ from ecoshare.core.records import Job, Lane
 from ecoshare.core.run_state import RunState
 from ecoshare.core.settings.power_allocation import TOLERANCE_W, PoweredDevice, allocate, cost_at
 from ecoshare.core.settings.setting_selection import by_lane, packing_of
-from ecoshare.values.class_profile import (
-    MOST_MEASUREMENTS,
-    NEAR,
-    POWER_LIMIT,
-    KnownResponse,
-    LimitMeasurement,
-    PowerPoint,
-    PowerResponse,
-    not_kept,
-)
-from ecoshare.values.measurement import AS_FOUND, Measurement, MeasurementStatus, Packing, Setting
-from ecoshare.values.segment import Segment
 
 PackingKind = tuple[Packing, tuple[float, ...]]
 """Packing, and the power limits (W) of its device."""

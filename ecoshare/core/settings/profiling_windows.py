@@ -9,11 +9,11 @@ import math
 from collections import Counter
 from collections.abc import Collection
 
+from ecoshare.base.attempt import Usage
+from ecoshare.base.class_profile import MemoryDemand
+from ecoshare.base.device import Device
 from ecoshare.core.events import Profiled
 from ecoshare.core.records import Job, JobState, Lane
-from ecoshare.values.attempt import Usage
-from ecoshare.values.class_profile import MemoryDemand
-from ecoshare.values.device import Device
 
 WARM_UP_ITERATIONS, WARM_UP_S = 10, 1.0
 """Iterations and turn time (s) that a job needs before its window.

@@ -17,7 +17,7 @@ class Missed(NamedTuple):
 
     Attributes:
         requests: Number of requests that were answered, failed or were refused.
-        missed: Number of these that missed the target (`serving.request_intervals.against_target`).
+        missed: Number of these that missed the target (`lane.serving.request_intervals.against_target`).
     """
 
     requests: int

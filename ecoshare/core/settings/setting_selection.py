@@ -30,6 +30,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
+from ecoshare.base.measurement import AS_FOUND, KnownSetting, Measurement, MeasurementStatus, Packing, Setting
+from ecoshare.base.segment import Segment
 from ecoshare.core.commands import ApplySetting, AskSetting, AwaitRequests, Command, MeasureSetting
 from ecoshare.core.events import (
     ClassesKnown,
@@ -42,8 +44,6 @@ from ecoshare.core.events import (
 )
 from ecoshare.core.records import Job, JobState, Lane
 from ecoshare.core.settings.service_targets import MISSED_SHARE
-from ecoshare.values.measurement import AS_FOUND, KnownSetting, Measurement, MeasurementStatus, Packing, Setting
-from ecoshare.values.segment import Segment
 
 RECOVERY_S = 90.0
 """Longest wait (s) for services to recover from a setting. Misses of a minute ago count no more."""

@@ -22,9 +22,9 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ecoshare.common import documents
-from ecoshare.common.disk import atomic_write
-from ecoshare.common.printable import utc_text
+from ecoshare.base import documents
+from ecoshare.base.disk import atomic_write
+from ecoshare.base.printable import utc_text
 from ecoshare.devices.knob import Reading
 
 SCHEMA_VERSION = 2

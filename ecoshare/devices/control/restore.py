@@ -21,14 +21,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from ecoshare.common.plural import counted
+from ecoshare.base.device import PROCESSORS
+from ecoshare.base.plural import counted
 from ecoshare.devices.control import journal
 from ecoshare.devices.control.journal import Entry, Journal, UntrustedJournal
 from ecoshare.devices.control.state_folder import DeviceLock, StateFolder, holder, key
 from ecoshare.devices.knob import Cause, DeviceKnob, KnobFault, Knobs, KnobSpec, Reading
 from ecoshare.devices.registry import open_knobs, processors
 from ecoshare.errors import EcoshareError
-from ecoshare.values.device import PROCESSORS
 
 T = TypeVar("T")
 

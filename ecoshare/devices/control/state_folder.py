@@ -25,8 +25,8 @@ from pathlib import Path
 
 import platformdirs
 
-from ecoshare.common.disk import SHARED_MEMORY, locked_alone
-from ecoshare.values.device import DeviceInfo
+from ecoshare.base.device import DeviceInfo
+from ecoshare.base.disk import SHARED_MEMORY, locked_alone
 
 STATE_HINT = "ECOSHARE_STATE names another folder"
 

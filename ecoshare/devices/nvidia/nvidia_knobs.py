@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ecoshare.base.class_profile import POWER_LIMIT
 from ecoshare.devices.knob import (
     GPU_CLOCK,
     MEMORY_CLOCK,
@@ -31,7 +32,6 @@ from ecoshare.devices.knob import (
 from ecoshare.devices.nvidia.nvml import clock_reasons, handle_of, temperature_c
 from ecoshare.devices.zeus_knobs import ZeusPowerLimit, cause_of, reported
 from ecoshare.errors import UnfitEnvironment
-from ecoshare.values.class_profile import POWER_LIMIT
 
 POWER_PROFILE = "power_profile"
 

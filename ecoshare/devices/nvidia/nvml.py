@@ -14,13 +14,13 @@ from functools import partial
 from itertools import combinations
 from typing import Any
 
-from ecoshare.common import machine_memory
-from ecoshare.common.plural import counted
+from ecoshare.base import device as near
+from ecoshare.base import machine_memory
+from ecoshare.base.plural import counted
 from ecoshare.devices.meter import CounterMeter
 from ecoshare.devices.vendor import DeviceHealth, DeviceState
 from ecoshare.devices.zeus_knobs import reported
 from ecoshare.errors import UnfitEnvironment
-from ecoshare.values import device as near
 
 
 def handle_of(nvml: Any, uuid: str) -> Any:
@@ -455,7 +455,7 @@ class _Links:
 
 
 def gpu_nearness(uuids: Sequence[str]) -> dict[tuple[int, int], int]:
-    """Nearness (`values/device.py`) of pairs of GPUs, by their places in `uuids`; without unknown pairs.
+    """Nearness (`base/device.py`) of pairs of GPUs, by their places in `uuids`; without unknown pairs.
 
     All GPUs with links to NVSwitches reach each other through them, since the switches of a machine are one fabric.
 

@@ -19,6 +19,8 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+from ecoshare.base.class_profile import POWER_LIMIT
+from ecoshare.base.device import ACROSS_NODES, NUMA_NODE, UNKNOWN, XGMI, DeviceInfo
 from ecoshare.devices import meter
 from ecoshare.devices.knob import GPU_CLOCK, MEMORY_CLOCK, Access, Cause, Clocks, ClocksMhz, DeviceKnob, KnobFault
 from ecoshare.devices.memory_transfer import MemoryTransfer
@@ -27,8 +29,6 @@ from ecoshare.devices.torch_build import TorchBuild
 from ecoshare.devices.vendor import ContextSharing, DeviceHealth, DeviceState
 from ecoshare.devices.zeus_knobs import ZeusPowerLimit, cause_of, reported
 from ecoshare.errors import UnfitEnvironment
-from ecoshare.values.class_profile import POWER_LIMIT
-from ecoshare.values.device import ACROSS_NODES, NUMA_NODE, UNKNOWN, XGMI, DeviceInfo
 
 SHARE = 0.95
 """Share of the free memory that a run may use. The rest is for the driver, which needs more with each context."""

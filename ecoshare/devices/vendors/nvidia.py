@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+from ecoshare.base.device import DeviceInfo
 from ecoshare.devices import meter
 from ecoshare.devices.memory_transfer import CudaMemoryTransfer
 from ecoshare.devices.meter import PowerModel
@@ -16,7 +17,6 @@ from ecoshare.devices.nvidia.nvml import NvmlDevice, NvmlGpu
 from ecoshare.devices.torch_build import TorchBuild, check_cuda
 from ecoshare.devices.vendor import ContextSharing
 from ecoshare.errors import UnfitEnvironment
-from ecoshare.values.device import DeviceInfo
 
 SHARE = 0.95
 """Share of the free memory that a run may use. The rest is for the driver, which needs more with each context."""

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ecoshare.common import machine_memory
+from ecoshare.base import machine_memory
+from ecoshare.base.device import PROCESSORS, DeviceInfo
 from ecoshare.devices import meter
 from ecoshare.devices.choice import partition_nearness
 from ecoshare.devices.cpu_knobs import CpuKnobs
@@ -17,7 +18,6 @@ from ecoshare.devices.meter import MeterFault, PowerModel
 from ecoshare.devices.rapl_meter import RaplMeter
 from ecoshare.devices.torch_build import TorchBuild
 from ecoshare.devices.vendor import ContextSharing, DeviceHealth, DeviceState
-from ecoshare.values.device import PROCESSORS, DeviceInfo
 
 SHARE = 0.8
 """Share of the available memory that a run may use. The rest is for the page cache and for other programs."""

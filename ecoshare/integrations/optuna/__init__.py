@@ -25,7 +25,10 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 from rich.console import Console
 
 import ecoshare
-from ecoshare.common.disk import RUNS
+from ecoshare.base.attempt import Outcome
+from ecoshare.base.disk import RUNS
+from ecoshare.base.job_spec import SweepSpec
+from ecoshare.base.measurement import TUNING_LIMIT, Goal
 from ecoshare.core.events import JobExited
 from ecoshare.devices.choice import find_all
 from ecoshare.devices.occupancy import DeviceAdmission, occupied
@@ -38,8 +41,8 @@ from ecoshare.jobs.quantities import parse_size_bytes
 from ecoshare.jobs.schema import JobConfig
 from ecoshare.jobs.sweep import LONGEST_NUMBER, MAX_TRIALS, Metric, Sweep, trial_name
 from ecoshare.jobs.sweep import Optuna as OptunaOptions
-from ecoshare.profiling.profile_store import ProfileStore
-from ecoshare.profiling.profiles_folder import default_folder
+from ecoshare.knowledge.profile_store import ProfileStore
+from ecoshare.knowledge.profiles_folder import default_folder
 from ecoshare.record.run_data import is_live
 from ecoshare.record.run_folder import RunFolder, write_json
 from ecoshare.reporting.progress import Expendable, PlainProgress
@@ -47,9 +50,6 @@ from ecoshare.runtime.nodes.forked_client import ForkedServer
 from ecoshare.runtime.planning import plan as planning
 from ecoshare.runtime.planning.plan import Plan
 from ecoshare.runtime.signals import Interrupts
-from ecoshare.values.attempt import Outcome
-from ecoshare.values.job_spec import SweepSpec
-from ecoshare.values.measurement import TUNING_LIMIT, Goal
 
 JOB = "ecoshare:job"
 """User attribute of a trial: the folder of its job, with its logs."""

@@ -31,13 +31,14 @@ from typing import TYPE_CHECKING, Any
 import optuna
 from optuna.distributions import distribution_to_json
 
-from ecoshare.common.clock import REAL, Clock
+from ecoshare.base.clock import REAL, Clock
 from ecoshare.core.commands import Command
 from ecoshare.core.events import Event, JobExited
 from ecoshare.devices.occupancy import Occupancy
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.integrations.optuna.wire import Channel, accept, described, listen
 from ecoshare.jobs.sweep import MAX_TRIALS, trial_name
+from ecoshare.jobs.trial_sampler import Values
 from ecoshare.record.run_view import ProgressDisplay, RunView
 from ecoshare.runtime import run_opening
 from ecoshare.runtime.nodes.forked_client import ForkedServer
@@ -46,11 +47,10 @@ from ecoshare.runtime.nodes.warm_server import LaneServer
 from ecoshare.runtime.planning.plan import Plan
 from ecoshare.runtime.planning.planned_job import PlannedJob
 from ecoshare.runtime.planning.planned_sweeps import PlannedSweep
-from ecoshare.sampling.trial_sampler import Values
 
 if TYPE_CHECKING:
+    from ecoshare.jobs.trial_sampler import TrialSampler
     from ecoshare.runtime.run_lifecycle import FinishedRun
-    from ecoshare.sampling.trial_sampler import TrialSampler
 
 
 def check_forkable(on_gpu: bool) -> None:

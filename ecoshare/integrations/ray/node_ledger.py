@@ -25,13 +25,13 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from ecoshare.common.disk import atomic_write, memory_folder
+from ecoshare.base.class_profile import MemoryDemand
+from ecoshare.base.disk import atomic_write, memory_folder
 from ecoshare.core.memory import cached_bytes, lane_bytes, promised
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.jobs.quantities import format_size
 from ecoshare.lane.tables.lane_table import LaneTable
 from ecoshare.lane.tables.table_layout import NO_SLOT, SLOTS
-from ecoshare.values.class_profile import MemoryDemand
 
 _VERSION = 1
 """Version of the book's format; each version keeps its own book in its own folder."""

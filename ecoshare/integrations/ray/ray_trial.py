@@ -26,6 +26,7 @@ from typing import Any
 from ray.train._internal.session import _TrainSession
 
 import ecoshare
+from ecoshare.base.class_profile import CONTEXT_BYTES, MemoryDemand
 from ecoshare.core.memory import promised
 from ecoshare.devices.nvidia.nvml import NvmlDevice
 from ecoshare.errors import UnfitEnvironment, UsageError
@@ -37,7 +38,6 @@ from ecoshare.lane.iterations import Boundary
 from ecoshare.lane.memory.observer import MemoryObserver
 from ecoshare.lane.supervisor.attempt_process import usage
 from ecoshare.lane.turn import LaneTurn
-from ecoshare.values.class_profile import CONTEXT_BYTES, MemoryDemand
 
 _ASK_AGAIN_S = 0.1
 """Interval (s) at which a waiting trial asks the ledger for a place."""

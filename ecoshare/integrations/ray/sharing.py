@@ -14,12 +14,12 @@ from typing import Any
 import ray
 from ray.tune import Trainable
 
+from ecoshare.base.class_profile import MemoryDemand
+from ecoshare.base.device import DeviceInfo
 from ecoshare.devices import registry
 from ecoshare.integrations.ray import ray_trial
 from ecoshare.integrations.ray.node_ledger import Wish
 from ecoshare.jobs.quantities import parse_size_bytes
-from ecoshare.values.class_profile import MemoryDemand
-from ecoshare.values.device import DeviceInfo
 
 Size = str | int
 

@@ -18,12 +18,12 @@ from contextlib import contextmanager
 from typing import NoReturn, Protocol
 
 import ecoshare
+from ecoshare.base.service import service_of
 from ecoshare.lane import hooks
 from ecoshare.lane.hooked_job import HookedJob
 from ecoshare.lane.messages import LaunchAttempt
 from ecoshare.lane.tables.lane_table import LaneTable
 from ecoshare.lane.turn import ThreadState
-from ecoshare.values.service import service_of
 
 _LONGEST_SLEEP_S = 86_400.0
 """Longest sleep (s): a time that every system call takes."""
@@ -42,7 +42,7 @@ class ServedThread(ThreadState, Protocol):
 
 
 class FusedService(HookedJob):
-    """Service of one thread. See `values.service.ServiceThread`."""
+    """Service of one thread. See `base.service.ServiceThread`."""
 
     def __init__(self, launch: LaunchAttempt, tables: Mapping[str, LaneTable], thread: ServedThread) -> None:
         """Prepare the service.
@@ -83,7 +83,7 @@ class FusedService(HookedJob):
 
     @contextmanager
     def answering(self, due_s: float, answer_s: float) -> Iterator[Callable[[float, float], None]]:
-        """Context manager as `values.service.Answering` describes it.
+        """Context manager as `base.service.Answering` describes it.
 
         After an error the service keeps its turn, with which its program goes on or is unwound.
         """

@@ -33,7 +33,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ecoshare.common.disk import atomic_write
+from ecoshare.base.disk import atomic_write
 from ecoshare.lane.files import of_attempt
 from ecoshare.lane.memory.cpu import CpuMemory
 from ecoshare.lane.memory.cuda import CudaMemory

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from ecoshare.base.attempt import Outcome
+from ecoshare.base.service import CALL_LIMIT_S
 from ecoshare.lane import exit_records, messages, processes
 from ecoshare.lane.child_processes import KEEP_LANE
 from ecoshare.lane.messages import PRUNED, Ended, LaunchAttempt, Left, Message, MoveAttempt, StopAttempt
@@ -21,8 +23,6 @@ from ecoshare.lane.supervisor.gang import OF_RANK, number_of
 from ecoshare.lane.tables.gang_table import GangTable
 from ecoshare.lane.tables.lane_table import LaneTable
 from ecoshare.lane.tables.table_layout import Slot, SlotState
-from ecoshare.values.attempt import Outcome
-from ecoshare.values.service import CALL_LIMIT_S
 
 _SIGTERM_TO_SIGKILL_S = 3.0
 """Time (s) between the two signals for a job that hangs, and so has nothing to save."""

@@ -15,9 +15,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ecoshare.base.job_spec import GangPart
 from ecoshare.lane.files import keep_outputs
 from ecoshare.lane.messages import LaunchAttempt
-from ecoshare.values.job_spec import GangPart
 
 if TYPE_CHECKING:
     pass

@@ -20,9 +20,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ecoshare.common.batch_means import error_of_any
+from ecoshare.base.attempt import Usage
+from ecoshare.base.batch_means import error_of_any
+from ecoshare.knowledge.profile import IterationTimes, Profile
 from ecoshare.lane.trace import Kind
-from ecoshare.profiling.profile import IterationTimes, Profile
 from ecoshare.record.accounts.turn_account import (
     AttemptTimes,
     Spent,
@@ -34,7 +35,6 @@ from ecoshare.record.accounts.turn_account import (
     length_s,
 )
 from ecoshare.record.run_history import RunHistory
-from ecoshare.values.attempt import Usage
 
 if TYPE_CHECKING:
     import numpy as np

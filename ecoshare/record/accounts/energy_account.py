@@ -13,9 +13,9 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from ecoshare.base.joules import MEASURED, Counter, Energy, counted
 from ecoshare.devices.meter import MeterFault, Reading, energy_between
 from ecoshare.record.samples import AttemptProgress, Idle, Line, Sample, Session, job_of
-from ecoshare.values.joules import MEASURED, Counter, Energy, counted
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,10 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ecoshare.profiling.profile import Profile
+from ecoshare.base.joules import ATTRIBUTED, MEASURED, MODELLED, Energy
+from ecoshare.knowledge.profile import Profile
 from ecoshare.record.accounts.energy_account import EnergyAccount, EnergyInterval, EnergyRate, SampleSplitter, account
 from ecoshare.record.samples import Idle, Line, Sample, Session, of_device
-from ecoshare.values.joules import ATTRIBUTED, MEASURED, MODELLED, Energy
 
 DeviceSpan = tuple[EnergyAccount, float, float]
 """Time span of a device: its account, begin (s) and end (s)."""

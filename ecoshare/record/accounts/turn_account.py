@@ -21,11 +21,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from ecoshare.base.attempt import Outcome
 from ecoshare.lane.trace import MARK_BYTES, Kind, columns, trace_path, whole_bytes
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.record.run_history import AttemptHistory, ParkedSpan, ProfilingSpan, RunHistory
 from ecoshare.record.setting_history import SettingPeriod
-from ecoshare.values.attempt import Outcome
 
 if TYPE_CHECKING:
     import numpy as np

@@ -12,7 +12,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from ecoshare.profiling.profile import Profile
+from ecoshare.base.device import PROCESSORS
+from ecoshare.base.joules import MODELLED
+from ecoshare.base.measurement import AS_FOUND, Packing, Setting
+from ecoshare.knowledge.profile import Profile
 from ecoshare.record.accounts.alone_time import GUESSED_ERROR, GUESSED_SHARE
 from ecoshare.record.accounts.energy_account import EnergyAccount
 from ecoshare.record.accounts.run_energy import DeviceSpan, RunEnergy
@@ -26,9 +29,6 @@ from ecoshare.record.results.costs_and_savings import (
     within,
 )
 from ecoshare.record.results.job_summary import JobSummary
-from ecoshare.values.device import PROCESSORS
-from ecoshare.values.joules import MODELLED
-from ecoshare.values.measurement import AS_FOUND, Packing, Setting
 
 PREDICTED = "predicted"
 

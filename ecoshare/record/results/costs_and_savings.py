@@ -1,7 +1,7 @@
 """Savings of settings: the ratio of E at a setting to E at the default setting.
 
-E is `values.joules.relative_energy`, as in the score of a search (`advisers/setting_search.py`). For settings that
-were not tried, the search predicts E with `energy` of `tuner/objective.py`.
+E is `base.joules.relative_energy`, as in the score of a search (`knowledge/advisers/setting_search.py`). For settings
+that were not tried, the search predicts E with `energy` of `tuner/objective.py`.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from statistics import fmean
 
-from ecoshare.profiling.profile import Profile
+from ecoshare.base.class_profile import Solo
+from ecoshare.base.joules import relative_energy
+from ecoshare.base.measurement import AS_FOUND, Measurement, MeasurementStatus, Packing, Setting
+from ecoshare.knowledge.profile import Profile
 from ecoshare.record.accounts.energy_account import EnergyAccount, EnergyInterval
 from ecoshare.record.accounts.run_energy import DeviceSpan, RunEnergy
 from ecoshare.record.packing_timeline import PackingPeriod, PackingTimeline
 from ecoshare.record.results.energy_summary import named
 from ecoshare.record.run_history import ProfilingSpan
-from ecoshare.values.class_profile import Solo
-from ecoshare.values.joules import relative_energy
-from ecoshare.values.measurement import AS_FOUND, Measurement, MeasurementStatus, Packing, Setting
 
 _TELLING = frozenset({MeasurementStatus.MEASURED, MeasurementStatus.CENSORED})
 """Status of measurements in which watts and counted iterations are those of the setting."""

@@ -9,9 +9,9 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any
 
+from ecoshare.base.joules import ATTRIBUTED, MEASURED, MODELLED
 from ecoshare.record.accounts.energy_account import EnergyAccount
 from ecoshare.record.accounts.run_energy import RunEnergy
-from ecoshare.values.joules import ATTRIBUTED, MEASURED, MODELLED
 
 _KEY = "key"
 

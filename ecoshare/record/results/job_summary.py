@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ecoshare.base.attempt import Outcome, Usage
 from ecoshare.core.job_ends import NO_FAULT_OF_ITS_OWN
-from ecoshare.profiling.profile import Profile
+from ecoshare.knowledge.profile import Profile
 from ecoshare.record.accounts.alone_time import AloneTime, by_counters
 from ecoshare.record.accounts.run_energy import RunEnergy
 from ecoshare.record.results.energy_summary import JobEnergy, job_energy, named
 from ecoshare.record.results.service_summary import ServiceSummary
 from ecoshare.record.run_history import JobHistory
-from ecoshare.values.attempt import Outcome, Usage
 
 _DEVIATIONS, _NOISE = 2.0, 0.1
 """Tolerance for a job that is faster than its profile: standard errors, plus a part of the profiled time. The second

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
+from ecoshare.base.class_profile import Solo
+from ecoshare.base.measurement import AS_FOUND, Packing
 from ecoshare.record.accounts.run_energy import DeviceSpan, RunEnergy
 from ecoshare.record.packing_record import PackingEnding
 from ecoshare.record.packing_timeline import OBSERVED_S, PackingPeriod, PackingTimeline
 from ecoshare.record.results.costs_and_savings import Ratios, all_spent_j, ratios
 from ecoshare.record.setting_history import Values
-from ecoshare.values.class_profile import Solo
-from ecoshare.values.measurement import AS_FOUND, Packing
 
 
 @dataclass(frozen=True, slots=True)

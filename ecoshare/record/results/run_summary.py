@@ -8,10 +8,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from ecoshare.base.service import service_of
 from ecoshare.core.job_ends import ended_by_user
+from ecoshare.knowledge.profile import Profile
 from ecoshare.lane.files import outputs
+from ecoshare.lane.serving.request_intervals import RequestInterval
 from ecoshare.lane.supervisor.gang import folder_of, rank_in
-from ecoshare.profiling.profile import Profile
 from ecoshare.record.accounts.alone_time import alone_times
 from ecoshare.record.accounts.run_energy import RunEnergy
 from ecoshare.record.accounts.turn_account import TurnAccount
@@ -25,8 +27,6 @@ from ecoshare.record.results.sweep_summary import SweepSummary, sweeps
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.record.run_history import DeviceFailure, JobHistory, RunHistory
 from ecoshare.record.setting_history import BudgetSummary, SettingPeriod
-from ecoshare.serving.request_intervals import RequestInterval
-from ecoshare.values.service import service_of
 
 _OVER = ("completed", "failed", "pruned")
 

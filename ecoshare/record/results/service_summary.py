@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ecoshare.base.service import REQUESTS
 from ecoshare.lane.files import of_attempt
-from ecoshare.serving.request_intervals import RequestInterval, mean_batch, read, total
-from ecoshare.values.service import REQUESTS
+from ecoshare.lane.serving.request_intervals import RequestInterval, mean_batch, read, total
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from math import isfinite, isnan, sqrt
 from typing import Any
 
+from ecoshare.base.job_spec import Configuration
 from ecoshare.record.accounts.run_energy import RunEnergy
 from ecoshare.record.results.costs_and_savings import all_spent_j
 from ecoshare.record.results.energy_summary import JobEnergy
 from ecoshare.record.results.job_summary import JobSummary
 from ecoshare.record.run_history import RunHistory
-from ecoshare.values.job_spec import Configuration
 
 MOST_BEST = 10
 """Most trials or configurations in a list of the best."""

@@ -10,8 +10,8 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from ecoshare.common.plural import counted
-from ecoshare.profiling.tuning_store import KnobValues, MeasurementRecord, TuningResult
+from ecoshare.base.plural import counted
+from ecoshare.knowledge.tuning_store import KnobValues, MeasurementRecord, TuningResult
 from ecoshare.reporting.charts.look import GRID, HUES, INK, Chart, add_legend, figure_of
 from ecoshare.reporting.figures import share
 from ecoshare.reporting.search_text import worth

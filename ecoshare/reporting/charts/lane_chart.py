@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch, Rectangle
 
-from ecoshare.common.plural import counted
+from ecoshare.base.plural import counted
 from ecoshare.jobs.quantities import format_duration
 from ecoshare.record.run_data import RunData
 from ecoshare.record.run_history import AttemptHistory, ParkedSpan, split_by_parking

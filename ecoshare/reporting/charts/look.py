@@ -22,7 +22,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MultipleLocator, NullFormatter
 
-from ecoshare.common.plural import counted
+from ecoshare.base.plural import counted
 from ecoshare.record.results.job_summary import JobSummary
 from ecoshare.reporting.time_columns import Array, steps
 

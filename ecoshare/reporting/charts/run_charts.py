@@ -14,7 +14,8 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from ecoshare.common.plural import counted
+from ecoshare.base.joules import ATTRIBUTED, MODELLED
+from ecoshare.base.plural import counted
 from ecoshare.jobs.quantities import format_duration, format_energy, number
 from ecoshare.record.accounts.energy_account import EnergyInterval
 from ecoshare.record.accounts.run_energy import coarser
@@ -47,7 +48,6 @@ from ecoshare.reporting.charts.look import (
 from ecoshare.reporting.figures import short_class
 from ecoshare.reporting.tables.result_tables import metric_name
 from ecoshare.reporting.time_columns import COLUMNS, Array, edges_of, means, part_held, spread, steps, stretches
-from ecoshare.values.joules import ATTRIBUTED, MODELLED
 
 
 def energy(data: RunData, looks: list[Look]) -> Chart:

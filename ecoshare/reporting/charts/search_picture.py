@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ecoshare.errors import UnfitEnvironment, UsageError
-from ecoshare.profiling.tuning_store import TuningResult
+from ecoshare.knowledge.tuning_store import TuningResult
 from ecoshare.reporting.figures import UNKNOWN, printable
 from ecoshare.reporting.search_text import STATUS_WORDS, as_measured, ratio, saves, setting_words, slowest
 
 if TYPE_CHECKING:
-    from ecoshare.advisers.search_replay import SearchReplay, Verdict
-    from ecoshare.advisers.setting_search import SettingScore
+    from ecoshare.knowledge.advisers.search_replay import SearchReplay, Verdict
+    from ecoshare.knowledge.advisers.setting_search import SettingScore
     from ecoshare.reporting.charts import Chart
     from ecoshare.reporting.charts.frontier_chart import ChosenSetting, Ground
 

@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, PercentFormatter
 
-from ecoshare.common.plural import counted
+from ecoshare.base.plural import counted
 from ecoshare.core.settings.service_targets import SPAN_S
 from ecoshare.jobs.quantities import format_duration
 from ecoshare.record.results.job_summary import JobSummary

@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from rich.console import Console
 from rich.text import Text
 
-from ecoshare.common.plural import counted
+from ecoshare.base.joules import MODELLED
+from ecoshare.base.plural import counted
 from ecoshare.jobs.quantities import format_duration, format_energy
 from ecoshare.reporting.figures import UNKNOWN, Writer
 from ecoshare.reporting.tables.text_table import TableColumn, print_columns, room_of
 from ecoshare.simulation.result import Comparison, middle
-from ecoshare.values.joules import MODELLED
 
 _GAP = 2
 

@@ -9,24 +9,24 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.text import Text
 
-from ecoshare.common.plural import counted, listed
+from ecoshare.base import device as near
+from ecoshare.base.plural import counted, listed
 from ecoshare.devices.control.restore import KnobOutcome, Restored
 from ecoshare.devices.knob_survey import FoundDevice, FoundKnob
 from ecoshare.jobs.quantities import format_duration
-from ecoshare.profiling.calibration_store import DeviceCalibrationResult
-from ecoshare.profiling.device_speeds import ANY, COMPUTE, MEMORY, RelativeSpeed
+from ecoshare.knowledge.calibration_store import DeviceCalibrationResult
+from ecoshare.knowledge.device_speeds import ANY, COMPUTE, MEMORY, RelativeSpeed
 from ecoshare.reporting.figures import say
 from ecoshare.reporting.tables.text_table import TableColumn, print_columns
-from ecoshare.values import device as near
 
 if TYPE_CHECKING:
-    from ecoshare.profiling.calibration_store import KnownSpeed
+    from ecoshare.knowledge.calibration_store import KnownSpeed
 
 
 _MOST_NAMES = 16
 
 Links = Mapping[str, Mapping[str, int]]
-"""Nearness (`values/device.py`) of other devices, for each device by its name."""
+"""Nearness (`base/device.py`) of other devices, for each device by its name."""
 
 _WORDS = {
     near.ACROSS_NODES: "across NUMA nodes",

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ecoshare.common.plural import counted
+from ecoshare.base.plural import counted
 from ecoshare.jobs.quantities import format_duration, format_energy, format_size
 from ecoshare.record.results.energy_summary import DeviceEnergy, JobEnergy
 from ecoshare.record.results.job_summary import JobSummary

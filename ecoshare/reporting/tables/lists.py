@@ -14,9 +14,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ecoshare.jobs.quantities import format_energy
-from ecoshare.profiling.iteration_store import ArgumentCounts
-from ecoshare.profiling.profile import Profile
-from ecoshare.profiling.stored_profiles import StoredClass
+from ecoshare.knowledge.iteration_store import ArgumentCounts
+from ecoshare.knowledge.profile import Profile
+from ecoshare.knowledge.stored_profiles import StoredClass
 from ecoshare.record.past_runs import PastRun
 from ecoshare.reporting.figures import UNKNOWN, Writer, share
 from ecoshare.reporting.progress import COLOURS

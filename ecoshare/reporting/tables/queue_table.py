@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from ecoshare.common.plural import counted, listed
+from ecoshare.base.plural import counted, listed
 from ecoshare.jobs.quantities import format_duration
 from ecoshare.reporting.figures import say, with_steps
 from ecoshare.reporting.progress import COLOURS

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from rich.console import Console
 from rich.text import Text
 
-from ecoshare.common.plural import counted
+from ecoshare.base.plural import counted
 from ecoshare.jobs.quantities import format_duration, format_energy, number
 from ecoshare.record.results.job_summary import JobSummary
 from ecoshare.record.results.service_summary import ServiceSummary

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.text import Text
 
-from ecoshare.common.plural import counted
+from ecoshare.base.plural import counted
 from ecoshare.jobs.quantities import format_duration, format_energy
 from ecoshare.record.results.costs_and_savings import search_energy_j
 from ecoshare.record.results.energy_summary import DeviceEnergy, JobEnergy

@@ -13,13 +13,13 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
+from ecoshare.base.joules import MODELLED
 from ecoshare.jobs.quantities import SECONDS_BY_UNIT, format_duration, format_energy, number
 from ecoshare.reporting.figures import UNKNOWN, Writer
 from ecoshare.reporting.tables.result_tables import service_columns
 from ecoshare.reporting.tables.text_table import TableColumn, middle, print_columns, room_of
 from ecoshare.simulation.power_source import Power
 from ecoshare.simulation.result import UNFAIR, SimulationResult
-from ecoshare.values.joules import MODELLED
 
 _MEANINGS = (
     f"rho: JCT over what an equal share of the cluster would give; unfair beyond {UNFAIR:g}.",

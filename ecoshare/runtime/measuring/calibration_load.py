@@ -19,10 +19,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from ecoshare.base.device import PROCESSORS
+from ecoshare.knowledge.device_speeds import COMPUTE, MEMORY
 from ecoshare.lane.confinement import confine
 from ecoshare.lane.processes import die_with_parent
-from ecoshare.profiling.device_speeds import COMPUTE, MEMORY
-from ecoshare.values.device import PROCESSORS
 
 _WARM_UP = 0.25
 """Part of the time before the iterations that count: clocks rise, caches fill, kernels are chosen."""

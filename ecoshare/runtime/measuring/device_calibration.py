@@ -24,22 +24,22 @@ from pathlib import Path
 from statistics import fmean, median, stdev
 from typing import Any
 
-from ecoshare.common.batch_means import relative_error
-from ecoshare.common.printable import last_line, utc_text
+from ecoshare.base.batch_means import relative_error
+from ecoshare.base.device import DeviceInfo
+from ecoshare.base.printable import last_line, utc_text
 from ecoshare.devices import registry
 from ecoshare.devices.processor_load import LoadWatch
 from ecoshare.errors import UnfitEnvironment
-from ecoshare.lane import interpreter, processes
-from ecoshare.profiling.calibration_store import (
+from ecoshare.knowledge.calibration_store import (
     CalibratedDevice,
     CalibrationStore,
     DeviceCalibrationResult,
     IterationTime,
     identity,
 )
-from ecoshare.profiling.device_speeds import COMPUTE, MEMORY
+from ecoshare.knowledge.device_speeds import COMPUTE, MEMORY
+from ecoshare.lane import interpreter, processes
 from ecoshare.runtime.measuring.device_claim import leftovers
-from ecoshare.values.device import DeviceInfo
 
 LOADS = COMPUTE, MEMORY
 

@@ -12,7 +12,10 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
-from ecoshare.common.clock import loop_s
+from ecoshare.base.class_profile import POWER_LIMIT
+from ecoshare.base.clock import loop_s
+from ecoshare.base.device import DeviceInfo
+from ecoshare.base.measurement import Setting
 from ecoshare.devices.control import journal, restore
 from ecoshare.devices.control.device_control import DeviceControl
 from ecoshare.devices.control.joint_control import JointControl, claim_processors
@@ -33,9 +36,6 @@ from ecoshare.devices.occupancy import why_not_allocated
 from ecoshare.devices.registry import processors
 from ecoshare.devices.vendor import OpenDevice
 from ecoshare.errors import NotRestored, UnfitEnvironment
-from ecoshare.values.class_profile import POWER_LIMIT
-from ecoshare.values.device import DeviceInfo
-from ecoshare.values.measurement import Setting
 
 T = TypeVar("T")
 

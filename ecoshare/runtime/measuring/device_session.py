@@ -22,8 +22,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from ecoshare.common.clock import loop_s
-from ecoshare.common.plural import counted
+from ecoshare.base.attempt import Outcome, Usage
+from ecoshare.base.clock import loop_s
+from ecoshare.base.measurement import AS_FOUND, BATCH, Measurement, MeasurementStatus, Setting
+from ecoshare.base.plural import counted
 from ecoshare.core.commands import ApplySetting, AwaitRequests, MeasureSetting, ProfileJob
 from ecoshare.core.events import DeviceFailed, Done, Event, Profiled, Refused, SettingMeasured, StopRequested
 from ecoshare.devices.knob import Clocks
@@ -49,8 +51,6 @@ from ecoshare.runtime.measuring.setting_measurement import (
 from ecoshare.runtime.nodes import cleanup
 from ecoshare.runtime.nodes.attempts import Attempts, LiveAttempt
 from ecoshare.runtime.planning.planned_knowledge import known_demand, known_solo
-from ecoshare.values.attempt import Outcome, Usage
-from ecoshare.values.measurement import AS_FOUND, BATCH, Measurement, MeasurementStatus, Setting
 
 
 class Bystanders:

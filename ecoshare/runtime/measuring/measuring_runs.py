@@ -9,17 +9,19 @@ from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
-from ecoshare.common.plural import counted, listed
+from ecoshare.base.device import DeviceInfo
+from ecoshare.base.measurement import Goal
+from ecoshare.base.plural import counted, listed
 from ecoshare.devices.cpu_knobs import CPU_FREQUENCY
 from ecoshare.devices.occupancy import Occupancy
 from ecoshare.devices.registry import check_meter
 from ecoshare.errors import Interrupted, JobFailed, UnfitEnvironment, UsageError
 from ecoshare.jobs.from_values import from_scripts
 from ecoshare.jobs.load import LoadedJobs, load
+from ecoshare.knowledge.profile import Profile
+from ecoshare.knowledge.profile_store import ProfileStore
+from ecoshare.knowledge.tuning_store import TuningResult, TuningStore
 from ecoshare.policy_names import LANES_TO_PACK
-from ecoshare.profiling.profile import Profile
-from ecoshare.profiling.profile_store import ProfileStore
-from ecoshare.profiling.tuning_store import TuningResult, TuningStore
 from ecoshare.record.run_view import ProgressDisplay
 from ecoshare.runtime import run_opening
 from ecoshare.runtime.measuring.device_claim import claim, leftovers, not_restored
@@ -31,11 +33,9 @@ from ecoshare.runtime.nodes.held_machines import ThisMachine
 from ecoshare.runtime.nodes.job_looks import WAITS_S
 from ecoshare.runtime.planning import plan as planning
 from ecoshare.runtime.signals import StopSignals
-from ecoshare.values.device import DeviceInfo
-from ecoshare.values.measurement import Goal
 
 if TYPE_CHECKING:
-    from ecoshare.advisers.setting_adviser import PackingSearch
+    from ecoshare.knowledge.advisers.setting_adviser import PackingSearch
     from ecoshare.runtime.run_lifecycle import FinishedRun
 
 

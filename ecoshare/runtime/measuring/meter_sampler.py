@@ -16,7 +16,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from functools import partial
 
-from ecoshare.common.clock import loop_s
+from ecoshare.base.clock import loop_s
+from ecoshare.base.joules import MEASURED
 from ecoshare.devices.meter import Meter, MeterFault, MeterInfo, ModelMeter
 from ecoshare.devices.processor_load import LoadWatch
 from ecoshare.devices.registry import open_device
@@ -24,7 +25,6 @@ from ecoshare.devices.vendor import DeviceHealth, OpenDevice
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.record.samples import AttemptProgress, Idle, Sample, SampleFile, Session, shortest_s
 from ecoshare.runtime.measuring.device_claim import ClaimedDevice, DriverCalls
-from ecoshare.values.joules import MEASURED
 
 ANSWERS_WITHIN_S = 5.0
 """Longest time (s) to wait for a driver."""

@@ -10,17 +10,18 @@ from statistics import fmean, median
 from typing import Literal
 
 import ecoshare
-from ecoshare.common.plural import listed
-from ecoshare.common.printable import utc_text
+from ecoshare.base.device import DeviceInfo
+from ecoshare.base.joules import MEASURED, Energy
+from ecoshare.base.measurement import ColocationMeasurement
+from ecoshare.base.plural import listed
+from ecoshare.base.printable import utc_text
+from ecoshare.base.service import BATCHES
 from ecoshare.core.settings.profiling_windows import WARM_UP_S, is_long_enough
 from ecoshare.devices.meter import MeterFault
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.jobs.quantities import format_duration
-from ecoshare.lane.files import of_attempt
-from ecoshare.lane.messages import Ready
-from ecoshare.lane.trace import Kind, Mark, iterations
-from ecoshare.profiling.colocation_store import ColocationStore
-from ecoshare.profiling.profile import (
+from ecoshare.knowledge.colocation_store import ColocationStore
+from ecoshare.knowledge.profile import (
     AchievedSetting,
     BatchAnswers,
     IterationEnergy,
@@ -32,7 +33,12 @@ from ecoshare.profiling.profile import (
     Use,
     times,
 )
-from ecoshare.profiling.profile_store import ProfileStore
+from ecoshare.knowledge.profile_store import ProfileStore
+from ecoshare.lane.files import of_attempt
+from ecoshare.lane.messages import Ready
+from ecoshare.lane.serving import batch_measurement
+from ecoshare.lane.serving.batch_measurement import STEADY, BatchTimes
+from ecoshare.lane.trace import Kind, Mark, iterations
 from ecoshare.record import samples
 from ecoshare.record.accounts.energy_account import spent
 from ecoshare.record.results.job_summary import JobSummary
@@ -42,12 +48,6 @@ from ecoshare.runtime.measuring.meter_sampler import MeterSampler
 from ecoshare.runtime.measuring.profiling_window import Limits, WindowResult, durations
 from ecoshare.runtime.planning.job_class import JobClass
 from ecoshare.runtime.planning.node_job import NodeJob
-from ecoshare.serving import batch_measurement
-from ecoshare.serving.batch_measurement import STEADY, BatchTimes
-from ecoshare.values.device import DeviceInfo
-from ecoshare.values.joules import MEASURED, Energy
-from ecoshare.values.measurement import ColocationMeasurement
-from ecoshare.values.service import BATCHES
 
 
 def batch_answers(measured: Sequence[BatchTimes], lines: Sequence[Line]) -> tuple[BatchAnswers, ...]:

@@ -19,9 +19,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ecoshare.common import documents
-from ecoshare.common.batch_means import relative_error
-from ecoshare.common.clock import loop_s
+from ecoshare.base import documents
+from ecoshare.base.attempt import Usage
+from ecoshare.base.batch_means import relative_error
+from ecoshare.base.clock import loop_s
+from ecoshare.base.joules import MEASURED
 from ecoshare.devices.meter import MeterFault
 from ecoshare.lane import trace
 from ecoshare.lane.memory.observer import memory_path
@@ -30,8 +32,6 @@ from ecoshare.lane.tables.table_layout import ANY_SLOT, NO_SLOT, BoundaryRequest
 from ecoshare.record.accounts.energy_account import spent
 from ecoshare.record.samples import Idle, Sample
 from ecoshare.runtime.measuring.meter_sampler import MeterSampler
-from ecoshare.values.attempt import Usage
-from ecoshare.values.joules import MEASURED
 
 _LOOK_S = 0.005
 _OTHERS_WITHIN_S = 15.0

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from ecoshare.base.class_profile import POWER_LIMIT
+from ecoshare.base.device import DeviceInfo
 from ecoshare.devices.control.restore import Restored
 from ecoshare.devices.cpu_knobs import CPU_FREQUENCY
 from ecoshare.devices.knob import DeviceKnobs
 from ecoshare.devices.occupancy import why_not_allocated
 from ecoshare.devices.registry import check_meter, processors
 from ecoshare.errors import UnfitEnvironment
-from ecoshare.profiling.tuning_store import TuningStore
+from ecoshare.knowledge.tuning_store import TuningStore
 from ecoshare.runtime.measuring.device_claim import AppliedSettings, claim, leftovers, leftovers_beside
 from ecoshare.runtime.measuring.setting_searches import RunSearches, Searching
 from ecoshare.runtime.planning.plan import Plan
 from ecoshare.runtime.planning.planned_limits import device_limits_w, limits_of, with_limits
 from ecoshare.runtime.told_once import is_news
-from ecoshare.values.class_profile import POWER_LIMIT
-from ecoshare.values.device import DeviceInfo
 
 
 @dataclass(frozen=True, slots=True)

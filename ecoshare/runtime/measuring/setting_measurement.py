@@ -20,8 +20,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 
-from ecoshare.common.clock import loop_s
-from ecoshare.common.plural import listed
+from ecoshare.base.attempt import Usage
+from ecoshare.base.clock import loop_s
+from ecoshare.base.joules import MEASURED
+from ecoshare.base.measurement import Measurement, MeasurementStatus, ServiceFigures
+from ecoshare.base.plural import listed
+from ecoshare.base.service import REQUESTS
 from ecoshare.core.commands import MeasureSetting
 from ecoshare.core.settings.service_targets import MUCH_LATE, OverloadWatch
 from ecoshare.devices.knob import NOTHING, Clocks
@@ -29,12 +33,7 @@ from ecoshare.devices.meter import Meter, MeterFault, Reading
 from ecoshare.devices.nvidia.nvidia_knobs import POWER_PROFILE
 from ecoshare.lane import trace
 from ecoshare.lane.files import of_attempt
-from ecoshare.lane.tables.lane_table import LaneTable
-from ecoshare.lane.tables.table_layout import BoundaryRequest
-from ecoshare.record.accounts.energy_account import spent
-from ecoshare.record.samples import Sample, Session
-from ecoshare.runtime.measuring.meter_sampler import MeterSampler
-from ecoshare.serving.request_intervals import (
+from ecoshare.lane.serving.request_intervals import (
     RequestInterval,
     against_target,
     call_times,
@@ -43,10 +42,11 @@ from ecoshare.serving.request_intervals import (
     read_from,
     total,
 )
-from ecoshare.values.attempt import Usage
-from ecoshare.values.joules import MEASURED
-from ecoshare.values.measurement import Measurement, MeasurementStatus, ServiceFigures
-from ecoshare.values.service import REQUESTS
+from ecoshare.lane.tables.lane_table import LaneTable
+from ecoshare.lane.tables.table_layout import BoundaryRequest
+from ecoshare.record.accounts.energy_account import spent
+from ecoshare.record.samples import Sample, Session
+from ecoshare.runtime.measuring.meter_sampler import MeterSampler
 
 
 class ProcessorsInterval:

@@ -6,15 +6,20 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from ecoshare.common.plural import counted
-from ecoshare.common.printable import utc_text
+from ecoshare.base.class_profile import Solo
+from ecoshare.base.device import DeviceInfo
+from ecoshare.base.job_spec import JobSpec
+from ecoshare.base.joules import MEASURED
+from ecoshare.base.measurement import Goal, Measurement, MeasurementStatus, Packing
+from ecoshare.base.plural import counted
+from ecoshare.base.printable import utc_text
 from ecoshare.core.commands import AskSetting, MeasureSetting
 from ecoshare.devices.cpu_knobs import CPU_FREQUENCY
 from ecoshare.devices.knob import DeviceKnobs, KnobSpec
 from ecoshare.errors import UnfitEnvironment, UsageError
-from ecoshare.profiling.calibration_store import CalibrationStore
-from ecoshare.profiling.profile import Profile
-from ecoshare.profiling.tuning_store import (
+from ecoshare.knowledge.calibration_store import CalibrationStore
+from ecoshare.knowledge.profile import Profile
+from ecoshare.knowledge.tuning_store import (
     BestStatic,
     KnobRange,
     MeasurementRecord,
@@ -26,18 +31,13 @@ from ecoshare.runtime.measuring.profiler import Profiler
 from ecoshare.runtime.planning.plan import Plan
 from ecoshare.runtime.planning.planned_job import PlannedJob
 from ecoshare.runtime.planning.planned_knowledge import relative_to
-from ecoshare.values.class_profile import Solo
-from ecoshare.values.device import DeviceInfo
-from ecoshare.values.job_spec import JobSpec
-from ecoshare.values.joules import MEASURED
-from ecoshare.values.measurement import Goal, Measurement, MeasurementStatus, Packing
 
 if TYPE_CHECKING:
-    from ecoshare.advisers.advice import Advice
-    from ecoshare.advisers.earlier_searches import Earlier
-    from ecoshare.advisers.service_packing import PackedService
-    from ecoshare.advisers.setting_adviser import PackingSearch, TunerAdviser
-    from ecoshare.advisers.setting_search import JudgedMeasurement, PackedJob, Prior, Space
+    from ecoshare.knowledge.advisers.advice import Advice
+    from ecoshare.knowledge.advisers.earlier_searches import Earlier
+    from ecoshare.knowledge.advisers.service_packing import PackedService
+    from ecoshare.knowledge.advisers.setting_adviser import PackingSearch, TunerAdviser
+    from ecoshare.knowledge.advisers.setting_search import JudgedMeasurement, PackedJob, Prior, Space
 
 
 class Show(Protocol):
@@ -107,8 +107,8 @@ class Searching:
             jobs: Jobs of the run, by name; trials are added when they are drawn.
         """
         self._jobs = jobs
-        from ecoshare.advisers.setting_adviser import TunerAdviser
-        from ecoshare.advisers.setting_search import knob_of, space_of
+        from ecoshare.knowledge.advisers.setting_adviser import TunerAdviser
+        from ecoshare.knowledge.advisers.setting_search import knob_of, space_of
 
         def left() -> list[KnobSpec]:
             names = {spec.name for spec in self._left().specs}
@@ -175,7 +175,7 @@ class Searching:
 
     def _service(self, name: str) -> PackedService | None:
         """Service that a job is; None for any other job."""
-        from ecoshare.advisers.service_packing import PackedService
+        from ecoshare.knowledge.advisers.service_packing import PackedService
 
         service = self._spec(name).service
         if service is None:
@@ -243,7 +243,7 @@ class Searching:
 
     def _prior(self, space: Space, jobs: Sequence[PackedJob], default_s: Mapping[str, float]) -> Prior | None:
         """Prior from earlier searches of single jobs on this device; None if they do not help."""
-        from ecoshare.advisers.earlier_searches import prior_from
+        from ecoshare.knowledge.advisers.earlier_searches import prior_from
 
         names = {knob.name for knob in space.knobs}
         return prior_from(
@@ -309,7 +309,7 @@ def _earlier(
         with_processors: Whether the watts of the processors count. Measurements without them are left out then.
         relative: Speed of the device with this UUID / speed of the device of the new search, for a class.
     """
-    from ecoshare.advisers.earlier_searches import Earlier
+    from ecoshare.knowledge.advisers.earlier_searches import Earlier
 
     measurements: dict[str, list[tuple[dict[str, float | str], float, float, bool]]] = {}
     in_company: dict[str, list[tuple[dict[str, float | str], float]]] = {}
@@ -353,7 +353,7 @@ def _range(spec: KnobSpec) -> KnobRange:
 
 def load() -> None:
     """Import what advisers need, which takes seconds the first time."""
-    import ecoshare.advisers.setting_adviser  # noqa: F401
+    import ecoshare.knowledge.advisers.setting_adviser  # noqa: F401
 
 
 class RunSearches:

@@ -9,6 +9,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from ecoshare.base.attempt import Outcome
+from ecoshare.base.device import DeviceInfo
 from ecoshare.core.commands import StartJob
 from ecoshare.core.events import Done, Event, JobExited, Refused
 from ecoshare.devices.registry import vendor
@@ -20,8 +22,6 @@ from ecoshare.runtime.measuring.device_session import DeviceWatch
 from ecoshare.runtime.nodes.attempts import Attempts, LiveAttempt
 from ecoshare.runtime.nodes.live_memory import LiveParking, MemoryRelease
 from ecoshare.runtime.nodes.run_node import NodeParts
-from ecoshare.values.attempt import Outcome
-from ecoshare.values.device import DeviceInfo
 
 _MOST_BOUND = 64
 """Most ports that stay bound. A rank 0 that listens at an earlier one has it by itself."""

@@ -18,8 +18,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from ecoshare.common.clock import REAL, Clock
-from ecoshare.common.plural import counted
+from ecoshare.base.attempt import Usage
+from ecoshare.base.clock import REAL, Clock
+from ecoshare.base.device import DeviceInfo
+from ecoshare.base.plural import counted
 from ecoshare.core.commands import LimitMemory, MoveJob, OpenLane, SetShares, StartJob
 from ecoshare.core.events import Done, Event, Refused
 from ecoshare.core.memory import KEPT_ALLOWANCE_BYTES
@@ -33,8 +35,6 @@ from ecoshare.lane.tables.table_layout import SLOTS, UNREACHABLE, BoundaryReques
 from ecoshare.record import samples
 from ecoshare.record.samples import AttemptProgress
 from ecoshare.runtime.planning.node_job import NodeJob
-from ecoshare.values.attempt import Usage
-from ecoshare.values.device import DeviceInfo
 
 _CHANGE = 0.05
 """Relative change of the resident size above which the proportional size is read again."""

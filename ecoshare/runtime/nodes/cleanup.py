@@ -32,7 +32,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from ecoshare.common.disk import SHARED_MEMORY, memory_folder
+from ecoshare.base.disk import SHARED_MEMORY, memory_folder
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.lane import processes
 

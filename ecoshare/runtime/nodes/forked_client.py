@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from ecoshare.common.thread_settings import ThreadSettings
+from ecoshare.base.thread_settings import ThreadSettings
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.lane.interpreter import ADDED_ENVIRONMENT
 from ecoshare.lane.supervisor import forked_server

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from ecoshare.base.device import DeviceInfo
 from ecoshare.devices import registry
 from ecoshare.devices.meter import PowerModel
 from ecoshare.devices.occupancy import DeviceAdmission, Occupancy, occupied
@@ -15,7 +16,6 @@ from ecoshare.record.run_folder import unwritable
 from ecoshare.runtime.nodes.run_host import LocalHost, RunHost
 from ecoshare.runtime.planning.planned_limits import ParkingHost, PlannedMachines, device_limits_w, parking_host
 from ecoshare.runtime.signals import StopSignals
-from ecoshare.values.device import DeviceInfo
 
 if TYPE_CHECKING:
     from ecoshare.runtime.measuring.run_claims import OneSearch

@@ -10,15 +10,15 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
-from ecoshare.common.clock import loop_s
+from ecoshare.base.attempt import Usage
+from ecoshare.base.clock import loop_s
+from ecoshare.base.service import REQUESTS
 from ecoshare.core.events import Event, IterationsDone, StopRequested, TargetMissed
 from ecoshare.core.settings.service_targets import TargetWatch
 from ecoshare.lane import processes
 from ecoshare.lane.files import of_attempt
+from ecoshare.lane.serving.request_intervals import RequestInterval, against_target, read_from
 from ecoshare.runtime.nodes.attempts import Attempts, LiveAttempt
-from ecoshare.serving.request_intervals import RequestInterval, against_target, read_from
-from ecoshare.values.attempt import Usage
-from ecoshare.values.service import REQUESTS
 
 Item = TypeVar("Item")
 

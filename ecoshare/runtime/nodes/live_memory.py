@@ -9,8 +9,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from ecoshare.common import machine_memory
-from ecoshare.common.clock import loop_s
+from ecoshare.base import machine_memory
+from ecoshare.base.attempt import Outcome
+from ecoshare.base.clock import loop_s
 from ecoshare.core.commands import LimitMemory, ParkJob, ResumeJob, SetCaching
 from ecoshare.core.events import Done, Event, Parked, Refused, Resumed
 from ecoshare.devices.memory_transfer import MemoryTransfer, TransferFault
@@ -24,7 +25,6 @@ from ecoshare.record.samples import attempt_key
 from ecoshare.runtime.measuring.device_session import DeviceSession
 from ecoshare.runtime.nodes.attempts import Attempts, LiveAttempt
 from ecoshare.runtime.nodes.warm_server import environment
-from ecoshare.values.attempt import Outcome
 
 _RELEASE_LOOK_S, _RARELY_S = 0.01, 0.25
 _ANSWERS_WITHIN_S = 10.0

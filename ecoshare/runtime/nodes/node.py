@@ -18,6 +18,7 @@ from collections.abc import Collection, Coroutine, Iterator
 from functools import partial
 from typing import Any
 
+from ecoshare.base.attempt import Outcome
 from ecoshare.core.commands import (
     ApplySetting,
     AwaitRequests,
@@ -47,7 +48,6 @@ from ecoshare.runtime.nodes.job_looks import ProgressReports, TargetReports, Wai
 from ecoshare.runtime.nodes.live_memory import LiveParking, MemoryRelease, transfers
 from ecoshare.runtime.nodes.run_host import Supervisor
 from ecoshare.runtime.nodes.run_node import AttemptReading, DeviceReading, LaneReading, NodeParts, NodeRun
-from ecoshare.values.attempt import Outcome
 
 _METER_WITHIN_S = 5.0
 

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
+from ecoshare.base.device import DeviceInfo
 from ecoshare.devices import registry
 from ecoshare.devices.control.restore import Restored
 from ecoshare.devices.meter import PowerModel
@@ -31,7 +32,6 @@ from ecoshare.runtime.planning.node_job import NodeJob
 from ecoshare.runtime.planning.plan import Plan
 from ecoshare.runtime.planning.planned_job import PlannedJob
 from ecoshare.runtime.planning.planned_knowledge import known_contexts
-from ecoshare.values.device import DeviceInfo
 
 _MANY = 50
 """Number of jobs from which cheap forks are worth their preparation: 0.15 to 0.35 s, against 6 to 15 ms a job."""

@@ -8,8 +8,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
-from ecoshare.common.clock import REAL, Clock
-from ecoshare.common.plural import counted
+from ecoshare.base.clock import REAL, Clock
+from ecoshare.base.plural import counted
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.lane import exit_records
 from ecoshare.lane.messages import Message, PrepareForks, Ready

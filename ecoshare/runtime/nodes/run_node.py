@@ -7,12 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from ecoshare.base.attempt import Usage
+from ecoshare.base.device import DeviceInfo
+from ecoshare.base.measurement import Setting
 from ecoshare.core.commands import MeasureSetting
 from ecoshare.core.driving import NodeCommands
 from ecoshare.core.events import Event
 from ecoshare.devices.knob import KnobSpec
 from ecoshare.devices.vendor import ContextSharing
 from ecoshare.lane.messages import Ready
+from ecoshare.lane.serving.request_intervals import RequestInterval
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.record.samples import Line
 from ecoshare.runtime.measuring.device_claim import ClaimedDevice
@@ -20,10 +24,6 @@ from ecoshare.runtime.measuring.profiler import Profiler
 from ecoshare.runtime.nodes.guard_client import Guard
 from ecoshare.runtime.nodes.run_host import RunHost
 from ecoshare.runtime.planning.node_job import NodeJob
-from ecoshare.serving.request_intervals import RequestInterval
-from ecoshare.values.attempt import Usage
-from ecoshare.values.device import DeviceInfo
-from ecoshare.values.measurement import Setting
 
 
 @dataclass(frozen=True, slots=True)

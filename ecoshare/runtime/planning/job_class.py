@@ -24,8 +24,8 @@ from typing import Any
 
 from ecoshare.jobs.fields import Launch
 from ecoshare.jobs.schema import JobConfig
+from ecoshare.knowledge.profile import ProfileOrigin
 from ecoshare.lane.supervisor.warm_start import local_modules, local_sources
-from ecoshare.profiling.profile import ProfileOrigin
 
 MAX_STEM = 100
 """Most characters of a class name before its digits: as many as a name in the job file may have."""

@@ -20,18 +20,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean, median
 from typing import TYPE_CHECKING
 
-from ecoshare.common.batch_means import relative_error
-from ecoshare.common.plural import counted, listed
-from ecoshare.common.printable import utc_text
+from ecoshare.base.attempt import Outcome
+from ecoshare.base.batch_means import relative_error
+from ecoshare.base.class_profile import MOST_MEASUREMENTS, NEAR, POWER_LIMIT, KnownResponse, LimitMeasurement
+from ecoshare.base.device import DeviceInfo
+from ecoshare.base.measurement import Measurement, MeasurementStatus, Packing
+from ecoshare.base.plural import counted, listed
+from ecoshare.base.printable import utc_text
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.jobs.schema import JobConfig
+from ecoshare.knowledge.calibration_store import CalibrationStore, IterationTime, identity
+from ecoshare.knowledge.gang_time_store import GangTimeStore
+from ecoshare.knowledge.iteration_store import IterationCount, IterationStore, JobArguments, LearnedIterations
+from ecoshare.knowledge.profile import Profile, ProfileOrigin
+from ecoshare.knowledge.profile_store import ProfileStore
+from ecoshare.knowledge.tuning_store import KnobRange, MeasurementRecord, TunedDevice, TuningResult, TuningStore
 from ecoshare.lane.trace import Kind
-from ecoshare.profiling.calibration_store import CalibrationStore, IterationTime, identity
-from ecoshare.profiling.gang_time_store import GangTimeStore
-from ecoshare.profiling.iteration_store import IterationCount, IterationStore, JobArguments, LearnedIterations
-from ecoshare.profiling.profile import Profile, ProfileOrigin
-from ecoshare.profiling.profile_store import ProfileStore
-from ecoshare.profiling.tuning_store import KnobRange, MeasurementRecord, TunedDevice, TuningResult, TuningStore
 from ecoshare.record.accounts.alone_time import WARM_UP
 from ecoshare.record.accounts.turn_account import (
     AttemptTimes,
@@ -49,10 +53,6 @@ from ecoshare.record.run_history import AttemptHistory, JobHistory, RunHistory
 from ecoshare.runtime.planning.job_class import JobClass
 from ecoshare.runtime.planning.planned_job import PlannedJob
 from ecoshare.runtime.planning.planned_knowledge import teach_memory
-from ecoshare.values.attempt import Outcome
-from ecoshare.values.class_profile import MOST_MEASUREMENTS, NEAR, POWER_LIMIT, KnownResponse, LimitMeasurement
-from ecoshare.values.device import DeviceInfo
-from ecoshare.values.measurement import Measurement, MeasurementStatus, Packing
 
 if TYPE_CHECKING:
     import numpy as np

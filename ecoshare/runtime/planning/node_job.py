@@ -7,13 +7,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ecoshare.base.device import DeviceInfo
+from ecoshare.base.job_spec import GangPart, JobSpec
+from ecoshare.base.service import BATCHES, REQUESTS, service_as_dict
 from ecoshare.core.commands import StartJob
 from ecoshare.lane.files import of_attempt
 from ecoshare.lane.messages import LaunchAttempt
 from ecoshare.runtime.planning.job_class import JobClass
-from ecoshare.values.device import DeviceInfo
-from ecoshare.values.job_spec import GangPart, JobSpec
-from ecoshare.values.service import BATCHES, REQUESTS, service_as_dict
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,19 +8,24 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from ecoshare.common.plural import counted, listed
+from ecoshare.base.class_profile import KnownResponse, Solo
+from ecoshare.base.device import Device, DeviceInfo, Speeds
+from ecoshare.base.job_spec import JobSpec
+from ecoshare.base.joules import MEASURED
+from ecoshare.base.measurement import OBJECTIVES, ColocationMeasurement, Goal, KnownSetting
+from ecoshare.base.plural import counted, listed
 from ecoshare.core.events import SCHEMA, Config
 from ecoshare.errors import UsageError
 from ecoshare.jobs.fields import Launch
 from ecoshare.jobs.load import LoadedJobs
 from ecoshare.jobs.quantities import format_size
 from ecoshare.jobs.schema import JobConfig
+from ecoshare.knowledge.iteration_store import LearnedIterations
+from ecoshare.knowledge.profile import Profile
+from ecoshare.knowledge.profile_store import ProfileStore
+from ecoshare.knowledge.tuning_store import TuningStore
 from ecoshare.lane.tables.table_layout import SLOTS
 from ecoshare.policy_names import LANES_TO_PACK, check_objective, check_policy, packs, places_of, policy_options
-from ecoshare.profiling.iteration_store import LearnedIterations
-from ecoshare.profiling.profile import Profile
-from ecoshare.profiling.profile_store import ProfileStore
-from ecoshare.profiling.tuning_store import TuningStore
 from ecoshare.runtime.planning import plan_checks, planned_knowledge, planned_limits, planned_sweeps
 from ecoshare.runtime.planning.job_class import JobClass, JobClasses
 from ecoshare.runtime.planning.learning import known_responses, learned_iterations
@@ -28,11 +33,6 @@ from ecoshare.runtime.planning.planned_job import PlannedJob
 from ecoshare.runtime.planning.planned_knowledge import known_demand, known_solo
 from ecoshare.runtime.planning.planned_limits import NO_BUDGET, ParkingHosts, PlannedBudget, check_job
 from ecoshare.runtime.planning.planned_sweeps import PlannedSweep
-from ecoshare.values.class_profile import KnownResponse, Solo
-from ecoshare.values.device import Device, DeviceInfo, Speeds
-from ecoshare.values.job_spec import JobSpec
-from ecoshare.values.joules import MEASURED
-from ecoshare.values.measurement import OBJECTIVES, ColocationMeasurement, Goal, KnownSetting
 
 MOST_TRIALS = 12
 """Most settings that one search measures during a run."""

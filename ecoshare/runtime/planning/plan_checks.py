@@ -8,24 +8,24 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ecoshare.common.documents import open_regular
-from ecoshare.common.plural import counted, listed
+from ecoshare.base.class_profile import MemoryDemand
+from ecoshare.base.device import DeviceInfo
+from ecoshare.base.documents import open_regular
+from ecoshare.base.plural import counted, listed
+from ecoshare.base.service import ARRIVALS
 from ecoshare.errors import UsageError
 from ecoshare.jobs.fields import Isolation, Launch
 from ecoshare.jobs.load import LoadedJobs, mistake_of
 from ecoshare.jobs.request_trace import RequestTrace, read_trace
 from ecoshare.jobs.schema import JobConfig
+from ecoshare.knowledge.gang_time_store import GangTimeStore
+from ecoshare.knowledge.profile_store import ProfileStore
 from ecoshare.lane import confinement
 from ecoshare.lane.files import make_folder
 from ecoshare.policy_names import widens
-from ecoshare.profiling.gang_time_store import GangTimeStore
-from ecoshare.profiling.profile_store import ProfileStore
 from ecoshare.record.run_folder import RunFolder, unwritable, write_text
 from ecoshare.runtime.planning.job_class import JobClass
 from ecoshare.runtime.planning.planned_job import PlannedJob
-from ecoshare.values.class_profile import MemoryDemand
-from ecoshare.values.device import DeviceInfo
-from ecoshare.values.service import ARRIVALS
 
 
 def check_devices(loaded: LoadedJobs, jobs: Sequence[PlannedJob], devices: Sequence[DeviceInfo]) -> None:

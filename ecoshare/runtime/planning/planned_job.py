@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from ecoshare.base.job_spec import JobSpec
+from ecoshare.base.service import service_as_dict
 from ecoshare.jobs.fields import Launch
 from ecoshare.jobs.schema import JobConfig
 from ecoshare.jobs.sweep import Metric
+from ecoshare.knowledge.iteration_store import LearnedIterations
 from ecoshare.lane.child_processes import launcher_of
-from ecoshare.profiling.iteration_store import LearnedIterations
 from ecoshare.runtime.planning.job_class import JobClass
 from ecoshare.runtime.planning.node_job import NodeJob
-from ecoshare.values.job_spec import JobSpec
-from ecoshare.values.service import service_as_dict
 
 _TORCHRUN = "torch.distributed.run"
 """Module of torchrun."""

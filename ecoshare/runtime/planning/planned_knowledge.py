@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from ecoshare.common.plural import counted, listed
+from ecoshare.base.class_profile import CONTEXT_BYTES, MemoryDemand, Solo
+from ecoshare.base.device import DeviceInfo, Speeds, speed_of
+from ecoshare.base.measurement import ColocationMeasurement, KnownSetting, setting_of
+from ecoshare.base.plural import counted, listed
 from ecoshare.core.memory import outgrows, with_peak
 from ecoshare.jobs.schema import JobConfig
-from ecoshare.profiling.calibration_store import CalibrationStore, identity
-from ecoshare.profiling.colocation_store import ColocationStore
-from ecoshare.profiling.device_speeds import ANY
-from ecoshare.profiling.profile import Profile, why_new
-from ecoshare.profiling.profile_store import ProfileStore
-from ecoshare.profiling.tuning_store import TuningStore
+from ecoshare.knowledge.calibration_store import CalibrationStore, identity
+from ecoshare.knowledge.colocation_store import ColocationStore
+from ecoshare.knowledge.device_speeds import ANY
+from ecoshare.knowledge.profile import Profile, why_new
+from ecoshare.knowledge.profile_store import ProfileStore
+from ecoshare.knowledge.tuning_store import TuningStore
 from ecoshare.record.accounts.energy_account import EnergyRate
 from ecoshare.record.accounts.run_energy import energy_rate
 from ecoshare.record.run_history import JobHistory
 from ecoshare.record.setting_history import values_words
 from ecoshare.runtime.planning.job_class import JobClass
 from ecoshare.runtime.planning.planned_job import PlannedJob
-from ecoshare.values.class_profile import CONTEXT_BYTES, MemoryDemand, Solo
-from ecoshare.values.device import DeviceInfo, Speeds, speed_of
-from ecoshare.values.measurement import ColocationMeasurement, KnownSetting, setting_of
 
 
 def known_demand(known: Profile) -> MemoryDemand | None:

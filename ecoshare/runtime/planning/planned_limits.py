@@ -9,8 +9,12 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Protocol
 
-from ecoshare.common.machine_memory import free_swap_bytes, total_bytes
-from ecoshare.common.plural import counted, listed
+from ecoshare.base.class_profile import BY_LIMITS, BY_PLACEMENT, POWER_LIMIT
+from ecoshare.base.device import LOCAL, DeviceInfo
+from ecoshare.base.job_spec import JobSpec
+from ecoshare.base.machine_memory import free_swap_bytes, total_bytes
+from ecoshare.base.measurement import TUNING_LIMIT
+from ecoshare.base.plural import counted, listed
 from ecoshare.core.placement.limits import adds_alone_w
 from ecoshare.core.settings.power_allocation import TOLERANCE_W
 from ecoshare.devices.control.state_folder import key
@@ -23,10 +27,6 @@ from ecoshare.jobs.load import LoadedJobs, mistake_of
 from ecoshare.jobs.quantities import format_size, number
 from ecoshare.policy_names import displaces, needs_places, packs, widens
 from ecoshare.runtime.planning.planned_job import PlannedJob
-from ecoshare.values.class_profile import BY_LIMITS, BY_PLACEMENT, POWER_LIMIT
-from ecoshare.values.device import LOCAL, DeviceInfo
-from ecoshare.values.job_spec import JobSpec
-from ecoshare.values.measurement import TUNING_LIMIT
 
 
 @dataclass(frozen=True, slots=True)

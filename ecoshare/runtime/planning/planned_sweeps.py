@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from ecoshare.base.job_spec import Configuration, StoppingSpec, SweepSpec
 from ecoshare.core.records import JobState
 from ecoshare.core.sweeps import LEAST_CONFIGURATIONS
 from ecoshare.errors import UnfitEnvironment, UsageError
@@ -15,9 +16,8 @@ from ecoshare.jobs.fields import Isolation
 from ecoshare.jobs.load import LoadedJobs, mistake_of
 from ecoshare.jobs.schema import JobConfig
 from ecoshare.jobs.sweep import Sweep, filled, names_in, trial_name
+from ecoshare.jobs.trial_sampler import Choice, Dimension, Grid, Random, TrialSampler, Values
 from ecoshare.runtime.planning.planned_job import PlannedJob
-from ecoshare.sampling.trial_sampler import Choice, Dimension, Grid, Random, TrialSampler, Values
-from ecoshare.values.job_spec import Configuration, StoppingSpec, SweepSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class PlannedSweep:
         if options.random is not None:
             return Random(options.random, options.count, options.seed)
         assert options.optuna is not None, "a sweep has one of the three"
-        from ecoshare.sampling.with_optuna import OptunaSampler
+        from ecoshare.jobs.with_optuna import OptunaSampler
 
         try:
             return OptunaSampler.open(

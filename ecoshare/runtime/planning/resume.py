@@ -8,7 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ecoshare.common.plural import counted
+from ecoshare.base.attempt import Outcome
+from ecoshare.base.device import LOCAL, PROCESSORS, DeviceInfo
+from ecoshare.base.job_spec import EarlierAttempts, EarlierTrial
+from ecoshare.base.plural import counted
 from ecoshare.core.job_ends import SHORT_OF_MEMORY
 from ecoshare.core.records import JobState
 from ecoshare.devices import registry
@@ -24,9 +27,6 @@ from ecoshare.record.run_history import JobHistory, RunHistory
 from ecoshare.runtime.planning.plan import Plan
 from ecoshare.runtime.planning.planned_job import PlannedJob
 from ecoshare.runtime.planning.planned_sweeps import EndedTrial, PlannedSweep
-from ecoshare.values.attempt import Outcome
-from ecoshare.values.device import LOCAL, PROCESSORS, DeviceInfo
-from ecoshare.values.job_spec import EarlierAttempts, EarlierTrial
 
 
 def names_again(before: Sequence[dict[str, Any]]) -> str | None:

@@ -11,9 +11,9 @@ from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
 
-from ecoshare.advisers.delimited import quoted
-from ecoshare.common.documents import collector_paused
+from ecoshare.base.documents import collector_paused
 from ecoshare.errors import InvalidJobFile, Mistake, UsageError
+from ecoshare.knowledge.advisers.delimited import quoted
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.simulation.traces import measured_speeds, own, recorded
 from ecoshare.simulation.traces.job_trace import Trace

@@ -11,7 +11,7 @@ from functools import cache
 from math import ceil
 from typing import NamedTuple
 
-from ecoshare.common.plural import counted
+from ecoshare.base.plural import counted
 from ecoshare.simulation.traces.job_trace import Phase, Trace, TraceJob
 
 NEVER_RAN = "that never ran"

@@ -13,14 +13,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ecoshare.common.plural import counted
+from ecoshare.base.class_profile import MemoryDemand
+from ecoshare.base.job_spec import StoppingSpec
+from ecoshare.base.plural import counted
 from ecoshare.errors import UsageError, did_you_mean
 from ecoshare.simulation.traces.any_trace import read
 from ecoshare.simulation.traces.cluster_jobs import a_second_each, job_class
 from ecoshare.simulation.traces.job_trace import Phase, Trace, TraceJob, TraceSweep, TraceTrial
 from ecoshare.simulation.traces.sheet import Sheet, lines_of
-from ecoshare.values.class_profile import MemoryDemand
-from ecoshare.values.job_spec import StoppingSpec
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from ecoshare.advisers.delimited import MOST_MISTAKES, lines_of, quoted
 from ecoshare.errors import InvalidJobFile, Mistake
+from ecoshare.knowledge.advisers.delimited import MOST_MISTAKES, lines_of, quoted
 from ecoshare.simulation.traces.sheet import number
 
 

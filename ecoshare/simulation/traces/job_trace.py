@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from math import log1p, sqrt
 from random import Random
 
-from ecoshare.values.class_profile import MemoryDemand
-from ecoshare.values.job_spec import StoppingSpec
-from ecoshare.values.service import ServiceSpec
+from ecoshare.base.class_profile import MemoryDemand
+from ecoshare.base.job_spec import StoppingSpec
+from ecoshare.base.service import ServiceSpec
 
 
 @dataclass(frozen=True, slots=True)

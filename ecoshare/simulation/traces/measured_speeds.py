@@ -19,8 +19,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from ecoshare.advisers.delimited import bytes_of
 from ecoshare.errors import UsageError
+from ecoshare.knowledge.advisers.delimited import bytes_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,13 +18,13 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from ecoshare.advisers.delimited import quoted
+from ecoshare.base.class_profile import MemoryDemand
+from ecoshare.base.service import QUEUE, RequestSource, ServiceSpec
 from ecoshare.errors import UsageError
-from ecoshare.serving.request_source import read_arrivals
+from ecoshare.knowledge.advisers.delimited import quoted
+from ecoshare.lane.serving.request_source import read_arrivals
 from ecoshare.simulation.traces.job_trace import AnswerTime, Phase, Trace, TraceJob, in_order
 from ecoshare.simulation.traces.sheet import Row, Sheet, number
-from ecoshare.values.class_profile import MemoryDemand
-from ecoshare.values.service import QUEUE, RequestSource, ServiceSpec
 
 SERVICE_COLUMNS = (
     "p99_s",

@@ -24,30 +24,30 @@ from statistics import pvariance
 
 import numpy as np
 
-from ecoshare.common.plural import counted
+from ecoshare.base.attempt import Outcome, Usage
+from ecoshare.base.class_profile import MemoryDemand
+from ecoshare.base.job_spec import JobSpec
+from ecoshare.base.joules import MEASURED
+from ecoshare.base.plural import counted
+from ecoshare.base.segment import CarriedJob
+from ecoshare.base.service import ARRIVALS, REQUESTS, RequestSource, ServiceSpec
 from ecoshare.core.commands import ProfileJob, StartJob
 from ecoshare.core.events import Done, JobArrived, JobExited, Profiled, RunOpened
 from ecoshare.devices.meter import PowerModel
 from ecoshare.errors import UsageError
 from ecoshare.lane import trace as marks_file
 from ecoshare.lane.files import of_attempt
+from ecoshare.lane.serving.request_intervals import CallTimes, RequestInterval, call_times
+from ecoshare.lane.serving.request_intervals import read as read_intervals
+from ecoshare.lane.serving.request_source import arrival_times, read_arrivals
 from ecoshare.lane.trace import Kind, Mark
 from ecoshare.record import event_log
 from ecoshare.record.run_data import RunData
 from ecoshare.record.run_data import read as read_run
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.record.samples import Session
-from ecoshare.serving.request_intervals import CallTimes, RequestInterval, call_times
-from ecoshare.serving.request_intervals import read as read_intervals
-from ecoshare.serving.request_source import arrival_times, read_arrivals
 from ecoshare.simulation.cluster import GpuModel, Watts
 from ecoshare.simulation.traces.job_trace import AnswerTime, Phase, Trace, TraceJob, in_order
-from ecoshare.values.attempt import Outcome, Usage
-from ecoshare.values.class_profile import MemoryDemand
-from ecoshare.values.job_spec import JobSpec
-from ecoshare.values.joules import MEASURED
-from ecoshare.values.segment import CarriedJob
-from ecoshare.values.service import ARRIVALS, REQUESTS, RequestSource, ServiceSpec
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ecoshare.advisers import delimited
-from ecoshare.advisers.delimited import MOST_MISTAKES, begin_of, quoted
-from ecoshare.common.plural import counted
+from ecoshare.base.plural import counted
 from ecoshare.errors import InvalidJobFile, Mistake, UsageError
+from ecoshare.knowledge.advisers import delimited
+from ecoshare.knowledge.advisers.delimited import MOST_MISTAKES, begin_of, quoted
 
 _MOST = 1e15
 """Largest number in a trace (30 million years, a petabyte). Up to here a float holds whole numbers exactly."""

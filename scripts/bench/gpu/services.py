@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ecoshare.serving.request_intervals import RequestTotals, total
+from ecoshare.lane.serving.request_intervals import RequestTotals, total
 from scripts.bench.benchmarking import Figure
 from scripts.bench.services_ways import Ran, Service, kept_share, poisson, shared
 

@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 import ecoshare
-from ecoshare.values.service import RequestSource, ServiceSpec
+from ecoshare.base.service import RequestSource, ServiceSpec
 
 INPUTS = 64
 """Different requests; their numbers repeat."""

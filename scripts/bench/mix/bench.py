@@ -12,13 +12,13 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from ecoshare.base.device import DeviceInfo
 from ecoshare.devices import registry
 from ecoshare.devices.meter import Meter
 from ecoshare.devices.nvidia import mps
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.lane import interpreter
 from ecoshare.runtime.nodes import cleanup
-from ecoshare.values.device import DeviceInfo
 from scripts.bench.benchmarking import JOBS
 
 JOB = JOBS / "mix_job.py"

@@ -11,6 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ecoshare.base.device import Device
+from ecoshare.base.job_spec import JobSpec
 from ecoshare.contrib.policies.pal import Pal
 from ecoshare.core.placement.lane_index import LaneIndex
 from ecoshare.core.placement.linked_lanes import together
@@ -18,8 +20,6 @@ from ecoshare.core.policies import register, unregister
 from ecoshare.core.policies.srtf import Srtf
 from ecoshare.core.records import Job, Lane, LaneState
 from ecoshare.testing.policy_contract import PolicyContract
-from ecoshare.values.device import Device
-from ecoshare.values.job_spec import JobSpec
 from tests.core.stepping import Run, Speeds
 
 GIB = 1 << 30

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ecoshare.advisers.interference_adviser import foresee
+from ecoshare.base.class_profile import Solo
+from ecoshare.base.measurement import ColocationMeasurement
 from ecoshare.core.commands import AskInterference
 from ecoshare.core.placement.colocation_estimates import ColocationEstimates
-from ecoshare.values.class_profile import Solo
-from ecoshare.values.measurement import ColocationMeasurement
+from ecoshare.knowledge.advisers.interference_adviser import foresee
 
 MEASURED = {
     "busy": Solo("busy.py", 0.1, 250.0, 50.0, 0.9, 0.6),

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from ecoshare.base.attempt import Outcome, Usage
+from ecoshare.base.class_profile import MemoryDemand, Solo
+from ecoshare.base.device import Device
+from ecoshare.base.job_spec import JobSpec
 from ecoshare.core.commands import Command, KillJob, LimitMemory, ProfileJob, StartJob
 from ecoshare.core.events import (
     SCHEMA,
@@ -19,10 +23,6 @@ from ecoshare.core.events import (
 )
 from ecoshare.core.records import JobState
 from ecoshare.core.scheduler import Scheduler
-from ecoshare.values.attempt import Outcome, Usage
-from ecoshare.values.class_profile import MemoryDemand, Solo
-from ecoshare.values.device import Device
-from ecoshare.values.job_spec import JobSpec
 from tests.core.test_scheduler import LONG, drive, job
 
 GIB = 1 << 30

@@ -13,14 +13,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from ecoshare.base.attempt import Outcome
+from ecoshare.base.device import ACROSS_NODES, NUMA_NODE, Device, over_nvlinks
+from ecoshare.base.job_spec import JobSpec
 from ecoshare.core.commands import StartJob
 from ecoshare.core.events import Config
 from ecoshare.core.placement.linked_lanes import MOST_SETS, DeviceLinks
 from ecoshare.core.policies import own_names
 from ecoshare.testing.virtual_driver import ScriptedJob, VirtualDriver
-from ecoshare.values.attempt import Outcome
-from ecoshare.values.device import ACROSS_NODES, NUMA_NODE, Device, over_nvlinks
-from ecoshare.values.job_spec import JobSpec
 
 GIB = 1 << 30
 

@@ -7,6 +7,10 @@ from typing import Any
 
 import pytest
 
+from ecoshare.base.attempt import Outcome, Usage
+from ecoshare.base.class_profile import MemoryDemand
+from ecoshare.base.device import Device
+from ecoshare.base.job_spec import JobSpec, SweepSpec
 from ecoshare.core.commands import AskSampler, Command, KillJob
 from ecoshare.core.events import (
     SCHEMA,
@@ -23,10 +27,6 @@ from ecoshare.core.events import (
 from ecoshare.core.placement.device_moves import GAIN, LEAST_COST_S, REST
 from ecoshare.core.records import JobState
 from ecoshare.core.scheduler import Scheduler
-from ecoshare.values.attempt import Outcome, Usage
-from ecoshare.values.class_profile import MemoryDemand
-from ecoshare.values.device import Device
-from ecoshare.values.job_spec import JobSpec, SweepSpec
 
 GIB = 1 << 30
 LONG_S = 1000.0

@@ -8,6 +8,11 @@ from typing import Any
 
 import pytest
 
+from ecoshare.base.attempt import Usage
+from ecoshare.base.class_profile import MemoryDemand, Solo
+from ecoshare.base.device import Device
+from ecoshare.base.job_spec import JobSpec
+from ecoshare.base.measurement import Measurement, MeasurementStatus, PairSpeed
 from ecoshare.core.commands import AskInterference, MeasureSetting, OpenLane, ProfileJob, StartJob
 from ecoshare.core.events import (
     SCHEMA,
@@ -21,11 +26,6 @@ from ecoshare.core.events import (
     SettingMeasured,
 )
 from ecoshare.core.scheduler import Scheduler
-from ecoshare.values.attempt import Usage
-from ecoshare.values.class_profile import MemoryDemand, Solo
-from ecoshare.values.device import Device
-from ecoshare.values.job_spec import JobSpec
-from ecoshare.values.measurement import Measurement, MeasurementStatus, PairSpeed
 
 GIB = 1 << 30
 UNEVEN = ((), (("", 1.05), ("a", 0.9)), (("", 1.02), ("a", 1.1)))

@@ -9,6 +9,10 @@ from unittest import mock
 
 import pytest
 
+from ecoshare.base.attempt import Outcome, Usage
+from ecoshare.base.class_profile import MemoryDemand
+from ecoshare.base.device import Device
+from ecoshare.base.job_spec import JobSpec
 from ecoshare.core.commands import Command, KillJob, MoveJob, OpenLane, ParkJob, ResumeJob, StartJob, WakeAt
 from ecoshare.core.events import (
     SCHEMA,
@@ -32,10 +36,6 @@ from ecoshare.record import event_log
 from ecoshare.record.event_log import EventLog
 from ecoshare.record.run_history import RunHistory
 from ecoshare.reporting.explanation import explain
-from ecoshare.values.attempt import Outcome, Usage
-from ecoshare.values.class_profile import MemoryDemand
-from ecoshare.values.device import Device
-from ecoshare.values.job_spec import JobSpec
 
 GIB = 1 << 30
 LONG_S = 1000.0

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from ecoshare.base.attempt import Outcome
+from ecoshare.base.device import Device
+from ecoshare.base.job_spec import JobSpec
 from ecoshare.core.events import Config
 from ecoshare.core.policies import own_names
 from ecoshare.core.records import JobState
 from ecoshare.testing.virtual_driver import ScriptedJob, VirtualDriver
-from ecoshare.values.attempt import Outcome
-from ecoshare.values.device import Device
-from ecoshare.values.job_spec import JobSpec
 
 GPU = Device("cuda:0", "here", 16 << 30)
 

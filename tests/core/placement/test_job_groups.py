@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ecoshare.base.attempt import Usage
+from ecoshare.base.class_profile import Solo
+from ecoshare.base.measurement import ColocationMeasurement, PairSpeed
 from ecoshare.core.events import IterationsDone
 from ecoshare.core.placement.colocation_estimates import PROCESSORS_GUESS, ColocationEstimates, ColocationForecast
 from ecoshare.core.placement.job_groups import EXPLORE, HOPE, Candidate, Grouping, JobGroup
-from ecoshare.values.attempt import Usage
-from ecoshare.values.class_profile import Solo
-from ecoshare.values.measurement import ColocationMeasurement, PairSpeed
 from tests.core.stepping import Core
 
 CLASSES = "abcdef"

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ecoshare.base.device import Device, over_nvlinks
+from ecoshare.base.job_spec import JobSpec
 from ecoshare.core.placement.lane_index import LaneIndex
 from ecoshare.core.policies import own_names
 from ecoshare.core.records import Job, Lane, LaneState
-from ecoshare.values.device import Device, over_nvlinks
-from ecoshare.values.job_spec import JobSpec
 from tests.core.test_device_failures import devices_of
 from tests.core.test_scheduler import GIB, LONG, drive, job
 

@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import pytest
 
+from ecoshare.base.attempt import Outcome, Usage
+from ecoshare.base.class_profile import MemoryDemand
+from ecoshare.base.device import Device
+from ecoshare.base.job_spec import JobSpec
 from ecoshare.core.commands import Command, MoveJob, SetCaching, StartJob
 from ecoshare.core.events import SCHEMA, Config, Done, Event, IterationsDone, JobArrived, JobExited, Refused, RunOpened
 from ecoshare.core.placement.admission import MOST_PASSED
 from ecoshare.core.records import JobState
 from ecoshare.core.scheduler import Scheduler
-from ecoshare.values.attempt import Outcome, Usage
-from ecoshare.values.class_profile import MemoryDemand
-from ecoshare.values.device import Device
-from ecoshare.values.job_spec import JobSpec
 
 GIB = 1 << 30
 

@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ecoshare.base.attempt import Outcome, Usage
+from ecoshare.base.class_profile import MemoryDemand, Solo
+from ecoshare.base.device import Device
+from ecoshare.base.job_spec import JobSpec
+from ecoshare.base.service import RequestSource, ServiceSpec
 from ecoshare.core.commands import DropJob, KillJob, MoveJob, ParkJob, StartJob
 from ecoshare.core.reasons import ReasonKind, Reasons
 from ecoshare.core.records import Job, JobState
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.reporting.reason_words import reason_words
 from ecoshare.testing.virtual_driver import ScriptedJob, VirtualDriver
-from ecoshare.values.attempt import Outcome, Usage
-from ecoshare.values.class_profile import MemoryDemand, Solo
-from ecoshare.values.device import Device
-from ecoshare.values.job_spec import JobSpec
-from ecoshare.values.service import RequestSource, ServiceSpec
 from tests.core.test_scheduler import GIB, drive, job
 
 TARGET_S = 0.05

@@ -11,6 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ecoshare.base.attempt import Outcome
+from ecoshare.base.class_profile import MemoryDemand
+from ecoshare.base.device import Device
+from ecoshare.base.job_spec import JobSpec
 from ecoshare.core.commands import Command, KillJob
 from ecoshare.core.events import Config, Event
 from ecoshare.core.placement.device_moves import LEAST_COST_S, REST, DeviceMoves
@@ -21,10 +25,6 @@ from ecoshare.simulation.costs import NO_COSTS
 from ecoshare.simulation.traces.job_trace import Phase, TraceJob
 from ecoshare.simulation.world import World
 from ecoshare.testing.virtual_driver import ScriptedJob, VirtualDriver
-from ecoshare.values.attempt import Outcome
-from ecoshare.values.class_profile import MemoryDemand
-from ecoshare.values.device import Device
-from ecoshare.values.job_spec import JobSpec
 from tests.core.test_device_failures import advice
 from tests.simulation.simulating import Simulated, made, simulate
 

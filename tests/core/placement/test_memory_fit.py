@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from ecoshare.base.attempt import Outcome, Usage
+from ecoshare.base.class_profile import Solo
 from ecoshare.core.events import IterationsDone, JobExited
 from ecoshare.core.placement.memory_fit import SPARE, UNSEEN_BYTES
 from ecoshare.core.reasons import Explanation, ReasonKind, Reasons
 from ecoshare.core.records import JobState
-from ecoshare.values.attempt import Outcome, Usage
-from ecoshare.values.class_profile import Solo
 from tests.core.stepping import GIB, Core
 
 

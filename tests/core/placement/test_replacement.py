@@ -11,6 +11,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from ecoshare.base.attempt import Outcome
+from ecoshare.base.device import Device
+from ecoshare.base.job_spec import JobSpec
 from ecoshare.core.commands import KillJob, StartJob
 from ecoshare.core.events import Config
 from ecoshare.core.placement.strategies.round_placement import HeldLanes, Placed, Replacement
@@ -20,9 +23,6 @@ from ecoshare.simulation.world import World
 from ecoshare.testing import policy_contract
 from ecoshare.testing.policy_contract import PolicyContract
 from ecoshare.testing.virtual_driver import ScriptedJob, VirtualDriver
-from ecoshare.values.attempt import Outcome
-from ecoshare.values.device import Device
-from ecoshare.values.job_spec import JobSpec
 from tests.core.stepping import Run
 
 GIB = 1 << 30

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from ecoshare.base.attempt import Usage
+from ecoshare.base.job_spec import JobSpec
 from ecoshare.core.placement.limits import HORIZON_S, least_speed
 from ecoshare.core.records import Job
-from ecoshare.values.attempt import Usage
-from ecoshare.values.job_spec import JobSpec
 
 ITERATION_S = 0.1
 

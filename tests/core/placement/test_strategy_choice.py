@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from ecoshare.base.device import Device
 from ecoshare.core.events import SCHEMA, Config, RunOpened
 from ecoshare.core.placement.strategies.elastic_placement import ElasticPlacement
 from ecoshare.core.placement.strategies.packed_placement import PackedPlacement
@@ -17,7 +18,6 @@ from ecoshare.core.placement.strategies.trial_placement import TrialPlacement
 from ecoshare.core.placement.strategy import PlacementStrategy
 from ecoshare.core.policies import own_names
 from ecoshare.core.scheduler import Scheduler
-from ecoshare.values.device import Device
 
 CORE = Path(__file__).parents[3] / "ecoshare" / "core"
 GIB = 1 << 30

@@ -7,6 +7,10 @@ from typing import Any
 
 import pytest
 
+from ecoshare.base.attempt import Outcome, Usage
+from ecoshare.base.class_profile import MemoryDemand
+from ecoshare.base.device import Device
+from ecoshare.base.job_spec import JobSpec
 from ecoshare.core.commands import Command, KillJob, OpenLane, ParkJob, ResumeJob, StartJob
 from ecoshare.core.events import (
     SCHEMA,
@@ -25,10 +29,6 @@ from ecoshare.core.placement.admission import MOST_LOOKED_AT, MOST_PASSED
 from ecoshare.core.placement.strategies.trial_placement import TrialPacking, TrialPlacement
 from ecoshare.core.records import Job, JobState, Lane
 from ecoshare.core.scheduler import Scheduler
-from ecoshare.values.attempt import Outcome, Usage
-from ecoshare.values.class_profile import MemoryDemand
-from ecoshare.values.device import Device
-from ecoshare.values.job_spec import JobSpec
 
 GIB = 1 << 30
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+from ecoshare.base.attempt import Usage
 from ecoshare.core.events import IterationsDone
-from ecoshare.values.attempt import Usage
 from tests.core.stepping import Core
 
 ITERATION_S, LIMIT, LENGTH = 0.1, 2.3, 1000

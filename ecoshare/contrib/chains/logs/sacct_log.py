@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf
 
-from ecoshare.advisers.delimited import quoted
 from ecoshare.contrib.chains.logs.batch_job import BatchJob
 from ecoshare.contrib.chains.own_jobs import GPU, duration_s, is_unknown, moment_s, resource_count
+from ecoshare.knowledge.advisers.delimited import quoted
 from ecoshare.simulation.traces.sheet import Row, Sheet
 
 COLUMNS = ("JobID", "Submit", "Start", "End", "Timelimit", "State")

@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from statistics import fmean
 
-from ecoshare.advisers.delimited import quoted
 from ecoshare.contrib.chains.logs.batch_job import BatchJob
 from ecoshare.contrib.chains.own_jobs import GPU, duration_s, moment_s, resource_count
 from ecoshare.contrib.chains.queue_sight import REMEMBERED, QueueSight, RunningJob, StartedJob, WaitingJob
+from ecoshare.knowledge.advisers.delimited import quoted
 from ecoshare.simulation.traces.sheet import Row, Sheet
 
 COLUMNS = ("JobArrayID", "State", "SubmitTime", "StartTime", "TimeLimit", "TimeLeft", "PriorityLong", "tres-alloc")

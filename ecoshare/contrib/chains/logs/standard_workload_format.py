@@ -25,10 +25,10 @@ import re
 from collections.abc import Sequence
 from math import inf, isfinite
 
-from ecoshare.advisers.delimited import MOST_MISTAKES, quoted
-from ecoshare.common.plural import counted
+from ecoshare.base.plural import counted
 from ecoshare.contrib.chains.logs.batch_job import BatchJob
 from ecoshare.errors import InvalidJobFile, Mistake
+from ecoshare.knowledge.advisers.delimited import MOST_MISTAKES, quoted
 from ecoshare.simulation.traces.sheet import number
 
 FIELDS = (

@@ -20,11 +20,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
+from ecoshare.base.job_spec import JobSpec
 from ecoshare.core.placement.steps import GiveWay, Start, Step
 from ecoshare.core.placement.strategy import PlacementParts, PlacementStrategy
 from ecoshare.core.policies.base import ElasticPolicy
 from ecoshare.core.records import Job, JobState, Lane, LaneState
-from ecoshare.values.job_spec import JobSpec
 
 HERE = (JobState.STARTING, JobState.RUNNING)
 """States of a job that keeps its place, unless it is resized or moved."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from ecoshare.base.measurement import ColocationMeasurement
 from ecoshare.core.events import ClassesKnown, InterferencePredicted, Profiled, Refused, SettingAnswer, SettingMeasured
 from ecoshare.core.moves import JobMoves
 from ecoshare.core.placement.admission import Admission
@@ -12,7 +13,6 @@ from ecoshare.core.placement.steps import RankLanes, ReviewSettings, Step
 from ecoshare.core.placement.strategy import Answer, PlacementParts, PlacementStrategy
 from ecoshare.core.policies.base import PackingPolicy
 from ecoshare.core.records import Job, Lane
-from ecoshare.values.measurement import ColocationMeasurement
 
 
 class PackedPlacement(PlacementStrategy):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterator
 from itertools import combinations
 
+from ecoshare.base.attempt import Usage
 from ecoshare.core.placement.admission import Admission
 from ecoshare.core.placement.job_queue import demand
 from ecoshare.core.placement.lane_index import Fits, LaneIndex
@@ -12,7 +13,6 @@ from ecoshare.core.placement.steps import GiveWay, Park, Step
 from ecoshare.core.placement.strategy import PlacementParts, PlacementStrategy
 from ecoshare.core.policies.base import NeighbourRate, TrialPackingPolicy
 from ecoshare.core.records import Job, JobState, Lane
-from ecoshare.values.attempt import Usage
 
 FEWEST = 20
 """Least iterations of an interval that gives an iteration time: the ends of an interval lie inside iterations."""

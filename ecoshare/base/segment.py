@@ -1,0 +1,103 @@
+"""Segment of the log of a run that stays open: where it begins anew while jobs go on.
+
+::
+
+    events-1.jsonl   RunOpened ─── jobs come, run and end ─── calm ▏
+    events.jsonl                                                   ▏ RunOpened(segment) ─── the same jobs go on
+
+A log would grow for ever, and so would the scheduler, which keeps each job. So a fresh scheduler takes over at a calm
+moment. It knows what a `Segment` says, and nothing of the jobs that have ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
+
+from ecoshare.base.attempt import Usage
+from ecoshare.base.class_profile import MemoryDemand
+from ecoshare.base.job_spec import JobSpec
+from ecoshare.base.measurement import Setting
+
+
+@dataclass(frozen=True, slots=True)
+class CarriedJob:
+    """A job that goes on in another segment. Fields have the meaning of those of `core.records.Job`.
+
+    Attributes:
+        spec: Description of the job, with what has been measured of its class since it came.
+        lanes: Numbers of the lanes in which it runs; empty if it waits or is held.
+        held: Whether the user holds it.
+        fused: Whether its attempt shares a process with other jobs.
+    """
+
+    spec: JobSpec
+    arrival_s: float
+    lanes: tuple[int, ...] = ()
+    held: bool = False
+    fused: bool = False
+    attempt: int = 0
+    demand: MemoryDemand = field(default_factory=lambda: MemoryDemand(0))
+    promised: MemoryDemand = field(default_factory=lambda: MemoryDemand(0))
+    cap_bytes: int = 0
+    whole_device: bool = False
+    least_bytes: int = 0
+    failures: int = 0
+    false_starts: int = 0
+    losses: int = 0
+    deaths: int = 0
+    passed: int = 0
+    usage: Usage = field(default_factory=Usage)
+    earlier_s: float = 0.0
+    earlier_iterations: int = 0
+    first_start_s: float | None = None
+    told_s: float = 0.0
+    measured_longest_s: float | None = None
+    boundary_s: float | None = None
+    level: int = 0
+    level_s: float = 0.0
+    forgiven_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Facts that a segment takes over from the one before.
+
+    Attributes:
+        jobs: Jobs that have not ended, in the order of their arrival.
+        settings: Setting in force on each device that is not at its default setting, by the name of the device.
+        limits_w: Power limits (W) that devices were asked for and show, as (device, asked, shown).
+        emptied: Names of the devices where waiting jobs empty their caches.
+        commands: Id of the last command before. Ids go on from there: slots of lanes are marked with them.
+        lanes: Open lanes, as (number, name of the device). Lanes of other devices of the segment are opened anew.
+        lanes_made: Number of lanes of the run so far. Those of devices that are new are numbered from there.
+        dropped: Ids of commands to devices that have failed since. An answer that still comes is ignored.
+        had_work: Whether any job was no open-ended service.
+    """
+
+    jobs: tuple[CarriedJob, ...] = ()
+    settings: tuple[tuple[str, Setting], ...] = ()
+    limits_w: tuple[tuple[str, float, float], ...] = ()
+    emptied: tuple[str, ...] = ()
+    commands: int = 0
+    lanes: tuple[tuple[int, str], ...] = ()
+    lanes_made: int = 0
+    dropped: tuple[int, ...] = ()
+    had_work: bool = False
+
+    def spares(self, devices: Collection[str]) -> bool:
+        """Whether the jobs can do without these devices: none runs there, none waits, and enough are left for each."""
+        used = {lane for job in self.jobs for lane in job.lanes}
+        left = {device for _, device in self.lanes if device not in devices}
+        needed = max((job.spec.gpus for job in self.jobs), default=1)
+        waits = any(not (job.lanes or job.held) for job in self.jobs)
+        return not waits and len(left) >= needed and all(device in left for lane, device in self.lanes if lane in used)
+
+    def without(self, devices: Collection[str]) -> Segment:
+        """The segment without devices that no job runs on."""
+        return replace(
+            self,
+            lanes=tuple(each for each in self.lanes if each[1] not in devices),
+            settings=tuple(each for each in self.settings if each[0] not in devices),
+            emptied=tuple(name for name in self.emptied if name not in devices),
+        )

@@ -1,1 +1,0 @@
-"""Helpers that every layer may use: they need the standard library only."""

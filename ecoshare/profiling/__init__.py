@@ -1,1 +1,0 @@
-"""Measured facts about job classes, kept for later runs: profiles, co-location speeds and tuning results."""

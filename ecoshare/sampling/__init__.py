@@ -1,1 +1,0 @@
-"""Samplers choose the next trial of a sweep: grids, random draws, and Optuna's samplers."""

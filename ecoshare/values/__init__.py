@@ -1,1 +1,0 @@
-"""Values that all layers speak: frozen, printable, and free of imports from the other packages."""
