@@ -365,7 +365,7 @@ def holder(request: MachinesRequest) -> HoldMachines:
 
 def _shipped(request: MachinesRequest) -> Path | None:
     """Folder of `--ship`; None without it."""
-    from ecoshare.cluster.shipment import shipped_folder
+    from ecoshare.cluster.shipped_jobs import shipped_folder
 
     return shipped_folder(Path(request.ship)) if request.ship is not None else None
 
@@ -432,7 +432,7 @@ def job_planner(request: SharingRequest, queue: str = "") -> PlanJobs:
             beside=beside,
         )
         if (folder := _shipped(request)) is not None:
-            from ecoshare.cluster.shipment import check_shipped
+            from ecoshare.cluster.shipped_jobs import check_shipped
 
             check_shipped(made.everything, loaded, folder)
         return made

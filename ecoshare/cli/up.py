@@ -16,7 +16,6 @@ from ecoshare.api.queue_up import up as serve
 from ecoshare.base.device import NODE_TIMEOUT_S
 from ecoshare.base.measurement import TUNING_LIMIT
 from ecoshare.base.plural import counted
-from ecoshare.cli.background import command_line, detached, is_given
 from ecoshare.cli.options import (
     AddressOption,
     ControlOption,
@@ -113,7 +112,6 @@ def up(
     from ecoshare.cli.background import command_line, detached, is_given, unit
     from ecoshare.policy_names import parse_options
     from ecoshare.queue.client import left_in
-    from ecoshare.queue.queue_folder import QueueFolder
     from ecoshare.queue.tcp_entry import ListenAddress
     from ecoshare.runtime.signals import CommandSignals
 
@@ -171,6 +169,7 @@ def open_for(context: typer.Context, queue: str, jobs: Sequence[Path], args: Seq
         UsageError: The queue is up, and options are given that it could not take any more.
         EcoshareError: The jobs have mistakes, or the queue cannot be opened.
     """
+    from ecoshare.cli.background import command_line, detached, is_given
     from ecoshare.jobs.from_values import given_jobs
 
     folder = QueueFolder.of(queue)

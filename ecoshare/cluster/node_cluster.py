@@ -21,7 +21,7 @@ from ecoshare.cluster.cluster_node import AgentLine, ClusterNode, device_name, f
 from ecoshare.cluster.joined_nodes import JoinedNodes, NodeJoining, NodeSetups
 from ecoshare.cluster.links import LookForNodes, NodeLink, NodeStart
 from ecoshare.cluster.remote_node import LEASE_S
-from ecoshare.cluster.shipment import check_shipped_again
+from ecoshare.cluster.shipped_jobs import check_shipped_again
 from ecoshare.devices import meter
 from ecoshare.devices.meter import PowerModel
 from ecoshare.errors import UnfitEnvironment

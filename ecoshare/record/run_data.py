@@ -23,7 +23,8 @@ from ecoshare.record import event_log, samples
 from ecoshare.record.accounts.energy_account import EnergyRate
 from ecoshare.record.accounts.run_energy import RunEnergy, energy_rate
 from ecoshare.record.accounts.turn_account import TurnAccount
-from ecoshare.record.logs_and_metrics import JobOutput, read_output, values_of
+from ecoshare.record.logs_and_metrics import JobOutput, read_output
+from ecoshare.record.metric_reader import values_of
 from ecoshare.record.results.run_summary import RunSummary, summarise
 from ecoshare.record.results.service_summary import intervals
 from ecoshare.record.results.sweep_summary import with_trials

@@ -23,7 +23,7 @@ from ecoshare.core.records import Job, JobState
 from ecoshare.jobs.sweep import trial_number
 from ecoshare.jobs.trial_sampler import TrialSampler, Values
 from ecoshare.lane.files import are_outputs_of
-from ecoshare.record.logs_and_metrics import MetricReader
+from ecoshare.record.metric_reader import MetricReader
 from ecoshare.record.results.sweep_summary import ranked_configurations
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.runtime.planning.planned_job import PlannedJob

@@ -15,16 +15,8 @@ from hypothesis import strategies as st
 from ecoshare.base.disk import atomic_write
 from ecoshare.cluster.agent_messages import FilePart
 from ecoshare.cluster.links import ProcessLink
-from ecoshare.cluster.shipment import (
-    MOST_BYTES,
-    FileSender,
-    Shipment,
-    check_shipped,
-    file_parts,
-    placed,
-    shipped_folder,
-    write_part,
-)
+from ecoshare.cluster.shipment import MOST_BYTES, FileSender, Shipment, file_parts, write_part
+from ecoshare.cluster.shipped_jobs import check_shipped, placed, shipped_folder
 from ecoshare.devices import registry
 from ecoshare.errors import InvalidJobFile, UnfitEnvironment, UsageError
 from ecoshare.jobs.load import load

@@ -8,7 +8,7 @@ import pytest
 
 from ecoshare.jobs import sweep
 from ecoshare.lane.trace import reports_path
-from ecoshare.record.logs_and_metrics import MetricReader
+from ecoshare.record.metric_reader import MetricReader
 
 LINE = b"loss=1 %s\n" % (b"x" * 90)
 

@@ -9,7 +9,8 @@ from ecoshare.base.device import DeviceInfo
 from ecoshare.core.commands import AskPower, MeasureSetting
 from ecoshare.knowledge.tuning_store import TuningStore
 from ecoshare.record.run_history import RunHistory
-from ecoshare.runtime.planning.learning import known_responses, teach_limits
+from ecoshare.runtime.planning.learning import teach_limits
+from ecoshare.runtime.planning.planned_knowledge import known_responses
 from ecoshare.testing.virtual_driver import VirtualDriver
 from tests.core.test_power_budget import drive, gpu, job, of
 

@@ -13,25 +13,21 @@ do services: requests decide their length. The profile that a window gave stands
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean, median
 from typing import TYPE_CHECKING
 
 from ecoshare.base.attempt import Outcome
 from ecoshare.base.batch_means import relative_error
-from ecoshare.base.class_profile import MOST_MEASUREMENTS, NEAR, POWER_LIMIT, KnownResponse, LimitMeasurement
+from ecoshare.base.class_profile import MOST_MEASUREMENTS, NEAR, POWER_LIMIT
 from ecoshare.base.device import DeviceInfo
 from ecoshare.base.measurement import Measurement, MeasurementStatus, Packing
-from ecoshare.base.plural import counted, listed
 from ecoshare.base.printable import utc_text
 from ecoshare.errors import UnfitEnvironment
-from ecoshare.jobs.schema import JobConfig
 from ecoshare.knowledge.calibration_store import CalibrationStore, IterationTime, identity
 from ecoshare.knowledge.gang_time_store import GangTimeStore
-from ecoshare.knowledge.iteration_store import IterationCount, IterationStore, JobArguments, LearnedIterations
+from ecoshare.knowledge.iteration_store import IterationCount, IterationStore, JobArguments
 from ecoshare.knowledge.profile import Profile, ProfileOrigin
 from ecoshare.knowledge.profile_store import ProfileStore
 from ecoshare.knowledge.tuning_store import KnobRange, MeasurementRecord, TunedDevice, TuningResult, TuningStore
@@ -50,9 +46,8 @@ from ecoshare.record.accounts.turn_account import (
 from ecoshare.record.run_data import RunData
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.record.run_history import AttemptHistory, JobHistory, RunHistory
-from ecoshare.runtime.planning.job_class import JobClass
 from ecoshare.runtime.planning.planned_job import PlannedJob
-from ecoshare.runtime.planning.planned_knowledge import teach_memory
+from ecoshare.runtime.planning.planned_knowledge import OBJECTIVE, TUNING_LIMIT, arguments_of, limit_w_of, teach_memory
 
 if TYPE_CHECKING:
     import numpy as np
@@ -260,41 +255,6 @@ def _may_span(attempt: AttemptHistory, history: RunHistory) -> bool:
     return job.spec is not None and len(attempt.lanes) > 1 and job.spec.nodes != 1 and not job.widened
 
 
-_MOST_NOTES = 3
-"""Most notes of a plan about learned numbers."""
-
-_DIGITS = 4
-"""Digits of the digest of a job's environment. They tell environments apart, and are too few to find a secret."""
-
-
-def learned_iterations(
-    planned: Iterable[tuple[JobConfig, JobClass]], store: ProfileStore | None, notes: list[str]
-) -> dict[str, LearnedIterations]:
-    """Learned number of iterations of each job that gives none, by its name.
-
-    Args:
-        planned: Each job of the job file with its class. Sweeps and services are left out.
-        store: Profiles of job classes, which have the counts beside them; None to learn nothing.
-        notes: Notes for the user, which get the origin of the numbers.
-    """
-    if store is None:
-        return {}
-    kept = IterationStore(store.folder)
-    unknown = [
-        (job, job_class)
-        for job, job_class in planned
-        if job.iterations is None and job.sweep is None and job.service is None
-    ]
-    classes = {name: kept.find(name) for name in dict.fromkeys(job_class.name for _, job_class in unknown)}
-    found: dict[str, LearnedIterations] = {}
-    for job, job_class in unknown:
-        counts = classes[job_class.name]
-        if counts is not None and (number := counts.of(_arguments(job, job_class.origin))) is not None:
-            found[job.name] = number
-    notes += kept.notes + _notes(found)
-    return found
-
-
 def teach_iterations(
     jobs: Sequence[PlannedJob], history: Mapping[str, JobHistory], run: str, store: ProfileStore
 ) -> list[str]:
@@ -318,7 +278,7 @@ def teach_iterations(
         if iterations := _iterations(told, continues=bool(job.source.resume_args)):
             origin = origins[told.spec.job_class] = job.job_class.origin
             count = IterationCount(iterations=iterations, run=run, job=told.name)
-            new[told.spec.job_class].append((_arguments(job.source, origin), count))
+            new[told.spec.job_class].append((arguments_of(job.source, origin), count))
     kept = IterationStore(store.folder)
     try:
         for name, counts in new.items():
@@ -351,46 +311,6 @@ def _iterations(job: JobHistory, continues: bool) -> int | None:
 
 def _finish_s(job: JobHistory | None) -> float:
     return job.finish_s or 0.0 if job is not None else 0.0
-
-
-def _arguments(job: JobConfig, origin: ProfileOrigin) -> JobArguments:
-    environment = json.dumps(sorted(job.env.items())).encode()
-    return JobArguments.of(origin, hashlib.sha256(environment).hexdigest()[:_DIGITS] if job.env else "")
-
-
-def _notes(found: Mapping[str, LearnedIterations]) -> list[str]:
-    """Origin of the learned numbers; jobs with equal numbers of equal origin share a line."""
-    jobs: dict[LearnedIterations, list[str]] = defaultdict(list)
-    for name, number in found.items():
-        jobs[number].append(name)
-    lines = [
-        f"iterations of {listed(names)}: {number.iterations:,}{' each' if len(names) > 1 else ''}, {number.source}"
-        for number, names in jobs.items()
-    ]
-    if len(lines) > _MOST_NOTES:
-        rest = sum(len(names) for names in list(jobs.values())[_MOST_NOTES:])
-        return [*lines[:_MOST_NOTES], f"iterations of {counted(rest, 'more job')} are learned from completed jobs, too"]
-    return lines
-
-
-OBJECTIVE, TUNING_LIMIT = "power budget", 1.0
-"""Objective and tuning limit under which the store keeps such a result: no search has them."""
-
-
-def known_responses(
-    classes: set[str], device: DeviceInfo, store: TuningStore, notes: list[str]
-) -> tuple[KnownResponse, ...]:
-    """Measurements under power limits that earlier runs made of packings of these classes.
-
-    Args:
-        classes: Job classes of the run.
-        device: A device of the run.
-        store: Tuning results.
-        notes: Notes for the user; those of the store are added.
-    """
-    found = store.of(classes, device.described, OBJECTIVE)
-    notes += [each for each in store.notes if each not in notes]
-    return tuple(KnownResponse(each.packing, tuple(map(_measurement, each.trials))) for each in found)
 
 
 def teach_limits(devices: Sequence[DeviceInfo], history: RunHistory, store: TuningStore) -> list[str]:
@@ -431,9 +351,9 @@ def _result(
     """Measurements of a packing, the newest first, with those of earlier runs under other limits."""
     before = store.find(packing, device.described, OBJECTIVE, TUNING_LIMIT)
     records = [_record(stretch.classes, measured, limits_w[-1]) for stretch, measured in reversed(own)]
-    new_w = [_limit_w(each) for each in records]
+    new_w = [limit_w_of(each) for each in records]
     for each in () if before is None else before.trials:
-        if all(abs(limit_w / _limit_w(each) - 1.0) > NEAR for limit_w in new_w):
+        if all(abs(limit_w / limit_w_of(each) - 1.0) > NEAR for limit_w in new_w):
             records.append(each)
     kept = records[:MOST_MEASUREMENTS]
     return TuningResult(
@@ -472,12 +392,3 @@ def _record(classes: Mapping[str, str], found: Measurement, default_w: float) ->
         feasible=None,
         best=False,
     )
-
-
-def _measurement(record: MeasurementRecord) -> LimitMeasurement:
-    assert record.power_w is not None, "only measurements with watts are kept"
-    return LimitMeasurement(_limit_w(record), record.power_w, tuple(sorted(record.times.items())))
-
-
-def _limit_w(record: MeasurementRecord) -> float:
-    return float(record.requested[POWER_LIMIT])

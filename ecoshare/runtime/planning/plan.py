@@ -28,9 +28,8 @@ from ecoshare.lane.tables.table_layout import SLOTS
 from ecoshare.policy_names import LANES_TO_PACK, check_objective, check_policy, packs, places_of, policy_options
 from ecoshare.runtime.planning import plan_checks, planned_knowledge, planned_limits, planned_sweeps
 from ecoshare.runtime.planning.job_class import JobClass, JobClasses
-from ecoshare.runtime.planning.learning import known_responses, learned_iterations
 from ecoshare.runtime.planning.planned_job import PlannedJob
-from ecoshare.runtime.planning.planned_knowledge import known_demand, known_solo
+from ecoshare.runtime.planning.planned_knowledge import known_demand, known_responses, known_solo, learned_iterations
 from ecoshare.runtime.planning.planned_limits import NO_BUDGET, ParkingHosts, PlannedBudget, check_job
 from ecoshare.runtime.planning.planned_sweeps import PlannedSweep
 

@@ -2,26 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ecoshare.base.class_profile import POWER_LIMIT
+from ecoshare.base.device import DeviceInfo
+from ecoshare.knowledge.calibration_store import CalibrationStore, identity
+from ecoshare.knowledge.iteration_store import IterationStore, JobArguments
+from ecoshare.knowledge.profile import Profile, ProfileOrigin
+from ecoshare.knowledge.profile_store import ProfileStore
+from ecoshare.knowledge.tuning_store import MeasurementRecord, TuningStore
+from ecoshare.record.run_history import JobHistory
+from ecoshare.runtime.planning.planned_job import PlannedJob
+
+if TYPE_CHECKING:
+    pass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    pass
+
+import hashlib
+import json
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from ecoshare.base.class_profile import KnownResponse, LimitMeasurement
+from ecoshare.base.plural import counted, listed
+from ecoshare.jobs.schema import JobConfig
+from ecoshare.knowledge.iteration_store import LearnedIterations
+from ecoshare.runtime.planning.job_class import JobClass
+
+if TYPE_CHECKING:
+    pass
+from collections.abc import Callable
 
 from ecoshare.base.class_profile import CONTEXT_BYTES, MemoryDemand, Solo
-from ecoshare.base.device import DeviceInfo, Speeds, speed_of
+from ecoshare.base.device import Speeds, speed_of
 from ecoshare.base.measurement import ColocationMeasurement, KnownSetting, setting_of
-from ecoshare.base.plural import counted, listed
 from ecoshare.core.memory import outgrows, with_peak
-from ecoshare.jobs.schema import JobConfig
-from ecoshare.knowledge.calibration_store import CalibrationStore, identity
 from ecoshare.knowledge.colocation_store import ColocationStore
 from ecoshare.knowledge.device_speeds import ANY
-from ecoshare.knowledge.profile import Profile, why_new
-from ecoshare.knowledge.profile_store import ProfileStore
-from ecoshare.knowledge.tuning_store import TuningStore
+from ecoshare.knowledge.profile import why_new
 from ecoshare.record.accounts.energy_account import EnergyRate
 from ecoshare.record.accounts.run_energy import energy_rate
-from ecoshare.record.run_history import JobHistory
 from ecoshare.record.setting_history import values_words
-from ecoshare.runtime.planning.job_class import JobClass
-from ecoshare.runtime.planning.planned_job import PlannedJob
 
 
 def known_demand(known: Profile) -> MemoryDemand | None:
@@ -275,3 +301,88 @@ def _note(devices: Sequence[DeviceInfo], speeds: Mapping[str, Speeds], names: Se
     return [
         f"{slowest.name} is up to {percent:.0f} % slower than {fastest.name}: jobs go to the fastest free device{known}"
     ]
+
+
+_MOST_NOTES = 3
+"""Most notes of a plan about learned numbers."""
+
+
+def learned_iterations(
+    planned: Iterable[tuple[JobConfig, JobClass]], store: ProfileStore | None, notes: list[str]
+) -> dict[str, LearnedIterations]:
+    """Learned number of iterations of each job that gives none, by its name.
+
+    Args:
+        planned: Each job of the job file with its class. Sweeps and services are left out.
+        store: Profiles of job classes, which have the counts beside them; None to learn nothing.
+        notes: Notes for the user, which get the origin of the numbers.
+    """
+    if store is None:
+        return {}
+    kept = IterationStore(store.folder)
+    unknown = [
+        (job, job_class)
+        for job, job_class in planned
+        if job.iterations is None and job.sweep is None and job.service is None
+    ]
+    classes = {name: kept.find(name) for name in dict.fromkeys(job_class.name for _, job_class in unknown)}
+    found: dict[str, LearnedIterations] = {}
+    for job, job_class in unknown:
+        counts = classes[job_class.name]
+        if counts is not None and (number := counts.of(arguments_of(job, job_class.origin))) is not None:
+            found[job.name] = number
+    notes += kept.notes + _notes(found)
+    return found
+
+
+def arguments_of(job: JobConfig, origin: ProfileOrigin) -> JobArguments:
+    environment = json.dumps(sorted(job.env.items())).encode()
+    return JobArguments.of(origin, hashlib.sha256(environment).hexdigest()[:_DIGITS] if job.env else "")
+
+
+def _notes(found: Mapping[str, LearnedIterations]) -> list[str]:
+    """Origin of the learned numbers; jobs with equal numbers of equal origin share a line."""
+    jobs: dict[LearnedIterations, list[str]] = defaultdict(list)
+    for name, number in found.items():
+        jobs[number].append(name)
+    lines = [
+        f"iterations of {listed(names)}: {number.iterations:,}{' each' if len(names) > 1 else ''}, {number.source}"
+        for number, names in jobs.items()
+    ]
+    if len(lines) > _MOST_NOTES:
+        rest = sum(len(names) for names in list(jobs.values())[_MOST_NOTES:])
+        return [*lines[:_MOST_NOTES], f"iterations of {counted(rest, 'more job')} are learned from completed jobs, too"]
+    return lines
+
+
+def known_responses(
+    classes: set[str], device: DeviceInfo, store: TuningStore, notes: list[str]
+) -> tuple[KnownResponse, ...]:
+    """Measurements under power limits that earlier runs made of packings of these classes.
+
+    Args:
+        classes: Job classes of the run.
+        device: A device of the run.
+        store: Tuning results.
+        notes: Notes for the user; those of the store are added.
+    """
+    found = store.of(classes, device.described, OBJECTIVE)
+    notes += [each for each in store.notes if each not in notes]
+    return tuple(KnownResponse(each.packing, tuple(map(_measurement, each.trials))) for each in found)
+
+
+def _measurement(record: MeasurementRecord) -> LimitMeasurement:
+    assert record.power_w is not None, "only measurements with watts are kept"
+    return LimitMeasurement(limit_w_of(record), record.power_w, tuple(sorted(record.times.items())))
+
+
+def limit_w_of(record: MeasurementRecord) -> float:
+    return float(record.requested[POWER_LIMIT])
+
+
+_DIGITS = 4
+"""Digits of the digest of a job's environment. They tell environments apart, and are too few to find a secret."""
+
+
+OBJECTIVE, TUNING_LIMIT = "power budget", 1.0
+"""Objective and tuning limit under which the store keeps such a result: no search has them."""

@@ -20,7 +20,7 @@ from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.jobs.sweep import trial_number
 from ecoshare.lane.files import are_outputs_of
 from ecoshare.record import samples
-from ecoshare.record.logs_and_metrics import values_of
+from ecoshare.record.metric_reader import values_of
 from ecoshare.record.run_documents import read_records
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.record.run_history import JobHistory, RunHistory
