@@ -21,8 +21,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
-from ecoshare.base.attempt import Outcome, Usage
-from ecoshare.base.job_spec import GangPart
+from ecoshare.base.attempt import GangPart, Outcome, Usage
 from ecoshare.core.commands import Command, KillJob, StartJob
 from ecoshare.core.events import Done, Event, IterationsDone, JobExited, Refused
 from ecoshare.runtime.nodes.run_node import AttemptReading, NodeRun

@@ -12,8 +12,7 @@ from collections.abc import Callable, Collection, Mapping, MutableMapping, Seque
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from ecoshare.base.attempt import Outcome, Usage
-from ecoshare.base.job_spec import GangPart
+from ecoshare.base.attempt import GangPart, Outcome, Usage
 from ecoshare.cluster.agent_messages import (
     AgentFailed,
     AgentMessage,

@@ -23,9 +23,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
+from ecoshare.base.attempt import GangPart
 from ecoshare.base.disk import atomic_write, folder_below
 from ecoshare.base.documents import open_own, open_regular, read_own
-from ecoshare.base.job_spec import GangPart
 from ecoshare.base.service import ARRIVALS
 from ecoshare.cluster.agent_messages import FilePart
 from ecoshare.cluster.shipped_jobs import placed

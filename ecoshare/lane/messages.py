@@ -46,7 +46,7 @@ class LaunchAttempt:
         gang_table: Path of the table of the gang; empty without ranks.
         gang_lanes: Path of the table of the lane and slot there of each rank.
         gang_part: Fields of the part of a gang over several nodes that these ranks are, see
-            `base.job_spec.GangPart`; None for a whole gang.
+            `base.attempt.GangPart`; None for a whole gang.
         service: Fields of the service that the job is, see `base.service.service_as_dict`; None for any other job.
         requests_path: Path of the record of the requests of this attempt; empty if the job is no service.
         batches_path: Path for the times of answers by batch size, if the run is for a profile; otherwise empty.

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ecoshare.base.job_spec import GangPart
+from ecoshare.base.attempt import GangPart
 from ecoshare.lane.files import keep_outputs
 from ecoshare.lane.messages import LaunchAttempt
 

@@ -7,8 +7,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ecoshare.base.attempt import GangPart
 from ecoshare.base.device import DeviceInfo
-from ecoshare.base.job_spec import GangPart, JobSpec
+from ecoshare.base.job_spec import JobSpec
 from ecoshare.base.service import BATCHES, REQUESTS, service_as_dict
 from ecoshare.core.commands import StartJob
 from ecoshare.lane.files import of_attempt
