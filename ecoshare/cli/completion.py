@@ -22,43 +22,43 @@ def policies(incomplete: str) -> list[str]:
     from ecoshare.core.policies import known_names
 
     before, comma, last = incomplete.rpartition(",")
-    return [f"{before}{comma}{name}" for name in _beginning(known_names(), last)]
+    return [f"{before}{comma}{name}" for name in beginning(known_names(), last)]
 
 
 def objectives(incomplete: str) -> list[str]:
     """Names of objectives."""
     from ecoshare.base.measurement import OBJECTIVES
 
-    return _beginning(OBJECTIVES, incomplete)
+    return beginning(OBJECTIVES, incomplete)
 
 
 def devices(incomplete: str) -> list[str]:
     """Names of devices. GPUs are not counted, since that would load their driver."""
-    return _beginning(("cpu", "cuda", "cuda:0"), incomplete)
+    return beginning(("cpu", "cuda", "cuda:0"), incomplete)
 
 
 def run_devices(incomplete: str) -> list[str]:
     """Names of devices, and words for several."""
-    return _beginning(("cpu", "cpu/2", "cuda", "cuda:0", "all"), incomplete)
+    return beginning(("cpu", "cpu/2", "cuda", "cuda:0", "all"), incomplete)
 
 
 def controls(incomplete: str) -> list[str]:
     """Values of `--control`."""
-    return _beginning(("auto", "known", "off"), incomplete)
+    return beginning(("auto", "known", "off"), incomplete)
 
 
 def traces(incomplete: str) -> list[str]:
     """Kinds of traces that can be generated."""
     from ecoshare.simulation.traces.generate import ALL_KINDS
 
-    return _beginning(ALL_KINDS, incomplete)
+    return beginning(ALL_KINDS, incomplete)
 
 
 def formats(incomplete: str) -> list[str]:
     """Formats of exports."""
     from ecoshare.reporting.exports import FORMS
 
-    return _beginning(FORMS, incomplete)
+    return beginning(FORMS, incomplete)
 
 
 def runs(incomplete: str) -> list[str]:
@@ -69,7 +69,7 @@ def runs(incomplete: str) -> list[str]:
     with suppress(OSError):
         found = [each for each in folder.iterdir() if (each / "plan.json").is_file()]
         names = [str(each) for each in sorted(found, key=lambda each: each.name, reverse=True)]
-        return _beginning(names, incomplete)
+        return beginning(names, incomplete)
     return []
 
 
@@ -84,7 +84,7 @@ def past_runs(ctx: Any, incomplete: str) -> list[str]:
         if folder is None or "/" in incomplete:
             return [each for each in runs(incomplete) if not Path(each).is_symlink()]
         found = (each for each in Path(folder).iterdir() if (each / "plan.json").is_file() and not each.is_symlink())
-        return _beginning(sorted((each.name for each in found), reverse=True), incomplete)
+        return beginning(sorted((each.name for each in found), reverse=True), incomplete)
     return []
 
 
@@ -94,7 +94,7 @@ def queues(incomplete: str) -> list[str]:
 
     with suppress(OSError, EcoshareError):
         folder = QueueFolder.of("default").path.parent
-        return _beginning(sorted(each.name for each in folder.iterdir() if (each / "queue.db").exists()), incomplete)
+        return beginning(sorted(each.name for each in folder.iterdir() if (each / "queue.db").exists()), incomplete)
     return []
 
 
@@ -117,7 +117,7 @@ def _jobs_of_queue(ctx: Any, incomplete: str, which: str) -> list[str]:
         folder = QueueFolder.of(ctx.params.get("queue") or ctx.params.get("name") or DEFAULT_NAME)
         with closing(sqlite3.connect(f"file:{folder.database}?mode=ro", uri=True, timeout=0.2)) as database:
             rows = database.execute(f"SELECT name FROM jobs WHERE {which} ORDER BY number DESC LIMIT 1000")
-            return _beginning([name for (name,) in rows], incomplete)
+            return beginning([name for (name,) in rows], incomplete)
     return []
 
 
@@ -128,11 +128,11 @@ def classes(ctx: Any, incomplete: str) -> list[str]:
     with suppress(OSError, EcoshareError):
         folder = Path(ctx.params.get("profiles") or default_folder())
         paths = (*folder.glob("[!.]*.json"), *(folder / ITERATIONS).glob("[!.]*.json"))
-        return _beginning(sorted({path.stem for path in paths}), incomplete)
+        return beginning(sorted({path.stem for path in paths}), incomplete)
     return []
 
 
-def _beginning(names: Iterable[Any], incomplete: str) -> list[str]:
+def beginning(names: Iterable[Any], incomplete: str) -> list[str]:
     """Names that begin with what was typed.
 
     A shell puts them on the command line as they are, so a name from a foreign folder must mean nothing to it.

@@ -21,7 +21,7 @@ import typer
 from ecoshare.base.disk import RUNS
 from ecoshare.base.plural import listed
 from ecoshare.cli import completion
-from ecoshare.cli.completion import _beginning, past_runs, queued_jobs
+from ecoshare.cli.completion import beginning, past_runs, queued_jobs
 from ecoshare.cli.output import note
 from ecoshare.errors import UnfitEnvironment, UsageError, did_you_mean
 
@@ -38,7 +38,7 @@ def runs_and_jobs(ctx: Any, incomplete: str) -> list[str]:
     with suppress(OSError, ValueError, KeyError, TypeError):
         folder = ctx.params.get("runs") or RUNS
         plan = json.loads(RunFolder(named_run(run or "latest", folder)).plan.read_text())
-        return [*_beginning([job["name"] for job in plan["jobs"]], incomplete), *found]
+        return [*beginning([job["name"] for job in plan["jobs"]], incomplete), *found]
     return found
 
 

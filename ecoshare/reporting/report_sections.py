@@ -31,7 +31,7 @@ from ecoshare.reporting import charts
 from ecoshare.reporting.charts.look import inline_svg
 from ecoshare.reporting.figures import share
 from ecoshare.reporting.reason_words import listed
-from ecoshare.reporting.tables.job_table import LESSER, NOT_KNOWN, energy_words, job_table, left_out_words
+from ecoshare.reporting.tables.job_table import LESSER, NOT_KNOWN, energy_words, job_table, left_out_words, or_not_known
 from ecoshare.reporting.tables.result_tables import metric_name, service_rows, sweep_words
 from ecoshare.reporting.tables.run_table import verdicts
 
@@ -597,11 +597,7 @@ def _machine(data: RunData) -> list[tuple[str, str]]:
         if device.failed is not None:
             parts.append(device.failed.in_words)
         found.append((device.name, ", ".join(parts) or NOT_KNOWN))
-    return found + [(word, _known_text(data.environment.get(name))) for name, word in _MACHINE.items()]
-
-
-def _known_text(value: Any) -> str:
-    return NOT_KNOWN if value is None else str(value)
+    return found + [(word, or_not_known(data.environment.get(name))) for name, word in _MACHINE.items()]
 
 
 _SECTIONS: tuple[tuple[int, Callable[[ReportInput], Iterator[ReportSection]]], ...] = (

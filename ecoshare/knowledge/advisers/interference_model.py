@@ -43,7 +43,7 @@ from numpy.typing import NDArray
 
 from ecoshare.core.placement.colocation_estimates import GPU_GUESS, FirstGuess
 
-_Array = NDArray[np.float64]
+Array = NDArray[np.float64]
 
 RARELY = 0.25
 """Least g of a pair. Jobs that hardly use the device still share what no profile shows: processors, memory, disk."""
@@ -62,13 +62,13 @@ class Traits:
     numbers: Mapping[str, float] = field(default_factory=dict)
 
 
-def expected_speeds(known: Sequence[Traits], guess: FirstGuess) -> _Array:  # (n_classes, n_classes)
+def expected_speeds(known: Sequence[Traits], guess: FirstGuess) -> Array:  # (n_classes, n_classes)
     """Relative speed of each class beside each other one before any measurement."""
     busy = [None if np.isnan(each) else float(each) for each in _busy(known)]
     return np.array([[guess.speed(one, other) for other in busy] for one in busy])
 
 
-def at_once(known: Sequence[Traits]) -> _Array:  # (n_classes, n_classes)
+def at_once(known: Sequence[Traits]) -> Array:  # (n_classes, n_classes)
     """How often both classes of a pair want the device at once: g of the model, in [`RARELY`, 1]; 1 if unknown.
 
     A job can delay another one only while both want the device: for the product of both busy parts if the jobs are
@@ -79,11 +79,11 @@ def at_once(known: Sequence[Traits]) -> _Array:  # (n_classes, n_classes)
     return np.where(np.isfinite(both), np.maximum(both, RARELY), 1.0)
 
 
-def _busy(known: Sequence[Traits]) -> _Array:  # (n_classes,), NaN where it is unknown
+def _busy(known: Sequence[Traits]) -> Array:  # (n_classes,), NaN where it is unknown
     return np.clip([each.numbers.get("busy", np.nan) for each in known], 0.0, 1.0)
 
 
-def distances(known: Sequence[Traits]) -> _Array:  # (n_classes, n_classes)
+def distances(known: Sequence[Traits]) -> Array:  # (n_classes, n_classes)
     """Mean squared distances between standardised numbers. An unknown number counts as the mean of the known ones."""
     total, used = np.zeros((len(known), len(known))), 0
     for name in sorted({name for each in known for name in each.numbers}):
@@ -103,7 +103,6 @@ def distances(known: Sequence[Traits]) -> _Array:  # (n_classes, n_classes)
     return total / max(1, used)
 
 
-Array = NDArray[np.float64]
 Places = NDArray[np.intp]
 
 SHIPPED = {

@@ -13,6 +13,7 @@ service wakes it up, and nothing else but the next request does.
 from __future__ import annotations
 
 import time
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import NoReturn, Protocol
@@ -36,9 +37,10 @@ class ServedThread(ThreadState, Protocol):
         """Look between two iterations whether the job may stay in the process."""
         ...
 
+    @abstractmethod
     def move_out(self, why: str, unfit: bool = False) -> NoReturn:
-        """End the job here. It begins again in a process of its own."""
-        raise NotImplementedError
+        """End the job here, by an exception. It begins again in a process of its own."""
+        ...
 
 
 class FusedService(HookedJob):

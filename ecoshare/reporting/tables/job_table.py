@@ -117,12 +117,12 @@ def details_of(job: JobSummary) -> Row:
         "job": job.name,
         "class": job.job_class,
         "state": job.state,
-        "exit code": _known(job.exit_code),
-        "attempts": _known(job.attempts),
+        "exit code": or_not_known(job.exit_code),
+        "attempts": or_not_known(job.attempts),
         "started in lane": ", ".join(map(str, job.lanes)) or "none",
         "device": ", ".join(job.devices) or "none",
         "iterations": with_steps(str(job.iterations), job.by_steps),
-        "of evaluation": _known(job.eval_iterations),
+        "of evaluation": or_not_known(job.eval_iterations),
         "arrival": _duration(job.arrival_s),
         "start": _duration(job.start_s),
         "finish": _duration(job.finish_s),
@@ -133,7 +133,7 @@ def details_of(job: JobSummary) -> Row:
         "interference": _ratio(job.interference),
         "stretch": _ratio(job.stretch),
         "held the turn": _duration(job.held_s),
-        "hand-overs": _known(job.handovers),
+        "hand-overs": or_not_known(job.handovers),
         "longest wait": _duration(job.longest_wait_s),
         "kept its lane": job.keeps_lane or "no",
         "parked": f"{counted(job.parks, 'time')}, {format_duration(job.parked_s)}" if job.parks else "never",
@@ -160,5 +160,5 @@ def _ratio(value: float | None) -> str:
     return NOT_KNOWN if value is None else f"{value:.2f}"
 
 
-def _known(value: Any) -> str:
+def or_not_known(value: Any) -> str:
     return NOT_KNOWN if value is None else str(value)

@@ -140,12 +140,12 @@ def check_sweeps(loaded: LoadedJobs, jobs: Sequence[PlannedJob]) -> None:
         sweep = job.source.sweep
         if sweep is None or sweep.stop is None or sweep.stop.rule != "halving":
             continue
-        dimension_words = "with `stop: halving` a trial is stopped at each rung, and goes on later"
+        words = "with `stop: halving` a trial is stopped at each rung, and goes on later"
         if not job.source.preemptible:
             hint = "give `preemptible: true` if the script saves its state on SIGTERM"
-            raise mistake_of(loaded, job.spec.name, "sweep", dimension_words, hint)
+            raise mistake_of(loaded, job.spec.name, "sweep", words, hint)
         if job.source.isolation is Isolation.LANE:
-            raise mistake_of(loaded, job.spec.name, "sweep", dimension_words, "leave out `isolation: lane`")
+            raise mistake_of(loaded, job.spec.name, "sweep", words, "leave out `isolation: lane`")
 
 
 def plan_sweeps(template: PlannedJob, places: int, at_once: int) -> PlannedSweep:
