@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.advisers.invented import COLUMNS, write_table
+from tests.knowledge.invented import COLUMNS, write_table
 from tests.test_cli import ecoshare
 
 GOOD = ("tune", "--replay", "t.csv", "--columns", COLUMNS, "--where", "network=b", "--default", "batch=64")

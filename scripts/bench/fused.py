@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ecoshare.lane import processes
 from scripts.bench.benchmarking import Figure, Options, median, percentile, run_benchmark
-from tests.lane.serving import ServedLane
+from tests.lane.served_lane import ServedLane
 
 HANDS_OVER = """
 import json, sys, time

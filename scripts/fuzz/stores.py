@@ -25,7 +25,7 @@ from ecoshare.runtime.planning import plan as planning
 from scripts.fuzz.commands import called, is_json, judge
 from scripts.fuzz.damage import damage_bytes, damage_json, damage_place, dumped
 from scripts.fuzz.rounds import Lost, Play, Round, main, within
-from tests.profiling.test_tuning_store import tuned
+from tests.knowledge.test_tuning_store import tuned
 from tests.reporting.profiles import PROFILE
 from tests.runtime.running import job_file, slow_steps
 

@@ -18,7 +18,7 @@ from ecoshare.cli.simulate import simulate as simulate_command
 from ecoshare.cli.tune import tune as tune_command
 from ecoshare.cli.up import up as up_command
 from ecoshare.errors import EcoshareError, InvalidJobFile, Mistake, UnfitEnvironment, UsageError
-from tests.advisers.invented import COLUMNS, write_table
+from tests.knowledge.invented import COLUMNS, write_table
 from tests.runtime.running import SCRIPTS
 from tests.warm import ecoshare as command
 

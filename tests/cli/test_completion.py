@@ -13,7 +13,7 @@ import pytest
 
 from ecoshare.cli import named_runs
 from ecoshare.simulation.traces.generate import ALL_KINDS
-from tests.profiling.classes import NAME
+from tests.knowledge.classes import NAME
 from tests.test_cli import ecoshare
 from tests.warm import ROOT, Started
 

@@ -14,7 +14,7 @@ from ecoshare.knowledge.profile import Profile
 from ecoshare.knowledge.profile_store import ProfileStore
 from ecoshare.knowledge.tuning_store import BestStatic, TunedDevice, TuningResult, TuningStore
 from ecoshare.reporting.figures import printable
-from tests.profiling.classes import origin, profile
+from tests.knowledge.classes import origin, profile
 from tests.test_cli import ecoshare
 
 TRAIN, OTHER_TRAIN, EVALUATE = "train-0123456789ab", "train-ba9876543210", "evaluate-001122334455"

@@ -19,7 +19,7 @@ import torch
 from ecoshare.lane.fused.process_state import Seeds
 from ecoshare.lane.messages import Ended
 from ecoshare.lane.tables.table_layout import SlotState
-from tests.lane.serving import ServedLane
+from tests.lane.served_lane import ServedLane
 from tests.runtime.running import EXAMPLES, alone, copy_of_scripts, settled
 from tests.runtime.test_examples import ARGS
 from tests.scripts.cases import CASES, QUICK, Case

@@ -16,7 +16,7 @@ from ecoshare.base.service import RequestSource, ServiceSpec, service_as_dict
 from ecoshare.lane.messages import LaunchAttempt
 from ecoshare.lane.serving.request_intervals import RequestTotals, read, total
 from ecoshare.lane.tables.table_layout import SlotState
-from tests.lane.serving import ServedLane
+from tests.lane.served_lane import ServedLane
 from tests.warm import wait_for
 
 PROGRAM = """

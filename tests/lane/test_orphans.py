@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ecoshare.lane import processes
-from tests.lane.serving import ServedLane
+from tests.lane.served_lane import ServedLane
 from tests.warm import wait_for
 
 LEAVES = """

@@ -13,7 +13,7 @@ import pytest
 
 from ecoshare.lane import trace
 from ecoshare.lane.tables.shared_memory import OwnFile
-from tests.lane.serving import ServedLane
+from tests.lane.served_lane import ServedLane
 from tests.runtime.running import run
 from tests.warm import wait_for
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from ecoshare.lane.processes import cleans_up
-from tests.lane.serving import ServedLane
+from tests.lane.served_lane import ServedLane
 from tests.warm import ROOT, wait_for
 
 SHOWS = """

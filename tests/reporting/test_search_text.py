@@ -23,7 +23,7 @@ from ecoshare.knowledge.tuning_store import BestStatic, KnobRange, MeasurementRe
 from ecoshare.reporting.charts.frontier_chart import Ground, frontier
 from ecoshare.reporting.charts.search_picture import check_picture, ground_of, picture
 from ecoshare.reporting.search_text import TrialLines, print_result, replayed
-from tests.advisers.invented import COLUMNS, write_table
+from tests.knowledge.invented import COLUMNS, write_table
 
 KNOBS = (
     KnobRange(name="gpu_clock", unit="MHz", count=4, lowest=900.0, highest=1980.0),

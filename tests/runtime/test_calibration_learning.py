@@ -22,7 +22,7 @@ from ecoshare.record.accounts.alone_time import WARM_UP
 from ecoshare.record.accounts.turn_account import TurnAccount, union
 from ecoshare.record.run_history import RunHistory
 from ecoshare.runtime.planning.learning import AloneIterations, measured_times
-from tests.profiling.classes import profile
+from tests.knowledge.classes import profile
 from tests.runtime.running import run as finished
 
 Life = tuple[str, int, list[Mark], float, float]

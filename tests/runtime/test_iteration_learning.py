@@ -24,7 +24,7 @@ from ecoshare.runtime.planning import plan as planning
 from ecoshare.runtime.planning.learning import teach_iterations
 from ecoshare.runtime.planning.plan import Plan
 from ecoshare.runtime.planning.planned_job import PlannedJob
-from tests.profiling.classes import profile
+from tests.knowledge.classes import profile
 from tests.runtime.running import check, slow_steps
 from tests.warm import ecoshare as command
 from tests.warm import spawned

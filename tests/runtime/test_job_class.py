@@ -20,7 +20,7 @@ from ecoshare.jobs.schema import JobConfig
 from ecoshare.knowledge.profile_store import ProfileStore
 from ecoshare.runtime.planning import plan as planning
 from ecoshare.runtime.planning.job_class import JobClass, JobClasses, torch_version
-from tests.profiling.classes import profile
+from tests.knowledge.classes import profile
 
 DEVICE = DeviceInfo("cpu", "cpu", "cpu", "A processor", None, 1 << 40, 8)
 

@@ -8,7 +8,7 @@ from ecoshare.devices import registry
 from ecoshare.knowledge.profile_store import ProfileStore
 from ecoshare.knowledge.tuning_store import TunedDevice, TuningStore
 from ecoshare.runtime.planning import planned_knowledge
-from tests.profiling.test_tuning_store import tuned
+from tests.knowledge.test_tuning_store import tuned
 
 
 def test_settings_of_packings_with_other_jobs_of_the_queue_are_known_and_told_by_their_classes(tmp_path: Path) -> None:

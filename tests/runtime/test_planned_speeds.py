@@ -14,7 +14,7 @@ from ecoshare.knowledge.calibration_store import CalibrationStore, IterationTime
 from ecoshare.knowledge.profile_store import ProfileStore
 from ecoshare.runtime.planning import plan as planning
 from ecoshare.runtime.planning.planned_knowledge import relative_to, speed_where_measured
-from tests.profiling.classes import profile
+from tests.knowledge.classes import profile
 
 GPUS = tuple(
     DeviceInfo(f"cuda:{place}", "cuda", "nvidia", "NVIDIA H200", f"GPU-{place}", 80 << 30, 8) for place in range(3)

@@ -55,7 +55,7 @@ from scripts.bench.gpu import counter, kinds, memory, parked, profiles, services
 from scripts.bench.gpu.shared_run import share
 from scripts.bench.job_file import JobEntry
 from scripts.bench.mix import figures as mix_figures
-from tests.lane.serving import ServedLane
+from tests.lane.served_lane import ServedLane
 
 LIMIT_S = 520.0
 """Time (s) for everything but torch's own start and the end: nine minutes are 540 s."""

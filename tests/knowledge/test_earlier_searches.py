@@ -13,7 +13,7 @@ from ecoshare.core.commands import AskSetting
 from ecoshare.knowledge.advisers.earlier_searches import Earlier, prior_from, tuned_alone
 from ecoshare.knowledge.advisers.setting_adviser import TunerAdviser
 from ecoshare.knowledge.advisers.setting_search import PackedJob
-from tests.advisers.invented import DEFAULT, SPACE
+from tests.knowledge.invented import DEFAULT, SPACE
 
 COMPUTE = {"a": 0.9, "b": 0.1}
 """Part of the time that the clock changes, by class."""

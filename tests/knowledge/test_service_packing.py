@@ -22,7 +22,7 @@ from ecoshare.knowledge.advisers.advice import Advice
 from ecoshare.knowledge.advisers.service_packing import MOST_WITH_BATCHES, PackedService, with_batch
 from ecoshare.knowledge.advisers.setting_adviser import TunerAdviser
 from ecoshare.knowledge.advisers.setting_search import knob_of, space_of
-from tests.advisers.test_service_search import LOAD, TRAINING, measured
+from tests.knowledge.test_service_search import LOAD, TRAINING, measured
 from tuner import Role, Space
 
 CLOCKS = (700.0, 900.0, 1100.0, 1300.0, 1500.0)

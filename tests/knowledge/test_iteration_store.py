@@ -17,7 +17,7 @@ from ecoshare.knowledge.iteration_store import (
     LearnedIterations,
 )
 from ecoshare.knowledge.profiles_folder import ITERATIONS
-from tests.profiling.classes import NAME, origin
+from tests.knowledge.classes import NAME, origin
 
 
 def arguments(*args: str, script: str = "/home/a/project/train.py", environment: str = "") -> JobArguments:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ecoshare.errors import InvalidJobFile, UsageError
 from ecoshare.knowledge.advisers.measured_table import Table, read
 from ecoshare.knowledge.advisers.table_columns import ColumnContent, parse_columns
-from tests.advisers.invented import COLUMNS, write_table
+from tests.knowledge.invented import COLUMNS, write_table
 from tests.simulation.trace_files import data, needs_data
 
 SMALL = "limit,watts,epoch_s\n100,99,2.0\n200,150,1.5\n"

@@ -36,7 +36,7 @@ from ecoshare.knowledge.profile import (
 )
 from ecoshare.knowledge.profile_store import ProfileStore
 from ecoshare.knowledge.profiles_folder import default_folder
-from tests.profiling.classes import NAME, origin, profile
+from tests.knowledge.classes import NAME, origin, profile
 
 WRITER = """
 import sys

@@ -11,7 +11,7 @@ import pytest
 
 from ecoshare.knowledge.profile import why_new
 from ecoshare.knowledge.profile_store import ProfileStore
-from tests.profiling.classes import digest, origin, profile
+from tests.knowledge.classes import digest, origin, profile
 
 ELSEWHERE = "/home/b/project/train.py"
 CHANGED = {"train.py": digest("train, changed"), "model.py": digest("model")}

@@ -8,7 +8,7 @@ import pytest
 
 from ecoshare.knowledge.advisers.measured_table import Table, read
 from ecoshare.knowledge.advisers.search_replay import GOOD, SearchReplay
-from tests.advisers.invented import COLUMNS, write_table
+from tests.knowledge.invented import COLUMNS, write_table
 
 DEFAULT = {"limit": 250.0, "batch": 64.0}
 

@@ -24,7 +24,7 @@ from ecoshare.knowledge.advisers.setting_search import (
     space_of,
 )
 from ecoshare.knowledge.tuning_store import MeasurementRecord
-from tests.advisers.invented import CLOCKS, DEFAULT, SPACE, Device, measured
+from tests.knowledge.invented import CLOCKS, DEFAULT, SPACE, Device, measured
 from tests.rounds import rounds
 from tuner import Knob, Prior, Role, Setting, Space
 from tuner.physics import grey_box
