@@ -8,12 +8,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ecoshare.api.request_values import check_least, no_progress, profile_store, request_class, silent, with_fields
+from ecoshare.api.request_values import check_least, no_progress, silent
 from ecoshare.api.run_result import RunResult
 from ecoshare.base.disk import RUNS
+from ecoshare.option_fields import request_class, with_fields
+from ecoshare.run_options import profile_store
 
 if TYPE_CHECKING:
-    from ecoshare.jobs.from_values import AnyPath
+    from ecoshare.base.disk import AnyPath
     from ecoshare.knowledge.profile import Profile
     from ecoshare.record.run_view import ProgressDisplay
     from ecoshare.runtime.signals import StopSignals

@@ -10,43 +10,58 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import MISSING, Field, fields, replace
+from dataclasses import Field, replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ecoshare.api.request_values import check_control, request_class, with_fields
-from ecoshare.api.run_jobs import SharingRequest, here_or_elsewhere, holder, job_planner
+from ecoshare.api.request_values import Caller
+from ecoshare.api.run_jobs import holder, job_planner
 from ecoshare.api.run_result import RunResult, restore_error
 from ecoshare.errors import JobFailed, UsageError
+from ecoshare.option_fields import default_of, flag_of, kept, option, options_of, request_class, with_fields
+from ecoshare.run_options import RunOptions, age_s
 
 if TYPE_CHECKING:
     from ecoshare.queue.queue_folder import QueueFolder
-
-_OF_A_SESSION = ("name", "resume", "wait", "note", "progress", "signals")
-"""Fields of a request that are no options of the queue."""
 
 _OWN_OPTIONS = {"policy": {"options"}, "profiles": {"use_profiles"}, "on": {"address", "ship"}}
 """Options that mean nothing beside another value of one: they are kept with it only."""
 
 
+def _age_s(text: str) -> float:
+    return age_s("--keep", text)
+
+
 @request_class
-class UpRequest(SharingRequest):
-    """Request for a queue. The fields, with those of `SharingRequest`, are the options of `ecoshare up`.
+class QueueOptions(RunOptions):
+    """Options of a queue: those of a run, and its own."""
+
+    keep_s: float | None = option(
+        "Remove the data of jobs that ended longer ago, such as 30d, once a day. Default: never.",
+        default=None,
+        form="AGE",
+        flag="--keep",
+        parse=_age_s,
+    )
+    listen: str | None = option(
+        "Serve the queue at a loopback address, too, with a page; port 0 for any free one. Prints a token.",
+        default=None,
+        form="HOST:PORT",
+    )
+
+
+@request_class
+class UpRequest(QueueOptions, Caller):
+    """Request for a queue: its options, and these fields. [The table](../commands.md#options-of-run) has the options.
 
     Attributes:
         name: Name of the queue.
         resume: Whether jobs that an earlier session of the queue has left go on. They keep their devices then, and all
             other options are those of that session, too, unless they are given.
-        keep_s: Time (s) for which the data of a job are kept after its end; None for ever.
-        listen: Loopback address, such as `127.0.0.1:8265`, at which the queue is served over TCP, too, with its page;
-            port 0 for any free one. The note that tells the address has the token. None for the socket alone.
     """
 
     name: str = "default"
     resume: bool = False
-    keep_s: float | None = None
-    listen: str | None = None
 
 
 def up(request: UpRequest | None = None, /, **fields: Any) -> RunResult:
@@ -65,8 +80,7 @@ def up(request: UpRequest | None = None, /, **fields: Any) -> RunResult:
     request, lines = resumed(request, fields)
     for line in lines:
         request.note(line)
-    check_control(request.control)
-    request = here_or_elsewhere(request)
+    request.check()
     from ecoshare.api.caller_process import drive
     from ecoshare.devices.choice import find_all
     from ecoshare.queue.opening import open_queue
@@ -81,10 +95,10 @@ def up(request: UpRequest | None = None, /, **fields: Any) -> RunResult:
         request.device,
         request.progress,
         request.resume,
-        kept_options(request),
+        kept(request, QueueOptions),
         request.keep_s,
         listen,
-        holder(request),
+        holder(request, request.note),
         request.note,
     )
     return drive(request.signals, lambda signals: RunResult.of(serve(signals)))
@@ -110,22 +124,24 @@ def resumed(request: UpRequest | None, given: Mapping[str, Any]) -> tuple[UpRequ
     whole = with_fields(request or UpRequest(), dict(given))
     if not whole.resume:
         return whole, []
-    own = {each.name: each for each in _options()}
-    named = {name for name, each in own.items() if name in given or getattr(whole, name) != _default(each)}
+    own = _options()
+    named = {name for name, each in own.items() if name in given or getattr(whole, name) != default_of(each)}
     folder = QueueFolder.of(whole.name)
     had = {name: value for name, value in _read(folder).items() if name in own}
-    before = replace(whole, **{name: had.get(name, _default(each)) for name, each in own.items()})
+    before = replace(whole, **{name: had.get(name, default_of(each)) for name, each in own.items()})
     for name in named & _OWN_OPTIONS.keys():
         if getattr(whole, name) != getattr(before, name):
             named = named | _OWN_OPTIONS[name]  # those that are kept belong to the other one
     found = replace(before, **{name: getattr(whole, name) for name in named})
-    then, now = _plain(before), _plain(found)
-    kept = [
-        option_words(name, value) for name, value in now.items() if value == then[name] and _is_set(own[name], value)
+    then, now = (_of_queue(each) for each in (before, found))
+    unchanged = [
+        option_words(own[name], value)
+        for name, value in now.items()
+        if value == then[name] and value != default_of(own[name])
     ]
-    lines = [f"the options are those of before: {' '.join(kept)}"] if kept else []
+    lines = [f"the options are those of before: {' '.join(unchanged)}"] if unchanged else []
     changes = {
-        name: f"{option_words(name, value)} instead of {option_words(name, then[name])}"
+        name: f"{option_words(own[name], value)} instead of {option_words(own[name], then[name])}"
         for name, value in now.items()
         if value != then[name]
     }
@@ -137,35 +153,13 @@ def resumed(request: UpRequest | None, given: Mapping[str, Any]) -> tuple[UpRequ
     return found, [*lines, *changes.values()]
 
 
-def kept_options(request: UpRequest) -> dict[str, Any]:
-    """Options of a queue as the folder of the queue has them, for its next session."""
-    return _plain(request)
+def _options() -> dict[str, Field[Any]]:
+    """Options that a queue keeps for its next session. A wait for a device is one of this session."""
+    return {name: each for name, each in options_of(QueueOptions).items() if name != "wait"}
 
 
-def _options() -> list[Field[Any]]:
-    """Fields of a request that are options of the queue."""
-    return [each for each in fields(UpRequest) if each.name not in _OF_A_SESSION]
-
-
-def _default(option: Field[Any]) -> Any:
-    return option.default if option.default_factory is MISSING else option.default_factory()
-
-
-def _plain(request: UpRequest) -> dict[str, Any]:
-    """Options of a request, as JSON has them. Paths are absolute: another session may begin in another folder."""
-    found: dict[str, Any] = {}
-    for option in _options():
-        value = getattr(request, option.name)
-        if isinstance(value, Mapping):
-            value = dict(value)
-        elif value is not None and "AnyPath" in str(option.type):
-            value = str(Path(value).absolute())
-        found[option.name] = value
-    return found
-
-
-def _is_set(option: Field[Any], value: Any) -> bool:
-    return bool(value != _default(option))
+def _of_queue(request: UpRequest) -> dict[str, Any]:
+    return {name: value for name, value in kept(request, QueueOptions).items() if name in _options()}
 
 
 def _read(folder: QueueFolder) -> dict[str, Any]:
@@ -189,24 +183,20 @@ def _read(folder: QueueFolder) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-_NAMES = {"options": "option", "keep_s": "keep", "node_timeout_s": "node-timeout", "use_profiles": "no-profiles"}
-"""Options of the command that have other names than the fields of the request."""
-
-
-def option_words(field: str, value: Any) -> str:
-    """Option of the command for a field of a request, with its value."""
+def option_words(option: Field[Any], value: Any) -> str:
+    """Option of the command line with a value."""
     from ecoshare.jobs.quantities import format_duration
 
-    option = f"--{_NAMES.get(field, field).replace('_', '-')}"
-    if field == "use_profiles":
+    flag = flag_of(option)
+    if option.default is True:  # the option takes away what the default gives
         value = not value
     if value is None or value is False or value == {}:
-        return f"no {option}"
+        return f"no {flag}"
     if value is True:
-        return option
+        return flag
     if isinstance(value, Mapping):
-        return " ".join(f"{option} {name}={number:g}" for name, number in value.items())
-    return f"{option} {shlex.quote(format_duration(value) if field.endswith('_s') else str(value))}"
+        return " ".join(f"{flag} {name}={number:g}" for name, number in value.items())
+    return f"{flag} {shlex.quote(format_duration(value) if option.name.endswith('_s') else str(value))}"
 
 
 def check_end(result: RunResult, name: str) -> None:

@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ecoshare.api.request_values import check_least, request_class, with_fields
+from ecoshare.api.request_values import check_least
 from ecoshare.base.measurement import OBJECTIVES, TUNING_LIMIT
 from ecoshare.errors import UsageError, did_you_mean
+from ecoshare.option_fields import request_class, with_fields
 
 if TYPE_CHECKING:
-    from ecoshare.jobs.from_values import AnyPath
+    from ecoshare.base.disk import AnyPath
     from ecoshare.knowledge.advisers.search_replay import SearchReplay, Verdict
     from ecoshare.knowledge.tuning_store import MeasurementRecord, TuningResult
 

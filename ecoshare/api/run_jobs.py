@@ -2,51 +2,27 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import field, replace
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import Path
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol
 
-from ecoshare.api.request_values import (
-    Control,
-    check_control,
-    duration_s,
-    goal,
-    no_progress,
-    power_w,
-    profile_store,
-    request_class,
-    silent,
-    size_bytes,
-    with_fields,
-)
+from ecoshare.api.request_values import Caller
 from ecoshare.api.run_result import RunResult
-from ecoshare.base.class_profile import BY_LIMITS
-from ecoshare.base.device import LEAST_NODE_TIMEOUT_S, NODE_TIMEOUT_S
-from ecoshare.base.disk import RUNS
-from ecoshare.base.measurement import TUNING_LIMIT
-from ecoshare.cluster.nodes_request import check_counts
-from ecoshare.errors import UsageError
+from ecoshare.base.disk import RUNS, AnyPath
+from ecoshare.option_fields import options_of, request_class, with_fields
+from ecoshare.run_options import Control, MachineOptions, RunOptions, check_control, duration_s
 
 if TYPE_CHECKING:
     from ecoshare.base.device import DeviceInfo
-    from ecoshare.jobs.from_values import AnyPath, Jobs
+    from ecoshare.jobs.from_values import Jobs
     from ecoshare.jobs.load import LoadedJobs
-    from ecoshare.record.run_view import ProgressDisplay
     from ecoshare.runtime.nodes.held_machines import HoldMachines
     from ecoshare.runtime.planning.plan import Plan
     from ecoshare.runtime.planning.planned_limits import PlannedMachines
     from ecoshare.runtime.signals import StopSignals
-
-
-ENGINES = ("ray", "slurm")
-"""Engines that give a run machines."""
-
-AnySharing = TypeVar("AnySharing", bound="SharingRequest")
 
 
 class PlanJobs(Protocol):
@@ -58,84 +34,8 @@ class PlanJobs(Protocol):
 
 
 @request_class
-class MachinesRequest:
-    """Fields of a request that holds machines.
-
-    Attributes:
-        wait: Whether to wait for the end of a run that uses one of the devices. Otherwise such a run is an error.
-        share_device: Whether to run beside a run that uses a device, with the memory that is free.
-        on: Engine that gives the machines of the run: `ray`, or `slurm` in an allocation; None for this machine alone.
-        address: Address of the Ray cluster, or `auto`; None to start one on this machine.
-        nodes: Number of machines; None for all of the cluster.
-        gpus_per_node: Number of GPUs of each machine; None for all.
-        node_timeout_s: Time (s) without a message of a machine after which it counts as lost.
-        ship: Folder with the scripts that Ray copies to each machine; None if the machines share their file system.
-        release_idle: Time without a job after which a machine is given back, in seconds or as text such as `10 min`;
-            None to keep all machines.
-        note: Shows a note to the user.
-        progress: Makes the display of the run's progress, when the run begins.
-        signals: Handling of Ctrl-C, SIGTERM and a closed terminal; see `ecoshare.api.caller_process.drive`.
-    """
-
-    wait: bool = False
-    share_device: bool = False
-    on: str | None = None
-    address: str | None = None
-    nodes: int | None = None
-    gpus_per_node: int | None = None
-    node_timeout_s: float = NODE_TIMEOUT_S
-    ship: AnyPath | None = None
-    release_idle: str | float | None = None
-    note: Callable[[str], None] = silent
-    progress: Callable[[], ProgressDisplay] = no_progress
-    signals: StopSignals | None = None
-
-
-@request_class
-class SharingRequest(MachinesRequest):
-    """Request for jobs that share devices. The fields are options of `ecoshare run` and of `ecoshare up`.
-
-    Attributes:
-        objective: `energy`, `jct`, `makespan` or `edp`.
-        policy: Name of the policy; None for the policy of the objective.
-        options: Options of the named policy, by name.
-        device: Names of devices, such as `cuda:0,cuda:2`; `all` for all GPUs, `cpu` for the processors, `cpu/N` for N
-            partitions of them. None for all GPUs of the model of the first, else the processors.
-        devices: Number of devices; None for all that `device` names.
-        lanes: Number of lanes of each device. Jobs of one lane take turns, lanes run side by side. None for 6 under a
-            policy that chooses which jobs run side by side, else 1.
-        jobs_per_lane: Most jobs in one lane when a job starts there, itself included; None for 4.
-        memory: Most memory for the jobs of each device, in bytes or as text such as `8 GiB`; None for all memory.
-        host_memory: Most host memory for parked jobs, in bytes or as text such as `16 GiB`; None to park none.
-        power_budget: Power that all devices together may draw at most, in watts or as text such as `1.2 kW`; None for
-            no budget.
-        power_budget_by: Way to keep it: `limits` sets power limits, `placement` only decides which jobs may start.
-        control: Whether the run may set clocks and power: `auto`, `known` or `off`.
-        tuning_limit: Upper bound of an iteration's time at a setting / its time at the default setting.
-        profiles: Folder of profiles; None for that of the user's data.
-        use_profiles: Whether profiles of job classes are used, and new ones measured.
-    """
-
-    objective: str = "energy"
-    policy: str | None = None
-    options: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
-    device: str | None = None
-    devices: int | None = None
-    lanes: int | None = None
-    jobs_per_lane: int | None = None
-    memory: str | int | None = None
-    host_memory: str | int | None = None
-    power_budget: str | float | None = None
-    power_budget_by: str = BY_LIMITS
-    control: Control = "auto"
-    tuning_limit: float = TUNING_LIMIT
-    profiles: AnyPath | None = None
-    use_profiles: bool = True
-
-
-@request_class
-class RunRequest(SharingRequest):
-    """Request for a run. The fields, with those of `SharingRequest`, are the options of `ecoshare run`.
+class RunRequest(RunOptions, Caller):
+    """Request for a run: its options, and these fields. [The table](../commands.md#options-of-run) has the options.
 
     Attributes:
         jobs: Path of a job file, paths of scripts, or the content of a job file as a mapping. Relative paths in a
@@ -152,8 +52,8 @@ class RunRequest(SharingRequest):
 
 
 @request_class
-class ResumeRequest(MachinesRequest):
-    """Request to go on with an interrupted run. All else is as the run was asked for.
+class ResumeRequest(MachineOptions, Caller):
+    """Request to go on with an interrupted run. All other options are as the run was asked for.
 
     Attributes:
         run: The run folder; `ecoshare-runs/latest` is the newest.
@@ -189,7 +89,7 @@ def run(jobs: Jobs | RunRequest, /, **fields: Any) -> RunResult:
     from ecoshare.runtime import run_opening
 
     request = _request(jobs, fields)
-    hold = holder(request)
+    hold = holder(request, request.note)
     loaded, planned = _planner(request)
     looks = count()
 
@@ -235,7 +135,7 @@ def plan(jobs: Jobs | RunRequest, /, **fields: Any) -> Plan:
     from ecoshare.runtime.nodes.held_machines import FoundDevices
 
     request = _request(jobs, fields)
-    hold = holder(request)
+    hold = holder(request, request.note)
     _, planned = _planner(request)
     find = partial(find_all, request.device, request.devices)
     if request.on is None:
@@ -263,111 +163,58 @@ def resume(run: AnyPath | ResumeRequest, /, **fields: Any) -> RunResult:
 
     request = with_fields(run if isinstance(run, ResumeRequest) else ResumeRequest(run=run), fields)
     check_control(request.control)
-    _check_place(request)
+    request.check()
     if request.on == "slurm":
         from ecoshare.cluster.slurm_nodes import await_earlier_start
 
         await_earlier_start(Path(request.run), request.note)
-    go_on = partial(
-        run_opening.resume,
-        Path(request.run),
-        control=request.control != "off",
-        search=request.control == "auto",
-        hold=holder(request),
-    )
+    go_on = partial(run_opening.resume, Path(request.run), control=request.control, hold=holder(request, request.note))
     return drive(request.signals, lambda signals: RunResult.of(go_on(progress=request.progress(), signals=signals)))
 
 
 def _request(jobs: Jobs | RunRequest, fields: dict[str, Any]) -> RunRequest:
     request = with_fields(jobs if isinstance(jobs, RunRequest) else RunRequest(jobs=jobs), fields)
-    check_control(request.control)
-    return here_or_elsewhere(request)
-
-
-def here_or_elsewhere(request: AnySharing) -> AnySharing:
-    """The request, for the machines that it asks for.
-
-    Raises:
-        UsageError: The fields contradict each other, or name what does not exist.
-    """
-    _check_place(request)
-    if request.on is None:
-        return request
-    _check_absent(
-        {"--devices": request.devices},
-        f"does not go with --on {request.on}",
-    )
-    if request.release_idle is not None and request.power_budget is not None:
-        raise UsageError("--release-idle does not go with --power-budget: its shares are those of all devices")
+    request.check()
     return request
 
 
-def _check_place(request: MachinesRequest) -> None:
-    if request.on is None:
-        _check_absent(
-            {
-                "--address": request.address,
-                "--nodes": request.nodes,
-                "--gpus-per-node": request.gpus_per_node,
-                "--ship": request.ship,
-                "--release-idle": request.release_idle,
-            },
-            "is for runs on other machines: give it with --on",
-        )
-    elif request.on not in ENGINES:
-        raise UsageError(f"--on {request.on}: expected {' or '.join(ENGINES)}")
-    elif request.on == "slurm" and request.address is not None:
-        raise UsageError("--address is that of a Ray cluster: it does not go with --on slurm")
-    elif request.on == "slurm" and request.ship is not None:
-        raise UsageError("--ship goes with --on ray: the machines of a Slurm cluster share their file system")
-    elif request.on == "ray" and request.address is None and request.release_idle is not None:
-        raise UsageError("--release-idle gives machines back to a cluster: name it with --address")
-    elif request.wait:
-        raise UsageError(f"--wait does not go with --on {request.on}")
-    elif not LEAST_NODE_TIMEOUT_S <= request.node_timeout_s < math.inf:
-        raise UsageError(f"--node-timeout {request.node_timeout_s:g}: expected {LEAST_NODE_TIMEOUT_S:g} s or more")
-    else:
-        check_counts(request.nodes, request.gpus_per_node)
+def holder(options: MachineOptions, note: Callable[[str], None]) -> HoldMachines:
+    """Function that holds the machines that options ask for.
 
-
-def _check_absent(options: Mapping[str, object], reason: str) -> None:
-    for option, given in options.items():
-        if given is not None:
-            raise UsageError(f"{option} {reason}")
-
-
-def holder(request: MachinesRequest) -> HoldMachines:
-    """Function that holds the machines of a request."""
+    Args:
+        options: The options.
+        note: Shows a note to the user.
+    """
     from ecoshare.devices.occupancy import DeviceAdmission
     from ecoshare.runtime.nodes.held_machines import this_machine
 
-    admission = DeviceAdmission.of(request.wait, request.share_device)
-    if request.on is None:
-        return partial(this_machine, admission=admission, say=request.note)
+    admission = DeviceAdmission.of(options.wait, options.share_device)
+    if options.on is None:
+        return partial(this_machine, admission=admission, say=note)
     from ecoshare.cluster.nodes_request import NodesRequest
 
     asked = NodesRequest(
-        nodes=request.nodes,
-        gpus_per_node=request.gpus_per_node,
-        timeout_s=request.node_timeout_s,
-        share_device=request.share_device,
-        ship=_shipped(request),
-        idle_s=duration_s("--release-idle", request.release_idle),
+        nodes=options.nodes,
+        gpus_per_node=options.gpus_per_node,
+        timeout_s=options.node_timeout_s,
+        share_device=options.share_device,
+        ship=_shipped(options),
+        idle_s=duration_s("--release-idle", options.release_idle),
     )
-    if request.on == "slurm":
+    if options.on == "slurm":
         from ecoshare.cluster.slurm_nodes import on_slurm
 
         return lambda _find, names: on_slurm(replace(asked, device=names))
     from ecoshare.cluster.ray_nodes import on_ray
 
-    return lambda _find, names: on_ray(replace(asked, device=names), request.address)
+    return lambda _find, names: on_ray(replace(asked, device=names), options.address)
 
 
-def _shipped(request: MachinesRequest) -> Path | None:
+def _shipped(options: MachineOptions) -> Path | None:
     """Folder of `--ship`; None without it."""
     from ecoshare.cluster.shipped_jobs import shipped_folder
 
-    return shipped_folder(Path(request.ship)) if request.ship is not None else None
+    return shipped_folder(Path(options.ship)) if options.ship is not None else None
 
 
 def _planner(request: RunRequest) -> tuple[LoadedJobs, Callable[[PlannedMachines], Plan]]:
@@ -386,52 +233,20 @@ def _planner(request: RunRequest) -> tuple[LoadedJobs, Callable[[PlannedMachines
     return loaded, planned
 
 
-def job_planner(request: SharingRequest, queue: str = "") -> PlanJobs:
-    """Function that plans jobs on machines as a request asks for, beside jobs of other classes.
+def job_planner(options: RunOptions, queue: str = "") -> PlanJobs:
+    """Function that plans jobs on machines as options ask for, beside jobs of other classes.
 
     Args:
-        request: The request.
+        options: The options.
         queue: Name of the queue that the jobs belong to; empty for those of a run.
-
-    Raises:
-        UsageError: The fields contradict each other.
     """
-    from ecoshare.runtime.planning import plan as planning
-    from ecoshare.runtime.planning.planned_limits import NO_BUDGET, planned_budget
+    from ecoshare.runtime.planning.plan import Plan
 
-    memory_bytes = size_bytes("--memory", request.memory)
-    host_bytes = size_bytes("--host-memory", request.host_memory) or 0
-    budget_w = power_w("--power-budget", request.power_budget)
-    if budget_w is None and request.power_budget_by != BY_LIMITS:
-        raise UsageError("--power-budget-by is the way to keep a power budget: give it with --power-budget")
-    if request.options and request.policy is None:
-        raise UsageError("--option is a policy's: name it with --policy")
+    options = RunOptions(**{name: getattr(options, name) for name in options_of(RunOptions)})
 
     def planned(loaded: LoadedJobs, machines: PlannedMachines, beside: Collection[str] = ()) -> Plan:
-        searched = request.control == "auto"
-        made = planning.make(
-            loaded,
-            machines.devices,
-            objective=request.objective,
-            policy=request.policy,
-            options=request.options,
-            lanes=request.lanes,
-            places=request.jobs_per_lane if request.jobs_per_lane is not None else planning.PLACES,
-            memory_bytes=memory_bytes,
-            store=profile_store(request.profiles) if request.use_profiles else None,
-            control=request.control != "off",
-            goal=goal(request.objective, request.tuning_limit, planning.MOST_TRIALS) if searched else None,
-            host_bytes=host_bytes,
-            hosts=machines.parking_hosts() if host_bytes else {},
-            budget=NO_BUDGET
-            if budget_w is None
-            else planned_budget(
-                budget_w, request.power_budget_by, machines, request.control != "off", request.tuning_limit
-            ),
-            queue=queue,
-            beside=beside,
-        )
-        if (folder := _shipped(request)) is not None:
+        made = Plan.of(loaded, machines, options, queue=queue, beside=beside)
+        if (folder := _shipped(options)) is not None:
             from ecoshare.cluster.shipped_jobs import check_shipped
 
             check_shipped(made.everything, loaded, folder)

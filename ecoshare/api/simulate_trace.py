@@ -10,11 +10,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from ecoshare.api.request_values import check_least, path_or_none, request_class, silent, size_bytes, with_fields
+from ecoshare.api.request_values import check_least, path_or_none, silent
 from ecoshare.errors import UsageError
+from ecoshare.option_fields import request_class, with_fields
+from ecoshare.run_options import size_bytes
 
 if TYPE_CHECKING:
-    from ecoshare.jobs.from_values import AnyPath
+    from ecoshare.base.disk import AnyPath
     from ecoshare.simulation.cluster import Cluster
     from ecoshare.simulation.costs import Costs
     from ecoshare.simulation.power_source import Power

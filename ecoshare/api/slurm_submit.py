@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ecoshare.api.request_values import request_class
 from ecoshare.base.disk import RUNS
 from ecoshare.errors import UnfitEnvironment, UsageError
+from ecoshare.option_fields import request_class
 
 if TYPE_CHECKING:
+    from ecoshare.base.disk import AnyPath
     from ecoshare.cluster.slurm_script import AllocationRequest
-    from ecoshare.jobs.from_values import AnyPath
 
 
 @request_class

@@ -8,22 +8,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ecoshare.api.request_values import (
-    check_least,
-    goal,
-    no_progress,
-    profile_store,
-    request_class,
-    silent,
-    with_fields,
-)
+from ecoshare.api.request_values import check_least, no_progress, silent
 from ecoshare.api.run_result import RunResult
 from ecoshare.base.disk import RUNS
 from ecoshare.base.measurement import TUNING_LIMIT
 from ecoshare.errors import Interrupted, JobFailed, UsageError
+from ecoshare.option_fields import request_class, with_fields
+from ecoshare.run_options import goal, profile_store
 
 if TYPE_CHECKING:
-    from ecoshare.jobs.from_values import AnyPath
+    from ecoshare.base.disk import AnyPath
     from ecoshare.knowledge.tuning_store import TuningResult
     from ecoshare.record.run_view import ProgressDisplay
     from ecoshare.runtime.measuring.setting_searches import Show

@@ -92,6 +92,9 @@ def locked_alone(file: int | HasDescriptor, within_s: float, poll_s: float) -> b
             time.sleep(poll_s)
 
 
+AnyPath = str | os.PathLike[str]
+"""Path as a caller of the Python API gives it."""
+
 RUNS: Final = Path("ecoshare-runs")
 """Default parent of run folders, in the working folder. No other tool uses this name."""
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import typer
 
+from ecoshare.cli.options import is_given
 from ecoshare.errors import EcoshareError, UnfitEnvironment, UsageError
 from ecoshare.lane.files import open_to_append
 from ecoshare.queue.queue_folder import QueueFolder
@@ -103,12 +104,6 @@ def command_line(
             for each in value if isinstance(value, list | tuple) else [value]:
                 words += [option, str(each.absolute()) if isinstance(each, Path) else str(each)]
     return words
-
-
-def is_given(context: typer.Context, name: str) -> bool:
-    """Whether the user has given a parameter, be it with its default."""
-    source = context.get_parameter_source(name)
-    return source is not None and source.name in ("COMMANDLINE", "ENVIRONMENT")
 
 
 def unit(context: typer.Context) -> str:

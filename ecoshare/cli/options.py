@@ -1,14 +1,88 @@
-"""Options that several commands share: of runs, queues, clusters, Slurm."""
+"""Options that several commands share, and those that are made from a class of options."""
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import Field
+from functools import wraps
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
 from ecoshare.cli import completion
-from ecoshare.errors import UsageError
+from ecoshare.option_fields import default_of, flag_of, form_of, options_of
+from ecoshare.run_options import RunOptions
+
+Command = Callable[..., None]
+
+
+def takes(kind: type[Any]) -> Callable[[Command], Command]:
+    """Decorator: a command gets an option for each field of a class, and their values by name as its `asked`."""
+    fields, hints = options_of(kind), get_type_hints(kind)
+
+    def taking(command: Command) -> Command:
+        own = inspect.signature(command, eval_str=True)
+        parameters = [each for each in own.parameters.values() if each.name != "asked"]
+        place = list(own.parameters).index("asked")
+        parameters[place:place] = [_parameter(each, hints[name]) for name, each in fields.items()]
+
+        @wraps(command)
+        def taken(**given: Any) -> None:
+            asked = {name: _value(each, given.pop(name)) for name, each in fields.items()}
+            if "wait" in asked:
+                asked["wait"] = waits(asked["wait"], asked.get("share_device", False), asked.get("on"))
+            command(**given, asked=asked)
+
+        taken.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+        taken.__annotations__ = {each.name: each.annotation for each in parameters}
+        return taken
+
+    return taking
+
+
+def _parameter(each: Field[Any], hint: Any) -> inspect.Parameter:
+    """Parameter of a command for a field, as typer reads it."""
+    form, default = form_of(each), default_of(each)
+    types = get_args(hint) or (hint,)
+    word: Any = str
+    if get_origin(hint) is Mapping:
+        word, default = list[str], None
+    elif form.is_path:
+        word = Path
+    elif bool in types:
+        word, default = bool, None if form.given_none else False
+    elif form.parse is None and str not in types:
+        word = next((each for each in (int, float) if each in types), str)
+    completed = getattr(completion, form.choices) if form.choices else None
+    asked = typer.Option(flag_of(each), help=form.help, metavar=form.form or None, autocompletion=completed)
+    annotation = Annotated[word | None if default is None else word, asked]  # type: ignore[valid-type]
+    return inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def _value(each: Field[Any], given: Any) -> Any:
+    """Value of a field from what typer gives."""
+    form = form_of(each)
+    if form.given_none:
+        return given
+    if each.default is True:  # the option takes away what the default gives
+        return not given
+    if given is None or given == []:
+        return default_of(each)
+    return given if form.parse is None else form.parse(given)
+
+
+def is_given(context: typer.Context, name: str) -> bool:
+    """Whether the user has given a parameter, be it with its default."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name in ("COMMANDLINE", "ENVIRONMENT")
+
+
+def waits(wait: bool | None, share_device: bool = False, on: str | None = None) -> bool:
+    """Whether a command waits for the end of a run that uses its device: by default where it could not begin."""
+    return not (share_device or on) if wait is None else wait
+
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")]
 DeviceOption = Annotated[
@@ -17,11 +91,7 @@ DeviceOption = Annotated[
 ]
 RunDeviceOption = Annotated[
     str | None,
-    typer.Option(
-        help="Devices: names such as cuda:0,cuda:2; all; cpu, or cpu/N for N partitions of the processors. Default: "
-        "all GPUs of one model, else the processors.",
-        autocompletion=completion.run_devices,
-    ),
+    typer.Option(help=form_of(options_of(RunOptions)["device"]).help, autocompletion=completion.run_devices),
 ]
 ProfilesOption = Annotated[
     Path | None, typer.Option("--profiles", help="Folder that holds profiles; else that of the user's data.")
@@ -33,110 +103,7 @@ WaitOption = Annotated[
         help="Wait for the end of a run that uses a device of this one, as it is the default; or be refused.",
     ),
 ]
-ShareOption = Annotated[
-    bool, typer.Option("--share-device", help="Run beside a run that uses a device of this one, with its free memory.")
-]
 RunsOption = Annotated[Path, typer.Option("--runs", help="Folder that holds run folders.")]
-
-
-def waits(wait: bool | None, share_device: bool = False, on: str | None = None) -> bool:
-    """Whether a command waits for the end of a run that uses its device: by default where it could not begin."""
-    return not (share_device or on) if wait is None else wait
-
-
-OnOption = Annotated[
-    str | None,
-    typer.Option(
-        "--on", metavar="ray|slurm", help="Run the jobs on the machines of a Ray cluster, or of the Slurm allocation."
-    ),
-]
-AddressOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="HOST:PORT|auto", help="Ray cluster of --on ray. Default: one of this machine alone, for this run."
-    ),
-]
-NodesOption = Annotated[int | None, typer.Option(help="Number of machines of the cluster. Default: all.")]
-GpusPerNodeOption = Annotated[int | None, typer.Option(help="Number of GPUs of each machine. Default: all.")]
-ShipOption = Annotated[
-    Path | None,
-    typer.Option(metavar="DIR", help="Folder with scripts and data to copy to each machine of --on ray."),
-]
-ReleaseIdleOption = Annotated[
-    str | None,
-    typer.Option("--release-idle", metavar="TIME", help="Give a machine back after this time without a job."),
-]
-NodeTimeoutOption = Annotated[
-    float, typer.Option("--node-timeout", help="Seconds of silence after which a machine of the cluster is lost.")
-]
-
-
-ObjectiveOption = Annotated[
-    str, typer.Option(help="energy, jct, makespan or edp.", autocompletion=completion.objectives)
-]
-PolicyOption = Annotated[
-    str | None,
-    typer.Option(
-        help="fair, fifo, pack, priority, srtf, tiresias, ...; by default the objective chooses it.",
-        autocompletion=completion.policies,
-    ),
-]
-PolicyParameters = Annotated[
-    list[str] | None,
-    typer.Option(help="A parameter of the policy named by --policy, such as limit_1=3600; may be repeated."),
-]
-DeviceCountOption = Annotated[
-    int | None, typer.Option(help="Number of devices: the first of those that --device names. Default: all.")
-]
-LanesOption = Annotated[
-    int | None,
-    typer.Option(
-        help="Lanes of each device: jobs of one lane take turns, lanes run side by side. Default: 6 if the policy "
-        "chooses which jobs run beside each other, else 1."
-    ),
-]
-JobsPerLaneOption = Annotated[
-    int | None, typer.Option(help="Largest number of jobs that hold memory in one lane at once.")
-]
-MemoryOption = Annotated[str | None, typer.Option(help="Memory limit for all jobs of a device, such as '8 GiB'.")]
-HostMemoryOption = Annotated[
-    str | None,
-    typer.Option(
-        help="Host memory of a machine for parked jobs, such as '16 GiB': a running job waits with its memory there "
-        "while a job that the policy puts before it has its place. Default: no job is parked."
-    ),
-]
-PowerBudgetOption = Annotated[
-    str | None,
-    typer.Option(
-        help="Power that all devices together may draw, such as '1200 W'. Watts go where they buy most of the "
-        "objective. Default: no budget."
-    ),
-]
-PowerBudgetByOption = Annotated[
-    str,
-    typer.Option(
-        metavar="limits|placement",
-        help="Way to keep the power budget: limits sets power limits of the devices, placement sets nothing, and "
-        "starts a job only if the modelled power stays within the budget.",
-    ),
-]
-ControlOption = Annotated[
-    str,
-    typer.Option(
-        metavar="auto|known|off",
-        autocompletion=completion.controls,
-        help="Control of clocks and power: auto searches the best setting of each packing and uses it, known uses "
-        "settings from earlier searches only, off sets nothing.",
-    ),
-]
-TuningLimitOption = Annotated[
-    float,
-    typer.Option(help="Limit on the time of an iteration at a setting, relative to the default setting."),
-]
-NoProfilesOption = Annotated[
-    bool, typer.Option("--no-profiles", help="Use no profiles of job classes, and measure none.")
-]
 
 
 JobFileArgument = Annotated[Path, typer.Argument(metavar="JOBS.YAML", help="A job file.")]
@@ -188,19 +155,3 @@ EndedJobsArgument = Annotated[
 JobsArgument = Annotated[
     list[str], typer.Argument(metavar="JOB...", help="Jobs of the queue.", autocompletion=completion.queued_jobs)
 ]
-
-
-def age_s(text: str, option: str) -> float:
-    """Age in seconds.
-
-    Raises:
-        UsageError: The text is no age, or has no unit.
-    """
-    from ecoshare.jobs.quantities import parse_duration_s
-
-    try:
-        if not text[-1:].isalpha():  # a bare number is seconds elsewhere: a lot would be removed by mistake
-            raise ValueError(f"expected an age with its unit, such as 30d or 12h, got {text!r}")
-        return parse_duration_s(text)
-    except ValueError as error:
-        raise UsageError(f"{option}: {error}") from None

@@ -7,51 +7,22 @@ import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
 from ecoshare.api import run_jobs
-from ecoshare.api.request_values import Control
 from ecoshare.api.run_jobs import ResumeRequest, RunRequest
-from ecoshare.base.device import NODE_TIMEOUT_S
 from ecoshare.base.disk import RUNS
-from ecoshare.base.measurement import TUNING_LIMIT
 from ecoshare.cli import completion
 from ecoshare.cli.classes import words_after
 from ecoshare.cli.named_runs import named_run
-from ecoshare.cli.options import (
-    AddressOption,
-    ControlOption,
-    DeviceCountOption,
-    GpusPerNodeOption,
-    HostMemoryOption,
-    JobsPerLaneOption,
-    JsonOption,
-    LanesOption,
-    MemoryOption,
-    NodesOption,
-    NodeTimeoutOption,
-    NoProfilesOption,
-    ObjectiveOption,
-    OnOption,
-    PolicyOption,
-    PolicyParameters,
-    PowerBudgetByOption,
-    PowerBudgetOption,
-    ProfilesOption,
-    ReleaseIdleOption,
-    RunDeviceOption,
-    RunsOption,
-    ShareOption,
-    ShipOption,
-    TuningLimitOption,
-    WaitOption,
-    waits,
-)
+from ecoshare.cli.options import JsonOption, RunsOption, is_given, takes
 from ecoshare.cli.output import meter_is_news, note, progress
 from ecoshare.errors import UsageError
+from ecoshare.option_fields import options_of
+from ecoshare.run_options import RunOptions
 
 if TYPE_CHECKING:
     from ecoshare.api.run_result import RunResult
@@ -66,34 +37,13 @@ JobsArgument = Annotated[
 ]
 
 
+@takes(RunOptions)
 def run(
     context: typer.Context,
     jobs: JobsArgument = None,
-    objective: ObjectiveOption = "energy",
-    policy: PolicyOption = None,
-    option: PolicyParameters = None,
-    device: RunDeviceOption = None,
-    devices: DeviceCountOption = None,
-    lanes: LanesOption = None,
-    jobs_per_lane: JobsPerLaneOption = None,
-    memory: MemoryOption = None,
-    host_memory: HostMemoryOption = None,
-    power_budget: PowerBudgetOption = None,
-    power_budget_by: PowerBudgetByOption = "limits",
-    control: ControlOption = "auto",
-    tuning_limit: TuningLimitOption = TUNING_LIMIT,
-    wait: WaitOption = None,
-    share_device: ShareOption = False,
+    *,
+    asked: dict[str, Any],
     runs: RunsOption = RUNS,
-    profiles: ProfilesOption = None,
-    no_profiles: NoProfilesOption = False,
-    on: OnOption = None,
-    address: AddressOption = None,
-    nodes: NodesOption = None,
-    gpus_per_node: GpusPerNodeOption = None,
-    node_timeout: NodeTimeoutOption = NODE_TIMEOUT_S,
-    ship: ShipOption = None,
-    release_idle: ReleaseIdleOption = None,
     resume: Annotated[
         Path | None,
         typer.Option(
@@ -126,7 +76,6 @@ def run(
     as_json: JsonOption = False,
 ) -> None:
     """Run the jobs of a file, or scripts, sharing devices between them."""
-    from ecoshare.policy_names import parse_options
     from ecoshare.runtime.signals import CommandSignals
 
     if verbose and quiet:
@@ -142,10 +91,8 @@ def run(
     if resume is not None:
         if jobs or words_after(context):
             raise UsageError("--resume takes the jobs from the run; give one or the other")
-        options = (policy, option, device, devices, jobs_per_lane, memory, host_memory, power_budget, profiles)
-        given = any(each is not None for each in options) or power_budget_by != "limits"
-        given = given or name is not None or lanes is not None or objective != "energy" or tuning_limit != TUNING_LIMIT
-        if given or dry_run or no_profiles:
+        own = options_of(RunOptions).keys() - options_of(ResumeRequest).keys() - {"control"}
+        if any(is_given(context, each) for each in (*own, "name", "dry_run")):
             raise UsageError(
                 "--resume takes its options from the run; only --control, --on and its options, --json and "
                 "--no-report go with it"
@@ -153,16 +100,8 @@ def run(
         result = run_jobs.resume(
             ResumeRequest(
                 run=named_run(resume, runs),
-                control=cast(Control, control),
-                wait=waits(wait, share_device, on),
-                share_device=share_device,
-                on=on,
-                address=address,
-                nodes=nodes,
-                gpus_per_node=gpus_per_node,
-                node_timeout_s=node_timeout,
-                ship=ship,
-                release_idle=release_idle,
+                control=asked["control"],
+                **{each: asked[each] for each in options_of(ResumeRequest)},
                 note=tell,
                 progress=show,
                 signals=CommandSignals(),
@@ -178,32 +117,9 @@ def run(
         request = RunRequest(
             jobs=jobs,
             args=words_after(context),
-            objective=objective,
-            policy=policy,
-            options=parse_options(option or ()),
-            device=device,
-            devices=devices,
-            lanes=lanes,
-            jobs_per_lane=jobs_per_lane,
-            memory=memory,
-            host_memory=host_memory,
-            power_budget=power_budget,
-            power_budget_by=power_budget_by,
-            control=cast(Control, control),
-            tuning_limit=tuning_limit,
-            wait=waits(wait, share_device, on),
-            share_device=share_device,
             runs=runs,
             name=name,
-            profiles=profiles,
-            use_profiles=not no_profiles,
-            on=on,
-            address=address,
-            nodes=nodes,
-            gpus_per_node=gpus_per_node,
-            node_timeout_s=node_timeout,
-            ship=ship,
-            release_idle=release_idle,
+            **asked,
             note=tell,
             progress=show,
             signals=CommandSignals(),
@@ -235,7 +151,6 @@ def _hand_over(
     Raises:
         UsageError: Options are given that a queue has no use for.
     """
-    from ecoshare.cli.background import is_given
     from ecoshare.cli.submit import hand_in
     from ecoshare.cli.up import open_for
 

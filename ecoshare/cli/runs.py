@@ -12,9 +12,10 @@ import typer
 from ecoshare.base.disk import RUNS
 from ecoshare.cli import completion
 from ecoshare.cli.classes import CommandGroup, HelpfulCommand
-from ecoshare.cli.options import JsonOption, age_s
+from ecoshare.cli.options import JsonOption
 from ecoshare.cli.output import note
 from ecoshare.errors import UsageError
+from ecoshare.run_options import age_s
 
 OwnRunsOption = Annotated[
     Path | None, typer.Option("--runs", help=f"Folder that holds run folders; else {RUNS} in the working folder.")
@@ -126,7 +127,7 @@ def _older(folder: Path, age: str) -> list[Path]:
     """Folders of all runs that are older than an age and not in progress."""
     from ecoshare.record.past_runs import RUNNING, past_runs
 
-    before_s = time.time() - age_s(age, "--older")
+    before_s = time.time() - age_s("--older", age)
     old = [each for each in past_runs(folder) if each.opened_unix_s is not None and each.opened_unix_s < before_s]
     for each in old:
         if each.state == RUNNING:

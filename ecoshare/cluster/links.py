@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import subprocess
 import sys
+import tempfile
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-from ecoshare.runtime.nodes.run_host import LocalHost
-
-if TYPE_CHECKING:
-    pass
-
-import subprocess
-import tempfile
-from collections.abc import Sequence
 from queue import SimpleQueue
 from typing import Protocol
 
 from ecoshare.base.printable import last_line
+from ecoshare.runtime.nodes.run_host import LocalHost
 
 
 class NodeLink(Protocol):

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ecoshare.base.device import NODE_TIMEOUT_S
-from ecoshare.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +41,3 @@ class NodesRequest:
             *(["--devices", str(devices)] if devices is not None else []),
             *(["--share-device"] if self.share_device else []),
         ]
-
-
-def check_counts(nodes: int | None, gpus_per_node: int | None, cpus_per_node: int | None = None) -> None:
-    """Check numbers that a user asks for.
-
-    Raises:
-        UsageError: A number is less than 1.
-    """
-    options = {"--nodes": nodes, "--gpus-per-node": gpus_per_node, "--cpus-per-node": cpus_per_node}
-    for option, number in options.items():
-        if number is not None and number < 1:
-            raise UsageError(f"{option} {number}: expected 1 or more")

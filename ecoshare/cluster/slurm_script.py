@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ecoshare.base.printable import last_line
-from ecoshare.cluster.nodes_request import check_counts
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.jobs.quantities import parse_duration_s
+from ecoshare.run_options import check_counts
 
 _ANSWERS_WITHIN_S = 60.0
 """Longest time (s) of a command of Slurm: its controller may be busy."""

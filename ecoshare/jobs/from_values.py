@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import yaml
 
+from ecoshare.base.disk import AnyPath
 from ecoshare.errors import InvalidJobFile, Mistake, UsageError
 from ecoshare.jobs.document import decode, read_bytes
 from ecoshare.jobs.fields import MAX_NAME_LENGTH
@@ -202,7 +203,6 @@ def job_file_text(jobs: Sequence[dict[str, Any]]) -> str:
     return yaml.safe_dump({"version": 1, "jobs": jobs}, sort_keys=False)
 
 
-AnyPath = str | os.PathLike[str]
 Jobs = AnyPath | Sequence[AnyPath] | Mapping[str, Any]
 """Path of a job file or of a script, paths of scripts, or the content of a job file as a mapping."""
 

@@ -274,11 +274,6 @@ def _list_device(document: dict[str, Any]) -> None:
         document["power_models"] = {device["name"]: document.pop("power_model")}
 
 
-def goal_of(plan: dict[str, Any]) -> Goal | None:
-    """Goal of the setting search in a plan; None if the run searches no settings."""
-    return _GOAL.validate_python(plan.get("goal"))
-
-
 def read_environment(path: Path) -> dict[str, Any]:
     """Read the machine and versions of a run.
 

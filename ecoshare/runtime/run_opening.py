@@ -29,13 +29,13 @@ from ecoshare.knowledge.tuning_store import TuningStore
 from ecoshare.lane.tables import shared_memory
 from ecoshare.record import event_log, run_documents
 from ecoshare.record.run_folder import RunFolder, unwritable, write_json, write_text
+from ecoshare.run_options import Control, RunOptions, less_control
 from ecoshare.runtime.nodes import cleanup
 from ecoshare.runtime.nodes.held_machines import HeldMachines, HoldMachines, ThisMachine, this_machine
 from ecoshare.runtime.nodes.run_host import RunHost
-from ecoshare.runtime.planning import plan as planning
 from ecoshare.runtime.planning.plan import Plan
 from ecoshare.runtime.planning.plan_checks import write_arrivals
-from ecoshare.runtime.planning.planned_limits import NO_BUDGET, left_for_jobs, planned_budget
+from ecoshare.runtime.planning.planned_limits import left_for_jobs
 from ecoshare.runtime.planning.resume import found_again, names_again
 from ecoshare.runtime.signals import CommandSignals, StopSignals
 
@@ -111,8 +111,7 @@ def start(
 def resume(
     run: Path,
     progress: ProgressDisplay,
-    control: bool = True,
-    search: bool = True,
+    control: Control = "auto",
     hold: HoldMachines = HERE_ALONE,
     signals: StopSignals | None = None,
 ) -> FinishedRun:
@@ -121,8 +120,7 @@ def resume(
     Args:
         run: The run folder.
         progress: Display that gets the progress of the run.
-        control: Whether clocks and power may be set, if the interrupted run was allowed to.
-        search: Whether settings may be searched, if the interrupted run was allowed to.
+        control: Most control of clocks and power; that of the interrupted run may be less.
         hold: Holds the machines of the run.
         signals: Signals of the process; None for those of a command.
 
@@ -135,6 +133,8 @@ def resume(
     folder = RunFolder.open(run)
     folder.check_own()
     before, loaded = _resumable(run, folder)
+    options = _options(folder.plan, before)
+    options = replace(options, control=less_control(control, options.control))
     events = _open_log(folder)
     if events is None:
         raise UsageError(f"{run} is still going on", "stop it first, with Ctrl-C where it runs")
@@ -145,30 +145,7 @@ def resume(
     with contextlib.closing(events), hold(find, names_again(before["devices"])) as machines:
         machines.tell(folder.path)
         _check_models(run, before["devices"], machines.devices)
-        host_bytes = before.get("host_bytes", 0)
-        hosts = machines.parking_hosts() if host_bytes else {}
-        budget = before.get("power_budget")
-        plan = planning.make(
-            loaded,
-            machines.devices,
-            control=control and before.get("control", False),
-            objective=before["objective"],
-            policy=before["policy"],
-            options=before.get("options", {}),
-            lanes=before["lanes"],
-            places=before["places_per_lane"],
-            memory_bytes=min(
-                max(each["memory_bytes"] for each in before["devices"]),
-                (min if host_bytes else max)(
-                    each.memory_bytes for each in left_for_jobs(host_bytes, machines.devices, None, hosts)
-                ),
-            ),
-            store=ProfileStore(Path(before["profiles"])) if before["profiles"] is not None else None,
-            goal=run_documents.goal_of(before) if search else None,
-            host_bytes=host_bytes,
-            hosts=hosts,
-            budget=planned_budget(machines=machines, may_set=control, **budget) if budget else NO_BUDGET,
-        )
+        plan = Plan.of(loaded, machines, _with_memory(options, before["devices"], machines))
         return _go_on(plan, before["devices"], folder, history, events, progress, signals, machines)
 
 
@@ -209,6 +186,32 @@ def reopen(
         _check_models(folder.path, before["devices"], machines.devices)
         plan = planned(machines)
         return _go_on(plan, before["devices"], folder, history, events, progress, signals, machines, source)
+
+
+def _options(path: Path, plan: dict[str, Any]) -> RunOptions:
+    """Options of an interrupted run, from its plan.
+
+    Raises:
+        UsageError: An older ecoshare has made the plan, or a newer one with other options.
+    """
+    try:
+        return RunOptions(**plan["run_options"])
+    except (KeyError, TypeError):
+        raise UsageError(f"{path}: another version of ecoshare began this run", "run its job file anew") from None
+
+
+def _with_memory(options: RunOptions, before: Sequence[dict[str, Any]], machines: HeldMachines) -> RunOptions:
+    """Options with no more memory for each device than it had before, and than is left for jobs now.
+
+    Args:
+        options: Options of the run.
+        before: Devices of the run before, with the memory that jobs had.
+        machines: Machines of the run now.
+    """
+    host_bytes = options.host_bytes
+    left = left_for_jobs(host_bytes, machines.devices, None, machines.parking_hosts() if host_bytes else {})
+    now_bytes = (min if host_bytes else max)(each.memory_bytes for each in left)
+    return replace(options, memory=min(max(each["memory_bytes"] for each in before), now_bytes))
 
 
 def _check_models(run: Path, before: Sequence[dict[str, Any]], devices: Sequence[DeviceInfo]) -> None:

@@ -27,12 +27,12 @@ from ecoshare.core.events import Done, JobExited
 from ecoshare.jobs.load import load
 from ecoshare.record import event_log
 from ecoshare.runtime import run_opening
-from ecoshare.runtime.planning import plan as planning
 from ecoshare.runtime.signals import CommandSignals
 from scripts.bench.benchmarking import JOBS, ROOT, Figure, percentile, say
 from scripts.bench.controller_cost import watched
 from scripts.bench.light_agents import ITERATION_S, LightAgents
 from tests.cluster.ray_cluster import ray_cluster
+from tests.planning import planned
 from tests.runtime.running import job_file
 
 SIZE, QUICK_SIZE = (64, 2_000), (8, 8)
@@ -151,7 +151,7 @@ def _run(folder: Path, address: str, nodes: int) -> None:
         starts += [NodeStart(name, name, partial(_LightLink, _OneAgent(actor, name))) for name in own]
     loaded = load(folder / "jobs.yaml")
     with held(starts) as cluster, (folder / "progress").open("w") as shown:
-        plan = planning.make(loaded, cluster.devices, policy="fair")
+        plan = planned(loaded, cluster.devices, policy="fair")
         progress = PlainProgress(Console(file=shown))
         run_opening.start(plan, loaded.text, folder / "runs", progress, machines=cluster, signals=CommandSignals())
 

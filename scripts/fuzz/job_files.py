@@ -15,9 +15,9 @@ from ecoshare.devices.registry import find
 from ecoshare.errors import EcoshareError, InvalidJobFile, UsageError
 from ecoshare.jobs.from_values import REFERENCE, template
 from ecoshare.jobs.load import load, masked
-from ecoshare.runtime.planning import plan as planning
 from scripts.fuzz.damage import CELLS, damage_bytes, damage_json, damage_place, dumped
 from scripts.fuzz.rounds import Lost, Play, Round, main, within
+from tests.planning import planned
 
 LIMIT_S = 5.0
 
@@ -70,7 +70,7 @@ def prepare(folder: Path) -> Play:
     _make_scripts(folder)
     for text in (RICH, WRITTEN):
         (path := folder / "jobs.yaml").write_text(text)
-        planning.make(load(path), (device,))
+        planned(load(path), (device,))
 
     def play(one: Round) -> None:
         _make_scripts(one.folder)
@@ -143,7 +143,7 @@ def _check(path: Path, device: DeviceInfo) -> None:
             raise Lost("the error does not name the file", str(error)) from error
         return
     try:
-        plan = planning.make(loaded, (device,))
+        plan = planned(loaded, (device,))
         json.dumps(plan.as_dict())
     except EcoshareError as error:
         if not str(error).isprintable():

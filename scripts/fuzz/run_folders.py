@@ -18,10 +18,10 @@ from ecoshare.knowledge.profile_store import ProfileStore
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.reporting.explanation_text import show
 from ecoshare.reporting.exports import export
-from ecoshare.runtime.planning import plan as planning
 from scripts.fuzz.commands import Called, called, is_json, judge, nothing_left, started
 from scripts.fuzz.damage import damage_bytes, damage_json, damage_json_lines, damage_place, dumped
 from scripts.fuzz.rounds import Lost, Play, Round, main, within
+from tests.planning import planned
 from tests.reporting.profiles import PROFILE
 from tests.runtime.running import job_file, slow_steps, words
 from tests.warm import ecoshare
@@ -95,7 +95,7 @@ def _in_company(folder: Path) -> Path:
     folder.mkdir()
     path = job_file(folder, slow_steps("a", 20, 4), slow_steps("b", 10, 4))
     store = ProfileStore(folder / "profiles")
-    for job in planning.make(load(path), (find("cpu"),)).jobs:
+    for job in planned(load(path), (find("cpu"),)).jobs:
         store.save(PROFILE.model_copy(update={"job_class": job.spec.job_class}))
     return _made(path, "--objective", "energy", "--profiles", str(store.folder))
 

@@ -21,11 +21,11 @@ from ecoshare.knowledge.colocation_store import ColocationStore
 from ecoshare.knowledge.iteration_store import IterationCount, IterationStore, JobArguments
 from ecoshare.knowledge.profile_store import ProfileStore
 from ecoshare.knowledge.tuning_store import TuningStore
-from ecoshare.runtime.planning import plan as planning
 from scripts.fuzz.commands import called, is_json, judge
 from scripts.fuzz.damage import damage_bytes, damage_json, damage_place, dumped
 from scripts.fuzz.rounds import Lost, Play, Round, main, within
 from tests.knowledge.test_tuning_store import tuned
+from tests.planning import planned
 from tests.reporting.profiles import PROFILE
 from tests.runtime.running import job_file, slow_steps
 
@@ -39,7 +39,7 @@ def prepare(folder: Path) -> Play:
     device = find("cpu")
     jobs = job_file(folder, slow_steps("a", 40, 4), slow_steps("b", 50, 4))
     stored = folder / "stored"
-    made = sorted({job.spec.job_class for job in planning.make(load(jobs), (device,)).jobs})
+    made = sorted({job.spec.job_class for job in planned(load(jobs), (device,)).jobs})
     store = ProfileStore(stored)
     for job_class in (*made, GOOD, OTHER):
         store.save(PROFILE.model_copy(update={"job_class": job_class}))
@@ -67,7 +67,7 @@ def prepare(folder: Path) -> Play:
             "list": lambda: list_profiles(profiles, True),
             "table": lambda: list_profiles(profiles, False),
             "show": lambda: show(GOOD, profiles, True),
-            "plan": lambda: planning.make(load(jobs), (device,), store=ProfileStore(profiles)).as_dict(),
+            "plan": lambda: planned(load(jobs), (device,), store=ProfileStore(profiles)).as_dict(),
             "rm": lambda: rm([OTHER], profiles),
         }
         one.kind = one.dice.choice(list(commands))

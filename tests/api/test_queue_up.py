@@ -11,11 +11,12 @@ from typer.main import get_command
 
 import ecoshare
 from ecoshare.api import queue_up
-from ecoshare.api.queue_up import UpRequest, kept_options, resumed
+from ecoshare.api.queue_up import QueueOptions, UpRequest, resumed
 from ecoshare.cli import up as up_command
 from ecoshare.cli.app import app
 from ecoshare.cli.background import command_line
 from ecoshare.errors import UsageError
+from ecoshare.option_fields import default_of, kept
 from ecoshare.queue.job_store import JobStore
 from ecoshare.queue.queue_folder import QueueFolder
 from tests.queue.test_job_store import submission
@@ -23,7 +24,7 @@ from tests.queue.test_job_store import submission
 GIVEN: dict[str, tuple[list[str], Any]] = {
     "objective": (["jct"], "jct"),
     "policy": (["tiresias"], "tiresias"),
-    "option": (["limit_1=3600"], {"limit_1": 3600.0}),
+    "options": (["limit_1=3600"], {"limit_1": 3600.0}),
     "device": (["cpu/2"], "cpu/2"),
     "devices": (["2"], 2),
     "lanes": (["3"], 3),
@@ -36,15 +37,15 @@ GIVEN: dict[str, tuple[list[str], Any]] = {
     "tuning_limit": (["1.3"], 1.3),
     "share_device": ([], True),
     "profiles": (["mine"], "mine"),
-    "no_profiles": ([], False),
+    "use_profiles": ([], False),
     "on": (["ray"], "ray"),
     "address": (["first:6379"], "first:6379"),
     "nodes": (["2"], 2),
     "gpus_per_node": (["4"], 4),
-    "node_timeout": (["30"], 30.0),
+    "node_timeout_s": (["30"], 30.0),
     "ship": (["here"], "here"),
     "release_idle": (["10min"], "10min"),
-    "keep": (["30d"], 30 * 86_400.0),
+    "keep_s": (["30d"], 30 * 86_400.0),
     "listen": (["127.0.0.1:0"], "127.0.0.1:0"),
 }
 """Words after each option of `ecoshare up`, and the value of its field. A new option of `up` has its line here."""
@@ -69,7 +70,7 @@ def keep(**options: Any) -> None:
     """Keep options as a session of the queue does."""
     path = QueueFolder.of("lab").options
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(kept_options(UpRequest(**options))))
+    path.write_text(json.dumps(kept(UpRequest(**options), QueueOptions)))
 
 
 def given_to(*words: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
@@ -93,9 +94,7 @@ def options_of_up() -> list[Any]:
 
 def test_each_option_of_up_is_known_here() -> None:
     """If it failed, an option could be forgotten by `up --resume`, and no test would see it."""
-    assert {each.name for each in options_of_up()} == GIVEN.keys()
-    fields = {each.name for each in queue_up._options()}
-    assert {up_command._FIELDS.get(name, name) for name in GIVEN} == fields
+    assert {each.name for each in options_of_up()} == GIVEN.keys() == queue_up._options().keys()
 
 
 @pytest.mark.slow
@@ -104,22 +103,17 @@ def test_an_option_is_kept_and_may_be_changed(name: str, folder: Path, monkeypat
     words, value = GIVEN[name]
     (parameter,) = [each for each in options_of_up() if each.name == name]
     line = [max(parameter.opts, key=len), *words]
-    field = up_command._FIELDS.get(name, name)
     given = given_to(*line, "--resume", monkeypatch=monkeypatch)
-    assert given.keys() == {"resume", field} and (given[field] == value or str(given[field]) == value)
-    keep(**{field: value})
+    assert given.keys() == {"resume", name} and (given[name] == value or str(given[name]) == value)
+    keep(**{name: value})
     request, said = resumed(None, {"name": "lab", "resume": True})
-    kept = str(folder / value) if name in ("profiles", "ship") else value
-    assert getattr(request, field) == kept, "it is forgotten"
+    before = str(folder / value) if name in ("profiles", "ship") else value
+    assert getattr(request, name) == before, "it is forgotten"
     assert len(said) == 1 and line[0] in said[0] and said[0].startswith("the options are those of before: --")
-    changed, said = resumed(None, {"name": "lab", "resume": True, field: queue_up._default(options()[field])})
-    assert getattr(changed, field) == getattr(UpRequest(), field), "it cannot be changed"
+    changed, said = resumed(None, {"name": "lab", "resume": True, name: default_of(queue_up._options()[name])})
+    assert getattr(changed, name) == getattr(UpRequest(), name), "it cannot be changed"
     assert len(said) == 1 and " instead of " in said[0] and line[0] in said[0]
     assert resumed(None, {"name": "lab"})[0] == UpRequest(name="lab"), "a queue that begins anew has the default"
-
-
-def options() -> dict[str, Any]:
-    return {each.name: each for each in queue_up._options()}
 
 
 def test_what_is_given_with_its_old_value_changes_nothing_and_a_default_counts_if_it_is_given() -> None:

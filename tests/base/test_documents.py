@@ -12,7 +12,7 @@ import pytest
 from ecoshare.base import documents
 from ecoshare.base.attempt import Outcome, Usage
 from ecoshare.errors import EcoshareError
-from ecoshare.record.run_documents import goal_of, read_records
+from ecoshare.record.run_documents import read_records
 
 
 def test_a_file_without_an_end_is_read_to_the_limit() -> None:
@@ -44,8 +44,6 @@ def test_fields_of_a_newer_version_are_left_out(tmp_path: Path) -> None:
     (record,) = read_records(folder)
     assert Outcome(record.outcome) is Outcome.COMPLETED
     assert Usage(**record.usage) == Usage(iterations=3, held_s=0.5)
-    goal = goal_of({"goal": {"objective": "energy", "tuning_limit": 1.2, "budget": 9, "new": 3}})
-    assert goal is not None and goal.budget == 9
 
 
 def test_what_an_error_quotes_moves_no_cursor_and_fills_no_screen() -> None:

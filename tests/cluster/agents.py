@@ -19,7 +19,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from ecoshare.base.class_profile import BY_LIMITS
 from ecoshare.cluster.links import LineWriter, NodeStart, ProcessLink, agent_command
 from ecoshare.cluster.node_cluster import held
 from ecoshare.jobs.load import load
@@ -28,10 +27,9 @@ from ecoshare.record.run_folder import RunFolder
 from ecoshare.reporting.progress import Silent
 from ecoshare.runtime import run_opening
 from ecoshare.runtime.nodes import cleanup
-from ecoshare.runtime.planning import plan as planning
-from ecoshare.runtime.planning.planned_limits import NO_BUDGET, planned_budget
 from ecoshare.runtime.run_lifecycle import FinishedRun
 from ecoshare.runtime.signals import CommandSignals
+from tests.planning import planned
 from tests.runtime.running import SCRIPTS, alone, job_file
 from tests.warm import Started, wait_for
 
@@ -126,7 +124,6 @@ def run_on(
     policy: str = "fair",
     device: str = "cpu",
     variables: Callable[[str], Mapping[str, str]] = lambda _name: {},
-    budget_w: float = 0.0,
     coming: Callable[[], Sequence[str]] | None = None,
     shipped: Path | None = None,
     idle_s: float | None = None,
@@ -145,7 +142,6 @@ def run_on(
         policy: Name of the policy.
         device: Device of each node.
         variables: Returns further variables of the environment of an agent, by the name of its node.
-        budget_w: Power budget (W), kept by limits; 0 for none.
         coming: Returns the names of nodes that are there after a while; None if none comes.
         shipped: Folder that is shipped to the nodes, of which each gets a copy; None if they share the file system.
         idle_s: Time (s) without a job after which a node is given back; None to keep all.
@@ -165,9 +161,7 @@ def run_on(
     first = [start(name) for name in names]
     look = None if coming is None else Looks(coming, start, asked)
     with held(first, LEASE_S, LEASE_S, look, ship=shipped, idle_s=idle_s) as cluster:
-        budget = planned_budget(budget_w, BY_LIMITS, cluster, may_set=True) if budget_w else NO_BUDGET
-        hosts = cluster.parking_hosts() if options.get("host_bytes") else {}
-        plan = planning.make(loaded, cluster.devices, policy=policy, budget=budget, hosts=hosts, **options)
+        plan = planned(loaded, cluster, policy=policy, **options)
         begun(started)
         return run_opening.start(
             plan, loaded.text, folder / "runs", Silent(), machines=cluster, signals=CommandSignals()

@@ -59,8 +59,8 @@ from ecoshare.record.samples import AttemptProgress, Idle, Sample, Session
 from ecoshare.runtime.measuring.profiling_window import Limits
 from ecoshare.runtime.measuring.run_claims import ClaimReport, ClaimRequest
 from ecoshare.runtime.nodes.run_node import AttemptReading, DeviceReading, LaneReading, NodePlan
-from ecoshare.runtime.planning import plan as planning
 from ecoshare.runtime.planning.planned_limits import ParkingHost
+from tests.planning import planned
 
 WISHES = ClaimRequest(may_set=True, searches=True, sets_known=False, with_processors=True, limits_power=False)
 PROFILES = KnobSpec("power_profile", "", (), {"none": 0.0, "max_q": 1.0}, named={"none": (), "max_q": (1.0,)})
@@ -71,7 +71,7 @@ def messages(folder: Path) -> list[AgentMessage]:
     """A message of each kind, but `ProfileMade`, which real runs send (`test_agents.py`)."""
     cpu = registry.find("cpu")
     (folder / "a.py").write_text("")
-    [job] = planning.make(given_jobs([folder / "a.py"], ("--rate", "ä\n")), (cpu,)).jobs
+    [job] = planned(given_jobs([folder / "a.py"], ("--rate", "ä\n")), (cpu,)).jobs
     reading = DeviceReading((("power_limit", 200.0),), "", {3: LaneReading("a", (0, 2), 0.5)})
     sample = Sample(2.0, None, "gone", jobs={"a#1": AttemptProgress(3, 0.5, 7, 0, 0.4, None)}, device="n/cpu")
     return [

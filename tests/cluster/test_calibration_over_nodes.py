@@ -17,11 +17,11 @@ from ecoshare.knowledge.calibration_store import CalibrationStore, IterationTime
 from ecoshare.knowledge.profile import IterationTimes
 from ecoshare.knowledge.profile_store import ProfileStore
 from ecoshare.record import event_log, run_documents
-from ecoshare.runtime.planning import plan as planning
 from ecoshare.runtime.run_lifecycle import FinishedRun
 from tests.cluster.agents import members, run_on, states
 from tests.driver import COMPILER, FakeDriver, presets
 from tests.driver.training import COMPUTES, SCRIPT, WAITS
+from tests.planning import planned
 from tests.reporting.profiles import PROFILE
 from tests.runtime.running import job_file
 from tests.warm import wait_for
@@ -67,7 +67,7 @@ class Machines:
         No run opens a profiling window then. Otherwise a window that other programs disturb would keep the run from
         learning the speeds.
         """
-        plan = planning.make(load(job_file(self.folder, *jobs)), self.devices())
+        plan = planned(load(job_file(self.folder, *jobs)), self.devices())
         for job in plan.jobs:
             times = IterationTimes(count=100, mean_s=0.02, standard_error_s=0.0, median_s=0.02, p95_s=0.02)
             machine = PROFILE.machine.model_copy(update={"kind": "cuda", "uuid": None})
@@ -86,7 +86,7 @@ class Machines:
             variables=self.variables,
             store=self.store,
             lanes=1,
-            places=1,
+            jobs_per_lane=1,
         )
 
 

@@ -164,7 +164,7 @@ def test_a_job_gets_the_device_of_another_node_and_gives_it_back(tmp_path: Path)
         trains(tmp_path, "long", 400, **ELASTIC, nodes=2),
         trains(tmp_path, "short", 30, launch="ranks", arrival="6 s"),
     ]
-    done = run_on(tmp_path, jobs, policy="fluid", lanes=1, places=1, options={"restart": 1.0})
+    done = run_on(tmp_path, jobs, policy="fluid", lanes=1, jobs_per_lane=1, options={"restart": 1.0})
     assert {name: state for name, (state, _) in states(done).items()} == {"long": "completed", "short": "completed"}
     starts = [each for each in event_log.read(done.folder.events) if isinstance(each, StartJob) and each.job == "long"]
     assert [len(each.lanes) for each in starts] == [2, 1, 2]
@@ -205,13 +205,13 @@ def test_a_gang_that_is_slow_between_machines_keeps_to_one_the_next_time(tmp_pat
     jobs += [slow_steps(name, steps, 20, after=["all"]) for name, steps in lengths.items()]
     jobs += [{"name": "over", **ranks, "after": ["all"]}, {"name": "within", **ranks, "after": ["over", "b1", "b3"]}]
     store = ProfileStore(tmp_path / "profiles")
-    done = run_on(tmp_path, jobs, device="cpu/2", lanes=1, places=1, store=store)
+    done = run_on(tmp_path, jobs, device="cpu/2", lanes=1, jobs_per_lane=1, store=store)
     devices = {job.name: job.devices for job in done.data.summary.jobs}
     nodes = {name: {device.partition("/")[0] for device in devices[name]} for name in ("within", "over")}
     assert (len(nodes["within"]), len(nodes["over"])) == (1, 2), devices
     (job_class,) = {job.job_class for job in done.data.summary.jobs if job.name in nodes}
     times = GangTimeStore(store.folder).find(job_class)
     assert times is not None and 1.5 < times.slowdowns[2] < 2.5, times
-    again = run_on(tmp_path, [{"name": "next", **ranks}], device="cpu/2", lanes=1, places=1, store=store)
+    again = run_on(tmp_path, [{"name": "next", **ranks}], device="cpu/2", lanes=1, jobs_per_lane=1, store=store)
     (arrived,) = [each.job for each in event_log.read(again.folder.events) if isinstance(each, JobArrived)]
     assert arrived.nodes == 1 and states(again) == {"next": ("completed", 100)}

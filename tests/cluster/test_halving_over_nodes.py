@@ -96,7 +96,7 @@ def lines_of_epochs(*texts: str) -> list[str]:
 
 @pytest.mark.nightly
 def test_trials_of_two_nodes_wait_for_each_other_and_the_best_go_on(tmp_path: Path) -> None:
-    done = run_on(tmp_path, [sweep(tmp_path)], lanes=1, places=1)
+    done = run_on(tmp_path, [sweep(tmp_path)], lanes=1, jobs_per_lane=1)
     names, best = {f"s.{number:04d}" for number in range(len(RATES))}, "s.0001"
     ends = {name: state for name, (state, _) in states(done).items()}
     assert ends == {name: "completed" if name == best else "pruned" for name in names}

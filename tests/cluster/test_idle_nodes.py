@@ -19,8 +19,8 @@ from ecoshare.record import event_log, run_documents
 from ecoshare.runtime.log_turnover import LogTurnover
 from ecoshare.runtime.nodes import cleanup
 from ecoshare.runtime.nodes.run_node import LeavingDevices
-from ecoshare.runtime.planning import plan as planning
 from tests.cluster.agents import check_alike, members, run_on, states
+from tests.planning import planned
 from tests.runtime.running import job_file, slow_steps
 
 
@@ -72,7 +72,7 @@ def turnover(folder: Path, to_come: tuple[str, ...] = ()) -> LogTurnover:
     core: Any = SimpleNamespace(segment=Segment(lanes=lanes, lanes_made=2), known=lambda _classes: {})
     arrivals: Any = SimpleNamespace(names_to_come=to_come)
     devices = [replace(registry.find("cpu"), name=name) for _, name in lanes]
-    plan = planning.make(load(job_file(folder, slow_steps("j", 1, 1))), tuple(devices), policy="fair")
+    plan = planned(load(job_file(folder, slow_steps("j", 1, 1))), tuple(devices), policy="fair")
     return LogTurnover(plan, devices, False, nothing, core, {}, arrivals, nothing, ())
 
 

@@ -19,8 +19,8 @@ from ecoshare.jobs.load import load
 from ecoshare.record import event_log, run_documents
 from ecoshare.runtime.log_turnover import LogTurnover
 from ecoshare.runtime.nodes.run_node import JoiningDevices
-from ecoshare.runtime.planning import plan as planning
 from tests.cluster.agents import check_alike, members, run_on, states, strikes
+from tests.planning import planned
 from tests.runtime.running import job_file, slow_steps
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -34,7 +34,7 @@ def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.nightly
 def test_a_machine_that_comes_takes_jobs(tmp_path: Path) -> None:
     jobs = [slow_steps(f"j{number}", 300, 5) for number in range(4)]
-    done = run_on(tmp_path, jobs, ["n0"], coming=lambda: ["n0", "n1"], lanes=1, places=1)
+    done = run_on(tmp_path, jobs, ["n0"], coming=lambda: ["n0", "n1"], lanes=1, jobs_per_lane=1)
     assert states(done) == {f"j{number}": ("completed", 300) for number in range(4)}
     entries = list(event_log.read(done.folder.events))
     openings = [each for each in entries if isinstance(each, RunOpened)]
@@ -66,7 +66,7 @@ def test_a_machine_takes_the_place_of_a_lost_one(tmp_path: Path) -> None:
         begun=strikes(kill, "n1", tmp_path),
         coming=lambda: ["n0", "n1", *(["n2"] if lost else [])],
         lanes=1,
-        places=1,
+        jobs_per_lane=1,
     )
     entries = list(event_log.read(done.folder.events))
     assert [each.device for each in entries if isinstance(each, DeviceFailed)] == ["n1/cpu"]
@@ -107,7 +107,7 @@ def test_a_timer_that_follows_from_the_opening_is_of_the_new_segment(tmp_path: P
     core: Any = SimpleNamespace(segment=Segment(lanes=((0, "n0/cpu"),), lanes_made=1), known=lambda _classes: {})
     arrivals: Any = SimpleNamespace(names_to_come=())
     device = replace(registry.find("cpu"), name="n0/cpu")
-    plan = planning.make(load(job_file(tmp_path, slow_steps("j", 1, 1))), (device,), policy="fair")
+    plan = planned(load(job_file(tmp_path, slow_steps("j", 1, 1))), (device,), policy="fair")
     turnover = LogTurnover(plan, [device], False, nothing, core, {}, arrivals, nothing, ())
     turnover.join(JoiningDevices((replace(device, name="n1/cpu"),), {}, lambda: None))
     before = turnover.count

@@ -30,7 +30,7 @@ JOBS = [
 
 @pytest.mark.nightly
 def test_a_job_is_parked_on_its_machine_and_prints_the_same_bits(tmp_path: Path) -> None:
-    done = run_on(tmp_path, JOBS, policy="priority", places=1, host_bytes=1 << 30)
+    done = run_on(tmp_path, JOBS, policy="priority", jobs_per_lane=1, host_memory=1 << 30)
     assert states(done) == {"one": ("completed", LONG), "two": ("completed", LONG), "urgent": ("completed", SHORT)}
     jobs = {job.name: job for job in done.data.summary.jobs}
     assert sorted(jobs[name].parks for name in ("one", "two")) == [0, 1] and jobs["urgent"].parks == 0
@@ -59,7 +59,7 @@ def test_a_parked_job_begins_again_elsewhere_if_its_machine_is_lost(tmp_path: Pa
         wait_for(lambda: log.exists() and b'"Parked"' in log.read_bytes())
         os.kill(started[node_of_urgent(log)].pid, signal.SIGKILL)
 
-    done = run_on(tmp_path, JOBS, policy="priority", places=1, host_bytes=1 << 30, begun=begun)
+    done = run_on(tmp_path, JOBS, policy="priority", jobs_per_lane=1, host_memory=1 << 30, begun=begun)
     assert {name: state for name, (state, _) in states(done).items()} == dict.fromkeys(
         ("one", "two", "urgent"), "completed"
     )

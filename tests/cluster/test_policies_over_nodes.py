@@ -70,7 +70,7 @@ def jobs(folder: Path, **keys: Any) -> list[dict[str, Any]]:
 @pytest.mark.nightly
 def test_a_job_that_is_preempted_goes_on_from_its_checkpoint_on_the_other_machine(tmp_path: Path) -> None:
     given = jobs(tmp_path)
-    done = run_on(tmp_path, given, policy="tiresias", places=1, lanes=1, options={"limit_1": 1.0})
+    done = run_on(tmp_path, given, policy="tiresias", jobs_per_lane=1, lanes=1, options={"limit_1": 1.0})
     assert {name: state for name, (state, _) in states(done).items()} == {job["name"]: "completed" for job in given}
     entries = list(event_log.read(done.folder.events))
     assert [(each.job, each.reason) for each in entries if isinstance(each, KillJob)] == [

@@ -20,8 +20,8 @@ from ecoshare.core.events import DeviceFailed, Event, JobExited
 from ecoshare.devices import registry
 from ecoshare.jobs.load import load
 from ecoshare.runtime.nodes.run_node import NodeRun
-from ecoshare.runtime.planning import plan as planning
 from ecoshare.runtime.planning.node_job import NodeJob
+from tests.planning import planned
 from tests.runtime.running import job_file, slow_steps
 
 _ENDS = [sys.executable, "-c", "pass"]
@@ -116,7 +116,7 @@ def test_a_job_that_is_given_to_a_node_which_is_lost_already_ends_at_once() -> N
 @pytest.mark.slow
 def test_the_usage_of_a_lost_attempt_is_the_last_one_that_was_heard(tmp_path: Path) -> None:
     """If it failed, a run could tell more iterations of a job than its end has."""
-    plan = planning.make(load(job_file(tmp_path, slow_steps("j", 1, 1))), (registry.find("cpu"),), policy="fair")
+    plan = planned(load(job_file(tmp_path, slow_steps("j", 1, 1))), (registry.find("cpu"),), policy="fair")
     agent = [sys.executable, "-c", _TELLS]
     told = asyncio.run(told_after_a_loss(agent, lambda _name: plan.jobs[0].for_node(), before="j"))
     (exited,) = [each for each in told if isinstance(each, JobExited)]

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ecoshare.api.request_values import goal
+from ecoshare import run_options
 from ecoshare.base.measurement import Setting
 from ecoshare.cluster import joined_nodes
 from ecoshare.core.commands import ApplySetting
@@ -77,11 +77,11 @@ class Machines:
             policy="energy",
             device="cuda:0",
             variables=self.variables,
-            control=True,
             **{
+                "control": "auto",
+                "tuning_limit": 1.1,
                 "names": NODES,
                 "store": ProfileStore(self.folder / "profiles"),
-                "goal": goal("energy", 1.1, 12),
                 **options,
             },
         )
@@ -146,8 +146,8 @@ def test_settings_are_searched_on_a_machine_that_comes(machines: Machines, monke
     def meanwhile(_started: dict[str, Any]) -> None:
         wait_for(lambda: applied(machines.entries()) == {"n0/cuda:0", "n1/cuda:0"}, 200)
 
-    few = goal("energy", 1.1, 3)  # the machine joins when the search is over
-    done = machines.run(2, meanwhile, names=["n0"], coming=lambda: NODES, lanes=1, places=1, goal=few)
+    monkeypatch.setattr(run_options, "MOST_TRIALS", 3)  # the machine joins when the search is over
+    done = machines.run(2, meanwhile, names=["n0"], coming=lambda: NODES, lanes=1, jobs_per_lane=1)
     assert {job.state for job in done.data.summary.jobs} == {"completed"}
     assert machines.settings() == [BEFORE, BEFORE] and not done.unrestored
 
@@ -165,10 +165,10 @@ def test_nothing_is_set_anywhere_if_one_node_may_set_nothing(machines: Machines)
     assert "clocks and power stay as they are: Slurm has allocated no whole GPU" in done.notes
     assert not applied(machines.entries()) and machines.settings() == [BEFORE, BEFORE]
     with pytest.raises(UnfitEnvironment, match="the node n1: power limits cannot be set: Slurm has allocated"):
-        machines.run(1, lambda _started: None, budget_w=900.0, goal=None)
+        machines.run(1, lambda _started: None, control="known", power_budget=900.0)
     machines.of["n0"].driver.gpu(0).load(1, compute=0.1, memory=0.0)
     with pytest.raises(UnfitEnvironment, match="the node n0: power limits cannot be set: 1 other process on cuda:0"):
-        machines.run(1, lambda _started: None, budget_w=900.0, goal=None)
+        machines.run(1, lambda _started: None, control="known", power_budget=900.0)
 
 
 @pytest.mark.nightly
@@ -179,7 +179,7 @@ def test_a_power_budget_is_kept_over_nodes(machines: Machines) -> None:
         wait_for(lambda: any(isinstance(each, SettingMeasured) for each in machines.entries()), 120)
         limits.extend(each.power_limit_w for each in machines.settings())
 
-    done = machines.run(2, look, budget_w=900.0, goal=None)
+    done = machines.run(2, look, control="known", power_budget=900.0)
     assert {job.state for job in done.data.summary.jobs} == {"completed"}
     assert sum(limits) <= 900.0 < 2 * FOUND_W
     assert machines.settings() == [BEFORE, BEFORE]

@@ -23,8 +23,8 @@ from ecoshare.jobs.load import load
 from ecoshare.knowledge.profile_store import ProfileStore
 from ecoshare.lane import trace
 from ecoshare.record.run_documents import recorded_end
-from ecoshare.runtime.planning import plan as planning
 from tests.cluster.agents import run_on, states, strikes
+from tests.planning import planned as made_plan
 from tests.runtime.running import SLEEPS, job_file
 
 CPU = (registry.find("cpu"),)
@@ -271,12 +271,12 @@ def test_scripts_and_working_folders_must_be_shipped(tmp_path: Path) -> None:
     for keys, place in (({"script": str(tmp_path / "outside.py")}, "script"), ({"cwd": str(tmp_path)}, "cwd")):
         path = job_file(tmp_path, {**job(shipped, "a", "works.py"), **keys})
         loaded = load(path)
-        plan = planning.make(loaded, CPU)
+        plan = made_plan(loaded, CPU)
         with pytest.raises(InvalidJobFile, match=rf"jobs.yaml:\d+:\d+: .*{place}: .*is not in the folder of --ship"):
             check_shipped(plan.everything, loaded, shipped)
     (shipped / "linked.py").symlink_to(tmp_path / "outside.py")
     loaded = load(job_file(tmp_path, job(shipped, "a", "linked.py")))
-    check_shipped(planning.make(loaded, CPU).everything, loaded, shipped)
+    check_shipped(made_plan(loaded, CPU).everything, loaded, shipped)
     with pytest.raises(UsageError, match=r"--ship .*none: no such folder"):
         shipped_folder(tmp_path / "none")
 
@@ -288,7 +288,7 @@ def test_paths_in_the_shipped_folder_become_those_of_the_copy(tmp_path: Path, mo
     env = {"DATA": str(shipped), "OTHER": "/usr", "PATHS": f"{shipped}/data:/usr"}
     monkeypatch.setenv("PYTHONPATH", f"/elsewhere:{shipped}/src")
     given = job(shipped, "a", "works.py", *args, env=env)
-    [planned] = planning.make(load(job_file(tmp_path, given)), CPU).jobs
+    [planned] = made_plan(load(job_file(tmp_path, given)), CPU).jobs
     there = placed(planned.for_node(), shipped, "/copy")
     assert (there.script, there.cwd) == ("/copy/works.py", "/copy")
     assert there.args == ("/copy/data", "data", "/copy/data", str(tmp_path), "--data=/copy/data")

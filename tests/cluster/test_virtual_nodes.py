@@ -47,7 +47,7 @@ def test_a_short_cut_costs_no_node(tmp_path: Path) -> None:
 def test_a_machine_that_comes_takes_jobs(tmp_path: Path) -> None:
     fates = {(name, 1): Fate(iterations=100) for name in "abcd"}
     world = ClusterWorld(tmp_path, fates, devices=1, comes_s=[1005.0])
-    finished = run(world, [{"name": name} for name in "abcd"], lanes=1, places=1)
+    finished = run(world, [{"name": name} for name in "abcd"], lanes=1, jobs_per_lane=1)
     check(finished)
     check_spans(world)
     assert world.joined == ["n1/cuda:0"]

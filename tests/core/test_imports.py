@@ -225,7 +225,9 @@ def test_a_command_declares_builds_a_request_and_prints(command: str) -> None:
     allowed = ("ecoshare.api", "ecoshare.cli", "ecoshare.base", "ecoshare.errors", "ecoshare.reporting")
     constants = {
         "ecoshare.knowledge.advisers.table_columns",
+        "ecoshare.option_fields",
         "ecoshare.policy_names",  # parses `--option`
+        "ecoshare.run_options",
         "ecoshare.runtime.signals",
         "ecoshare.simulation.costs",
         "ecoshare.base.device",

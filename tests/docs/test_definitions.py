@@ -11,6 +11,7 @@ from ecoshare.base.job_spec import JobSpec
 from ecoshare.jobs.schema import SLOWDOWN, JobConfig, json_schema
 from ecoshare.reporting.html import html
 from ecoshare.simulation.traces.job_trace import TraceJob
+from scripts.doc_tables import PAGES, with_tables
 from tests.reporting.made_run import run
 from tests.warm import ROOT
 
@@ -43,3 +44,10 @@ def test_the_limit_has_one_name_from_the_job_file_to_the_core() -> None:
         names = {each.name for each in dataclasses.fields(kind)}
         assert {name for name in names if "slow" in name} == {"slowdown_limit"}
     assert {name for name in JobConfig.model_fields if "slow" in name} == {"slowdown_limit"}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_tables_of_a_page_are_those_of_the_code(page: str) -> None:
+    """If it failed, a page would lack an option: `python -m scripts.doc_tables` writes it."""
+    text = (ROOT / page).read_text()
+    assert text == with_tables(text)

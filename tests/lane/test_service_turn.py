@@ -66,15 +66,15 @@ def answering(turn: ServiceTurn, due_s: float | None = None, answer_s: float | N
 
 def test_requests_are_answered_within_an_iteration_of_the_neighbour(table: LaneTable, trains: int) -> None:
     """The service is due at once, and has had more than its share."""
-    turn, took_s = service(table), []
+    turn = service(table)
     for _ in range(20):
         table.slots[0].service_s = 1e6
-        began_s = time.monotonic()
-        with answering(turn, began_s + 0.001, 0.001):
-            took_s.append(time.monotonic() - began_s)
+        before = table.slots[1].iterations
+        with answering(turn, time.monotonic() + 0.001, 0.001):
             assert table.header.holder == 0
+            # One may end before the neighbour sees that the service waits.
+            assert table.slots[1].iterations - before <= 2
         time.sleep(0.003)
-    assert sorted(took_s)[10] < 3 * ITERATION_S
     assert table.slots[0].eval_iterations == 20
 
 
@@ -85,9 +85,12 @@ def test_a_service_that_can_wait_lets_the_neighbour_go_on(table: LaneTable, trai
     began_s = time.monotonic()
     with answering(turn, began_s + 0.3, 0.01):
         waited_s = time.monotonic() - began_s
-    # The quantum ends sooner than that, but then fair shares would give the neighbour the turn again.
-    assert 0.15 < waited_s < 0.31
-    assert table.slots[1].iterations - before >= 5
+        neighbour, header = table.slots[1], table.header
+        # The quantum ends sooner, but then fair shares give the neighbour the turn again, until the service would come
+        # too late after another iteration, or have to wait beyond the bound after another turn of each.
+        is_due = waited_s + neighbour.longest_iteration_s > 0.3 - 0.01
+        assert is_due or waited_s + 2 * header.turn_s > header.bound_s
+        assert neighbour.iterations > before
 
 
 def test_threads_share_one_turn(table: LaneTable) -> None:

@@ -9,14 +9,14 @@ from ecoshare.base.measurement import ColocationMeasurement
 from ecoshare.devices import registry
 from ecoshare.jobs.from_values import given_jobs
 from ecoshare.queue.submission_plan import KnownMeasurements
-from ecoshare.runtime.planning import plan as planning
+from tests.planning import planned
 
 
 def test_what_a_failed_submission_has_is_told_with_the_next_one(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("")
     loaded = given_jobs([tmp_path / "a.py"], ())
     seen = ColocationMeasurement(("a", "b"), (0.9, 0.8), None)
-    plan = replace(planning.make(loaded, (registry.find("cpu"),)), colocations=(seen,))
+    plan = replace(planned(loaded, (registry.find("cpu"),)), colocations=(seen,))
     known = KnownMeasurements()
     known.begin(replace(plan, colocations=()))
     assert known.new_of(plan).colocations == (seen,)

@@ -21,6 +21,7 @@ from ecoshare.runtime.measuring.profiler import Profiler, batch_answers
 from ecoshare.runtime.measuring.profiling_window import Limits
 from ecoshare.runtime.planning import plan as planning
 from ecoshare.runtime.planning.planned_knowledge import known_solo
+from tests.planning import planned as made_plan
 from tests.reporting.profiles import PROFILE, SERVICE
 from tests.runtime.running import job_file
 
@@ -88,7 +89,7 @@ def test_a_job_file_need_not_name_the_sizes_that_were_measured(tmp_path: Path) -
 
     def planned(**options: Any) -> planning.Plan:
         job = {"name": "serves", "script": "serves.py", "service": {"p99": "50 ms", **options}}
-        return planning.make(load(job_file(tmp_path, job)), (DEVICE,), policy="fair", store=store)
+        return made_plan(load(job_file(tmp_path, job)), (DEVICE,), policy="fair", store=store)
 
     [job] = planned().jobs
     assert job.spec.solo is not None and job.spec.solo.longest_s is None

@@ -29,8 +29,8 @@ from ecoshare.runtime import run_opening
 from ecoshare.runtime.nodes import cleanup
 from ecoshare.runtime.nodes.forked_client import ForkedServer
 from ecoshare.runtime.nodes.run_host import WarmServer
-from ecoshare.runtime.planning import plan as planning
 from ecoshare.runtime.run_lifecycle import FinishedRun
+from tests.planning import planned
 
 
 class Here:
@@ -55,7 +55,7 @@ class Here:
 def call(function: Callable[[str], None], names: list[str], folder: Path) -> FinishedRun:
     """Run one call for each name."""
     jobs = tuple(JobConfig(name=name, script=Path(__file__), cwd=folder) for name in names)
-    plan = planning.make(LoadedJobs(folder / "calls", "", "", jobs), (registry.find("cpu"),), policy="fair", places=2)
+    plan = planned(LoadedJobs(folder / "calls", "", "", jobs), (registry.find("cpu"),), policy="fair", jobs_per_lane=2)
     plan = replace(plan, jobs=tuple(replace(job, called=True) for job in plan.jobs))
     server = ForkedServer(function)
     try:

@@ -12,7 +12,7 @@ from ecoshare.jobs.load import load
 from ecoshare.record import event_log
 from ecoshare.record.run_history import RunHistory
 from ecoshare.reporting.plan_text import fused_words
-from ecoshare.runtime.planning import plan as planning
+from tests.planning import planned
 from tests.runtime.running import job_file, run
 
 PROGRAM = """
@@ -75,7 +75,7 @@ def test_a_service_with_requests_from_outside_is_planned_with_a_process_of_its_o
     (tmp_path / "program.py").write_text(PROGRAM)
     path = job_file(tmp_path, service("outside"), service("driven", rate=5))
     device = DeviceInfo("cpu", "cpu", "cpu", "A processor", None, 8 << 30, 2)
-    plan = planning.make(load(path), (device,), policy="fair")
+    plan = planned(load(path), (device,), policy="fair")
     assert [job.spec.fused for job in plan.jobs] == [False, True]
     note = "outside gets a process of its own: `isolation: lane` is for services with `requests`"
     assert note in plan.notes

@@ -18,9 +18,9 @@ from ecoshare.knowledge.calibration_store import IterationTime
 from ecoshare.knowledge.gang_time_store import GangTimeStore
 from ecoshare.knowledge.profile_store import ProfileStore
 from ecoshare.record.accounts.alone_time import WARM_UP
-from ecoshare.runtime.planning import plan as planning
 from ecoshare.runtime.planning.learning import AloneIterations, gang_times
 from ecoshare.runtime.planning.plan import Plan
+from tests.planning import planned as made_plan
 from tests.runtime.test_calibration_learning import counted, turn
 
 
@@ -58,11 +58,11 @@ def planned(folder: Path, nodes: int, seconds: dict[int, float], gpus: int = 2, 
         for n in range(a_node)
     )
     loaded, store = load(folder / "jobs.yaml"), ProfileStore(folder / "profiles")
-    (job_class,) = {each.job_class.name for each in planning.make(loaded, devices, store=store).jobs}
+    (job_class,) = {each.job_class.name for each in made_plan(loaded, devices, store=store).jobs}
     kept = GangTimeStore(store.folder)
     for over, each_s in seconds.items():
         kept.add(job_class, over, IterationTime(seconds=each_s, iterations=100, run="r"))
-    return planning.make(loaded, devices, store=store)
+    return made_plan(loaded, devices, store=store)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from ecoshare.core.commands import DropJob, StartJob
 from ecoshare.errors import InvalidJobFile
 from ecoshare.jobs.load import load
 from ecoshare.record import event_log
-from ecoshare.runtime.planning import plan as planning
+from tests.planning import planned
 from tests.runtime.running import Finished, job_file, resume, run, start
 from tests.warm import wait_for
 
@@ -170,6 +170,6 @@ def test_trials_must_be_able_to_go_on(tmp_path: Path, keys: dict[str, Any], hint
     (tmp_path / "jobs.yaml").write_text(json.dumps({"version": 1, "jobs": [search(tmp_path, **keys)]}))
     device = DeviceInfo("cpu", "cpu", "cpu", "A processor", None, 1 << 34, 8)
     with pytest.raises(InvalidJobFile) as caught:
-        planning.make(load(tmp_path / "jobs.yaml"), (device,))
+        planned(load(tmp_path / "jobs.yaml"), (device,))
     assert "jobs[0].sweep: with `stop: halving` a trial is stopped at each rung" in str(caught.value)
     assert hint in (caught.value.hint or "")

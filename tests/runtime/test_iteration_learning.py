@@ -20,11 +20,11 @@ from ecoshare.knowledge.profiles_folder import ITERATIONS
 from ecoshare.record.run_history import JobHistory
 from ecoshare.record.run_view import RunView
 from ecoshare.runtime.nodes import run_host
-from ecoshare.runtime.planning import plan as planning
 from ecoshare.runtime.planning.learning import teach_iterations
 from ecoshare.runtime.planning.plan import Plan
 from ecoshare.runtime.planning.planned_job import PlannedJob
 from tests.knowledge.classes import profile
+from tests.planning import planned as made_plan
 from tests.runtime.running import check, slow_steps
 from tests.warm import ecoshare as command
 from tests.warm import spawned
@@ -49,9 +49,7 @@ def planned(folder: Path, *jobs: dict[str, Any], policy: str = "srtf", **options
     (folder / "train.py").touch()
     path = folder / "jobs.yaml"
     path.write_text(json.dumps({"version": 1, "jobs": [{"script": "train.py", **job} for job in jobs]}))
-    return planning.make(
-        load(path), (DEVICE,), policy=policy, **{"store": ProfileStore(folder / "profiles"), **options}
-    )
+    return made_plan(load(path), (DEVICE,), policy=policy, **{"store": ProfileStore(folder / "profiles"), **options})
 
 
 def finished(job: PlannedJob, *attempts: tuple[Outcome, int] | None) -> JobHistory:

@@ -18,9 +18,9 @@ from ecoshare.base.device import DeviceInfo
 from ecoshare.jobs.load import load
 from ecoshare.jobs.schema import JobConfig
 from ecoshare.knowledge.profile_store import ProfileStore
-from ecoshare.runtime.planning import plan as planning
 from ecoshare.runtime.planning.job_class import JobClass, JobClasses, torch_version
 from tests.knowledge.classes import profile
+from tests.planning import planned
 
 DEVICE = DeviceInfo("cpu", "cpu", "cpu", "A processor", None, 1 << 40, 8)
 
@@ -241,7 +241,7 @@ def test_ten_thousand_jobs_of_one_script_are_planned_at_once(project: Path) -> N
     (project / "jobs.yaml").write_text("version: 1\njobs:\n" + "".join(lines))
     loaded = load(project / "jobs.yaml")
     began_s = time.process_time()
-    plan = planning.make(loaded, (DEVICE,), objective="makespan")
+    plan = planned(loaded, (DEVICE,), objective="makespan")
     assert time.process_time() - began_s < 5, "one reading takes tenths of a second, ten thousand take an hour"
     assert len({job.job_class.name for job in plan.jobs}) == 10_000
     assert all(job.spec.job_class == job.job_class.name for job in plan.jobs)

@@ -28,7 +28,7 @@ def taught(driver: VirtualDriver, store: TuningStore) -> None:
 
 
 def known(store: TuningStore, *classes: str) -> dict[str, tuple[LimitMeasurement, ...]]:
-    return {each.packing[0][0]: each.measurements for each in known_responses(set(classes), GPUS[0], store, [])}
+    return {each.packing[0][0]: each.measurements for each in known_responses(set(classes), GPUS[0], store)[0]}
 
 
 def test_a_run_asks_from_its_start_with_what_an_earlier_one_measured(tmp_path: Path) -> None:
@@ -36,7 +36,7 @@ def test_a_run_asks_from_its_start_with_what_an_earlier_one_measured(tmp_path: P
     first = ran(400.0)
     assert not of(first, AskPower)[0].measurements and of(first, MeasureSetting)
     taught(first, store)
-    kept = known_responses({"a", "b"}, GPUS[0], store, [])
+    kept = known_responses({"a", "b"}, GPUS[0], store)[0]
     assert {each.packing for each in kept} == {(("a",),), (("b",),)}
     second = ran(400.0, kept)
     asked = {each.packing: each.measurements for each in reversed(of(second, AskPower))}

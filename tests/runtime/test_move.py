@@ -32,8 +32,8 @@ from ecoshare.runtime.driver import Driver, RunParts
 from ecoshare.runtime.nodes import cleanup, run_host
 from ecoshare.runtime.nodes.attempts import Moving
 from ecoshare.runtime.nodes.node import Node
-from ecoshare.runtime.planning import plan as planning
 from ecoshare.runtime.run_lifecycle import FinishedRun
+from tests.planning import planned
 from tests.runtime.running import SCRIPTS, alone, job_file, slow_steps
 from tests.warm import spawned
 
@@ -132,7 +132,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..
     def start(core: Moves, *jobs: dict[str, Any], profiles: Path | None = None) -> Moved:
         loaded = load(job_file(tmp_path, *jobs))
         store = ProfileStore(profiles) if profiles is not None else None
-        plan = planning.make(loaded, (registry.find("cpu"),), policy="fair", lanes=2, places=4, store=store)
+        plan = planned(loaded, (registry.find("cpu"),), policy="fair", lanes=2, jobs_per_lane=4, store=store)
 
         def make(parts: RunParts) -> Driver:
             driver = Driver(parts, core)

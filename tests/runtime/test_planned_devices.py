@@ -10,7 +10,7 @@ import pytest
 from ecoshare.devices import registry
 from ecoshare.errors import InvalidJobFile
 from ecoshare.jobs.load import load
-from ecoshare.runtime.planning import plan as planning
+from tests.planning import planned
 from tests.virtual.run import gpu
 
 LINES = {
@@ -26,10 +26,10 @@ LINES = {
 def test_a_script_that_chooses_a_gpu_is_told(line: str, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(f"import os\n{line}\n")
     (path := tmp_path / "jobs.yaml").write_text("version: 1\njobs:\n- {name: a, script: train.py}\n")
-    notes = planning.make(load(path), (gpu(),)).notes
+    notes = planned(load(path), (gpu(),)).notes
     told = "a chooses a GPU by CUDA_VISIBLE_DEVICES: the one of the lane is used instead"
     assert (told in notes) is LINES[line]
-    assert told not in planning.make(load(path), (registry.processors(),)).notes
+    assert told not in planned(load(path), (registry.processors(),)).notes
 
 
 @pytest.mark.parametrize(("value", "on_gpu", "on_processors"), [("0", False, False), ("", False, True)])
@@ -39,7 +39,7 @@ def test_a_job_file_that_chooses_one_is_refused(value: str, on_gpu: bool, on_pro
     (path := tmp_path / "jobs.yaml").write_text(json.dumps({"version": 1, "jobs": [job]}))
     for device, may in ((gpu(), on_gpu), (registry.processors(), on_processors)):
         if may:
-            planning.make(load(path), (device,))
+            planned(load(path), (device,))
             continue
         with pytest.raises(InvalidJobFile, match=r"jobs.yaml:1:\d+: jobs\[0\].env: CUDA_VISIBLE_DEVICES would take"):
-            planning.make(load(path), (device,))
+            planned(load(path), (device,))

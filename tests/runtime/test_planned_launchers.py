@@ -14,8 +14,8 @@ from ecoshare.core.commands import StartJob
 from ecoshare.core.events import Done, JobArrived, RunOpened
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.jobs.load import load
-from ecoshare.runtime.planning import plan as planning
 from ecoshare.runtime.planning.plan import Plan
+from tests.planning import planned as made_plan
 
 GIB = 1 << 30
 GPU = DeviceInfo("cuda:0", "cuda", "nvidia", "A GPU", "GPU-1", 40 * GIB, 8)
@@ -27,7 +27,7 @@ def planned(folder: Path, device: DeviceInfo, *jobs: dict[str, Any], **options: 
     (folder / "train.py").write_text("import torch\n")
     given = jobs or (RANKS, {"name": "plain", "script": "train.py"})
     (folder / "jobs.yaml").write_text(json.dumps({"version": 1, "jobs": list(given)}))
-    return planning.make(load(folder / "jobs.yaml"), (device,), **options)
+    return made_plan(load(folder / "jobs.yaml"), (device,), **options)
 
 
 @pytest.mark.parametrize(("policy", "lanes"), [("fair", 2), ("energy", 3)])

@@ -15,6 +15,7 @@ from ecoshare.knowledge.profile_store import ProfileStore
 from ecoshare.runtime.planning import plan as planning
 from ecoshare.runtime.planning.planned_knowledge import relative_to, speed_where_measured
 from tests.knowledge.classes import profile
+from tests.planning import planned
 
 GPUS = tuple(
     DeviceInfo(f"cuda:{place}", "cuda", "nvidia", "NVIDIA H200", f"GPU-{place}", 80 << 30, 8) for place in range(3)
@@ -35,7 +36,7 @@ def made(folder: Path, devices: tuple[DeviceInfo, ...], store: ProfileStore | No
     (folder / "train.py").touch()
     path = folder / "jobs.yaml"
     path.write_text(json.dumps({"version": 1, "jobs": [{"name": "a", "script": "train.py", "iterations": 100}]}))
-    return planning.make(load(path), devices, store=store)
+    return planned(load(path), devices, store=store)
 
 
 def told(plan: planning.Plan) -> list[str]:

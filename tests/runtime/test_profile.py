@@ -22,7 +22,8 @@ from ecoshare.knowledge.profile_store import ProfileStore
 from ecoshare.lane import trace
 from ecoshare.record import event_log
 from ecoshare.runtime.measuring.profiling_window import DEFAULT_LIMITS
-from ecoshare.runtime.planning.plan import Plan, make
+from ecoshare.runtime.planning.plan import Plan
+from tests.planning import planned as made_plan
 from tests.runtime.running import SCRIPTS, SLEEPS, Finished, alone, job_file, run, slow_steps, start, words
 from tests.warm import Started, ecoshare, wait_for
 
@@ -43,7 +44,7 @@ def saved(folder: Path) -> dict[str, Profile]:
 
 
 def planned(path: Path, store: ProfileStore) -> Plan:
-    return make(load(path), (processors(),), store=store)
+    return made_plan(load(path), (processors(),), store=store)
 
 
 @pytest.mark.slow

@@ -58,7 +58,7 @@ def test_each_class_is_measured_alone_and_the_other_job_goes_on_afterwards(lanes
     fates = {(name, 1): Fate(iterations=number, iteration_s=0.05) for name, number in (("a", 400), ("b", 500))}
     world, store = World(tmp_path, fates), ProfileStore(tmp_path / "profiles")
     jobs = [{"name": name, "args": [name]} for name in "ab"]
-    finished = run(world, jobs, policy="fair", lanes=lanes, places=2 // lanes, store=store)
+    finished = run(world, jobs, policy="fair", lanes=lanes, jobs_per_lane=2 // lanes, store=store)
     check(finished)
     summary = finished.data.summary
     assert [job.iterations for job in summary.jobs] == [400, 500]

@@ -14,8 +14,8 @@ from ecoshare.core.commands import StartJob
 from ecoshare.errors import InvalidJobFile
 from ecoshare.jobs.load import load
 from ecoshare.record import event_log
-from ecoshare.runtime.planning import plan as planning
 from ecoshare.runtime.planning.plan import Plan
+from tests.planning import planned as made_plan
 from tests.runtime.running import run
 
 TRAINS = """
@@ -97,7 +97,7 @@ def test_a_job_gives_a_device_away_and_takes_it_back(tmp_path: Path) -> None:
 def planned(folder: Path, *jobs: dict[str, Any], **options: Any) -> Plan:
     (folder / "jobs.yaml").write_text(json.dumps({"version": 1, "jobs": list(jobs)}))
     devices = (DeviceInfo(f"cuda:{n}", "cuda", "nvidia", "A GPU", f"GPU-{n}", 1 << 34, 8) for n in range(2))
-    return planning.make(load(folder / "jobs.yaml"), tuple(devices), **options)
+    return made_plan(load(folder / "jobs.yaml"), tuple(devices), **options)
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from ecoshare.devices.registry import processors
 from ecoshare.jobs.load import load
 from ecoshare.knowledge.profile import Profile
 from ecoshare.knowledge.profile_store import ProfileStore
-from ecoshare.runtime.planning.plan import make
 from tests.driver import COMPILER
+from tests.planning import planned as made_plan
 from tests.runtime.machine import Machine
 from tests.runtime.running import job_file
 from tests.runtime.test_profile import profile, saved
@@ -61,7 +61,8 @@ def test_a_service_is_measured_by_batch_size_and_a_run_knows_it(tmp_path: Path) 
     assert made.window.measured_s / sixteen.median_s >= 20, "an iteration is an answer"
     assert "energy/request" in done.stdout and "inference iteration" not in done.stdout
     job = {"name": "s", "script": "serves.py", "service": {"p99": "50 ms", "batch": [8, 16]}}
-    [planned] = make(load(job_file(tmp_path, job)), (processors(),), store=ProfileStore(tmp_path / "profiles")).jobs
+    loaded, store = load(job_file(tmp_path, job)), ProfileStore(tmp_path / "profiles")
+    [planned] = made_plan(loaded, (processors(),), store=store).jobs
     assert planned.spec.job_class == made.job_class and planned.spec.solo is not None
     assert planned.spec.solo.longest_s == sixteen.p99_s
 

@@ -21,6 +21,7 @@ from ecoshare.record import event_log
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.runtime.planning import plan as planning
 from ecoshare.runtime.planning.plan_checks import write_arrivals
+from tests.planning import planned as made_plan
 from tests.runtime.running import job_file, resume, run, start
 from tests.runtime.test_resume import cut
 from tests.warm import wait_for
@@ -78,7 +79,7 @@ def test_ctrl_c_ends_services_alone(tmp_path: Path) -> None:
 
 def planned(folder: Path, **options: Any) -> planning.Plan:
     (folder / "day.csv").write_text("arrival_s\n0\n1\n2.5\n")
-    return planning.make(load(job_file(folder, service(folder, **options))), (DEVICE,), policy="fair")
+    return made_plan(load(job_file(folder, service(folder, **options))), (DEVICE,), policy="fair")
 
 
 def test_arrivals_are_written_once_and_named_to_the_job(tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def test_a_job_beside_its_gpu_gets_none_of_the_joules(tmp_path: Path) -> None:
 def test_the_power_of_contexts_is_told_apart_and_no_job_pays_for_it(tmp_path: Path) -> None:
     """The idle power that is taken off is that with contexts. The power before the first job is told beside it."""
     fates = {(name, 1): Fate(load_s=0.0, iterations=400) for name in "ab"}
-    known: dict[str, Any] = {"store": ProfileStore(tmp_path / "profiles"), "lanes": 1, "places": 2}
+    known: dict[str, Any] = {"store": ProfileStore(tmp_path / "profiles"), "lanes": 1, "jobs_per_lane": 2}
     summary = run(World(tmp_path, fates), [{"name": name} for name in "ab"], "fair", **known).data.summary
     assert summary.empty_power_w == pytest.approx(IDLE_W, rel=0.01)
     assert summary.idle_power_w == pytest.approx(IDLE_W + 2 * CONTEXT_W, rel=0.05)
@@ -117,7 +117,7 @@ def test_a_device_that_fails_takes_no_job_with_it(tmp_path: Path) -> None:
 def test_a_run_waits_for_room_on_its_disk_and_loses_nothing(tmp_path: Path) -> None:
     """A job ends, and the next begins, while there is none: both are in the log once there is room."""
     world = World(tmp_path, full_s=[(1004.0, 1050.0)])
-    finished = run(world, [{"name": name} for name in "abc"], lanes=1, places=1)
+    finished = run(world, [{"name": name} for name in "abc"], lanes=1, jobs_per_lane=1)
     check(finished)
     assert states(finished) == dict.fromkeys("abc", "completed")
     assert [job for job, _ in world.started] == list("abc")
@@ -139,7 +139,7 @@ def test_a_line_that_may_not_be_on_the_disk_ends_the_run(
 
     monkeypatch.setattr(KeptFile, "sync", fails)
     with pytest.raises(UnfitEnvironment, match=os.strerror(number)):
-        run(world, [{"name": name} for name in "ab"], lanes=1, places=1)
+        run(world, [{"name": name} for name in "ab"], lanes=1, jobs_per_lane=1)
     assert [job for job, _ in world.started] == ["a"]
 
 
@@ -151,7 +151,7 @@ def test_a_disk_without_room_for_long_ends_the_run_which_can_be_resumed(
     monkeypatch.setattr(driver, "FULL_DISK_S", 60.0)
     world = World(tmp_path, full_s=[(1006.0, 1e9)], stops_s=stops_s)
     with pytest.raises(UnfitEnvironment, match="No space left on device") as told:
-        run(world, [{"name": name} for name in "ab"], lanes=1, places=1)
+        run(world, [{"name": name} for name in "ab"], lanes=1, jobs_per_lane=1)
     waited_s = world.clock.monotonic_s() - 1006.0
     assert waited_s < 50.0 if stops_s else 60.0 <= waited_s < 100.0
     assert "ecoshare run --resume" in told.value.hint
@@ -162,7 +162,7 @@ def test_a_disk_without_room_for_long_ends_the_run_which_can_be_resumed(
 
 def test_a_job_that_could_not_be_launched_leaves_its_place_to_the_next(tmp_path: Path) -> None:
     world = World(tmp_path, {("a", 1): Fate(launched=False), ("b", 1): Fate(launched=False)})
-    finished = run(world, [{"name": name} for name in "abcd"], lanes=1, places=1)
+    finished = run(world, [{"name": name} for name in "abcd"], lanes=1, jobs_per_lane=1)
     check(finished)
     assert states(finished) == {"a": "failed", "b": "failed", "c": "completed", "d": "completed"}
 
@@ -189,7 +189,7 @@ def test_jobs_that_could_not_be_launched_take_no_slot_from_those_that_follow(tmp
     """The table of a lane has room for 64."""
     bad = [f"bad-{number}" for number in range(SLOTS + 1)]
     world = World(tmp_path, {(name, 1): Fate(launched=False) for name in bad})
-    finished = run(world, [{"name": name} for name in (*bad, "last")], lanes=1, places=1)
+    finished = run(world, [{"name": name} for name in (*bad, "last")], lanes=1, jobs_per_lane=1)
     check(finished)
     assert states(finished) == {**dict.fromkeys(bad, "failed"), "last": "completed"}
 
@@ -251,7 +251,7 @@ def test_another_controller_goes_on_where_one_died(tmp_path: Path) -> None:
 def test_a_parked_job_goes_on_or_begins_again(faults: dict[str, Any], attempts: int, tmp_path: Path) -> None:
     world = World(tmp_path, {("long", 1): Fate(iterations=400)}, memory_bytes=2 * GIB, **faults)
     jobs: list[dict[str, Any]] = [{"name": "long"}, {"name": "urgent", "priority": 9, "arrival": "5 s"}]
-    finished = run(world, jobs, policy="priority", lanes=1, places=1, host_bytes=8 * GIB)
+    finished = run(world, jobs, policy="priority", lanes=1, jobs_per_lane=1, host_memory=8 * GIB)
     check(finished)
     assert states(finished) == {"long": "completed", "urgent": "completed"}
     assert Counter(job for job, _ in world.started)["long"] == attempts
@@ -325,9 +325,9 @@ def test_no_job_is_lost_or_done_twice(
         resumes_fail=resumes_fail,
     )
     asked = [{"name": f"j{number}", "retries": retries} for number in range(len(jobs))]
-    options: dict[str, Any] = {"lanes": 2, "places": 2}
+    options: dict[str, Any] = {"lanes": 2, "jobs_per_lane": 2}
     if parks_fail is not None and policy in DISPLACE:
-        options = {"lanes": 1, "places": 1, "host_bytes": 8 * GIB}
+        options = {"lanes": 1, "jobs_per_lane": 1, "host_memory": 8 * GIB}
         asked = [
             {**each, "priority": 9 * number, "arrival": f"{2 * number + 3} s"} for number, each in enumerate(asked)
         ]

@@ -17,10 +17,10 @@ from ecoshare.queue.submission_plan import leftover_jobs, no_jobs
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.reporting.progress import Silent
 from ecoshare.runtime import run_opening
-from ecoshare.runtime.planning import plan as planning
 from ecoshare.runtime.planning.plan import Plan
 from ecoshare.runtime.planning.planned_limits import PlannedMachines
 from ecoshare.runtime.run_lifecycle import FinishedRun
+from tests.planning import planned as made_plan
 from tests.virtual.run import World, jobs_of, run_in
 
 Client = Callable[[LiveQueue], Coroutine[Any, Any, None]]
@@ -64,7 +64,7 @@ def serve(
             yield
 
     def plan(loaded: LoadedJobs, machines: PlannedMachines, beside: Collection[str]) -> Plan:
-        return planning.make(loaded, machines.devices, policy=policy, queue=NAME, beside=beside)
+        return made_plan(loaded, machines, policy=policy, queue=NAME, beside=beside)
 
     machines = world.machines
 

@@ -40,12 +40,12 @@ from ecoshare.runtime.nodes.node import Node
 from ecoshare.runtime.nodes.node_opening import OpenedNode, RunFacts, node_plan
 from ecoshare.runtime.nodes.run_host import RunHost, WarmServer
 from ecoshare.runtime.nodes.run_node import NodeParts, NodeRun
-from ecoshare.runtime.planning import plan as planning
 from ecoshare.runtime.planning.plan import Plan
 from ecoshare.runtime.planning.planned_knowledge import known_contexts
 from ecoshare.runtime.planning.planned_limits import ParkingHost
 from ecoshare.runtime.run_lifecycle import FinishedRun
 from ecoshare.runtime.signals import StopSignals
+from tests.planning import planned
 from tests.runtime.running import job_file
 from tests.virtual.clock import VirtualClock
 from tests.virtual.lanes import Fate, Span, VirtualLanes
@@ -363,7 +363,7 @@ def run(
         options: Options of the plan.
     """
     loaded = load(jobs_of(world.folder, jobs))
-    plan = planning.make(loaded, world.found, policy=policy, hosts=world.machines.parking_hosts(), **options)
+    plan = planned(loaded, world.machines, policy=policy, **options)
     return run_opening.start(plan, loaded.text, world.disk, Silent(), window, machines=world.machines, host=world)
 
 

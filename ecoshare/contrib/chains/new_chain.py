@@ -13,12 +13,13 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ecoshare.api.request_values import request_class, silent
+from ecoshare.api.request_values import silent
 from ecoshare.api.slurm_submit import SubmitRequest, duration_option_s
 from ecoshare.base.plural import counted
 from ecoshare.contrib.chains.allocation_chain import AllocationChain, ChainOutcome, Overlap
 from ecoshare.errors import EcoshareError, UnfitEnvironment, UsageError, did_you_mean
 from ecoshare.jobs.quantities import format_duration
+from ecoshare.option_fields import request_class
 
 if TYPE_CHECKING:
     from ecoshare.cluster.slurm_script import AllocationRequest

@@ -28,7 +28,6 @@ import ecoshare
 from ecoshare.base.attempt import Outcome
 from ecoshare.base.disk import RUNS
 from ecoshare.base.job_spec import SweepSpec
-from ecoshare.base.measurement import TUNING_LIMIT, Goal
 from ecoshare.core.events import JobExited
 from ecoshare.devices.choice import find_all
 from ecoshare.devices.occupancy import DeviceAdmission, occupied
@@ -37,17 +36,15 @@ from ecoshare.integrations.optuna.remote_trial import Objective
 from ecoshare.integrations.optuna.study_run import Listener, StudyRun, StudySweep, check_forkable
 from ecoshare.integrations.optuna.wire import Elsewhere, rebuilt
 from ecoshare.jobs.load import LoadedJobs
-from ecoshare.jobs.quantities import parse_size_bytes
 from ecoshare.jobs.schema import JobConfig
 from ecoshare.jobs.sweep import LONGEST_NUMBER, MAX_TRIALS, Metric, Sweep, trial_name
 from ecoshare.jobs.sweep import Optuna as OptunaOptions
-from ecoshare.knowledge.profile_store import ProfileStore
-from ecoshare.knowledge.profiles_folder import default_folder
 from ecoshare.record.run_data import is_live
 from ecoshare.record.run_folder import RunFolder, write_json
 from ecoshare.reporting.progress import Expendable, PlainProgress
+from ecoshare.run_options import Control, RunOptions
 from ecoshare.runtime.nodes.forked_client import ForkedServer
-from ecoshare.runtime.planning import plan as planning
+from ecoshare.runtime.nodes.held_machines import FoundDevices
 from ecoshare.runtime.planning.plan import Plan
 from ecoshare.runtime.signals import Interrupts
 
@@ -96,7 +93,7 @@ def optimize(
     lanes: int | None = None,
     jobs_per_lane: int = 1,
     memory: str | None = None,
-    control: str = "off",
+    control: Control = "off",
     profiles: str | os.PathLike[str] | None = None,
     hang_timeout: float | None = None,
     runs: str | os.PathLike[str] = RUNS,
@@ -134,27 +131,24 @@ def optimize(
         raise UsageError(f"optimize(study, objective) takes a study and a function, not {study!r} and {objective!r}")
     if ecoshare._function is not None:
         raise UsageError("this process runs a trial; its objective cannot optimize another study in lanes")
-    if control not in ("off", "known", "auto"):
-        raise UsageError(f"control={control!r}: expected off, known or auto")
     caught = tuple(catch) if isinstance(catch, Iterable) else (catch,)
-    store = ProfileStore(Path(profiles) if profiles is not None else default_folder())
+    options = RunOptions(
+        objective=goal,
+        policy=policy,
+        lanes=lanes,
+        jobs_per_lane=jobs_per_lane,
+        memory=memory,
+        control=control,
+        profiles=profiles,
+        use_profiles=profiles is not None or control != "off",
+    )
+    options.check()
     loaded = _loaded(study, objective, hang_timeout)
     with ExitStack() as undo:
         admission = DeviceAdmission.of(wait, share_device)
         occupancy = undo.enter_context(occupied(partial(find_all, device), admission, _note))
         check_forkable(not occupancy.devices[0].on_processors)
-        plan = planning.make(
-            loaded,
-            occupancy.devices,
-            objective=goal,
-            policy=policy,
-            lanes=lanes,
-            places=jobs_per_lane,
-            memory_bytes=_memory_bytes(memory),
-            store=store if profiles is not None or control != "off" else None,
-            control=control != "off",
-            goal=Goal(goal, TUNING_LIMIT, planning.MOST_TRIALS) if control == "auto" else None,
-        )
+        plan = Plan.of(loaded, FoundDevices(occupancy.devices), options)
         for note in plan.notes:
             _note(note)
         _fail_left(study)
@@ -317,13 +311,6 @@ def _planned(plan: Plan, study: optuna.Study, n_trials: int | None, run: StudyRu
     template = replace(job, called=True)
     sweep = StudySweep(template=template, options=options, spec=spec, submitted=run.submitted, most=n_trials)
     return replace(plan, jobs=(), sweeps=(sweep,))
-
-
-def _memory_bytes(memory: str | None) -> int | None:
-    try:
-        return parse_size_bytes(memory) if memory is not None else None
-    except ValueError as error:
-        raise UsageError(f"memory={memory!r}: {error}") from error
 
 
 def _fail_left(study: optuna.Study) -> None:

@@ -13,14 +13,10 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ecoshare.base.attempt import GangPart
 from ecoshare.lane.files import keep_outputs
 from ecoshare.lane.messages import LaunchAttempt
-
-if TYPE_CHECKING:
-    pass
 
 
 def launches(launch: LaunchAttempt) -> list[LaunchAttempt]:

@@ -23,6 +23,7 @@ from ecoshare.knowledge.profile_store import ProfileStore
 from ecoshare.knowledge.tuning_store import TuningResult, TuningStore
 from ecoshare.policy_names import LANES_TO_PACK
 from ecoshare.record.run_view import ProgressDisplay
+from ecoshare.run_options import RunOptions
 from ecoshare.runtime import run_opening
 from ecoshare.runtime.measuring.device_claim import claim, leftovers, not_restored
 from ecoshare.runtime.measuring.profiling_window import ENDED_IN_WINDOW, Limits
@@ -31,7 +32,7 @@ from ecoshare.runtime.measuring.setting_searches import RunSearches, Searching, 
 from ecoshare.runtime.nodes import cleanup
 from ecoshare.runtime.nodes.held_machines import ThisMachine
 from ecoshare.runtime.nodes.job_looks import WAITS_S
-from ecoshare.runtime.planning import plan as planning
+from ecoshare.runtime.planning.plan import Plan
 from ecoshare.runtime.signals import StopSignals
 
 if TYPE_CHECKING:
@@ -83,7 +84,8 @@ def profile_script(
         )
     loaded = one_job(script, args, "profile")
     (device,) = occupancy.devices
-    plan = planning.make(loaded, (device,), policy="fair", places=1, store=store, learn=False)
+    options = RunOptions(policy="fair", jobs_per_lane=1, control="off", profiles=store.folder)
+    plan = Plan.of(loaded, ThisMachine(occupancy), options, learn=False)
     cleanup.clear_dead()  # before settings that a dead run left are restored
     words, as_found = leftovers(device, may_set=True)
     if not as_found:
@@ -230,18 +232,15 @@ def tune(
     loaded = _jobs(asked)
     asked = _within_own_limits(asked, loaded, say)
     lanes = asked.lanes or min(len(loaded.jobs), LANES_TO_PACK)
-    plan = planning.make(
-        loaded,
-        (asked.device,),
+    options = RunOptions(
         objective=asked.goal.objective,
         policy="fair",
         lanes=lanes,
-        places=-(-len(loaded.jobs) // lanes),
-        store=store,
-        goal=asked.goal,
-        only_tune=True,
-        learn=False,
+        jobs_per_lane=-(-len(loaded.jobs) // lanes),
+        control="off",
+        profiles=store.folder,
     )
+    plan = Plan.of(loaded, ThisMachine(asked.occupancy), options, sought=asked.goal, learn=False)
     for note in plan.notes:
         say(note)
     beside = asked.knobs is None or CPU_FREQUENCY in asked.knobs

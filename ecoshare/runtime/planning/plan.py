@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from ecoshare.base.class_profile import KnownResponse, Solo
@@ -22,19 +21,22 @@ from ecoshare.jobs.quantities import format_size
 from ecoshare.jobs.schema import JobConfig
 from ecoshare.knowledge.iteration_store import LearnedIterations
 from ecoshare.knowledge.profile import Profile
-from ecoshare.knowledge.profile_store import ProfileStore
 from ecoshare.knowledge.tuning_store import TuningStore
 from ecoshare.lane.tables.table_layout import SLOTS
 from ecoshare.policy_names import LANES_TO_PACK, check_objective, check_policy, packs, places_of, policy_options
+from ecoshare.run_options import RunOptions
 from ecoshare.runtime.planning import plan_checks, planned_knowledge, planned_limits, planned_sweeps
 from ecoshare.runtime.planning.job_class import JobClass, JobClasses
 from ecoshare.runtime.planning.planned_job import PlannedJob
 from ecoshare.runtime.planning.planned_knowledge import known_demand, known_responses, known_solo, learned_iterations
-from ecoshare.runtime.planning.planned_limits import NO_BUDGET, ParkingHosts, PlannedBudget, check_job
+from ecoshare.runtime.planning.planned_limits import (
+    NO_BUDGET,
+    PlannedBudget,
+    PlannedMachines,
+    check_job,
+    planned_budget,
+)
 from ecoshare.runtime.planning.planned_sweeps import PlannedSweep
-
-MOST_TRIALS = 12
-"""Most settings that one search measures during a run."""
 
 LEAST_BYTES = 256 << 20
 """Least memory (bytes) that a job needs: torch alone."""
@@ -76,6 +78,8 @@ class Plan:
         queue: Name of the queue that the run belongs to; empty for a run of a job file.
         held: Names of jobs and sweeps that do not arrive until the user releases them.
         ended: Final states of jobs and sweeps that ended in earlier sessions, by name.
+        run_options: Options of the run. Those that have no default of their own are filled in, so that a resumed run
+            has them, too.
     """
 
     job_file: Path
@@ -106,6 +110,164 @@ class Plan:
     queue: str = ""
     held: frozenset[str] = frozenset()
     ended: Mapping[str, str] = field(default_factory=dict)
+    run_options: RunOptions = field(default_factory=RunOptions)
+
+    @classmethod
+    def of(
+        cls,
+        loaded: LoadedJobs,
+        machines: PlannedMachines,
+        options: RunOptions,
+        *,
+        sought: Goal | None = None,
+        learn: bool = True,
+        queue: str = "",
+        beside: Collection[str] = (),
+    ) -> Plan:
+        """Decide how to run the jobs of a file.
+
+        Args:
+            loaded: The jobs.
+            machines: Machines with the devices, all of one model.
+            options: Options of the run.
+            sought: Goal of the one search that the run is for, under any policy; None if it is for its jobs.
+            learn: Whether jobs without `iterations:` take the number that earlier runs took.
+            queue: Name of the queue that the run belongs to; empty for a run of a job file.
+            beside: Classes of the other jobs of the run, which these jobs may share a device with.
+
+        Raises:
+            UsageError: Options do not go together, an option is out of range or names what does not exist, or a run for
+                one search has a sweep.
+            InvalidJobFile: A job needs more devices than the run has.
+            UnfitEnvironment: A sweep needs Optuna, which is not installed, or jobs cannot be parked on this machine.
+        """
+        objective = options.objective
+        check_objective(objective)
+        policy = options.policy or objective
+        check_policy(policy)
+        lanes = options.lanes if options.lanes is not None else LANES_TO_PACK if packs(policy) else 1
+        places = options.jobs_per_lane if options.jobs_per_lane is not None else PLACES
+        if not 1 <= places <= SLOTS:
+            raise UsageError(f"--jobs-per-lane {places}: expected 1 to {SLOTS}")
+        if not 1 <= lanes <= SLOTS:
+            raise UsageError(f"--lanes {lanes}: expected 1 to {SLOTS}")
+        memory_bytes, host_bytes, store = options.memory_bytes, options.host_bytes, options.store
+        hosts = machines.parking_hosts() if host_bytes else {}
+        if host_bytes:
+            planned_limits.check_host_memory(host_bytes, policy, machines.devices, lanes, hosts)
+        budget = NO_BUDGET
+        if (watts := options.power_budget_w) is not None:
+            budget = planned_budget(watts, options.power_budget_by, machines, options.sets, options.tuning_limit)
+        notes = _too_much(memory_bytes, machines.devices)
+        devices = planned_limits.left_for_jobs(host_bytes, machines.devices, memory_bytes, hosts)
+        device, smallest_bytes = devices[0], min(each.memory_bytes for each in devices)
+        if smallest_bytes < (need := 1 if packs(policy) else lanes) * LEAST_BYTES:
+            where = f" in {counted(lanes, 'lane')}" if need > 1 else ""
+            raise UsageError(
+                f"{format_size(smallest_bytes)} of memory{where}: torch alone takes {format_size(LEAST_BYTES)}",
+                "give more with --memory, or take fewer lanes",
+            )
+        classes = JobClasses(device.described)
+        planned = [(job, classes.of(planned_sweeps.classified(job))) for job in loaded.jobs]
+        names = {job_class.name: job_class for _, job_class in planned}
+        shown = planned_knowledge.shown_jobs(planned)
+        known, of_profiles = planned_knowledge.known_profiles(names, shown, store)
+        lengths, of_lengths = learned_iterations(planned, store if learn else None)
+        nodes, of_nodes = plan_checks.most_nodes(planned, devices, store)
+        speeds, of_speeds = planned_knowledge.known_speeds(devices, names, store)
+        notes += [*of_profiles, *of_lengths, *of_nodes, *of_speeds]
+        measured_at = {
+            name: planned_knowledge.speed_where_measured(each, devices, speeds) for name, each in known.items()
+        }
+        both = [
+            _plan(
+                job,
+                job_class,
+                known.get(job_class.name),
+                lengths.get(job.name),
+                measured_at.get(job_class.name, 1.0),
+                nodes[job.name],
+                spans=nodes[job.name] > 1 and len({each.node for each in devices}) > 1,
+            )
+            for job, job_class in planned
+        ]
+        if not device.on_processors:
+            both = [plan_checks.with_whole_device(job, smallest_bytes) for job in both]
+        notes += plan_checks.launcher_notes(both, device.on_processors)
+        every_lane = lanes * len(devices)
+        notes += planned_limits.parking_notes(both, policy, host_bytes, every_lane * places, len(devices))
+        jobs = tuple(job for job in both if job.source.sweep is None)
+        at_once = every_lane + len(devices) if packs(policy) else every_lane * places
+        swept = tuple(
+            planned_sweeps.plan_sweeps(job, every_lane * places + every_lane, at_once)
+            for job in both
+            if job.source.sweep is not None
+        )
+        if sought is not None and swept:
+            raise UsageError(f"{swept[0].name} is a sweep: one of its trials can be tuned, as a job of its own")
+        for job in both:
+            check_job(budget, loaded, job.spec)
+        plan_checks.check_devices(loaded, both, devices)
+        planned_sweeps.check_sweeps(loaded, both)
+        notes += plan_checks.device_notes(both, policy, bool(budget), device.on_processors)
+        unknown = [job.spec.name for job in jobs if job.spec.iterations is None and job.spec.service is None]
+        if policy in ("srtf", *OBJECTIVES) and unknown and len(jobs) > 1:
+            give, they_are = ("gives", "it is") if len(unknown) == 1 else ("give", "they are")
+            nor_known = ", and no earlier run tells them" if lengths else ""
+            notes.append(
+                f"policy {policy}: {len(unknown)} of {len(jobs)} jobs {give} no `iterations:`{nor_known} "
+                f"({listed(unknown)}); {they_are} ranked by the time that each has had"
+            )
+        responses: tuple[KnownResponse, ...] = ()
+        if budget.sets_limits and store is not None:
+            responses, of_responses = known_responses({*names, *beside}, device, TuningStore(store.folder))
+            notes += of_responses
+        notes += plan_checks.service_notes(both)
+        plan_checks.check_places(both, every_lane * places_of(policy, places))
+        limited = [job.source.name for job in jobs if job.source.slowdown_limit is not None]
+        if limited and not packs(policy):
+            notes.append(f"slowdown limits ({listed(limited)}) are checked at the end; nothing steers by them yet")
+        settings: tuple[KnownSetting, ...] = ()
+        if (sets_any_knob := options.sets and not budget.sets_limits) and sought is None:
+            settings, of_settings = planned_knowledge.known_settings(
+                {*names, *beside}, device, objective, lanes, shown, store
+            )
+            notes += of_settings
+        colocations: tuple[ColocationMeasurement, ...] = ()
+        if packs(policy):
+            colocations, of_colocations = planned_knowledge.known_colocations({*names, *beside}, store)
+            notes += of_colocations
+        searches = packs(policy) and store is not None and sets_any_knob
+        folder = store.folder if store is not None else None
+        return cls(
+            job_file=loaded.path,
+            digest=loaded.digest,
+            objective=objective,
+            policy=policy,
+            options=policy_options(options.options, [policy]),
+            devices=devices,
+            lanes=lanes,
+            places=places,
+            mps=False,
+            profiles=folder,
+            known=known,
+            control=options.sets,
+            goal=sought or (options.goal if searches else None),
+            only_tune=sought is not None,
+            known_settings=settings,
+            colocations=colocations,
+            notes=tuple(dict.fromkeys(notes)),
+            jobs=jobs,
+            sweeps=swept,
+            made_file=loaded.made,
+            on_end=loaded.on_end,
+            host_bytes=host_bytes,
+            budget=budget,
+            speeds=speeds,
+            known_responses=responses,
+            queue=queue,
+            run_options=replace(options, policy=policy, lanes=lanes, jobs_per_lane=places, profiles=folder),
+        )
 
     def opening(self) -> dict[str, Any]:
         """Fields of the `RunOpened` event of the run."""
@@ -175,6 +337,7 @@ class Plan:
             "known_classes": sorted(self.known),
             "control": self.control,
             "goal": asdict(self.goal) if self.goal is not None else None,
+            "run_options": self.run_options.kept(),
             "only_tune": self.only_tune,
             "queue": self.queue,
             "tuned": [{"packing": each.packing, "setting": dict(each.setting)} for each in self.known_settings],
@@ -212,164 +375,6 @@ class Plan:
     def everything(self) -> tuple[PlannedJob, ...]:
         """All jobs, and the template of each sweep."""
         return (*self.jobs, *(sweep.template for sweep in self.sweeps))
-
-
-def make(
-    loaded: LoadedJobs,
-    devices: tuple[DeviceInfo, ...],
-    objective: str = "energy",
-    policy: str | None = None,
-    options: Mapping[str, float] = MappingProxyType({}),
-    lanes: int | None = None,
-    places: int = PLACES,
-    memory_bytes: int | None = None,
-    store: ProfileStore | None = None,
-    control: bool = False,
-    goal: Goal | None = None,
-    only_tune: bool = False,
-    learn: bool = True,
-    host_bytes: int = 0,
-    hosts: ParkingHosts = MappingProxyType({}),
-    budget: PlannedBudget = NO_BUDGET,
-    queue: str = "",
-    beside: Collection[str] = (),
-) -> Plan:
-    """Decide how to run the jobs of a file.
-
-    Args:
-        devices: The devices, all of one model.
-        policy: Name of the policy; None for the policy of the objective.
-        options: Options of the policy by name, such as `limit_1`.
-        lanes: Number of lanes of each device; None for `LANES_TO_PACK` under a policy that packs, and for one lane
-            otherwise.
-        places: Most jobs in one lane.
-        memory_bytes: Memory (bytes) of each device that its lanes may use; None for all of it.
-        store: Profiles of job classes; None to use none and to measure none.
-        control: Whether clocks and power may be set, if a setting is known for a packing of these jobs or is searched.
-        goal: Goal of searches for the best settings, under policies that pack; None for no search.
-        only_tune: Whether the run is for one search only, under any policy.
-        learn: Whether jobs without `iterations:` take the number that earlier runs took.
-        host_bytes: Host memory (bytes) of each machine for parked jobs; 0 to park none.
-        hosts: Machine of each node, if jobs are parked.
-        budget: Power budget. If it sets limits, no other knob is set.
-        queue: Name of the queue that the run belongs to; empty for a run of a job file.
-        beside: Classes of the other jobs of the run, which these jobs may share a device with.
-
-    Raises:
-        UsageError: An objective, a policy or an option of it does not exist, a number is out of range, or a run for one
-            search has a sweep.
-        InvalidJobFile: A job needs more devices than the run has.
-        UnfitEnvironment: A sweep needs Optuna, which is not installed, or jobs cannot be parked on this machine.
-    """
-    check_objective(objective)
-    policy = policy or objective
-    check_policy(policy)
-    if lanes is None:
-        lanes = LANES_TO_PACK if packs(policy) else 1
-    if not 1 <= places <= SLOTS:
-        raise UsageError(f"--jobs-per-lane {places}: expected 1 to {SLOTS}")
-    if not 1 <= lanes <= SLOTS:
-        raise UsageError(f"--lanes {lanes}: expected 1 to {SLOTS}")
-    if host_bytes:
-        planned_limits.check_host_memory(host_bytes, policy, devices, lanes, hosts)
-    notes = _too_much(memory_bytes, devices)
-    devices = planned_limits.left_for_jobs(host_bytes, devices, memory_bytes, hosts)
-    device, smallest_bytes = devices[0], min(each.memory_bytes for each in devices)
-    if smallest_bytes < (need := 1 if packs(policy) else lanes) * LEAST_BYTES:
-        where = f" in {counted(lanes, 'lane')}" if need > 1 else ""
-        raise UsageError(
-            f"{format_size(smallest_bytes)} of memory{where}: torch alone takes {format_size(LEAST_BYTES)}",
-            "give more with --memory, or take fewer lanes",
-        )
-    classes = JobClasses(device.described)
-    planned = [(job, classes.of(planned_sweeps.classified(job))) for job in loaded.jobs]
-    names = {job_class.name: job_class for _, job_class in planned}
-    shown = planned_knowledge.shown_jobs(planned)
-    known = planned_knowledge.known_profiles(names, shown, store, notes)
-    lengths = learned_iterations(planned, store, notes) if learn else {}
-    nodes = plan_checks.most_nodes(planned, devices, store, notes)
-    speeds = planned_knowledge.known_speeds(devices, names, store, notes)
-    measured_at = {name: planned_knowledge.speed_where_measured(each, devices, speeds) for name, each in known.items()}
-    both = [
-        _plan(
-            job,
-            job_class,
-            known.get(job_class.name),
-            lengths.get(job.name),
-            measured_at.get(job_class.name, 1.0),
-            nodes[job.name],
-            spans=nodes[job.name] > 1 and len({each.node for each in devices}) > 1,
-        )
-        for job, job_class in planned
-    ]
-    if not device.on_processors:
-        both = [plan_checks.with_whole_device(job, smallest_bytes) for job in both]
-    notes += plan_checks.launcher_notes(both, device.on_processors)
-    every_lane = lanes * len(devices)
-    notes += planned_limits.parking_notes(both, policy, host_bytes, every_lane * places, len(devices))
-    jobs = tuple(job for job in both if job.source.sweep is None)
-    at_once = every_lane + len(devices) if packs(policy) else every_lane * places
-    swept = tuple(
-        planned_sweeps.plan_sweeps(job, every_lane * places + every_lane, at_once)
-        for job in both
-        if job.source.sweep is not None
-    )
-    if only_tune and swept:
-        raise UsageError(f"{swept[0].name} is a sweep: one of its trials can be tuned, as a job of its own")
-    for job in both:
-        check_job(budget, loaded, job.spec)
-    plan_checks.check_devices(loaded, both, devices)
-    planned_sweeps.check_sweeps(loaded, both)
-    notes += plan_checks.device_notes(both, policy, bool(budget), device.on_processors)
-    unknown = [job.spec.name for job in jobs if job.spec.iterations is None and job.spec.service is None]
-    if policy in ("srtf", *OBJECTIVES) and unknown and len(jobs) > 1:
-        give, they_are = ("gives", "it is") if len(unknown) == 1 else ("give", "they are")
-        nor_known = ", and no earlier run tells them" if lengths else ""
-        notes.append(
-            f"policy {policy}: {len(unknown)} of {len(jobs)} jobs {give} no `iterations:`{nor_known} "
-            f"({listed(unknown)}); {they_are} ranked by the time that each has had"
-        )
-    responses: tuple[KnownResponse, ...] = ()
-    if budget.sets_limits and store is not None:
-        responses = known_responses({*names, *beside}, device, TuningStore(store.folder), notes)
-    notes += plan_checks.service_notes(both)
-    plan_checks.check_places(both, every_lane * places_of(policy, places))
-    limited = [job.source.name for job in jobs if job.source.slowdown_limit is not None]
-    if limited and not packs(policy):
-        notes.append(f"slowdown limits ({listed(limited)}) are checked at the end; nothing steers by them yet")
-    sets_any_knob = control and not budget.sets_limits
-    return Plan(
-        job_file=loaded.path,
-        digest=loaded.digest,
-        objective=objective,
-        policy=policy,
-        options=policy_options(options, [policy]),
-        devices=devices,
-        lanes=lanes,
-        places=places,
-        mps=False,
-        profiles=store.folder if store is not None else None,
-        known=known,
-        control=control,
-        goal=goal if only_tune or (packs(policy) and store is not None and sets_any_knob) else None,
-        only_tune=only_tune,
-        known_settings=planned_knowledge.known_settings(
-            {*names, *beside}, device, objective, lanes, shown, store, notes
-        )
-        if sets_any_knob and not only_tune
-        else (),
-        colocations=planned_knowledge.known_colocations({*names, *beside}, store, notes) if packs(policy) else (),
-        notes=tuple(notes),
-        jobs=jobs,
-        sweeps=swept,
-        made_file=loaded.made,
-        on_end=loaded.on_end,
-        host_bytes=host_bytes,
-        budget=budget,
-        speeds=speeds,
-        known_responses=responses,
-        queue=queue,
-    )
 
 
 def _too_much(memory_bytes: int | None, devices: Sequence[DeviceInfo]) -> list[str]:

@@ -227,9 +227,8 @@ def most_nodes(
     jobs: Iterable[tuple[JobConfig, JobClass]],
     devices: Sequence[DeviceInfo],
     store: ProfileStore | None,
-    notes: list[str],
-) -> dict[str, int]:
-    """Most machines of each job: as in the job file, or one if more of them cost too much.
+) -> tuple[dict[str, int], list[str]]:
+    """Most machines of each job: as in the job file, or one if more cost too much. Each such gang has a note.
 
     Tiresias consolidates jobs if the sizes of the tensors of their models are skewed (Gu et al., NSDI 2019, section
     3.5), which is a guess at what the network costs them. Here it is measured: `gang_learning.py` keeps the time of an
@@ -239,10 +238,10 @@ def most_nodes(
         jobs: Jobs with their classes.
         devices: Devices of the run.
         store: Profiles of job classes, which have the times of gangs beside them; None to use none.
-        notes: Notes for the user, which get one for each gang that keeps to one machine.
     """
     largest = max(Counter(device.node for device in devices).values())
-    found = {}
+    found: dict[str, int] = {}
+    notes: list[str] = []
     kept = GangTimeStore(store.folder) if store is not None else None
     for job, job_class in jobs:
         found[job.name] = job.nodes
@@ -256,5 +255,4 @@ def most_nodes(
             notes.append(
                 f"{job.name} keeps to one machine: over {over} its iterations took {slowdown:.2f} times as long"
             )
-    notes += kept.notes if kept is not None else []
-    return found
+    return found, notes + (kept.notes if kept is not None else [])

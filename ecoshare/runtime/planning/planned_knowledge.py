@@ -2,52 +2,45 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
-
-from ecoshare.base.class_profile import POWER_LIMIT
-from ecoshare.base.device import DeviceInfo
-from ecoshare.knowledge.calibration_store import CalibrationStore, identity
-from ecoshare.knowledge.iteration_store import IterationStore, JobArguments
-from ecoshare.knowledge.profile import Profile, ProfileOrigin
-from ecoshare.knowledge.profile_store import ProfileStore
-from ecoshare.knowledge.tuning_store import MeasurementRecord, TuningStore
-from ecoshare.record.run_history import JobHistory
-from ecoshare.runtime.planning.planned_job import PlannedJob
-
-if TYPE_CHECKING:
-    pass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    pass
-
 import hashlib
 import json
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from ecoshare.base.class_profile import KnownResponse, LimitMeasurement
-from ecoshare.base.plural import counted, listed
-from ecoshare.jobs.schema import JobConfig
-from ecoshare.knowledge.iteration_store import LearnedIterations
-from ecoshare.runtime.planning.job_class import JobClass
-
-if TYPE_CHECKING:
-    pass
-from collections.abc import Callable
-
-from ecoshare.base.class_profile import CONTEXT_BYTES, MemoryDemand, Solo
-from ecoshare.base.device import Speeds, speed_of
+from ecoshare.base.class_profile import CONTEXT_BYTES, POWER_LIMIT, KnownResponse, LimitMeasurement, MemoryDemand, Solo
+from ecoshare.base.device import DeviceInfo, Speeds, speed_of
 from ecoshare.base.measurement import ColocationMeasurement, KnownSetting, setting_of
+from ecoshare.base.plural import counted, listed
 from ecoshare.core.memory import outgrows, with_peak
+from ecoshare.jobs.schema import JobConfig
+from ecoshare.knowledge.calibration_store import CalibrationStore, identity
 from ecoshare.knowledge.colocation_store import ColocationStore
 from ecoshare.knowledge.device_speeds import ANY
-from ecoshare.knowledge.profile import why_new
+from ecoshare.knowledge.iteration_store import IterationStore, JobArguments, LearnedIterations
+from ecoshare.knowledge.profile import Profile, ProfileOrigin, why_new
+from ecoshare.knowledge.profile_store import ProfileStore
+from ecoshare.knowledge.tuning_store import MeasurementRecord, TuningStore
 from ecoshare.record.accounts.energy_account import EnergyRate
 from ecoshare.record.accounts.run_energy import energy_rate
+from ecoshare.record.run_history import JobHistory
 from ecoshare.record.setting_history import values_words
+from ecoshare.runtime.planning.job_class import JobClass
+from ecoshare.runtime.planning.planned_job import PlannedJob
+
+OBJECTIVE, TUNING_LIMIT = "power budget", 1.0
+"""Objective and tuning limit under which the store keeps measurements under power limits: no search has them."""
+
+_MOST_REASONS = 3
+"""Most notes of a plan about missing profiles, and about settings."""
+
+_MOST_NOTES = 3
+"""Most notes of a plan about learned numbers."""
+
+_WORTH_A_NOTE = 1.02
+"""Least ratio of the fastest device to the slowest that the user is told."""
+
+_DIGITS = 4
+"""Digits of the digest of a job's environment. They tell environments apart, and are too few to find a secret."""
 
 
 def known_demand(known: Profile) -> MemoryDemand | None:
@@ -148,9 +141,6 @@ def energy_rates(
     return rate
 
 
-_MOST_REASONS = 3
-
-
 def shown_jobs(planned: Sequence[tuple[JobConfig, JobClass]]) -> dict[str, str]:
     """Names of the jobs of each class, for the user: the name of a class is meant for files only."""
     jobs: dict[str, list[str]] = {}
@@ -160,34 +150,33 @@ def shown_jobs(planned: Sequence[tuple[JobConfig, JobClass]]) -> dict[str, str]:
 
 
 def known_profiles(
-    classes: dict[str, JobClass], shown: dict[str, str], store: ProfileStore | None, notes: list[str]
-) -> dict[str, Profile]:
-    """Stored profiles, by class. If a class has none but its script has one, a note gives the difference."""
+    classes: dict[str, JobClass], shown: dict[str, str], store: ProfileStore | None
+) -> tuple[dict[str, Profile], list[str]]:
+    """Stored profiles, by class, and notes. If a class has none but its script has one, a note gives the difference."""
     if store is None:
-        return {}
+        return {}, []
     known = {name: profile for name in classes if (profile := store.find(name)) is not None}
     reasons = [
         f"no profile yet for {shown[name]}: {why_new(each.origin, nearest)}"
         for name, each in classes.items()
         if name not in known and (nearest := store.nearest(each.origin)) is not None
     ]
-    notes += store.notes + reasons[:_MOST_REASONS]
+    notes = [*store.notes, *reasons[:_MOST_REASONS]]
     if (more := len(reasons) - _MOST_REASONS) > 0:
         others = counted(more, "more class", "more classes")
         notes.append(f"{others} of known scripts without a profile")
-    return known
+    return known, notes
 
 
 def known_colocations(
-    classes: set[str], store: ProfileStore | None, notes: list[str]
-) -> tuple[ColocationMeasurement, ...]:
-    """Co-location measurements of these classes in earlier runs."""
+    classes: set[str], store: ProfileStore | None
+) -> tuple[tuple[ColocationMeasurement, ...], list[str]]:
+    """Co-location measurements of these classes in earlier runs, and notes."""
     if store is None:
-        return ()
+        return (), []
     kept = ColocationStore(store.folder)
     found = kept.of(classes)
-    notes += kept.notes
-    return tuple(ColocationMeasurement(each.classes, each.speeds, each.power_w) for each in found)
+    return tuple(ColocationMeasurement(each.classes, each.speeds, each.power_w) for each in found), kept.notes
 
 
 def known_settings(
@@ -197,17 +186,16 @@ def known_settings(
     lanes: int,
     shown: dict[str, str],
     store: ProfileStore | None,
-    notes: list[str],
-) -> tuple[KnownSetting, ...]:
+) -> tuple[tuple[KnownSetting, ...], list[str]]:
     """Settings that earlier searches have found for packings of these classes. Notes tell those of classes in `shown`.
 
     A class that is not shown belongs to other jobs of the run.
     """
     if store is None:
-        return ()
+        return (), []
     kept = TuningStore(store.folder)
     found = kept.of(classes, device.described, objective)
-    notes += kept.notes
+    notes = [*kept.notes]
     known = [
         KnownSetting(
             each.packing,
@@ -222,38 +210,31 @@ def known_settings(
         values = values_words(dict(each.setting))
         jobs = " | ".join(" + ".join(shown.get(name, name) for name in lane) for lane in each.packing)
         notes.append(f"while just {jobs} run, clocks and power are set: {values} (`--control off` sets nothing)")
-    return tuple(known)
-
-
-_WORTH_A_NOTE = 1.02
-"""Least ratio of the fastest device to the slowest that the user is told."""
+    return tuple(known), notes
 
 
 def known_speeds(
-    devices: Sequence[DeviceInfo], classes: Iterable[str], store: ProfileStore | None, notes: list[str]
-) -> dict[str, Speeds]:
-    """Relative speeds of the devices that have any, by name; empty for one device, and if all are alike.
+    devices: Sequence[DeviceInfo], classes: Iterable[str], store: ProfileStore | None
+) -> tuple[dict[str, Speeds], list[str]]:
+    """Relative speeds of the devices that have any, by name, and notes; no speeds for one device, and if all are alike.
 
     Args:
         devices: Devices of the run.
         classes: Job classes of the run.
         store: Profiles of job classes, which have the calibration beside them; None to use none.
-        notes: Notes for the user, which get one line if the devices differ.
     """
     if store is None or len(devices) < 2:
-        return {}
+        return {}, []
     kept = CalibrationStore(store.folder)
     known = kept.speeds(devices[0].described)
-    notes += kept.notes
     names = sorted({ANY, *classes})
     found: dict[str, Speeds] = {}
     for device in devices:
         own = known.get(identity(device) or "", {})
         found[device.name] = tuple((name, own[name].speed) for name in names if name in own)
     if all(speed == 1.0 for speeds in found.values() for _, speed in speeds):
-        return {}
-    notes += _note(devices, found, names)
-    return {name: speeds for name, speeds in found.items() if speeds}
+        return {}, kept.notes
+    return {name: speeds for name, speeds in found.items() if speeds}, kept.notes + _note(devices, found, names)
 
 
 def relative_to(device: DeviceInfo, store: CalibrationStore) -> Callable[[str | None, str], float]:
@@ -303,22 +284,17 @@ def _note(devices: Sequence[DeviceInfo], speeds: Mapping[str, Speeds], names: Se
     ]
 
 
-_MOST_NOTES = 3
-"""Most notes of a plan about learned numbers."""
-
-
 def learned_iterations(
-    planned: Iterable[tuple[JobConfig, JobClass]], store: ProfileStore | None, notes: list[str]
-) -> dict[str, LearnedIterations]:
-    """Learned number of iterations of each job that gives none, by its name.
+    planned: Iterable[tuple[JobConfig, JobClass]], store: ProfileStore | None
+) -> tuple[dict[str, LearnedIterations], list[str]]:
+    """Learned number of iterations of each job that gives none, by its name, and notes with the origin of the numbers.
 
     Args:
         planned: Each job of the job file with its class. Sweeps and services are left out.
         store: Profiles of job classes, which have the counts beside them; None to learn nothing.
-        notes: Notes for the user, which get the origin of the numbers.
     """
     if store is None:
-        return {}
+        return {}, []
     kept = IterationStore(store.folder)
     unknown = [
         (job, job_class)
@@ -331,8 +307,7 @@ def learned_iterations(
         counts = classes[job_class.name]
         if counts is not None and (number := counts.of(arguments_of(job, job_class.origin))) is not None:
             found[job.name] = number
-    notes += kept.notes + _notes(found)
-    return found
+    return found, kept.notes + _notes(found)
 
 
 def arguments_of(job: JobConfig, origin: ProfileOrigin) -> JobArguments:
@@ -356,19 +331,17 @@ def _notes(found: Mapping[str, LearnedIterations]) -> list[str]:
 
 
 def known_responses(
-    classes: set[str], device: DeviceInfo, store: TuningStore, notes: list[str]
-) -> tuple[KnownResponse, ...]:
-    """Measurements under power limits that earlier runs made of packings of these classes.
+    classes: set[str], device: DeviceInfo, store: TuningStore
+) -> tuple[tuple[KnownResponse, ...], list[str]]:
+    """Measurements under power limits that earlier runs made of packings of these classes, and notes.
 
     Args:
         classes: Job classes of the run.
         device: A device of the run.
         store: Tuning results.
-        notes: Notes for the user; those of the store are added.
     """
     found = store.of(classes, device.described, OBJECTIVE)
-    notes += [each for each in store.notes if each not in notes]
-    return tuple(KnownResponse(each.packing, tuple(map(_measurement, each.trials))) for each in found)
+    return tuple(KnownResponse(each.packing, tuple(map(_measurement, each.trials))) for each in found), store.notes
 
 
 def _measurement(record: MeasurementRecord) -> LimitMeasurement:
@@ -378,11 +351,3 @@ def _measurement(record: MeasurementRecord) -> LimitMeasurement:
 
 def limit_w_of(record: MeasurementRecord) -> float:
     return float(record.requested[POWER_LIMIT])
-
-
-_DIGITS = 4
-"""Digits of the digest of a job's environment. They tell environments apart, and are too few to find a secret."""
-
-
-OBJECTIVE, TUNING_LIMIT = "power budget", 1.0
-"""Objective and tuning limit under which the store keeps such a result: no search has them."""
