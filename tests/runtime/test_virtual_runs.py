@@ -6,6 +6,7 @@ import errno
 import os
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from ecoshare.reporting.tables.run_table import totals
 from ecoshare.runtime import driver
 from ecoshare.runtime.measuring.profiling_window import Limits
 from tests.virtual.lanes import Fate
-from tests.virtual.run import CONTEXT_W, IDLE_W, World, check, entries, resume, run, run_in, states
+from tests.virtual.run import CONTEXT_W, IDLE_W, World, check, check_spans, entries, resume, run, run_in, states
 
 POLICIES = ("fifo", "srtf", "fair", "priority")
 DISPLACE = ("srtf", "fair", "priority")
@@ -357,3 +358,94 @@ def _check_ends(world: World, finished: Any, jobs: int) -> None:
         name for name, end in ends.items() if end == "completed"
     )
     assert len(world.started) == len(set(world.started)), "an attempt began twice"
+
+
+def test_a_job_of_two_devices_waits_for_both_and_keeps_them(tmp_path: Path) -> None:
+    world = World(tmp_path, {("a", 1): Fate(iterations=60)}, devices=2)
+    jobs = [{"name": "a"}, {"name": "b"}, {"name": "both", "gpus": 2}, {"name": "c"}]
+    finished = run(world, jobs, policy="fifo", lanes=1, jobs_per_lane=1)
+    check(finished)
+    assert states(finished) == dict.fromkeys(("a", "b", "both", "c"), "completed")
+    spans = {each.job: each for each in world.spans}
+    assert spans["both"].from_s >= spans["a"].to_s, "it needs the device of a, too"
+    assert spans["c"].from_s >= spans["both"].to_s
+
+
+def test_a_sweep_ends_bad_trials_early_and_a_dead_controller_loses_none(tmp_path: Path) -> None:
+    """Its samples and its rule go on from the log, and trials that have ended are not drawn again."""
+    losses = {f"s.{number:04d}": (1.0 + number,) * 20 for number in range(9)}
+    told = {(name, attempt): Fate(losses=own) for name, own in losses.items() for attempt in (1, 2)}
+    world = World(tmp_path, told, image_s=1014.0)
+    finished = run(world, [_sweep(9, "asha")], policy="fifo", lanes=1, jobs_per_lane=1)
+    check(finished)
+    ends = states(finished)
+    assert Counter(ends.values())["pruned"] >= 4 and ends["s.0000"] == "completed"
+    assert world.image is not None
+    ended = {each.job for each in entries(run_in(world.image)) if isinstance(each, JobExited)}
+    again = World(tmp_path, told)
+    finished = resume(again, world.image)
+    check(finished)
+    assert states(finished).keys() == losses.keys()
+    assert ended and not ended & {job for job, _ in again.started}
+
+
+def _sweep(trials: int, stop: str | None, **keys: Any) -> dict[str, Any]:
+    more: dict[str, Any] = {} if stop is None else {"stop": stop}
+    if stop == "halving":
+        keys = {**keys, "preemptible": True, "resume_args": ["--resume"]}
+    grid = {"x": [float(each) for each in range(trials)]}
+    return {"name": "s", "sweep": {"grid": grid, "metric": "loss", **more}, **keys}
+
+
+@pytest.mark.slow
+@given(
+    stop=st.sampled_from([None, "asha", "median", "halving"]),
+    policy=st.sampled_from(("fifo", "fair", "srtf", "energy")),
+    devices=st.integers(1, 2),
+    trials=st.lists(st.tuples(fates, st.lists(st.sampled_from([1.0, 2.0, 3.0]), max_size=12)), min_size=1, max_size=8),
+    gang=st.booleans(),
+    deaths=st.lists(st.floats(1000.5, 1040.0), max_size=2),
+    image_s=st.none() | st.floats(1000.0, 1040.0),
+)
+def test_no_trial_is_lost_or_drawn_twice(
+    tmp_path_factory: pytest.TempPathFactory,
+    stop: str | None,
+    policy: str,
+    devices: int,
+    trials: list[tuple[Fate, list[float]]],
+    gang: bool,
+    deaths: list[float],
+    image_s: float | None,
+) -> None:
+    """Whatever trials report, and whatever dies: each is drawn once and has one end, beside a job of all devices."""
+    names = [f"s.{number:04d}" for number in range(len(trials))]
+    told = {
+        (name, attempt): replace(fate, losses=tuple(losses))
+        for name, (fate, losses) in zip(names, trials, strict=True)
+        for attempt in range(1, 9)
+    }
+    folder = tmp_path_factory.mktemp("world")
+    world = World(folder, told, server_dies_s=deaths, devices=devices, image_s=image_s)
+    asked = [_sweep(len(trials), stop, retries=1)]
+    if gang:
+        asked.append({"name": "wide", "gpus": devices, "arrival": "5 s", "retries": 4})
+    finished = run(world, asked, policy=policy, lanes=2, jobs_per_lane=2)
+    check(finished)
+    check_spans(world)
+    ends = states(finished)
+    assert ends.keys() == {*names, *(["wide"] if gang else [])}
+    assert set(ends.values()) <= {"completed", "failed", "pruned"}
+    done = Counter(name for name, end in ends.items() if end == "completed")
+    assert Counter(job for job, _ in world.completed) == done
+    assert len(world.started) == len(set(world.started)), "an attempt began twice"
+    if world.image is not None:
+        again = World(folder, told, devices=devices)
+        over = {
+            each.job
+            for each in entries(run_in(world.image))
+            if isinstance(each, JobExited) and each.outcome in (Outcome.COMPLETED, Outcome.PRUNED)
+        }
+        finished = resume(again, world.image)
+        check(finished)
+        assert states(finished).keys() == ends.keys()
+        assert not over & {job for job, _ in again.started}, "a trial that had ended was run again"

@@ -25,7 +25,7 @@ from ecoshare.lane.messages import (
 from ecoshare.lane.supervisor.attempt_process import usage
 from ecoshare.lane.tables.lane_table import LaneTable
 from ecoshare.lane.tables.table_layout import NO_GOAL, UNREACHABLE, BoundaryRequest, ParkRequest, SlotState
-from ecoshare.lane.trace import Kind, Tracer, trace_path
+from ecoshare.lane.trace import Kind, Reporter, Tracer, reports_path, trace_path
 
 _LOOK_S = 0.02
 """Time (s) after which a lane without a turn is looked at again: the controller may have changed its table."""
@@ -46,6 +46,7 @@ class Fate:
         launched: Whether it can be started at all.
         hangs: Whether it does not end after them, but holds its turn until it is killed.
         beside: Whether it works beside the device, and takes no turn.
+        losses: Values of `loss` that it reports, one after each iteration as long as there are some.
     """
 
     load_s: float = 1.0
@@ -55,6 +56,7 @@ class Fate:
     launched: bool = True
     hangs: bool = False
     beside: bool = False
+    losses: tuple[float, ...] = ()
 
 
 @dataclass(slots=True, eq=False)
@@ -78,18 +80,36 @@ class Span:
 
 @dataclass(slots=True, eq=False)
 class _Attempt:
-    """An attempt in progress, in one lane."""
+    """An attempt in progress.
+
+    Attributes:
+        table: Table of its lane, or of the first of its lanes.
+        index: Its slot there.
+        others: Tables and slots of its other lanes. Then it keeps all of them to its end.
+    """
 
     launch: LaunchAttempt
     fate: Fate
     table: LaneTable
     index: int
     tracer: Tracer
+    reporter: Reporter
     span: Span
+    others: list[tuple[LaneTable, int]] = field(default_factory=list)
     killed: asyncio.Event = field(default_factory=asyncio.Event)
     stop: StopAttempt | None = None
     done: int = 0
     is_over: bool = False
+
+    @property
+    def places(self) -> list[tuple[LaneTable, int]]:
+        """Table and slot in each of its lanes."""
+        return [(self.table, self.index), *self.others]
+
+    @property
+    def has_all_turns(self) -> bool:
+        """Whether it may work: each of its lanes has granted it the turn."""
+        return all(table.header.holder == index for table, index in self.places)
 
 
 class VirtualLanes:
@@ -201,14 +221,16 @@ class VirtualLanes:
         if not fate.launched:
             self._answer(NotLaunched(launch.command, "no process can be made"))
             return
-        (path, index), *more = launch.tables
-        assert not more, "gangs need real ranks"
+        assert not launch.ranks, "gangs that take turns need real ranks"
+        (path, index), *others = launch.tables
         folder = Path(launch.folder)
         folder.mkdir(parents=True, exist_ok=True)
         tracer = Tracer(trace_path(folder, launch.attempt), launch.opened_s)
         span = Span(launch.job, launch.attempt, self._clock.monotonic_s())
         self._spans.append(span)
-        attempt = _Attempt(launch, fate, self._table(path), index, tracer, span)
+        reporter = Reporter(reports_path(folder, launch.attempt))
+        attempt = _Attempt(launch, fate, self._table(path), index, tracer, reporter, span)
+        attempt.others = [(self._table(path), index) for path, index in others]
         self._attempts.append(attempt)
         self._answer(Launched(launch.command, 0, True, ""))
         self._begin(self._live(attempt))
@@ -236,12 +258,13 @@ class VirtualLanes:
                 self._end(attempt)
                 return
             self._count(attempt)
-        with attempt.table.locked():
-            slot = attempt.table.slots[attempt.index]
-            slot.since_s, slot.emptied = self._clock.monotonic_s(), 1
-            attempt.table.level(attempt.index, self._clock.monotonic_s())
-            slot.seat = SlotState.WAITING
-            attempt.tracer.turn(Kind.WAITS, self._clock.monotonic_s())
+        for table, index in attempt.places:
+            with table.locked():
+                slot = table.slots[index]
+                slot.since_s, slot.emptied = self._clock.monotonic_s(), 1
+                table.level(index, self._clock.monotonic_s())
+                slot.seat = SlotState.WAITING
+        attempt.tracer.turn(Kind.WAITS, self._clock.monotonic_s())
 
     @staticmethod
     async def _killed_within(attempt: _Attempt, time_s: float) -> bool:
@@ -260,7 +283,9 @@ class VirtualLanes:
             for each in present.values():
                 self._wait(each)
             attempt = present.get(table.header.holder)
-            if attempt is None or attempt.is_over:
+            if attempt is None or attempt.is_over or not attempt.has_all_turns:
+                if attempt is not None and (attempt.killed.is_set() or table.slots[attempt.index].stop):
+                    self._end(attempt)
                 await asyncio.sleep(_LOOK_S)
             else:
                 await self._turn(attempt)
@@ -289,7 +314,8 @@ class VirtualLanes:
         slot.handovers, slot.back, slot.emptied = slot.handovers + 1, 0, 0
         slot.since_s = clock.monotonic_s()
         slot.balance_s = slot.held_s - clock.monotonic_s()
-        slot.seat = SlotState.HOLDING
+        for each, index in attempt.places:
+            each.slots[index].seat = SlotState.HOLDING
         attempt.tracer.turn(Kind.TURN_BEGINS, clock.monotonic_s())
         while True:
             if await self._killed_within(attempt, attempt.fate.iteration_s) or slot.stop:
@@ -312,6 +338,8 @@ class VirtualLanes:
                 self._account(attempt)
                 self._move(attempt)
                 return
+            if attempt.others:
+                continue
             with table.locked():
                 now_s = clock.monotonic_s()
                 held_s = now_s - slot.since_s
@@ -344,6 +372,8 @@ class VirtualLanes:
             slot.first_s, slot.waited_at_first_s = now_s, slot.waited_s
         slot.last_s, slot.waited_at_last_s = now_s, slot.waited_s
         attempt.tracer.iteration(Kind.TRAIN, now_s)
+        if attempt.done <= len(attempt.fate.losses):
+            attempt.reporter.report({"loss": attempt.fate.losses[attempt.done - 1]})
 
     def _move(self, attempt: _Attempt) -> None:
         """Go on in the lane that the controller has named, without the turn there."""
@@ -377,6 +407,7 @@ class VirtualLanes:
         attempt.is_over, attempt.span.to_s = True, self._clock.monotonic_s()
         self._attempts.remove(attempt)
         attempt.tracer.close()
+        attempt.reporter.close()
         slot, stop, fate, launch = attempt.table.slots[attempt.index], attempt.stop, attempt.fate, attempt.launch
         if stop is not None:
             outcome, code, reason = "pruned" if stop.pruned else "stopped", 143, stop.reason
@@ -386,5 +417,6 @@ class VirtualLanes:
             code = 0 if attempt.span.is_completed else 1
         ended = Ended(launch.job, launch.attempt, outcome, code, reason, usage(slot, self._clock.monotonic_s))
         exit_records.write(Path(launch.folder), ended)
-        attempt.table.free(attempt.index, slot.owner)
+        for table, index in attempt.places:
+            table.free(index, table.slots[index].owner)
         self._answer(ended)
