@@ -41,10 +41,10 @@ def test_every_command_and_option_is_documented() -> None:
 
 
 def every_command(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Each command and group, with the words that name it."""
+    """Each command and group, with the words that name it, those of installed parts included."""
     yield words, command
-    for name, below in getattr(command, "commands", {}).items():
-        yield from every_command(below, (*words, name))
+    for name in command.list_commands(None) if hasattr(command, "list_commands") else ():
+        yield from every_command(command.get_command(None, name), (*words, name))
 
 
 def helped(*words: str) -> str:

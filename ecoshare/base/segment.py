@@ -2,11 +2,11 @@
 
 ::
 
-    events-1.jsonl   RunOpened ─── jobs come, run and end ─── calm ▏
-    events.jsonl                                                   ▏ RunOpened(segment) ─── the same jobs go on
+    events-1.jsonl   RunOpened ─── jobs come, run and end ───▏
+    events.jsonl                                              ▏ RunOpened(segment) ─── the same jobs and sweeps go on
 
-A log would grow for ever, and so would the scheduler, which keeps each job. So a fresh scheduler takes over at a calm
-moment. It knows what a `Segment` says, and nothing of the jobs that have ended.
+A log would grow for ever, and so would the scheduler, which keeps each job. So a fresh scheduler takes over. It knows
+what a `Segment` says, and nothing of the jobs that have ended.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 
 from ecoshare.base.attempt import Usage
 from ecoshare.base.class_profile import MemoryDemand
-from ecoshare.base.job_spec import JobSpec
+from ecoshare.base.job_spec import Configuration, JobSpec, SweepSpec
 from ecoshare.base.measurement import Setting
 
 
@@ -26,9 +26,12 @@ class CarriedJob:
 
     Attributes:
         spec: Description of the job, with what has been measured of its class since it came.
-        lanes: Numbers of the lanes in which it runs; empty if it waits or is held.
+        lanes: Numbers of the lanes in which it has a place; empty if it has none.
         held: Whether the user holds it.
         fused: Whether its attempt shares a process with other jobs.
+        state: State of a job that starts, stops or pauses; empty for any other: it runs in its lanes, or waits.
+        command: Id of its `StartJob` that has no answer yet; None if there is none.
+        cancelled: Whether the user has cancelled it.
     """
 
     spec: JobSpec
@@ -57,6 +60,51 @@ class CarriedJob:
     level: int = 0
     level_s: float = 0.0
     forgiven_s: float = 0.0
+    state: str = ""
+    command: int | None = None
+    cancelled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RuleState:
+    """State of a rule of early stopping, with the fields of the rules in `core/sweeps.py`.
+
+    Attributes:
+        rungs: Each configuration that has reached a rung, with the sum of its values and their number, by rung.
+        passed: Number of the rungs that each trial has passed.
+        waiting: Trials that pause, each with its value at the rung and its configuration.
+        means: Means of the completed trials at each step, in ascending order.
+        values: Values of the trials that are not through.
+    """
+
+    rungs: tuple[tuple[tuple[Configuration, float, int], ...], ...] = ()
+    passed: tuple[tuple[str, int], ...] = ()
+    waiting: tuple[tuple[str, float, Configuration], ...] = ()
+    means: tuple[tuple[float, ...], ...] = ()
+    values: tuple[tuple[str, tuple[float, ...]], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CarriedSweep:
+    """A sweep that goes on in another segment.
+
+    Attributes:
+        spec: Description, with the number of the trials that were drawn. Trials of earlier sessions are left out.
+        rule: State of its rule of early stopping; None without a rule.
+        asked: Questions to its sampler that have no answer yet: id of the command, and number of the trial.
+        live: Number of trials that have arrived and not ended, without the paused ones.
+        over: Whether its sampler has no more trials, or is asked for none any more.
+        cancelled: Whether the user has cancelled it.
+        paused: Names of the paused trials that have left their places.
+    """
+
+    spec: SweepSpec
+    rule: RuleState | None = None
+    asked: tuple[tuple[int, int], ...] = ()
+    live: int = 0
+    over: bool = False
+    cancelled: bool = False
+    paused: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +121,8 @@ class Segment:
         lanes_made: Number of lanes of the run so far. Those of devices that are new are numbered from there.
         dropped: Ids of commands to devices that have failed since. An answer that still comes is ignored.
         had_work: Whether any job was no open-ended service.
+        sweeps: Sweeps that have trials, or more of them to come.
+        limits: Limits of allocators that have no answer yet, as (id of the command, job, bytes).
     """
 
     jobs: tuple[CarriedJob, ...] = ()
@@ -84,9 +134,13 @@ class Segment:
     lanes_made: int = 0
     dropped: tuple[int, ...] = ()
     had_work: bool = False
+    sweeps: tuple[CarriedSweep, ...] = ()
+    limits: tuple[tuple[int, str, int], ...] = ()
 
     def spares(self, devices: Collection[str]) -> bool:
         """Whether the jobs can do without these devices: none runs there, none waits, and enough are left for each."""
+        if self.sweeps:  # the next trial may need any of them
+            return False
         used = {lane for job in self.jobs for lane in job.lanes}
         left = {device for _, device in self.lanes if device not in devices}
         needed = max((job.spec.gpus for job in self.jobs), default=1)

@@ -241,7 +241,7 @@ class NodeJoining:
 
     ::
 
-        look, every few seconds ──► agent ──► NodeFound ──► OpenNode ──► NodeOpened ──► the run, at a calm moment
+        look, every few seconds ──► agent ──► NodeFound ──► OpenNode ──► NodeOpened ──► the run, in a segment
 
     A machine joins only if it can do what the others do: devices of the same model, settings as found, the same way to
     share contexts. Another one is named in a note, and tried again later.

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 
 from ecoshare.base.class_profile import LimitMeasurement, Solo
 from ecoshare.base.measurement import ColocationMeasurement, Measurement, Packing, Setting
+from ecoshare.base.segment import CarriedJob
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,12 @@ class StartJob:
     lanes: tuple[int, ...]
     cap_bytes: int
     fused: bool = False
+
+    @classmethod
+    def carried(cls, job: CarriedJob) -> StartJob:
+        """Start of a job that goes on from the segment before, where the command had no answer yet."""
+        assert job.command is not None, "it was answered"
+        return cls(job.command, job.spec.name, job.attempt, job.lanes, job.cap_bytes, job.fused)
 
 
 @dataclass(frozen=True, slots=True)

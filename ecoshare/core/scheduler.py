@@ -176,6 +176,11 @@ class Scheduler:
         """Jobs that have ended with the last event, in the order of their ends."""
         return self._ends.ended
 
+    @property
+    def sweeps(self) -> list[str]:
+        """Names of the sweeps that have trials, or more of them to come."""
+        return self._sweeps.names
+
     def is_sweep_over(self, name: str) -> bool:
         """Whether a sweep that was opened has no trial any more, and none is to come."""
         return self._sweeps.is_over(name)
@@ -201,7 +206,7 @@ class Scheduler:
 
     @property
     def segment(self) -> Segment | None:
-        """Facts that another segment of the log would take over now; None if the moment is not calm."""
+        """Facts that another segment of the log would take over now; None if something is under way that it cannot."""
         return self._segments.present(self._next_id.last)
 
     def known(self, classes: Collection[str]) -> dict[str, Any]:

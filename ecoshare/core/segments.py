@@ -1,12 +1,14 @@
-"""Segments: a fresh scheduler takes over the jobs of a run that stays open, at a calm moment.
+"""Segments: a fresh scheduler takes over the jobs of a run that stays open.
 
 ::
 
-    core.segment  ──► Segment, or None while a command has no answer, a job starts, stops or is parked, a sweep is open
-    RunOpened(segment) ──► lanes OPEN as they are ──► jobs RUNNING where they run ──► waiting jobs in the queue
+    core.segment  ──► Segment, or None while a job gives way, is parked or moves, or a setting or window is under way
+    RunOpened(segment) ──► lanes OPEN as they are ──► sweeps with their rules ──► jobs in their states and places
                       ──► lanes of new devices OPENING; those of failed devices are gone
 
-Times that the policy goes by, such as arrivals and attained service, go on. Rounds, groups and levels are decided anew.
+Starts and limits that have no answer yet, and questions to samplers, keep their ids: a sweep that is always open holds
+up no segment. Times that the policy goes by, such as arrivals and attained service, go on. Rounds, groups and levels
+are decided anew.
 """
 
 from __future__ import annotations
@@ -19,7 +21,17 @@ from typing import Any, TypeVar
 from ecoshare.base.class_profile import KnownResponse
 from ecoshare.base.measurement import KnownSetting
 from ecoshare.base.segment import CarriedJob, Segment
-from ecoshare.core.commands import Command, DropJob, KillJob, ProfileJob, SetShares, WakeAt
+from ecoshare.core.commands import (
+    AskSampler,
+    Command,
+    DropJob,
+    KillJob,
+    LimitMemory,
+    ProfileJob,
+    SetShares,
+    StartJob,
+    WakeAt,
+)
 from ecoshare.core.events import Event, JobArrived, JobExited
 from ecoshare.core.placement.allocator_rules import AllocatorRules
 from ecoshare.core.placement.strategy import PlacementStrategy
@@ -34,15 +46,19 @@ from ecoshare.core.user_requests import UserRequests
 _Packed = TypeVar("_Packed", KnownSetting, KnownResponse)
 
 _CALM = (JobState.QUEUED, JobState.HELD, JobState.RUNNING)
-_NO_ANSWER = (DropJob, KillJob, SetShares, WakeAt)
-"""Commands that a segment need not wait for. A job that is killed stops, and so the moment is not calm anyway."""
+_CARRIED = (JobState.STARTING, JobState.STOPPING, JobState.PAUSED)
+"""States that a carried job names. A job that is calm shows its state by its place."""
 
-_OWN = {"lanes", "held"}
+_NOT_AWAITED = (StartJob, AskSampler, LimitMemory, DropJob, KillJob, SetShares, WakeAt)
+"""Commands that a segment does not wait for. The answers to the first three may come in the next segment. A job that is
+killed exits, and timers are set anew."""
+
+_OWN = {"lanes", "held", "state"}
 _KEPT = tuple(each.name for each in fields(CarriedJob) if each.name not in _OWN)
 
 
 class Unanswered:
-    """Commands that the driver has not answered."""
+    """Commands that a segment waits for: the driver has not answered them."""
 
     def __init__(self) -> None:
         """No command was given."""
@@ -77,7 +93,7 @@ class Unanswered:
 
     def gave(self, commands: Sequence[Command]) -> None:
         """Note commands that were given."""
-        self._commands.update({each.id: each for each in commands if not isinstance(each, _NO_ANSWER)})
+        self._commands.update({each.id: each for each in commands if not isinstance(each, _NOT_AWAITED)})
 
 
 class Segments:
@@ -104,7 +120,7 @@ class Segments:
         self._lanes_made = 0
 
     def present(self, commands: int) -> Segment | None:
-        """Facts that another segment would take over now; None if the moment is not calm.
+        """Facts that another segment would take over now; None if something holds it up.
 
         Lanes of failed devices are not taken over. Under a power budget that sets limits they have to be, since such a
         device may still draw power: then there is no such moment any more.
@@ -112,7 +128,7 @@ class Segments:
         Args:
             commands: Id of the last command.
         """
-        if self.unanswered or self._state.is_ending or self._state.draining or not self._sweeps.are_over:
+        if self.unanswered or self._state.is_ending or self._state.draining:
             return None
         lanes, settings = self._placement.lane_index.lanes, self._settings
         kept = [lane for lane in lanes.values() if lane.state is LaneState.OPEN]
@@ -120,7 +136,7 @@ class Segments:
             return None
         devices = {lane.device.name for lane in kept}
         jobs = [job for job in self._state.jobs.values() if not job.state.ended]
-        if not all(job.state in _CALM for job in jobs):
+        if not all(job.state in _CALM or (job.state in _CARRIED and not job.again) for job in jobs):
             return None
         return Segment(
             jobs=tuple(map(_carried, sorted(jobs, key=attrgetter("number")))),
@@ -132,6 +148,8 @@ class Segments:
             lanes_made=max(self._lanes_made, max(lanes) + 1),
             dropped=tuple(sorted(self._state.dropped)),
             had_work=self._state.had_work,
+            sweeps=self._sweeps.carried(),
+            limits=self._memory.asked,
         )
 
     def known(self, classes: Collection[str]) -> dict[str, Any]:
@@ -161,20 +179,26 @@ class Segments:
         self._state.had_work = segment.had_work
         self._memory.go_on(segment.emptied)
         self._settings.go_on(segment)
+        self._sweeps.go_on(segment.sweeps)
         running = []
         for each in segment.jobs:
             job = _revived(each, next_number())
             self._state.jobs[each.spec.name] = job
             self._state.arrived(each.spec)
+            job.iterations_until_rung = self._sweeps.iterations_until_rung(job)
             self._placement.arrived(job)
             if each.held:
                 self._requests.keep_held(job, at_s)
-                continue
-            self._placement.waits(job, at_s)
-            if each.lanes:
-                lanes = self._placement.lane_index.lanes
-                self._places.keep(job, tuple(lanes[number] for number in each.lanes), at_s)
-                running.append(job)
+            elif each.state == JobState.PAUSED.value:
+                job.state = JobState.PAUSED
+            else:
+                self._placement.waits(job, at_s)
+                if each.lanes:
+                    lanes = self._placement.lane_index.lanes
+                    self._places.keep(job, tuple(lanes[number] for number in each.lanes), each.state, at_s)
+                    if job.state is JobState.RUNNING:
+                        running.append(job)
+        self._memory.await_limits(segment.limits)
         return running
 
 
@@ -185,7 +209,9 @@ def _about(classes: Collection[str], found: Iterable[_Packed]) -> tuple[_Packed,
 
 def _carried(job: Job) -> CarriedJob:
     kept = {name: getattr(job, name) for name in _KEPT}
-    return CarriedJob(**kept, lanes=tuple(lane.number for lane in job.lanes), held=job.state is JobState.HELD)
+    state = job.state.value if job.state in _CARRIED else ""
+    lanes = tuple(lane.number for lane in job.lanes)
+    return CarriedJob(**kept, lanes=lanes, held=job.state is JobState.HELD, state=state)
 
 
 def _revived(carried: CarriedJob, number: int) -> Job:

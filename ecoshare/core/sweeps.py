@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, insort
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Protocol
 
 from ecoshare.base.job_spec import Configuration, EarlierTrial, JobSpec, StoppingSpec, SweepSpec, own_configuration
 from ecoshare.base.plural import counted
+from ecoshare.base.segment import CarriedSweep, RuleState
 from ecoshare.core.commands import AskSampler
 from ecoshare.core.events import Exhausted, JobArrived, Reported, SweepOpened
 from ecoshare.core.records import Job, JobState
@@ -22,6 +23,10 @@ would decide."""
 
 class StoppingRule(Protocol):
     """Rule of early stopping for one sweep."""
+
+    def carried(self) -> RuleState:
+        """State from which `go_on` makes the same rule."""
+        ...
 
     def told(self, trial: str, configuration: Configuration, step: int, value: float) -> str:
         """Reason for ending a trial that has reported `value` at `step` (from 1); empty if the trial goes on."""
@@ -51,6 +56,20 @@ def rule(spec: StoppingSpec, past: Sequence[EarlierTrial] = ()) -> StoppingRule:
     return made
 
 
+def go_on(spec: StoppingSpec, state: RuleState) -> StoppingRule:
+    """Rule that goes on from a state of it, in another segment of the log."""
+    match spec.rule:
+        case "asha":
+            return Asha(spec, [_Ranking.of(each) for each in state.rungs], dict(state.passed))
+        case "median":
+            values = {name: list(own) for name, own in state.values}
+            return Median(spec, [list(each) for each in state.means], values)
+        case _:
+            waiting = {name: value for name, value, _ in state.waiting}
+            of = {name: configuration for name, _, configuration in state.waiting}
+            return Halving(spec, waiting, dict(state.passed), of)
+
+
 @dataclass(slots=True)
 class _Ranking:
     """Configurations in the order of the means of their trials.
@@ -63,6 +82,17 @@ class _Ranking:
     means: list[float] = field(default_factory=list)
     trials: int = 0
     _sums: dict[Configuration, tuple[float, int]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, told: Iterable[tuple[Configuration, float, int]]) -> _Ranking:
+        """Ranking of configurations, each with the sum of its values and their number."""
+        sums = {configuration: (total, trials) for configuration, total, trials in told}
+        means = sorted(_ordered(total / trials) for total, trials in sums.values())
+        return cls(means, sum(trials for _, trials in sums.values()), sums)
+
+    def told(self) -> tuple[tuple[Configuration, float, int], ...]:
+        """Configurations as `of` takes them."""
+        return tuple((configuration, *sums) for configuration, sums in self._sums.items())
 
     def add(self, configuration: Configuration, value: float) -> float:
         """Add the value of a trial, and return the mean of its configuration."""
@@ -112,6 +142,9 @@ class Asha:
         if place < good or len(ranking.means) < self.spec.least:
             return ""
         return f"place {place + 1} of the {ranking.words} that reached step {at_step}, of which {good} go on (asha)"
+
+    def carried(self) -> RuleState:
+        return RuleState(rungs=tuple(each.told() for each in self._rungs), passed=tuple(self._passed.items()))
 
     def ended(self, trial: str, completed: bool) -> None:
         self._passed.pop(trial, None)
@@ -186,6 +219,10 @@ class Halving:
         found = {trial: places[self._configurations.pop(trial)] for trial in order}
         return {trial: f"place {place} {words}" if place > good else "" for trial, place in found.items()}
 
+    def carried(self) -> RuleState:
+        waiting = tuple((trial, value, self._configurations[trial]) for trial, value in self.waiting.items())
+        return RuleState(passed=tuple(self._passed.items()), waiting=waiting)
+
     def ended(self, trial: str, completed: bool) -> None:
         self._passed.pop(trial, None)
         self.waiting.pop(trial, None)
@@ -227,6 +264,10 @@ class Median:
             return ""
         through = f"{counted(len(means), 'trial')} that {'is' if len(means) == 1 else 'are'} through"
         return f"worse at step {step} than the median of {through} (median)"
+
+    def carried(self) -> RuleState:
+        values = tuple((trial, tuple(own)) for trial, own in self._values.items())
+        return RuleState(means=tuple(map(tuple, self._means)), values=values)
 
     def ended(self, trial: str, completed: bool) -> None:
         values = self._values.pop(trial, [])
@@ -275,7 +316,7 @@ class _Sweep:
     Attributes:
         live: Number of trials that have arrived and not ended, without the paused ones.
         drawn: Number of trials that the sampler was asked for, which is also the number of the next trial.
-        asked: Ids of the unanswered `AskSampler` commands.
+        asked: Unanswered `AskSampler` commands: the number of the trial, by the id of the command.
         over: Whether the sampler has no more trials, or is asked for none any more.
         cancelled: Whether the user has cancelled the sweep.
         paused: Names of the paused trials that have left their places; a dict that serves as an ordered set.
@@ -285,7 +326,7 @@ class _Sweep:
     rule: StoppingRule | None
     drawn: int
     live: int = 0
-    asked: set[int] = field(default_factory=set)
+    asked: dict[int, int] = field(default_factory=dict)
     over: bool = False
     cancelled: bool = False
     paused: dict[str, None] = field(default_factory=dict)
@@ -327,11 +368,6 @@ class Sweeps:
         """Whether there is a sweep of this name."""
         return name in self._sweeps
 
-    @property
-    def are_over(self) -> bool:
-        """Whether no sweep has a trial any more, and none is to come."""
-        return all(map(self.is_over, self._sweeps))
-
     def is_over(self, name: str) -> bool:
         """Whether a sweep has no trial any more, and none is to come."""
         sweep = self._sweeps[name]
@@ -362,17 +398,54 @@ class Sweeps:
         self._sweeps[spec.name] = _Sweep(spec, early_stopping, spec.drawn)
         self._short[spec.name] = None
 
+    @property
+    def names(self) -> list[str]:
+        """Names of the sweeps that are not over."""
+        return [name for name in self._sweeps if not self.is_over(name)]
+
+    def carried(self) -> tuple[CarriedSweep, ...]:
+        """Sweeps that are not over, as another segment takes them over."""
+        found = []
+        for name in self.names:
+            sweep = self._sweeps[name]
+            found.append(
+                CarriedSweep(
+                    spec=replace(sweep.spec, drawn=sweep.drawn, earlier_trials=()),
+                    rule=None if sweep.rule is None else sweep.rule.carried(),
+                    asked=tuple(sweep.asked.items()),
+                    live=sweep.live,
+                    over=sweep.over,
+                    cancelled=sweep.cancelled,
+                    paused=tuple(sweep.paused),
+                )
+            )
+        return tuple(found)
+
+    def go_on(self, carried: Iterable[CarriedSweep]) -> None:
+        """Take over sweeps from the segment before. Their trials are taken over apart."""
+        for each in carried:
+            spec = each.spec
+            stopping = (
+                None if spec.early_stopping is None or each.rule is None else go_on(spec.early_stopping, each.rule)
+            )
+            paused = dict.fromkeys(each.paused)
+            asked = dict(each.asked)
+            self._sweeps[spec.name] = _Sweep(
+                spec, stopping, spec.drawn, each.live, asked, each.over, each.cancelled, paused
+            )
+            self._short[spec.name] = None
+
     def arrived(self, event: JobArrived) -> None:
         """Count a trial that has arrived, from its sampler or from an earlier session. Other jobs are ignored."""
         if (sweep := self._sweeps.get(event.job.sweep)) is not None:
             sweep.live += 1
-            sweep.asked.discard(event.answers)
+            sweep.asked.pop(event.answers, None)
 
     def exhausted(self, event: Exhausted) -> None:
         """Note that a sampler has no more trials."""
         for sweep in self._sweeps.values():
             if event.command in sweep.asked:
-                sweep.asked.remove(event.command)
+                del sweep.asked[event.command]
                 self._close(sweep)
 
     def reported(self, job: Job, event: Reported) -> str:
@@ -456,8 +529,8 @@ class Sweeps:
             sweep = self._sweeps[name]
             while not sweep.over and sweep.live + len(sweep.asked) < sweep.spec.parallel:
                 command = AskSampler(self._next_id(), name, sweep.drawn)
+                sweep.asked[command.id] = sweep.drawn
                 sweep.drawn += 1
-                sweep.asked.add(command.id)
                 commands.append(command)
         self._short.clear()
         return commands

@@ -90,6 +90,8 @@ def remove_old(run: RunFolder, store: JobStore, before_unix_s: float, awaited: C
 
 def _old_segments(run: RunFolder, store: JobStore, before_unix_s: float, awaited: Collection[str]) -> int:
     old: list[Path] = []
+    # A sweep that goes on is resumed from all that its trials have told.
+    before_unix_s = min([before_unix_s, *(row.submitted_unix_s for row in store.left() if row.is_sweep)])
     for each in event_log.segments(run.events):
         if each.stat().st_mtime >= before_unix_s:
             break

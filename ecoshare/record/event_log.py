@@ -39,6 +39,7 @@ from ecoshare.core.commands import (
     AwaitRequests,
     Command,
     KillJob,
+    LimitMemory,
     MeasureSetting,
     MoveJob,
     OpenLane,
@@ -146,6 +147,9 @@ class Order:
         self._lanes.update(entry.lanes)
         for device, _ in segment.settings:
             self._on(device)
+        for sweep in segment.sweeps:
+            self._sweeps.add(sweep.spec.name)
+            self._commands.update({id: AskSampler(id, sweep.spec.name, number) for id, number in sweep.asked})
         for job in segment.jobs:
             _check_name(job.spec.name)
             self._jobs.add(job.spec.name)
@@ -153,6 +157,10 @@ class Order:
                 raise ValueError(f"the lanes {list(job.lanes)} of {job.spec.name} are not open")
             if job.lanes:
                 self._attempts[job.spec.name] = job.attempt
+            if job.command is not None:
+                self._commands[job.command] = StartJob.carried(job)
+        for id, name, cap_bytes in segment.limits:
+            self._commands[id] = LimitMemory(id, self._known(name), self._attempts.get(name, 0), cap_bytes)
 
     def _event(self, entry: Event) -> None:
         if not 0.0 <= entry.at_s <= LONGEST_S:
@@ -266,7 +274,7 @@ _RECORDS: dict[str, Any] = {"PackingChanged": PackingChanged}
 _KINDS = {"event": _EVENTS, "command": _COMMANDS, "record": _RECORDS}
 _KIND_OF = {name: kind for kind, known in _KINDS.items() for name in known}
 
-_TOLD_BY_JOBS = (b'{"event": "Reported"', b'{"event": "SweepOpened"')
+_TOLD_BY_JOBS = (b'{"event": "Reported"', b'{"event": "SweepOpened"', b'{"event": "RunOpened"')
 """First bytes of lines with numbers that trials reported: a loss may be any number, NaN included."""
 
 _FORMER_NAMES = {

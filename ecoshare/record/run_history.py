@@ -203,7 +203,8 @@ class JobHistory:
     def goes_on(self, carried: CarriedJob) -> None:
         """Note a job that goes on from an earlier segment, which the log has no more."""
         self.arrived(carried.spec, carried.arrival_s)
-        self.carried, self.usage, self.start_s = carried, carried.usage, carried.first_start_s
+        self.carried, self.usage = carried, carried.usage
+        self.start_s = None if carried.command is not None and carried.attempt == 1 else carried.first_start_s
         self.attempt, self.lanes = carried.attempt, carried.lanes
 
     def asked(self, command: StartJob) -> None:
@@ -513,10 +514,18 @@ class RunHistory:
             if job.spec is not None:
                 continue
             job.goes_on(each)
+            if each.spec.sweep:
+                self.trials.setdefault(each.spec.sweep, []).append(job.name)
             if each.lanes:
-                began_s = each.first_start_s if each.attempt == 1 and each.first_start_s is not None else event.at_s
-                attempt = AttemptHistory(job.name, each.attempt, each.lanes, began_s, began_s)
+                asked_s = each.first_start_s if each.attempt == 1 and each.first_start_s is not None else event.at_s
+                began_s = None if each.command is not None else asked_s
+                attempt = AttemptHistory(job.name, each.attempt, each.lanes, asked_s, began_s)
                 self._going[job.name] = self._attempts[job.name, each.attempt] = attempt
+            if each.command is not None:
+                self._commands[each.command] = StartJob.carried(each)
+        for sweep in segment.sweeps:
+            for id, number in sweep.asked:
+                self._commands.setdefault(id, AskSampler(id, sweep.spec.name, number))
 
     def _begin_session(self, event: RunOpened) -> None:
         """Begin a session: commands are numbered anew. Attempts of the session before have no exits."""

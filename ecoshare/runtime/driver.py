@@ -357,10 +357,10 @@ class Driver:
             self._on_end.look(event, self.core)
 
     def _join(self, coming: JoiningDevices) -> None:
-        """Use devices of a machine that has come, from the next calm moment on."""
+        """Use devices of a machine that has come, from the next segment of the log on."""
         self._parts.know(coming.environment)
         self._turnover.join(coming)
-        self._tell(lambda at_s: None)  # this one may be calm
+        self._tell(lambda at_s: None)  # a segment may begin now
 
     def _leave(self, leaving: LeavingDevices) -> None:
         """Do without the devices of a machine, if that can be now."""
@@ -368,7 +368,7 @@ class Driver:
         self._tell(lambda at_s: None)
 
     async def _begin_segment(self) -> None:
-        """Begin a segment of the log, if there is a reason for it and nothing is on its way."""
+        """Begin a segment of the log, if there is a reason for it and nothing holds it up."""
         if (opened := self._turnover.opening(self.now_s())) is not None:
             self.view()  # the views of jobs that have ended are kept; the core forgets these
             commands = await self._decided(opened)

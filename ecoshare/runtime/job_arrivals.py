@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
 from functools import partial
 
+from ecoshare.base.job_spec import JobSpec
 from ecoshare.core.arrival_gate import ArrivalGate, Eligible, Verdict
 from ecoshare.core.events import CancelRequested, DrainRequested, Event, JobArrived, SweepOpened
 from ecoshare.core.records import JobState
@@ -104,6 +106,13 @@ class Arrivals:
         """Forget the sweeps that are over, and the jobs that were cancelled before they arrived."""
         self.sweeps = {name: sweep for name, sweep in self.sweeps.items() if name in names}
         self.never.clear()
+
+    def learn(self, change: Callable[[JobSpec], JobSpec]) -> None:
+        """Let the trials that are still to be drawn have what has been measured of their class."""
+        for name, sweep in self.sweeps.items():
+            template = replace(sweep.template, spec=change(sweep.template.spec))
+            self.sweeps[name] = replace(sweep, template=template)
+            self._sweeping.learn(self.sweeps[name])
 
     def release(self, name: str) -> None:
         """Hold a job or sweep at the gate no more."""

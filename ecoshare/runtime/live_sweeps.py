@@ -93,6 +93,11 @@ class Sweeping:
         for trial in sweep.ended:
             self._over(sweep.name, trial.name, trial.state, trial.value, trial.configuration)
 
+    def learn(self, sweep: PlannedSweep) -> None:
+        """Draw further trials of an open sweep from this one."""
+        if sweep.name in self._sweeps:
+            self._sweeps[sweep.name] = sweep
+
     def final_state(self, name: str) -> JobState:
         """State of a sweep that is over: cancelled if the user asked for that, completed if one of its trials is."""
         if name in self.cancelled:

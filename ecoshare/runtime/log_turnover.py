@@ -2,8 +2,8 @@
 
 ::
 
-    log is long, nothing is on its way ──► RunOpened(segment) ──► core begins anew, log goes on in a new file
-    or devices come or go                                    ──► each part keeps what it has of jobs that go on
+    log is long, or devices come or go ──► RunOpened(segment) ──► core begins anew, log goes on in a new file
+                                                              ──► each part keeps what it has of jobs that go on
     jobs that ended ──► their iterations are learned from the old file, beside the run
 
 A run of a job file begins a segment for devices that come or go only, and forgets no job. Jobs, their processes and the
@@ -20,7 +20,6 @@ from typing import Protocol
 
 from ecoshare.base.device import DeviceInfo
 from ecoshare.base.job_spec import JobSpec
-from ecoshare.base.plural import counted
 from ecoshare.base.segment import Segment
 from ecoshare.core.events import RunOpened
 from ecoshare.core.scheduler import Scheduler
@@ -39,10 +38,10 @@ from ecoshare.runtime.planning.planned_job import PlannedJob
 from ecoshare.runtime.planning.planned_knowledge import known_demand, known_solo
 
 DAY_S = 86_400.0
-"""Age (s) of a segment from which the next calm moment begins another one, if a job has ended in it."""
+"""Age (s) of a segment from which another one begins, if a job has ended in it."""
 
 SEGMENT_BYTES = 2 << 20
-"""Size (bytes) of a segment from which the next calm moment begins another one: some hundred jobs."""
+"""Size (bytes) of a segment from which another one begins: some hundred jobs."""
 
 
 _OVERDUE = 4
@@ -99,7 +98,7 @@ class LogTurnover:
         self._keepers = [each for each in keepers if each is not None]
 
     def join(self, coming: JoiningDevices) -> None:
-        """Use devices from the next calm moment on."""
+        """Use devices from the next segment on."""
         self._coming.append(coming)
 
     def leave(self, leaving: LeavingDevices) -> None:
@@ -119,18 +118,17 @@ class LogTurnover:
         return is_old or self._log.grown_bytes >= SEGMENT_BYTES
 
     def overdue(self) -> str:
-        """Words on a log that has grown for long without a calm moment; empty if it has not."""
+        """Words on a log that has grown for long, because no segment could begin; empty if it has not."""
         grown_bytes = self._log.grown_bytes
         if not self._stays_open or grown_bytes < _OVERDUE * SEGMENT_BYTES:
             return ""
-        sweeps = self._core.open_sweeps
-        waits = f"the end of {counted(sweeps, 'open sweep')}" if sweeps else "a moment without starts and stops"
+        waits = "a moment without a measurement, and without a job that is moved, parked or gives way"
         return (
             f"the log has grown by {format_size(grown_bytes)}, and memory with it: it waits for {waits} to begin anew"
         )
 
     def opening(self, at_s: float) -> RunOpened | None:
-        """Event that begins a segment now; None if there is no reason for one, or if the moment is not calm."""
+        """Event that begins a segment now; None if there is no reason for one, or if it has to wait."""
         is_due = bool(self._coming) or (self._stays_open and self._is_long(at_s))
         if self._leaving and self._arrivals.names_to_come:
             self._leaving.clear()  # a job that is still to come might use any device
@@ -143,9 +141,11 @@ class LogTurnover:
         coming = self._arrivals.names_to_come
         for name in self._jobs.keys() & coming:
             self._jobs[name] = replace(self._jobs[name], spec=self._measured(self._jobs[name].spec))
+        self._arrivals.learn(self._measured)
         carried = tuple(replace(each, spec=self._measured(each.spec)) for each in segment.jobs)
         classes = {each.spec.job_class for each in carried}
         classes.update(job.spec.job_class for name, job in self._jobs.items() if name in coming)
+        classes.update(sweep.template.spec.job_class for sweep in self._arrivals.sweeps.values())
         works = {name for _, name in segment.lanes}
         devices = [each for each in self._devices if each.name in works]
         devices += [each for coming in self._coming for each in coming.devices]
@@ -186,7 +186,7 @@ class LogTurnover:
             leaving.left()
         if not self._stays_open:
             return []
-        left = {*self._core.jobs, *self._arrivals.names_to_come}
+        left = {*self._core.jobs, *self._core.sweeps, *self._arrivals.names_to_come}
         ended = [job for name, job in self._jobs.items() if name not in left]
         for job in ended:
             del self._jobs[job.spec.name]

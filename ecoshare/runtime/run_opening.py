@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import ecoshare
 from ecoshare.base.clock import REAL, Clock
+from ecoshare.core.events import RunOpened
 from ecoshare.devices import meter
 from ecoshare.devices.occupancy import DeviceAdmission
 from ecoshare.errors import UnfitEnvironment, UsageError
@@ -180,6 +181,9 @@ def reopen(
     from ecoshare.record.run_history import RunHistory
 
     history = RunHistory(event_log.read(folder.events, last=True))  # jobs that ended earlier are in the store
+    openings = [each.segment for each in history.entries if isinstance(each, RunOpened)]
+    if any(each is not None and each.sweeps for each in openings):
+        history = RunHistory(event_log.read(folder.events))  # trials that ended earlier are not
     find = partial(found_again, folder.path, before["devices"], history.failures)
     with contextlib.closing(events), hold(find, names_again(before["devices"])) as machines:
         machines.tell(folder.path)

@@ -123,8 +123,8 @@ class VirtualDriver:
         known_responses: Measurements under power limits from earlier runs.
         advises: Answers questions for a setting with the setting and whether the search is over.
         requests: Time (s) of each request of the user, with the function that makes its event.
-        segments_s: Times (s) from which a new segment of the log begins at the first calm moment.
-        joins: Time (s) from which each other device joins the run, at the first calm moment.
+        segments_s: Times (s) from which a new segment of the log begins as soon as it can.
+        joins: Time (s) from which each other device joins the run, as soon as it can.
         spares: Whether a segment that begins when all jobs have arrived does without devices that they do not use.
         failures: Time (s) and name of each device that fails.
         silent: Whether a failed device answers no command any more, as that of a lost machine.
@@ -206,7 +206,7 @@ class VirtualDriver:
         for at_s, device in self.failures:
             self._at(at_s, partial(self._fails, device), partial(self._is_used, device))
         for at_s, _ in self.joins:
-            self._at(at_s, opened, lambda: False)  # nothing is told, but the moment may be calm
+            self._at(at_s, opened, lambda: False)  # nothing is told, but a segment may begin
         for at_s, name in self.misses:
             self._at(at_s, partial(TargetMissed, job=name, requests=100, missed=2), partial(self._runs, name))
         while self._events:

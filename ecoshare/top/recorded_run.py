@@ -428,9 +428,11 @@ class _Pass:
         match event:
             case RunOpened() if event.segment is not None:
                 for each in event.segment.jobs:
+                    if each.command is not None:
+                        self._commands[each.command] = StartJob.carried(each)
                     if each.spec.name not in self._jobs:  # the log has no earlier segments any more
                         state = JobState.RUNNING if each.lanes else JobState.HELD if each.held else JobState.QUEUED
-                        yield replace(self._arrived(each.spec), state=state.value, lanes=each.lanes)
+                        yield replace(self._arrived(each.spec), state=each.state or state.value, lanes=each.lanes)
             case RunOpened():
                 self._commands.clear()
                 for job in self._jobs.values():

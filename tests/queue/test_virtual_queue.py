@@ -5,20 +5,26 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ecoshare.base.attempt import Outcome
+from ecoshare.core.events import JobExited
 from ecoshare.errors import EcoshareError, UnfitEnvironment
 from ecoshare.queue import old_jobs
 from ecoshare.queue.job_store import JobStore
 from ecoshare.queue.live_queue import LiveQueue
+from ecoshare.record import event_log
+from ecoshare.record.run_view import SweepView
 from ecoshare.runtime import log_turnover
+from ecoshare.runtime.run_lifecycle import FinishedRun
 from tests.virtual.clock import UNIX_S, VirtualClock
 from tests.virtual.lanes import Fate
 from tests.virtual.queue import NAME, BusyStore, serve, submission
-from tests.virtual.run import World, check
+from tests.virtual.run import World, check, run_in
 
 
 def test_jobs_are_taken_run_and_told(tmp_path: Path) -> None:
@@ -169,24 +175,26 @@ def test_a_turn_that_is_held_without_an_iteration_is_told_with_what_ends_it(tmp_
     assert world.completed == [("b", 1)]
 
 
-@pytest.mark.slow
-def test_a_log_that_grows_while_a_sweep_is_open_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_begins_anew_while_a_sweep_is_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a queue that always has an open sweep would grow for ever, and forget no job."""
     monkeypatch.setattr(log_turnover, "SEGMENT_BYTES", 2000)
-    sweep = {"name": "s", "sweep": {"grid": {"x": list(range(12))}}}
-    told = set[str]()
+    sweep = {"name": "s", "sweep": {"grid": {"x": list(range(24))}}}
+    kept, begun = [], []
 
     async def client(queue: LiveQueue) -> None:
         await queue.submit(submission(1, sweep, folder=tmp_path))
         while queue.store.left():
-            told.update(queue.run.viewing.warnings().values())
+            kept.append(len(queue.run.core.jobs))
+            begun.append(len(event_log.segments(queue.run.folder.events)))
             await asyncio.sleep(1.0)
-        await queue.submit(submission(2, {"name": "after"}, folder=tmp_path))
-        await queue.wait("after", 600.0)
-        assert not queue.run.viewing.warnings(), "it has begun anew"
         queue.end("drain")
 
-    check(serve(World(tmp_path), client))
-    assert any("it waits for the end of 1 open sweep to begin anew" in each for each in told)
+    world = World(tmp_path)
+    finished = serve(world, client)
+    check(finished)
+    assert begun[-1] >= 3 and max(kept) < 16, "the core has forgotten trials that had ended"
+    assert len(world.completed) == 24
+    assert finished.data.summary.sweeps[0].states == {"completed": 24}
 
 
 @pytest.mark.nightly
@@ -314,6 +322,81 @@ def test_no_acknowledged_job_is_lost_or_done_twice(
         world.image.rename(again.disk)
         check(serve(again, to_the_end))
         _check_ends(again, {name for name, told_s in acknowledged.items() if told_s < (image_s or 0.0)})
+
+
+losses = st.lists(st.sampled_from([1.0, 2.0, 3.0]), max_size=8)
+
+
+@pytest.mark.slow
+@given(
+    stop=st.sampled_from([None, "asha", "median", "halving"]),
+    trials=st.lists(st.tuples(st.sampled_from(["completed", "completed", "failed"]), losses), min_size=2, max_size=12),
+    others=st.lists(st.floats(0.0, 30.0), max_size=4),
+    deaths=st.lists(st.floats(1000.5, 1040.0), max_size=2),
+    image_s=st.none() | st.floats(1000.0, 1060.0),
+    bytes_of_segment=st.sampled_from([300, 2000, 6000]),
+)
+def test_a_sweep_goes_on_over_segments_and_deaths(
+    tmp_path_factory: pytest.TempPathFactory,
+    stop: str | None,
+    trials: list[tuple[str, list[float]]],
+    others: list[float],
+    deaths: list[float],
+    image_s: float | None,
+    bytes_of_segment: int,
+) -> None:
+    """Each trial is drawn once, and has one end, wherever a segment begins and a controller dies."""
+    folder = tmp_path_factory.mktemp("world")
+    fates = {
+        (f"s.{number:04d}", attempt): Fate(0.5, 8, 0.2, outcome, losses=tuple(own))
+        for number, (outcome, own) in enumerate(trials)
+        for attempt in range(1, 9)
+    }
+    keys = {"preemptible": True, "resume_args": ["--resume"]} if stop == "halving" else {}
+    grid = {"grid": {"x": list(range(len(trials)))}, "metric": "loss", "parallel": 3}
+    sweep = {"name": "s", "sweep": grid if stop is None else {**grid, "stop": stop}, "retries": 1, **keys}
+    world = World(folder, fates, server_dies_s=deaths, image_s=image_s)
+    acknowledged: dict[str, float] = {}
+
+    async def client(queue: LiveQueue) -> None:
+        for number, wait_s in enumerate([0.0, *others]):
+            await asyncio.sleep(wait_s)
+            given = sweep if not number else {"name": f"j{number}"}
+            for each in (await queue.submit(submission(number, given, folder=folder))).jobs:
+                acknowledged[each] = asyncio.get_running_loop().time()
+        await to_the_end(queue)
+
+    async def to_the_end(queue: LiveQueue) -> None:
+        views: list[SweepView | None] = [None]
+        while "s" in {row.name for row in queue.store.left()}:
+            views.append(queue.run.viewing.sweep("s"))
+            await asyncio.sleep(0.1)
+        assert views[-1] is None or sum(views[-1].ended.values()) >= len(trials) - 1, "it has forgotten some"
+        for row in queue.store.left():
+            await queue.wait(row.name, 3600.0)
+        queue.end("drain")
+
+    with patch.object(log_turnover, "SEGMENT_BYTES", bytes_of_segment):
+        _check_trials(serve(world, client), len(trials))
+        _check_ends(world, set(acknowledged))
+        if world.image is not None and (world.image / "runs").is_dir():
+            again = World(folder / "again", fates)
+            again.folder.mkdir()
+            world.image.rename(again.disk)
+            log = event_log.read(run_in(again.disk / "runs") / "events.jsonl")
+            over = {each.job for each in log if isinstance(each, JobExited) and each.outcome is Outcome.COMPLETED}
+            finished = serve(again, to_the_end)
+            taken = {name for name, told_s in acknowledged.items() if told_s < (image_s or 0.0)}
+            _check_ends(again, taken)
+            assert not over & {job for job, _ in again.started}, "a trial that had ended was run again"
+            if "s" in taken:
+                _check_trials(finished, len(trials))
+
+
+def _check_trials(finished: FinishedRun, trials: int) -> None:
+    check(finished)
+    (sweep,) = finished.data.summary.sweeps
+    assert sum(sweep.states.values()) == trials and sweep.states.keys() <= {"completed", "failed", "pruned"}
 
 
 def _check_ends(world: World, acknowledged: set[str]) -> None:

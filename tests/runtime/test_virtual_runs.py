@@ -372,7 +372,7 @@ def test_a_job_of_two_devices_waits_for_both_and_keeps_them(tmp_path: Path) -> N
 
 
 def test_a_sweep_ends_bad_trials_early_and_a_dead_controller_loses_none(tmp_path: Path) -> None:
-    """Its samples and its rule go on from the log, and trials that have ended are not drawn again."""
+    """Samples and rule go on from the log, and trials that have ended are not drawn again."""
     losses = {f"s.{number:04d}": (1.0 + number,) * 20 for number in range(9)}
     told = {(name, attempt): Fate(losses=own) for name, own in losses.items() for attempt in (1, 2)}
     world = World(tmp_path, told, image_s=1014.0)

@@ -84,7 +84,7 @@ class _Attempt:
 
     Attributes:
         table: Table of its lane, or of the first of its lanes.
-        index: Its slot there.
+        index: Slot of the attempt there.
         others: Tables and slots of its other lanes. Then it keeps all of them to its end.
     """
 

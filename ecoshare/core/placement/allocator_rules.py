@@ -58,9 +58,18 @@ class AllocatorRules:
         """Names of the devices where waiting jobs empty their caches, sorted."""
         return tuple(sorted(self._emptied))
 
+    @property
+    def asked(self) -> tuple[tuple[int, str, int], ...]:
+        """Limits that have no answer yet, as (id of the command, job, bytes)."""
+        return tuple((command, each.job.spec.name, each.cap_bytes) for command, each in self._asked.items())
+
     def go_on(self, emptied: Iterable[str]) -> None:
         """Take over the devices where waiting jobs empty their caches."""
         self._emptied.update(emptied)
+
+    def await_limits(self, asked: Iterable[tuple[int, str, int]]) -> None:
+        """Take over limits that have no answer yet. Their jobs are there by now."""
+        self._asked.update({command: _Asked(self._jobs[job], cap_bytes) for command, job, cap_bytes in asked})
 
     def look(self, lanes: Iterable[Lane]) -> None:
         """Note that jobs have come to these lanes or have left them."""

@@ -28,7 +28,7 @@ from ecoshare.runtime.planning.node_job import NodeJob
 
 @dataclass(frozen=True, slots=True)
 class JoiningDevices:
-    """Devices that the run uses from the next calm moment on; see `core/segments.py`.
+    """Devices that the run uses from the next segment on; see `core/segments.py`.
 
     Attributes:
         devices: The devices, with the memory that jobs may use.
@@ -43,7 +43,7 @@ class JoiningDevices:
 
 @dataclass(frozen=True, slots=True)
 class LeavingDevices:
-    """Devices that the run does without from now on, if this moment is calm, no job uses them, and none waits.
+    """Devices that the run does without from now on, if a segment can begin, no job uses them, and none waits.
 
     Attributes:
         names: Names of the devices.

@@ -323,9 +323,12 @@ def _stories(folder: RunFolder) -> tuple[list[_Story], dict[str, MemoryDemand], 
         match entry:
             case RunOpened():
                 on_cpu = all(device.name == "cpu" for device in entry.devices)
-                starts.clear()  # a resumed run numbers its commands from the start
-                profiled.clear()
+                if entry.segment is None:  # a resumed run numbers its commands from the start
+                    starts.clear()
+                    profiled.clear()
                 for job in entry.segment.jobs if entry.segment is not None else ():
+                    if job.command is not None:
+                        starts[job.command] = job.spec.name
                     if job.spec.name not in stories:  # the log has no earlier segments any more
                         stories[job.spec.name] = _carried(job, at_s)
                     if job.spec.memory is not None:
