@@ -357,10 +357,10 @@ def holder(request: MachinesRequest) -> HoldMachines:
     if request.on == "slurm":
         from ecoshare.cluster.slurm_nodes import on_slurm
 
-        return lambda _find, names: on_slurm(replace(asked, device=names))
+        return lambda _find, names: on_slurm(replace(asked, device=names), request.note)
     from ecoshare.cluster.ray_nodes import on_ray
 
-    return lambda _find, names: on_ray(replace(asked, device=names), request.address)
+    return lambda _find, names: on_ray(replace(asked, device=names), request.address, request.note)
 
 
 def _shipped(request: MachinesRequest) -> Path | None:
