@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tests.driver.state import Coefficients, Gpu
 from tests.driver.state import Profile as ProfileRecord
@@ -189,6 +189,24 @@ GEFORCE = Preset(
 )
 """Board that boosts below its table, and computes at a memory clock below the highest (P2)."""
 
+SILENT_GEFORCE = replace(GEFORCE, boost_reasons=0)
+"""The same board as other drivers show it: it tells no reason for its clock."""
+
+RTX_5090 = Preset(
+    "NVIDIA GeForce RTX 5090",
+    architecture=10,
+    memory_bytes=32_607 * 2**20,
+    limits_w=(400, 575, 600),
+    clocks_mhz={14001: _clocks(3090, 1020), 13801: _clocks(3090, 1020), 810: _clocks(3090, 1020)},
+    coefficients=(25.0, 10.0, 35.0, 420.0, 100.0, 1.3, 0.7, 0.5),
+    has_ecc=False,
+    boost_mhz=2932,
+    loaded_memory_mhz=13801,
+    capability=120,
+    lacks=GEFORCE.lacks,
+)
+"""Board that boosts near the end of its table, and tells no reason."""
+
 LAPTOP = Preset(
     "NVIDIA GeForce RTX 4070 Laptop GPU",
     architecture=8,
@@ -238,5 +256,5 @@ P100 = Preset(
 )
 """Board that is too old for an energy counter."""
 
-ALL = (H200, B200, V100, A4000, GEFORCE, LAPTOP, GB10, A100, P100)
+ALL = (H200, B200, V100, A4000, GEFORCE, SILENT_GEFORCE, RTX_5090, LAPTOP, GB10, A100, P100)
 """All boards."""
