@@ -155,7 +155,7 @@ def test_a_context_without_work_holds_the_highest_clocks(
     import pynvml
 
     with FakeDriver(tmp_path, [board], virtual=True) as driver:
-        gpu, found = nvml.NvmlDevice(driver.gpu(0).uuid), []
+        gpu, found = nvml.NvmlDevice(driver.gpu(0).uuid), list[tuple[Any, ...]]()
         for compute in (None, 0.0, 0.5):
             if compute is not None:
                 driver.gpu(0).load(1, compute=compute, used_bytes=1 << 29)
