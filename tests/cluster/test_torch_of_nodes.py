@@ -24,6 +24,8 @@ from ecoshare.cluster.node_agent import Agent, RunGone
 from ecoshare.cluster.node_cluster import held
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.lane.messages import Ready
+from ecoshare.runtime.nodes.run_host import LocalHost
+from ecoshare.runtime.signals import CommandSignals
 from tests.cluster.agents import agent
 from tests.driver import COMPILER, FakeDriver
 
@@ -176,3 +178,25 @@ def test_the_server_of_an_agent_is_asked_for_its_torch(tmp_path: Path) -> None:
         line.startswith("the node n1 is left out: torch ")
         and "driver 470.82.01 of cuda:0 (NVIDIA H200) runs CUDA 11" in line
     )
+
+
+@pytest.mark.slow
+def test_a_server_that_was_asked_for_its_torch_serves_the_run_and_tells_it_once_more(tmp_path: Path) -> None:
+    """Else torch is loaded twice, or the run waits for ever for a server that is ready."""
+    token = "asked-" + tmp_path.name
+    host = LocalHost(token, tmp_path / "log", CommandSignals())
+
+    async def asked() -> None:
+        ready = await host.ready()
+        server = await host.server(token, tmp_path / "log")
+        try:
+            async with asyncio.timeout(60.0):
+                assert ready is not None and await anext(aiter(server.messages())) == ready
+            assert server.pid == ready.pid
+        finally:
+            await server.close()
+
+    try:
+        asyncio.run(asked())
+    finally:
+        host.close()
