@@ -204,10 +204,10 @@ def holder(options: MachineOptions, note: Callable[[str], None]) -> HoldMachines
     if options.on == "slurm":
         from ecoshare.cluster.slurm_nodes import on_slurm
 
-        return lambda _find, names: on_slurm(replace(asked, device=names))
+        return lambda _find, names: on_slurm(replace(asked, device=names), note)
     from ecoshare.cluster.ray_nodes import on_ray
 
-    return lambda _find, names: on_ray(replace(asked, device=names), options.address)
+    return lambda _find, names: on_ray(replace(asked, device=names), options.address, note)
 
 
 def _shipped(options: MachineOptions) -> Path | None:

@@ -4,6 +4,8 @@
 
     run                                 agent
                  ◄── NodeFound ────     the machine has these devices
+    ── AskTorch ──►
+                 ◄── TorchTold ────     whether torch can use its GPUs
     ── AskLimits ─►
                  ◄── LimitsTold ───     power limits, for a power budget
     ── AskParking ►
@@ -49,7 +51,7 @@ from ecoshare.runtime.nodes.run_node import AttemptReading, DeviceReading, NodeP
 from ecoshare.runtime.planning.node_job import NodeJob
 from ecoshare.runtime.planning.planned_limits import ParkingHost
 
-PROTOCOL = 7
+PROTOCOL = 8
 """Version of the messages. A run and its agents must have the same."""
 
 
@@ -72,6 +74,22 @@ class NodeFound:
     devices: tuple[DeviceInfo, ...]
     power_models: dict[str, PowerModel | None]
     is_shared: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AskTorch:
+    """Tell whether torch can use the GPUs. It comes before the node is opened, if the node has GPUs."""
+
+
+@dataclass(frozen=True, slots=True)
+class TorchTold:
+    """Answer to `AskTorch`, once the server of the lanes has loaded torch.
+
+    Attributes:
+        unfit: Reason, one line with its remedy, why no job could use the GPUs with it; empty if jobs can.
+    """
+
+    unfit: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,7 +377,8 @@ class AgentFailed:
 
 
 ToAgent = (
-    AskLimits
+    AskTorch
+    | AskLimits
     | AskParking
     | OpenNode
     | ReleaseDevices
@@ -375,6 +394,7 @@ ToAgent = (
 )
 ToRun = (
     NodeFound
+    | TorchTold
     | LimitsTold
     | ParkingTold
     | NodeOpened

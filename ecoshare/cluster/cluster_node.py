@@ -12,7 +12,17 @@ from typing import Any, TypeVar
 
 import ecoshare
 from ecoshare.base.device import DeviceInfo
-from ecoshare.cluster.agent_messages import PROTOCOL, AgentFailed, AgentMessage, NodeFound, NodeOpened, decoded, encoded
+from ecoshare.cluster.agent_messages import (
+    PROTOCOL,
+    AgentFailed,
+    AgentMessage,
+    AskTorch,
+    NodeFound,
+    NodeOpened,
+    TorchTold,
+    decoded,
+    encoded,
+)
 from ecoshare.cluster.links import NodeLink, NodeStart
 from ecoshare.devices.meter import PowerModel
 from ecoshare.errors import UnfitEnvironment, UsageError
@@ -123,6 +133,9 @@ class AgentLine:
 
 _FOUND_WITHIN_S = 60.0
 
+_TORCH_WITHIN_S = 300.0
+"""Longest time (s) in which a machine loads torch, from a slow disk that others read, too."""
+
 
 @dataclass(frozen=True, slots=True)
 class ClusterNode:
@@ -145,6 +158,26 @@ class ClusterNode:
     power_models: Mapping[str, PowerModel | None]
     is_shared: bool
     host: ParkingHost | None = None
+
+    @property
+    def has_gpus(self) -> bool:
+        return not self.devices[0].on_processors
+
+    def ask_torch(self) -> None:
+        """Ask whether torch can use the GPUs, if the machine has some; `why_unfit` takes the answer."""
+        if self.has_gpus:
+            self.line.send(AskTorch())
+
+    def why_unfit(self, meanwhile: Callable[[], None] = lambda: None) -> str:
+        """Reason, one line with its remedy, why no job could use the GPUs; empty if jobs can.
+
+        Args:
+            meanwhile: Called each second until torch is loaded there.
+
+        Raises:
+            UnfitEnvironment: The agent does not answer.
+        """
+        return self.line.answer(TorchTold, _TORCH_WITHIN_S, meanwhile).unfit if self.has_gpus else ""
 
     def facts(self, opened: NodeOpened) -> dict[str, Any]:
         """Facts about the opened node for `environment.json`."""

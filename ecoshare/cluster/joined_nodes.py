@@ -262,7 +262,7 @@ class NodeJoining:
         Args:
             look: Finds machines.
             most: Most nodes at a time that are not lost; None for any number.
-            names: Names of the nodes that the run begins with.
+            names: Names of machines that do not come later.
             setups: Opens nodes for the run.
             began: Called with a node when the run has begun to use it.
             links: Gets the link to each agent that is started; the caller closes them all.
@@ -357,6 +357,9 @@ class NodeJoining:
         had = plan.devices[0].model
         if (other := next((each for each in node.devices if each.model != had), None)) is not None:
             raise UnfitEnvironment(f"{other.name} is {other.model}, and the run has {had}")
+        node.ask_torch()
+        if reason := node.why_unfit(self._check):
+            raise UnfitEnvironment(reason)
         hosts = self._parking(line, node)
         node = replace(node, host=hosts.get(line.name))
         setups.ask(node)

@@ -29,6 +29,7 @@ from ecoshare.cluster.agent_messages import (
     AskLimits,
     AskParking,
     AskPort,
+    AskTorch,
     AttemptOver,
     CloseNode,
     EndSilentServer,
@@ -53,6 +54,7 @@ from ecoshare.cluster.agent_messages import (
     SampleLines,
     ServerReady,
     ServiceRequests,
+    TorchTold,
     decoded,
 )
 from ecoshare.cluster.links import BegunAgent
@@ -72,7 +74,7 @@ from ecoshare.runtime.measuring.device_claim import ClaimedDevice
 from ecoshare.runtime.measuring.profiler import Profiler
 from ecoshare.runtime.measuring.run_claims import NodeClaims, claim_devices
 from ecoshare.runtime.nodes import cleanup
-from ecoshare.runtime.nodes.node import Node
+from ecoshare.runtime.nodes.node import Node, check_torch
 from ecoshare.runtime.nodes.node_opening import guard_of, shared_contexts
 from ecoshare.runtime.nodes.run_node import NodeParts, NodeRun
 from ecoshare.runtime.planning.node_job import NodeJob
@@ -137,6 +139,8 @@ class Agent:
         """
         while not isinstance(opening := await self._next(), OpenNode):
             match opening:
+                case AskTorch():
+                    self._send(TorchTold(await self._why_unfit(occupancy.devices)))
                 case AskLimits():
                     self._send(LimitsTold(self._limits_w(occupancy.devices)))
                 case AskParking():
@@ -248,6 +252,16 @@ class Agent:
         )
         files = str(self._shipment.files) if self._shipment is not None else ""
         return parts, NodeOpened(sharing.is_shared, sharing.evidence, report, files)
+
+    async def _why_unfit(self, devices: Sequence[DeviceInfo]) -> str:
+        """Reason, with its remedy, why no job could use the devices with the torch here; empty if jobs can."""
+        if (ready := await self._begun.host.ready()) is None:
+            return "torch cannot be loaded: see `ecoshare doctor` there"
+        try:
+            check_torch(devices, ready)
+        except UnfitEnvironment as error:
+            return f"{error}: {error.hint}"
+        return ""
 
     def _limits_w(self, devices: Sequence[DeviceInfo]) -> dict[str, tuple[float, ...]]:
         if reason := self._why_not_alone(devices):

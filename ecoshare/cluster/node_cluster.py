@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -42,6 +42,7 @@ class NodeCluster:
     def __init__(
         self,
         nodes: Sequence[ClusterNode],
+        names: Sequence[str],
         timeout_s: float,
         lease_s: float,
         look: LookForNodes | None,
@@ -50,8 +51,12 @@ class NodeCluster:
         ship: Path | None,
         idle_s: float | None,
     ) -> None:
-        """Machines whose agents have told what they have found; see `held` for the rest."""
-        self._nodes, self._timeout_s, self._lease_s = list(nodes), timeout_s, lease_s
+        """Machines whose agents have told what they have found; see `held` for the rest.
+
+        Args:
+            names: Names of the machines that do not come later: these, and those that are left out.
+        """
+        self._nodes, self._names, self._timeout_s, self._lease_s = list(nodes), names, timeout_s, lease_s
         self._look, self._most, self._links, self._ship, self._idle_s = look, most, links, ship, idle_s
         self._limits_w: Mapping[str, tuple[float, ...]] | None = None
 
@@ -138,7 +143,7 @@ class NodeCluster:
             joining = NodeJoining(
                 self._look,
                 self._most,
-                list(opened),
+                self._names,
                 setups,
                 began=self._nodes.append,
                 links=self._links,
@@ -158,6 +163,7 @@ def held(
     most: int | None = None,
     ship: Path | None = None,
     idle_s: float | None = None,
+    say: Callable[[str], None] = lambda _words: None,
 ) -> Iterator[NodeCluster]:
     """Context manager: hold the machines of a run. All agents have ended at its end.
 
@@ -169,10 +175,11 @@ def held(
         most: Most nodes at a time that are not lost; None for any number.
         ship: Folder that was shipped to the machines, without links; None if they share the file system of the run.
         idle_s: Time (s) without a job after which a machine is given back; None to keep all.
+        say: Gets a line for each machine that is left out, since torch there cannot use its GPUs.
 
     Raises:
         UnfitEnvironment: A node does not answer, has another version, or has no device for the run; or the devices are
-            of different models.
+            of different models; or all machines are left out.
         UsageError: The user has asked for a device that does not exist there.
     """
     links: list[NodeLink] = []
@@ -181,13 +188,35 @@ def held(
         for each in starts:
             links.append(link := each.start())
             lines.append((AgentLine(each.name, link), each))
-        nodes = [found_node(line, start) for line, start in lines]
+        nodes = _with_fit_torch([found_node(line, start) for line, start in lines], say)
         _check_models([device for node in nodes for device in node.devices])
-        yield NodeCluster(nodes, timeout_s, lease_s, look, most, links, ship, idle_s)
+        yield NodeCluster(nodes, [each.name for each in starts], timeout_s, lease_s, look, most, links, ship, idle_s)
     finally:
         with contextlib.ExitStack() as undo:
             for link in links:
                 undo.callback(link.close)
+
+
+def _with_fit_torch(nodes: Sequence[ClusterNode], say: Callable[[str], None]) -> list[ClusterNode]:
+    """Machines with a torch that can use their GPUs. The agents of the others end.
+
+    Raises:
+        UnfitEnvironment: There is none.
+    """
+    for node in nodes:
+        node.ask_torch()
+    fit, left_out = [], []
+    for node in nodes:
+        if reason := node.why_unfit():
+            left_out.append(f"the node {node.line.name} is left out: {reason}")
+            node.line.close()
+        else:
+            fit.append(node)
+    if not fit:
+        raise UnfitEnvironment("\n".join(left_out))
+    for line in left_out:
+        say(line)
+    return fit
 
 
 def _check_models(devices: Sequence[DeviceInfo]) -> None:

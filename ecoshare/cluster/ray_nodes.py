@@ -192,12 +192,13 @@ _FREE_WITHIN_S, _LOOK_S = 10.0, 0.2
 
 
 @contextlib.contextmanager
-def on_ray(request: NodesRequest, address: str | None) -> Iterator[NodeCluster]:
+def on_ray(request: NodesRequest, address: str | None, say: Callable[[str], None]) -> Iterator[NodeCluster]:
     """Context manager: hold nodes of a Ray cluster for a run.
 
     Args:
         request: The nodes.
         address: Address of the cluster, or `auto`; None for one of this machine alone, which ends with the run.
+        say: Gets a line for each node that is left out.
 
     Raises:
         UsageError: The address has another form, or a device does not exist there.
@@ -216,6 +217,7 @@ def on_ray(request: NodesRequest, address: str | None) -> Iterator[NodeCluster]:
             most=request.nodes,
             ship=request.ship,
             idle_s=request.idle_s,
+            say=say,
         ) as cluster:
             yield cluster
 

@@ -36,8 +36,12 @@ _changing = threading.Lock()
 
 
 @contextlib.contextmanager
-def on_slurm(request: NodesRequest) -> Iterator[NodeCluster]:
+def on_slurm(request: NodesRequest, say: Callable[[str], None]) -> Iterator[NodeCluster]:
     """Context manager: hold nodes of the Slurm allocation that this process runs in.
+
+    Args:
+        request: The nodes.
+        say: Gets a line for each node that is left out.
 
     Raises:
         UnfitEnvironment: This process is in no allocation, or the allocation has too few nodes.
@@ -62,7 +66,7 @@ def on_slurm(request: NodesRequest) -> Iterator[NodeCluster]:
         )
         for name in names[: request.nodes]
     ]
-    with held(starts, request.timeout_s, idle_s=request.idle_s) as cluster:
+    with held(starts, request.timeout_s, idle_s=request.idle_s, say=say) as cluster:
         yield cluster
 
 

@@ -117,7 +117,7 @@ def test_a_cluster_that_refuses_is_told_in_one_line(
         raise error
 
     monkeypatch.setattr(ray, "init", init)
-    with pytest.raises(UnfitEnvironment) as raised, on_ray(ANY, "auto"):
+    with pytest.raises(UnfitEnvironment) as raised, on_ray(ANY, "auto", print):
         pass
     assert str(raised.value).startswith(said) and "\n" not in str(raised.value)
 
@@ -131,13 +131,13 @@ def test_an_error_of_ray_itself_is_no_defect(monkeypatch: pytest.MonkeyPatch) ->
         raise RayError("the token is wrong")
 
     monkeypatch.setattr(ray, "init", init)
-    with pytest.raises(UnfitEnvironment, match="Ray at auto refuses: the token is wrong"), on_ray(ANY, "auto"):
+    with pytest.raises(UnfitEnvironment, match="Ray at auto refuses: the token is wrong"), on_ray(ANY, "auto", print):
         pass
 
 
 @pytest.mark.parametrize("address", ["first", ":6379", "ray://first:10001", "first:port"])
 def test_an_address_of_another_form_is_refused(address: str) -> None:
-    with pytest.raises(UsageError, match="expected HOST:PORT or auto"), on_ray(ANY, address):
+    with pytest.raises(UsageError, match="expected HOST:PORT or auto"), on_ray(ANY, address, print):
         pass
 
 

@@ -21,6 +21,7 @@ def test_jobs_run_on_all_nodes(tmp_path: Path) -> None:
     check(finished)
     assert set(states(finished).values()) == {"completed"}
     assert sorted(job for job, _ in world.completed) == list("abcd")
+    assert len(world._servers) == 2, "the server that has told its torch serves the run"
 
 
 @pytest.mark.slow

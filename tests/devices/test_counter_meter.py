@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import math
 import random
+import statistics
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -161,6 +162,44 @@ def test_what_a_counter_does_not_see_is_in_the_error(tmp_path: Path) -> None:
             found = energy_between(Reading(0.0, 0.0), Reading(count * iteration_s, counted), with_looks)
             covered += abs(counted - true) <= 2.0 * found.standard_error_j
     assert covered >= 0.95 * tries
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("is_drawn", [False, True])
+def test_iterations_in_step_with_a_counter_stay_in_step_whenever_a_window_begins(
+    tmp_path: Path, is_drawn: bool
+) -> None:
+    """If it failed, `docs/limits.md` would name a limit that a window with a begin drawn by lot does not have."""
+    draw, period_s, looks, count = random.Random(1), 0.1, 0.25, 30
+    always = dataclasses.replace(presets.A100, sampled_ms=0)
+    with FakeDriver(tmp_path, [presets.A100, always], virtual=True, period_ms=100) as driver:
+        gpus = [nvml.NvmlDevice(driver.gpu(index).uuid) for index in range(2)]
+
+        def spend(wall_s: float, compute: float) -> None:
+            for index in range(2):
+                driver.gpu(index).load(1, compute=compute, memory=0.2)
+            driver.advance(wall_s)
+
+        errors, covered = [], 0
+        for _ in range(100):
+            spend(draw.uniform(0.2, 0.3), 0.0)  # the iterations begin at any moment of a period
+            busy, rest = draw.uniform(0.3, 0.95), draw.uniform(0.0, 0.8)
+            late_s = draw.uniform(0.0, busy * period_s) if is_drawn else 0.0
+            spend(late_s, 1.0)
+            before = [gpu.energy_j() for gpu in gpus]
+            spend(busy * period_s - late_s, 1.0)
+            for _ in range(count - 1):
+                spend((1.0 - busy) * period_s, rest)
+                spend(busy * period_s, 1.0)
+            spend((1.0 - busy) * period_s, rest)
+            spend(late_s, 1.0)
+            counted, true = (gpu.energy_j() - was for gpu, was in zip(gpus, before, strict=True))
+            counter = MeterInfo("nvml", "measured", "gpu", "", period_s, looks)
+            found = energy_between(Reading(0.0, 0.0), Reading(count * period_s, counted), counter)
+            errors.append(counted / true - 1.0)
+            covered += abs(counted - true) <= 2.0 * found.standard_error_j
+    assert 0.1 < math.sqrt(statistics.fmean(each**2 for each in errors)) < 0.3, "a fifth, in the mean"
+    assert covered < 50, "of 100 windows"
 
 
 @pytest.mark.slow

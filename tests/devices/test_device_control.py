@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 import time
@@ -23,7 +24,7 @@ from ecoshare.devices.nvidia.nvml import NvmlDevice
 from ecoshare.errors import UnfitEnvironment
 from tests.devices.claims import FOUND_W, claim, die_after_setting, limited, state_in
 from tests.driver import FakeDriver, Fault
-from tests.driver.presets import RELIABILITY
+from tests.driver.presets import RELIABILITY, RTX_5090, SILENT_GEFORCE, Preset
 
 LIMIT_CALL, LOCK_CALL = "nvmlDeviceSetPowerManagementLimit", "nvmlDeviceSetGpuLockedClocks"
 
@@ -382,6 +383,53 @@ def test_a_clock_that_varies_is_not_locked(
     monkeypatch.setattr(nvidia_knobs, "time", SimpleNamespace(sleep=lambda _: driver.gpu(0).ceiling(1500, 0)))
     control = claim(driver, state, assume_unlocked=False)
     assert not control.apply({GPU_CLOCK: 1200.0}).refused
+    control.restore()
+
+
+@pytest.mark.parametrize("board", [SILENT_GEFORCE, RTX_5090], ids=lambda board: board.name)
+def test_a_geforce_board_without_reasons_is_searched_once_its_clock_has_moved(
+    board: Preset, tmp_path: Path, state: StateFolder
+) -> None:
+    """A lock is the same clock for ever. Heat moves the clock of a board at its full boost, within minutes."""
+    with FakeDriver(tmp_path, [board]) as driver:
+        gpu = driver.gpu(0)
+        gpu.load(1, compute=0.5)
+        control = claim(driver, state, assume_unlocked=False)
+        for ceiling_mhz in (board.boost_mhz, board.boost_mhz - 15):  # a locked clock may show one step less, too
+            gpu.ceiling(ceiling_mhz, 0)
+            refused = control.apply({GPU_CLOCK: 1500.0}).refused[GPU_CLOCK]
+            assert refused.cause is Cause.UNTOLD and "looks locked" not in str(refused)
+            assert "cannot be told before it moves" in str(refused) and "--assume-unlocked" in refused.remedy
+        gpu.ceiling(board.boost_mhz - 30, 0)
+        assert not control.apply({GPU_CLOCK: 1500.0}).refused
+        control.restore()
+
+
+def test_a_lock_that_comes_between_two_checks_is_no_clock_that_moves(tmp_path: Path, state: StateFolder) -> None:
+    import pynvml
+
+    with FakeDriver(tmp_path, [SILENT_GEFORCE]) as driver:
+        driver.gpu(0).load(1, compute=0.5)
+        control = claim(driver, state, assume_unlocked=False)
+        control.look()
+        pynvml.nvmlInit()
+        pynvml.nvmlDeviceSetGpuLockedClocks(pynvml.nvmlDeviceGetHandleByIndex(0), 735, 1500)
+        for _ in range(2):
+            assert control.apply({GPU_CLOCK: 1200.0}).refused[GPU_CLOCK].cause is Cause.UNTOLD
+        control.restore()
+        assert driver.gpu(0).settings().gpu_clocks_mhz == (735, 1500), "still theirs"
+
+
+def test_a_locked_clock_that_shows_a_step_less_now_and_then_is_locked(
+    driver: FakeDriver, state: StateFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the lock is taken for a boost that varies, and the end of the run undoes it."""
+    shown = itertools.cycle([1800, 1785])
+    driver.gpu(0).load(1, compute=0.9)
+    monkeypatch.setattr(nvidia_knobs, "time", SimpleNamespace(sleep=lambda _: driver.gpu(0).ceiling(next(shown), 0)))
+    driver.gpu(0).ceiling(1800, 0)
+    control = claim(driver, state, assume_unlocked=False)
+    assert control.apply({GPU_CLOCK: 1200.0}).refused[GPU_CLOCK].cause is Cause.LOCKED
     control.restore()
 
 

@@ -147,6 +147,29 @@ def test_energy_is_the_integral_of_power(driver: FakeDriver, gpu: NVIDIAGPU) -> 
     assert gpu.get_total_energy_consumption() / 1000 == pytest.approx(wanted_j, rel=1e-6)
 
 
+@pytest.mark.parametrize(("board", "empty_w", "held_w"), [(presets.H100, 72.0, 122.0), (presets.L40S, 36.0, 102.0)])
+def test_a_context_without_work_holds_the_highest_clocks(
+    tmp_path: Path, board: presets.Preset, empty_w: float, held_w: float
+) -> None:
+    """Else no test would tell the draw of an empty GPU from that of one at rest with contexts."""
+    import pynvml
+
+    with FakeDriver(tmp_path, [board], virtual=True) as driver:
+        gpu, found = nvml.NvmlDevice(driver.gpu(0).uuid), list[tuple[Any, ...]]()
+        for compute in (None, 0.0, 0.5):
+            if compute is not None:
+                driver.gpu(0).load(1, compute=compute, used_bytes=1 << 29)
+            driver.advance(10.0)  # the power that is told is an average
+            state = gpu.state()
+            handle = pynvml.nvmlDeviceGetHandleByIndex(0)
+            found.append((state.power_w, state.gpu_clock_mhz, pynvml.nvmlDeviceGetPerformanceState(handle)))
+        gpu.close()
+    (clocks,) = board.clocks_mhz.values()
+    assert found[0] == (pytest.approx(empty_w, abs=0.5), clocks[-1], 8)
+    assert found[1] == (pytest.approx(held_w, abs=0.5), clocks[0], 0)
+    assert found[2][0] > held_w + 50.0 and found[2][1:] == (clocks[0], 0)
+
+
 def test_pending_events_are_integrated_one_by_one(driver: FakeDriver, gpu: NVIDIAGPU) -> None:
     idle_w, wanted_j = power_w(gpu), 0.0
     for second in range(20):

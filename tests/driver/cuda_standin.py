@@ -12,6 +12,9 @@ and `is_available()` is false. The calls that wait for CUDA's first use are made
 
 While the process is parked (`cuda_processes.py`), its calls block as those of CUDA do, and a synchronisation kills it.
 
+A rank of a gang sees the GPUs of all ranks, and its own by `LOCAL_RANK`. The first one is the current one, as for a
+script that never calls `set_device`: a call that names another GPU, or none, does nothing to the rank's own.
+
 In a script that runs as a job::
 
     gpu = StandIn(compute=0.8, memory=0.3, context_bytes=300 << 20)
@@ -42,7 +45,11 @@ from tests.driver.state import State
 
 
 class StandIn:
-    """Stand-in for the one GPU that the environment leaves visible: by UUID or by HIP number. Make one a process."""
+    """Stand-in for the GPU that the environment leaves visible: by UUID or by HIP number. Make one a process.
+
+    Attributes:
+        own: Number of the GPU among the visible ones.
+    """
 
     def __init__(self, compute: float, memory: float, context_bytes: int, responds: bool = False) -> None:
         """Replace the functions; nothing is on the GPU before the first use.
@@ -56,7 +63,9 @@ class StandIn:
         page = State(os.environ["FAKE_NVML_STATE"]).read()
         uuids = [gpu.uuid.decode() for gpu in page.gpu[: page.gpus]]
         hip = os.environ.get("HIP_VISIBLE_DEVICES")  # torch for ROCm counts so
-        index = int(hip) if hip else uuids.index(os.environ["CUDA_VISIBLE_DEVICES"])
+        visible = os.environ["CUDA_VISIBLE_DEVICES"].split(",") if not hip else [""]
+        self.own = int(os.environ["LOCAL_RANK"]) if len(visible) > 1 else 0
+        index = int(hip) if hip else uuids.index(visible[self.own])
         self._total_bytes = int(page.gpu[index].memory_bytes)
         self._compute, self._memory, self._context_bytes = compute, memory, context_bytes
         self._pretend = Pretend(gpu=index)
@@ -150,7 +159,12 @@ class StandIn:
         with self._changed:
             self._changed.wait_for(lambda: self._done >= count)
 
-    def _synchronize(self, _device: object = None) -> None:
+    def _is_own(self, device: int | None) -> bool:
+        return (device or 0) == self.own
+
+    def _synchronize(self, device: int | None = None) -> None:
+        if not self._is_own(device):
+            return
         with contextlib.nullcontext() if self._process is None else self._process.synchronize():
             self._wait_for(self._asked)
 
@@ -162,7 +176,9 @@ class StandIn:
         with self._call():
             return self.memory.info()
 
-    def _limit(self, fraction: float, _device: int | None = None) -> None:
+    def _limit(self, fraction: float, device: int | None = None) -> None:
+        if not self._is_own(device):
+            return
         with self._call():  # up to torch 2.8, the allocator asks CUDA for the size of the device
             self._allocator.cap_bytes = int(fraction * self._total_bytes)
 
@@ -178,9 +194,9 @@ class StandIn:
             def __init__(self, blocking: bool = False) -> None:
                 self._place = 0
 
-            def record(self, _stream: object = None) -> None:
+            def record(self, stream: int | None = None) -> None:
                 with gpu._call():
-                    self._place = gpu._asked
+                    self._place = gpu._asked if gpu._is_own(stream) else 0
 
             def synchronize(self) -> None:
                 with gpu._call():
@@ -190,7 +206,7 @@ class StandIn:
             torch.cuda: {
                 "Event": Event,
                 "current_device": lambda: 0,
-                "current_stream": lambda _device=None: None,
+                "current_stream": lambda device=None: device,
                 "empty_cache": self._empty_cache,
                 "get_device_properties": lambda _device: SimpleNamespace(total_memory=self._total_bytes),
                 "is_current_stream_capturing": lambda: False,

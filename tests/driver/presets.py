@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tests.driver.state import Coefficients, Gpu
 from tests.driver.state import Profile as ProfileRecord
@@ -189,6 +189,24 @@ GEFORCE = Preset(
 )
 """Board that boosts below its table, and computes at a memory clock below the highest (P2)."""
 
+SILENT_GEFORCE = replace(GEFORCE, boost_reasons=0)
+"""The same board as other drivers show it: it tells no reason for its clock."""
+
+RTX_5090 = Preset(
+    "NVIDIA GeForce RTX 5090",
+    architecture=10,
+    memory_bytes=32_607 * 2**20,
+    limits_w=(400, 575, 600),
+    clocks_mhz={14001: _clocks(3090, 1020), 13801: _clocks(3090, 1020), 810: _clocks(3090, 1020)},
+    coefficients=(25.0, 10.0, 35.0, 420.0, 100.0, 1.3, 0.7, 0.5),
+    has_ecc=False,
+    boost_mhz=2932,
+    loaded_memory_mhz=13801,
+    capability=120,
+    lacks=GEFORCE.lacks,
+)
+"""Board that boosts near the end of its table, and tells no reason."""
+
 LAPTOP = Preset(
     "NVIDIA GeForce RTX 4070 Laptop GPU",
     architecture=8,
@@ -228,6 +246,28 @@ A100 = Preset(
 )
 """Board with an energy counter that looks a quarter of the time (arXiv 2312.02741)."""
 
+H100 = Preset(
+    "NVIDIA H100 80GB HBM3",
+    architecture=9,
+    memory_bytes=81_559 * 2**20,
+    limits_w=(200, 700, 700),
+    clocks_mhz={2619: _clocks(1980, 345)},
+    coefficients=(71.3, 10.0, 40.7, 430.0, 150.0, 1.3, 0.65, 0.45),
+    mig_mode=0,
+    sampled_ms=25,
+)
+"""Board that draws 72 W while it is empty, and 122 W while a context without work holds its clocks."""
+
+L40S = Preset(
+    "NVIDIA L40S",
+    architecture=8,
+    memory_bytes=46_068 * 2**20,
+    limits_w=(100, 350, 350),
+    clocks_mhz={9001: _clocks(2520, 210)},
+    coefficients=(35.8, 6.0, 60.2, 190.0, 60.0, 1.3, 0.65, 0.45),
+)
+"""Board that draws 36 W while it is empty, and 102 W with a context."""
+
 P100 = Preset(
     "Tesla P100-PCIE-16GB",
     architecture=4,
@@ -238,5 +278,5 @@ P100 = Preset(
 )
 """Board that is too old for an energy counter."""
 
-ALL = (H200, B200, V100, A4000, GEFORCE, LAPTOP, GB10, A100, P100)
+ALL = (H200, B200, V100, A4000, GEFORCE, SILENT_GEFORCE, RTX_5090, LAPTOP, GB10, A100, H100, L40S, P100)
 """All boards."""

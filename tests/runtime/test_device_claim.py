@@ -7,12 +7,14 @@ import contextlib
 from collections.abc import Iterator
 from math import ceil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from ecoshare.base.class_profile import POWER_LIMIT
 from ecoshare.devices import registry
-from ecoshare.devices.knob import Reading
+from ecoshare.devices.knob import GPU_CLOCK, Reading
+from ecoshare.devices.nvidia import nvidia_knobs
 from ecoshare.devices.zeus_knobs import ZeusPowerLimit
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.runtime.measuring.device_claim import AppliedSettings, claim
@@ -21,6 +23,8 @@ from ecoshare.runtime.planning.planned_limits import planned_budget
 from tests.devices.claims import FOUND_W, limited
 from tests.driver import FakeDriver, presets
 from tests.runtime.machine import MARKS
+from tests.virtual.clock import VirtualClock
+from tests.virtual.run import InLoop
 
 STEP_W, LEAST_W = 5.0, 200.0
 pytestmark = [each for each in MARKS if each.name != "slow"]
@@ -78,3 +82,18 @@ def test_a_gpu_that_is_found_at_its_least_limit_takes_part_in_a_budget_with_that
         assert planned_budget(LEAST_W, "limits", FoundDevices((gpu,)), may_set=True).limits_w == {gpu.name: (LEAST_W,)}
         with claimed_limit(), pytest.raises(UnfitEnvironment, match="is being set by"), claimed_limit():
             pass
+
+
+def test_a_run_waits_once_to_be_told_whether_a_clock_is_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else each setting of a board that never tells costs two minutes."""
+    monkeypatch.setattr(nvidia_knobs, "time", SimpleNamespace(sleep=lambda _: None))
+    clock, waited_s = VirtualClock(), []
+    with found_at(FOUND_W, tmp_path, monkeypatch):
+        made = claim(registry.visible_gpus()[0], exact=True)
+        made._calls = InLoop(0.0)
+        for clock_mhz in (1200.0, 1500.0):
+            began_s = clock.now_s
+            assert "the GPU is idle" in clock.run(made.apply(((GPU_CLOCK, clock_mhz),)))
+            waited_s.append(clock.now_s - began_s)
+        made.restore()
+    assert waited_s[0] >= 120.0 and waited_s[1] < 2.0

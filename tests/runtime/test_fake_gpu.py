@@ -117,6 +117,9 @@ def test_the_idle_gpu_is_watched_with_the_contexts_on_it(shared: OnGpu, watts: C
     (idle,) = (line for line in shared.lines if isinstance(line, Idle))
     assert watts(0.0) > watts(None) + 30.0
     assert idle.power_w == pytest.approx(watts(0.0), abs=3 * idle.standard_error_w)
+    summary = shared.done.summary
+    assert summary["idle_power_w"] == idle.power_w, "what contexts draw is of no iteration"
+    assert summary["empty_power_w"] == pytest.approx(watts(None), rel=0.1), "it is told apart"
     for training in (COMPUTES, STREAMS):
         energy = shared.profile(training).energy
         assert energy is not None and energy.idle_w == idle.power_w

@@ -362,7 +362,7 @@ def _check_ends(world: World, finished: Any, jobs: int) -> None:
 
 def test_a_job_of_two_devices_waits_for_both_and_keeps_them(tmp_path: Path) -> None:
     world = World(tmp_path, {("a", 1): Fate(iterations=60)}, devices=2)
-    jobs = [{"name": "a"}, {"name": "b"}, {"name": "both", "gpus": 2}, {"name": "c"}]
+    jobs: list[dict[str, Any]] = [{"name": "a"}, {"name": "b"}, {"name": "both", "gpus": 2}, {"name": "c"}]
     finished = run(world, jobs, policy="fifo", lanes=1, jobs_per_lane=1)
     check(finished)
     assert states(finished) == dict.fromkeys(("a", "b", "both", "c"), "completed")

@@ -10,11 +10,39 @@ import pytest
 
 from ecoshare.devices.nvidia import nvml
 from scripts.bench.benchmarking import JOBS, Figure
-from scripts.bench.gpu import counter, kinds, several
+from scripts.bench.gpu import counter, kinds, ranks, several
 from scripts.bench.job_file import JobEntry
 from tests.driver import COMPILER, FakeDriver, presets
-from tests.driver.training import COMPUTES, SCRIPT, STREAMS
+from tests.driver.training import COMPUTES, CONTEXT_BYTES, ROOT, SCRIPT, STREAMS
 from tests.runtime.running import alone
+
+RANK = f"""
+import json, sys, time
+sys.path.insert(0, {str(ROOT)!r})
+import torch
+from tests.driver.cuda_standin import StandIn
+
+gpu, steps = StandIn(0.8, 0.3, {CONTEXT_BYTES}), int(sys.argv[1])
+work_bytes = int(0.3 * torch.cuda.get_device_properties(gpu.own).total_memory)
+torch.manual_seed(0)
+model = torch.nn.Linear(4, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+began_s = time.monotonic()
+for _ in range(steps):
+    optimizer.zero_grad()
+    loss = model(torch.ones(1, 4)).sum()
+    gpu.allocate(work_bytes)
+    gpu.work(0.01)
+    gpu.free(work_bytes)
+    loss.backward()
+    optimizer.step()
+looped_s = time.monotonic()
+torch.cuda.synchronize(gpu.own)
+now_s = time.monotonic()
+print(loss.item().hex())
+print(json.dumps({{"ahead": (now_s - looped_s) / 0.01, "elsewhere": 0}}), file=sys.stderr)
+"""
+"""Script of a rank as `rank_job.py`, on a fake GPU."""
 
 
 def by_name(figures: list[Figure]) -> dict[str, Figure]:
@@ -87,6 +115,28 @@ def test_joules_are_those_of_each_gpu_by_its_counter(tmp_path: Path, monkeypatch
         joules = found[f"joules of {name}"]
         assert joules.value is not None and joules.value > 10.0 and joules.note == "measured"
     assert len(driver.setter_calls()) == before, "the check sets nothing"
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(300)
+@pytest.mark.skipif(COMPILER is None, reason="the fake driver is compiled, and there is no C compiler")
+@pytest.mark.parametrize("gpus", [1, 2])
+def test_ranks_that_never_choose_their_gpu_are_paced_on_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gpus: int
+) -> None:
+    """Else a rank runs far ahead of its GPU, and its work goes on beside the turn of the next gang."""
+    driver = FakeDriver(tmp_path, [presets.H200] * gpus)
+    (tmp_path / "rank.py").write_text(RANK)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    for name, value in driver.environment.items():
+        monkeypatch.setenv(name, value)
+    names = [f"cuda:{number}" for number in range(gpus)]
+    found = by_name(ranks.figures(tmp_path / "ranks", names, tmp_path / "rank.py", ("200",)))
+    assert not [each for each in found.values() if each.met is False]
+    assert found[f"{ranks.PART}: the same parameters as alone"].value == 2 * gpus
+    assert found[f"{ranks.PART}: iterations ahead of the GPU"].met is True
+    left_out = found.get(f"{ranks.PART}: two ranks")
+    assert (left_out is None) == (gpus == 2) and (left_out is None or "needs two GPUs" in left_out.note)
 
 
 @pytest.mark.nightly

@@ -125,6 +125,7 @@ class VirtualLanes:
         fates: Callable[[str, int], Fate],
         spans: list[Span],
         latency_s: Callable[[Message], float | None] = lambda message: 0.001,
+        cuda: str = "12.6",
     ) -> None:
         """Start a server, which is ready after three seconds.
 
@@ -132,9 +133,11 @@ class VirtualLanes:
             fates: Returns what becomes of an attempt, by job and number.
             spans: Gets the time of each attempt.
             latency_s: Time (s) that a message takes on its way, in either direction; None if it is lost.
+            cuda: Version of CUDA for which its torch was built.
         """
         self.pid = os.getpid()
-        self._spans = spans
+        self._spans, self._cuda = spans, cuda
+        self._seen: Message | None = None
         self._clock, self._fates, self._latency_s = clock, fates, latency_s
         self._answers: asyncio.Queue[Message | None] = asyncio.Queue()
         self._tables: dict[str, LaneTable] = {}
@@ -155,8 +158,15 @@ class VirtualLanes:
         self._later(message, self._obey)
 
     async def messages(self) -> AsyncIterator[Message]:
-        while (message := await self._answers.get()) is not None:
+        while (message := self._seen or await self._answers.get()) is not None:
+            self._seen = None
             yield message
+
+    async def ready(self) -> Ready | None:
+        self._seen = await self._answers.get()
+        if self._seen is None:
+            self._answers.put_nowait(None)  # it stays dead
+        return self._seen if isinstance(self._seen, Ready) else None
 
     def kill(self) -> None:
         """End the server and its jobs, without a word."""
@@ -187,7 +197,7 @@ class VirtualLanes:
 
     async def _load(self) -> None:
         await asyncio.sleep(3.0)
-        self._answer(Ready(self.pid, "virtual", 1, 3.0, "12.6"))
+        self._answer(Ready(self.pid, "virtual", 1, 3.0, self._cuda))
         self._is_loaded = True
         for message in self._early:
             self._obey(message)

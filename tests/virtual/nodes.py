@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 from ecoshare.base.device import DeviceInfo
-from ecoshare.cluster.agent_messages import AgentMessage, NodeOpened, OpenNode, encoded
+from ecoshare.cluster.agent_messages import AgentMessage, AskTorch, NodeOpened, OpenNode, TorchTold, encoded
 from ecoshare.cluster.cluster_node import AgentLine
 from ecoshare.cluster.joined_nodes import JoinedNodes, JoiningNode, NodeJoining
 from ecoshare.cluster.links import BegunAgent, NodeStart
@@ -21,6 +22,7 @@ from ecoshare.devices.meter import PowerModel
 from ecoshare.devices.occupancy import Occupancy
 from ecoshare.devices.vendor import ContextSharing
 from ecoshare.knowledge.profile_store import ProfileStore
+from ecoshare.lane.messages import Ready
 from ecoshare.record.run_documents import recorded_end
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.runtime.measuring.profiler import Profiler
@@ -28,9 +30,11 @@ from ecoshare.runtime.measuring.profiling_window import DEFAULT_LIMITS
 from ecoshare.runtime.measuring.run_claims import ClaimReport, ClaimRequest
 from ecoshare.runtime.measuring.setting_searches import RunSearches
 from ecoshare.runtime.nodes.node_opening import OpenedNode, RunFacts, node_plan
+from ecoshare.runtime.nodes.run_host import WarmServer
 from ecoshare.runtime.nodes.run_node import JoiningDevices, NodeParts
 from ecoshare.runtime.planning.plan import Plan
 from ecoshare.runtime.planning.planned_knowledge import known_contexts
+from tests.virtual.lanes import VirtualLanes
 from tests.virtual.run import Guard, Machines, World, gpu, virtual_device
 
 TIMEOUT_S, LEASE_S = 15.0, 15.0
@@ -49,6 +53,22 @@ class Cut:
     node: int
     from_s: float
     to_s: float
+
+
+class Host:
+    """Host of an agent: its first server is there before the run, as that of `LocalHost` is."""
+
+    def __init__(self, world: World) -> None:
+        self._world, self.clock = world, world.clock
+        self._first: VirtualLanes | None = None
+
+    async def ready(self) -> Ready | None:
+        self._first = self._world.new_server()
+        return await self._first.ready()
+
+    async def server(self, token: str, log: Path) -> WarmServer:
+        first, self._first = self._first, None
+        return first or self._world.new_server()
 
 
 class _VirtualAgent(Agent):
@@ -121,19 +141,22 @@ class _Link:
         """Start the agent, with its node open."""
 
         def send(message: AgentMessage) -> None:
-            if not isinstance(message, NodeOpened):  # the run has opened the node before its loop began
+            if isinstance(message, TorchTold):
+                assert not message.unfit or self._world.server_dies_s, message
+            elif not isinstance(message, NodeOpened):  # the run has opened the node before its loop began
                 self._passes("from", partial(self._heard, encoded(message)))
 
-        host = cast(Any, self._world)
+        host = cast(Any, Host(self._world))
         begun = BegunAgent(f"n{self._number}", f"virtual-{self._number}", shared, shared / "log", host, False)
         self._agent = _VirtualAgent(self._world, begun, send)
-        self._agent.hear(encoded(opening))
+        for message in (AskTorch(), opening):
+            self._agent.hear(encoded(message))
         for line in self._early:
             self._agent.hear(line)
 
         async def serve(agent: Agent) -> None:
             try:
-                await agent.serve(cast(Any, None), {})
+                await agent.serve(cast(Any, SimpleNamespace(devices=self._world.found)), {})
             except* RunGone:
                 pass
 

@@ -74,7 +74,7 @@ def gpu(number: int = 0, memory_bytes: int = 24 << 30) -> DeviceInfo:
     )
 
 
-class _InLoop(DriverCalls):
+class InLoop(DriverCalls):
     """Calls of a driver, which takes its time."""
 
     def __init__(self, takes_s: float) -> None:
@@ -227,6 +227,9 @@ class World:
             yield
 
     async def server(self, token: str, log: Path) -> WarmServer:
+        return self.new_server()
+
+    def new_server(self) -> VirtualLanes:
         own = VirtualLanes(
             self.clock,
             lambda job, attempt: self.fates.get((job, attempt), Fate()),
@@ -336,7 +339,7 @@ class Machines:
 
 def virtual_device(world: World, device: DeviceInfo) -> ClaimedDevice:
     """Device of a world, as its node has it."""
-    return ClaimedDevice(device, open=partial(_OpenGpu, world, device), calls=_InLoop(world.driver_s))
+    return ClaimedDevice(device, open=partial(_OpenGpu, world, device), calls=InLoop(world.driver_s))
 
 
 def jobs_of(folder: Path, jobs: Sequence[Mapping[str, Any]]) -> Path:

@@ -207,6 +207,9 @@ NAMES = (GPU_CLOCK, MEMORY_CLOCK, POWER_LIMIT, POWER_PROFILE)
 
 _VOLTA, _AMPERE = 5, 7  # nvmlDeviceArchitecture: the first with locks of GPU clocks, and of memory clocks
 _LOOKS, _LOOK_S = 8, 0.05
+_DRIFT = 0.1
+"""Largest relative change of a loaded clock by heat. A larger one from check to check may be a lock that has come."""
+
 _COMPUTES_AT = 2
 """Performance state in which a GeForce board computes: its memory clock is a step below the highest."""
 
@@ -265,6 +268,7 @@ class GpuKnobs:
         except BaseException:
             pynvml.nvmlShutdown()
             raise
+        self._loaded_mhz: set[float] = set()  # GPU clocks under load for which there was no reason
         self.missing: dict[str, str] = {}
         found = [each for name in NAMES if (each := self._find(name)) is not None]
         self.knobs: tuple[DeviceKnob, ...] = tuple(found)
@@ -292,13 +296,14 @@ class GpuKnobs:
     def looks_unlocked(self, knob: str) -> bool:
         """Whether a clock was seen at its maximum under load; False if there is merely no sign of a lock.
 
-        The result is False for a GPU clock that something throttles, that the board itself limits, or that varies from
-        look to look, as none does that is locked; and for a memory clock that is a step below the highest on a board
-        of the GeForce kind that computes in P2. Application clocks then have their defaults, and no reason for the
-        present clock names a user's choice.
+        The result is False for a GPU clock that something throttles, that the board itself limits, or that has moved
+        by more than a step, as none does that is locked; and for a memory clock that is a step below the highest on a
+        board of the GeForce kind that computes in P2. Application clocks then have their defaults, and no reason for
+        the present clock names a user's choice.
 
         Raises:
-            KnobFault: The clock looks locked. Or it cannot be told: the GPU is idle, or throttles the memory clock.
+            KnobFault: The clock looks locked. Or it cannot be told: the GPU is idle, throttles the memory clock, or is
+                of the GeForce kind, and its clock has not moved yet.
         """
         nvml, handle = self._nvml, self.handle
         remedy = "`ecoshare tune --assume-unlocked` if no program has locked it"
@@ -307,7 +312,8 @@ class GpuKnobs:
         if now is not None and usual is not None and now != usual:
             raise KnobFault(Cause.LOCKED, f"application clocks are set: {now} MHz, by default {usual} MHz", remedy)
         steps = sorted(self.clocks_mhz) if knob == MEMORY_CLOCK else self.clocks_mhz[max(self.clocks_mhz)]
-        enough_mhz = steps[-1] - (steps[-1] - steps[-2] if knob == GPU_CLOCK and len(steps) > 1 else 0.0)
+        step_mhz = steps[-1] - steps[-2] if len(steps) > 1 else 0.0
+        enough_mhz = steps[-1] - (step_mhz if knob == GPU_CLOCK else 0.0)
         seen_mhz, all_mhz, throttled, boosted = 0.0, set[float](), False, False
         for look in range(_LOOKS):
             if look:
@@ -316,7 +322,9 @@ class GpuKnobs:
             if bits & _IDLE:
                 continue  # an idle GPU proves nothing: locked clocks may be at their maximum, unlocked clocks below it
             clocks = self.clocks()
-            all_mhz.add((clocks.memory_mhz if knob == MEMORY_CLOCK else clocks.gpu_mhz) or 0.0)
+            if (now_mhz := clocks.memory_mhz if knob == MEMORY_CLOCK else clocks.gpu_mhz) is None:
+                continue
+            all_mhz.add(now_mhz)
             seen_mhz = max(all_mhz)
             if seen_mhz >= enough_mhz:
                 return True
@@ -324,7 +332,7 @@ class GpuKnobs:
                 raise KnobFault(Cause.LOCKED, f"another program has set {knob}: {seen_mhz:.0f} MHz", remedy)
             throttled = throttled or any(bits & bit for bit in _THROTTLES)
             boosted = boosted or bool(bits & _BOARD_LIMITS)
-        if (throttled or boosted or len(all_mhz) > 1) and knob == GPU_CLOCK:
+        if knob == GPU_CLOCK and (throttled or boosted or self._moves(all_mhz, step_mhz)):
             return False
         is_a_step_below = knob == MEMORY_CLOCK and usual is None and seen_mhz in steps[-2:-1]
         if is_a_step_below and self._told(lambda: nvml.nvmlDeviceGetPerformanceState(handle)) == _COMPUTES_AT:
@@ -332,12 +340,23 @@ class GpuKnobs:
         if throttled or not seen_mhz:
             why = "throttled" if throttled else "idle"
             raise KnobFault(Cause.UNTOLD, f"the GPU is {why}: whether {knob} is locked cannot be told", remedy)
-        raise KnobFault(
-            Cause.LOCKED,
-            f"{knob} stays at {seen_mhz:.0f} MHz of {steps[-1]:.0f} MHz under load, and nothing throttles it: "
-            "it looks locked",
-            remedy,
-        )
+        stays = f"{knob} stays at {seen_mhz:.0f} MHz of {steps[-1]:.0f} MHz under load, and nothing throttles it"
+        if knob == GPU_CLOCK and usual is None:  # a board of the GeForce kind, which never reaches its table
+            raise KnobFault(Cause.UNTOLD, f"{stays}: whether it is locked cannot be told before it moves", remedy)
+        raise KnobFault(Cause.LOCKED, f"{stays}: it looks locked", remedy)
+
+    def _moves(self, all_mhz: set[float], step_mhz: float) -> bool:
+        """Whether the GPU clock under load moves by more than a step now, or has moved a little since the first check.
+
+        Args:
+            all_mhz: Clocks (MHz) that were seen now.
+            step_mhz: Step (MHz) of the table. A locked clock may show the one below, too.
+        """
+        if max(all_mhz, default=0.0) - min(all_mhz, default=0.0) > step_mhz:
+            return True
+        self._loaded_mhz |= all_mhz
+        highest_mhz = max(self._loaded_mhz, default=0.0)
+        return step_mhz < highest_mhz - min(self._loaded_mhz, default=0.0) <= _DRIFT * highest_mhz
 
     def _find(self, name: str) -> ZeusPowerLimit | PowerProfile | _Clock | None:
         try:

@@ -159,6 +159,7 @@ class AppliedSettings:
         self.control, self._exact, self.processors, self.apart = control, exact, processors, apart
         self._name = name
         self._calls = DriverCalls(restore.SETS_WITHIN_S)
+        self._has_waited = False  # in vain, so the next setting does not wait
         self._mutex, self._is_restored = threading.Lock(), False
         self.notes: list[str] = list(control.notes)
         self.unrestored: list[Restored] = []
@@ -184,7 +185,7 @@ class AppliedSettings:
         Raises:
             RuntimeError: The device has been restored already.
         """
-        end_s = loop_s() + _TOLD_WITHIN_S
+        end_s = loop_s() + (0.0 if self._has_waited else _TOLD_WITHIN_S)
         while True:
             wanted = {**self.control.default, **dict(setting)}
             applied = await self._calls.answer(partial(self.control.apply, wanted))
@@ -194,6 +195,7 @@ class AppliedSettings:
             if not untold or loop_s() > end_s:
                 break
             await asyncio.sleep(_ASK_AGAIN_S)
+        self._has_waited = untold
         for fault in applied.refused.values():
             self._tell(fault)
         changed = [name for name, value in applied.setting.items() if value != self.control.default.get(name)]

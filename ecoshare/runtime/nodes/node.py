@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Collection, Coroutine, Iterator
+from collections.abc import Collection, Coroutine, Iterator, Sequence
 from functools import partial
 from typing import Any
 
 from ecoshare.base.attempt import Outcome
+from ecoshare.base.device import DeviceInfo
 from ecoshare.core.commands import (
     ApplySetting,
     AwaitRequests,
@@ -52,6 +53,15 @@ from ecoshare.runtime.nodes.run_node import AttemptReading, DeviceReading, LaneR
 _METER_WITHIN_S = 5.0
 
 
+def check_torch(devices: Sequence[DeviceInfo], ready: Ready) -> None:
+    """Check that the torch of a server can use the devices of its jobs.
+
+    Raises:
+        UnfitEnvironment: It cannot use one of them.
+    """
+    registry.check_torch(devices, TorchBuild(ready.torch, ready.cuda, ready.hip, ready.architectures))
+
+
 class Node:
     """A machine of a run.
 
@@ -71,9 +81,8 @@ class Node:
         """Node of a run that has not begun."""
         self._parts, self._run = parts, run
         plan, folder = parts.plan, parts.folder
-        self.supervisor = Supervisor(
-            parts.host, parts.token, folder.supervisor_log, self._check_torch, plan.starts_many
-        )
+        check = partial(check_torch, [each.device for each in parts.devices])
+        self.supervisor = Supervisor(parts.host, parts.token, folder.supervisor_log, check, plan.starts_many)
         self.attempts = Attempts(
             parts.shared, plan.places, self.supervisor.send, run.tell, parts.context_bytes, parts.host.clock
         )
@@ -167,10 +176,6 @@ class Node:
 
     async def open(self) -> None:
         await self.supervisor.open()
-
-    def _check_torch(self, ready: Ready) -> None:
-        build = TorchBuild(ready.torch, ready.cuda, ready.hip, ready.architectures)
-        registry.check_torch([each.device for each in self._parts.devices], build)
 
     def works(self) -> Iterator[Coroutine[Any, Any, None]]:
         for session in self.sessions.values():

@@ -14,7 +14,7 @@ from ecoshare.errors import UnfitEnvironment
 from ecoshare.lane import exit_records
 from ecoshare.lane.messages import Message, PrepareForks, Ready
 from ecoshare.runtime.nodes import cleanup
-from ecoshare.runtime.nodes.warm_server import Spawned
+from ecoshare.runtime.nodes.warm_server import LaneServer, Spawned
 from ecoshare.runtime.signals import StopSignals
 
 
@@ -107,6 +107,7 @@ class LocalHost:
         """Start the first server of the run, which begins to load torch; see `server`."""
         self._signals = signals
         self._first: Spawned | None = Spawned(token, log)
+        self._connected: LaneServer | None = None
 
     def close(self) -> None:
         """End the first server, unless a run has used it."""
@@ -116,9 +117,16 @@ class LocalHost:
     def heard(self, asked_to_stop: Callable[[], None]) -> AbstractContextManager[None]:
         return self._signals.heard(asked_to_stop)
 
+    async def ready(self) -> Ready | None:
+        """Start message of the first server, before the run gets it; None if it cannot load torch. Call this once."""
+        assert self._first is not None, "the run has not begun"
+        self._connected = await self._first.connect()
+        return await self._connected.ready()
+
     async def server(self, token: str, log: Path) -> WarmServer:
+        connected, self._connected = self._connected, None
         spawned, self._first = self._first or Spawned(token, log), None
-        return await spawned.connect()
+        return connected or await spawned.connect()
 
     def over(self) -> None:
         self._signals.over()

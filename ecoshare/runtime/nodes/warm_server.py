@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ecoshare.lane import interpreter, messages, processes
 from ecoshare.lane.files import make_folder, open_to_append
-from ecoshare.lane.messages import Message
+from ecoshare.lane.messages import Message, Ready
 from ecoshare.runtime.nodes.cleanup import TOKEN
 
 
@@ -117,6 +117,7 @@ class LaneServer:
         """Call `connect` instead."""
         self._process = process
         self._channel = channel
+        self._seen: Message | None = None
 
     @classmethod
     async def connect(cls, process: Child, channel: socket.socket) -> LaneServer:
@@ -136,15 +137,23 @@ class LaneServer:
         if not self._writer.is_closing():
             self._writer.write(messages.encode(message))
 
+    async def ready(self) -> Ready | None:
+        """First message, which `messages` gives once more; None if the server dies before torch is loaded."""
+        self._seen = await self._next()
+        return self._seen if isinstance(self._seen, Ready) else None
+
     async def messages(self) -> AsyncIterator[Message]:
-        while True:
-            try:
-                line = await self._reader.readline()
-            except ConnectionError:  # reset, or broken by a message that we wrote meanwhile
-                return
-            if not line.endswith(b"\n"):
-                return
-            yield messages.decode(line)
+        while (message := self._seen or await self._next()) is not None:
+            self._seen = None
+            yield message
+
+    async def _next(self) -> Message | None:
+        """The next message; None if the server is dead."""
+        try:
+            line = await self._reader.readline()
+        except ConnectionError:  # reset, or broken by a message that we wrote meanwhile
+            return None
+        return messages.decode(line) if line.endswith(b"\n") else None
 
     @property
     def is_stopped(self) -> bool:

@@ -12,6 +12,7 @@ Then the checks, as far as the nine minutes go; `--only` names one part:
 
 * the same losses alone and shared (deterministic algorithms on), in one lane and in two;
 * with two GPUs or more: a run over all of them, gangs with NCCL, torchrun, and joules of each GPU (several.py);
+* ranks that never call `set_device`: they are paced on their own GPU, and have no context on another (ranks.py);
 * what a hand-over costs with the device drained;
 * the example mix one after the other, in one lane, in two lanes with MPS and without;
 * a job that runs out of memory beside a healthy one, and one that is killed while both are clients of MPS;
@@ -51,7 +52,7 @@ from ecoshare.devices.nvidia import mps, nvml
 from ecoshare.devices.nvidia.nvidia_knobs import GpuKnobs
 from scripts.bench import fused
 from scripts.bench.benchmarking import ROOT, Figure, Options, run_benchmark, say
-from scripts.bench.gpu import counter, kinds, memory, parked, profiles, services, several
+from scripts.bench.gpu import counter, kinds, memory, parked, profiles, ranks, services, several
 from scripts.bench.gpu.shared_run import share
 from scripts.bench.job_file import JobEntry
 from scripts.bench.mix import figures as mix_figures
@@ -213,7 +214,7 @@ def checks(clock: Clock) -> list[Figure]:
         printed: dict[str, bytes] = {}
         repeated: dict[str, bytes] = {}
         figures += clock.take("same losses alone and shared", lambda: _losses(folder, printed, repeated))
-        figures += _several(clock, folder, repeated)
+        figures += _several(clock, folder, repeated) + _ranks(clock, folder)
         figures += clock.take("fused lanes", lambda: fused.memory("cuda") + _fused(folder, printed))
         figures += clock.take("two lanes without MPS", lambda: _without_mps(folder))
         if "vae" in printed:
@@ -239,6 +240,10 @@ def _services(clock: Clock, folder: Path) -> list[Figure]:
 
 def _kinds(clock: Clock, folder: Path) -> list[Figure]:
     return clock.take("kinds of scripts", lambda: kinds.figures(folder / "kinds"))
+
+
+def _ranks(clock: Clock, folder: Path) -> list[Figure]:
+    return clock.take(ranks.PART, lambda: ranks.figures(folder / "ranks", several.gpus()))
 
 
 def _losses(folder: Path, printed: dict[str, bytes], repeated: dict[str, bytes]) -> list[Figure]:
@@ -285,6 +290,7 @@ PARTS: dict[str, Callable[[Clock, Path], list[Figure]]] = {
     "counter": lambda clock, _folder: _counter(clock),
     "kinds": _kinds,
     "memory": _memory,
+    "ranks": _ranks,
     "several": lambda clock, folder: _several(clock, folder, {}),
     "services": _services,
 }
