@@ -16,23 +16,33 @@ from typing import Any
 class DeviceSync:
     """Lets the CPU run ahead of the device by at most one iteration, so that measured times are the device's."""
 
-    def __init__(self, device: int = 0) -> None:
+    def __init__(self, device: int | None = 0) -> None:
         """Begin without a boundary.
 
         Args:
-            device: Number of the device among those that the process sees.
+            device: Number of the device among those that the process sees; None for the current one.
         """
         self._device = device
         self._mark: Any = None
+        self._other: Any = None
+        self._loaded = 0
 
     def keep(self) -> None:
         """Wait, at a boundary, until the device has reached the previous boundary."""
         torch = sys.modules["torch"]
         if torch.cuda.is_initialized():
-            mark, self._mark = self._mark, torch.cuda.Event(blocking=True)
-            self._mark.record(torch.cuda.current_stream(self._device))
-            if mark is not None:
-                mark.synchronize()
+            module = torch.cuda
+        else:
+            # Another accelerator can only come with modules of its own, and to ask torch for it takes longer.
+            if len(sys.modules) != self._loaded:
+                self._loaded = len(sys.modules)
+                self._other = _other_accelerator(torch)
+            if self._other is None or not self._other.is_initialized():
+                return
+            module = self._other
+        mark, self._mark = self._mark, _mark(module, self._device)
+        if mark is not None:
+            mark.synchronize()
 
 
 def drain(alone: bool = True, devices: Sequence[int] = ()) -> None:
@@ -47,17 +57,38 @@ def drain(alone: bool = True, devices: Sequence[int] = ()) -> None:
         RuntimeError: If the device has failed.
     """
     torch = sys.modules.get("torch")
-    if torch is None or not torch.cuda.is_initialized():
+    if torch is None:
         return
-    if alone and devices:
-        for device in devices:
-            torch.cuda.synchronize(device)
-    elif alone:
-        torch.cuda.synchronize()  # all streams of this process: an event would miss side streams
+    module = torch.cuda if torch.cuda.is_initialized() else _other_accelerator(torch)
+    if module is None or not module.is_initialized():
+        return
+    if alone:
+        for device in devices or (None,):
+            module.synchronize(device)  # all streams of this process: an event would miss side streams
     else:
-        done = torch.cuda.Event(blocking=True)
-        done.record()
-        done.synchronize()
+        _mark(module, None).synchronize()
+
+
+def _other_accelerator(torch: Any) -> Any:
+    """Module of torch for the accelerator that it has while CUDA is not in use, or None. Nothing is initialised."""
+    if torch.__version__.startswith("2.6."):
+        return None  # this version initialises CUDA to answer the question
+    kind = torch.accelerator.current_accelerator()
+    if kind is None:
+        return None
+    module = getattr(torch, kind.type, None)
+    return module if hasattr(module, "is_initialized") else None
+
+
+def _mark(module: Any, device: int | None) -> Any:
+    """Event at the end of the present work of the current stream of a device; None for the current device."""
+    torch = sys.modules["torch"]
+    if module is torch.cuda:  # `torch.Event` ignores `blocking`: waits for it would keep a processor busy
+        event, stream = torch.cuda.Event(blocking=True), torch.cuda.current_stream(device)
+    else:
+        event, stream = torch.Event(), torch.accelerator.current_stream(device)
+    event.record(stream)
+    return event
 
 
 def empty_cache(device: str) -> None:

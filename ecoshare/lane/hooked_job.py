@@ -80,7 +80,8 @@ class HookedJob:
             )
             for place, (path, slot) in enumerate(launch.tables)
         ]
-        self._pace = DeviceSync(self._devices[0])
+        # A lane on processors has no device of an accelerator that the script may use.
+        self._pace = DeviceSync(self._devices[0] if launch.device == "cuda" else None)
         self._hooks: Any = None
         self._observer: MemoryObserver | None = None
         self._pid = os.getpid()
@@ -288,7 +289,7 @@ class HookedJob:
             limit_cuda(most_bytes - launch.context_bytes, device)
 
     def _drain(self) -> None:
-        sees_several = len(self._launch.gang_lanes or self._turns) > 1
+        sees_several = self._launch.device == "cuda" and len(self._launch.gang_lanes or self._turns) > 1
         drain(alone=self._swap is None, devices=self._devices if sees_several else ())
 
     @property
