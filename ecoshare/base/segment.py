@@ -29,9 +29,13 @@ class CarriedJob:
         lanes: Numbers of the lanes in which it has a place; empty if it has none.
         held: Whether the user holds it.
         fused: Whether its attempt shares a process with other jobs.
-        state: State of a job that starts, stops or pauses; empty for any other: it runs in its lanes, or waits.
+        state: State of a job that starts, stops, pauses or is parked; empty for any other: it runs in its lanes, or
+            waits.
         command: Id of its `StartJob` that has no answer yet; None if there is none.
         cancelled: Whether the user has cancelled it.
+        parked_in: Number of the lane in which it was parked, and will be resumed; None if it is not parked.
+        since_s: Time (s) since which it is in its state; None for the begin of the segment.
+        waits_since_s: Time (s) at which it last began to wait for a place; None for the begin of the segment.
     """
 
     spec: JobSpec
@@ -63,6 +67,14 @@ class CarriedJob:
     state: str = ""
     command: int | None = None
     cancelled: bool = False
+    parked_in: int | None = None
+    since_s: float | None = None
+    waits_since_s: float | None = None
+
+    @property
+    def has_attempt(self) -> bool:
+        """Whether an attempt of the job is under way. One that is parked, or was and is killed, has no place."""
+        return bool(self.lanes) or self.state in ("parked", "stopping")
 
 
 @dataclass(frozen=True, slots=True)

@@ -164,8 +164,8 @@ class HostMemory:
         return self._by_node[node] + beside_bytes + size_bytes(job) <= self._budget_bytes
 
     def reserve(self, job: Job) -> None:
-        """Note that a job is about to be parked: its memory counts from now on."""
-        node = job.lanes[0].device.node
+        """Note that a job is about to be parked, or is parked since before: its memory counts from now on."""
+        node = (job.parked_in or job.lanes[0]).device.node
         self._taken[job] = node, size_bytes(job)
         self._by_node[node] += size_bytes(job)
 

@@ -52,22 +52,22 @@ class Places:
         job.cap_bytes = self._fit.cap(job, lanes)
         return StartJob(job.command, job.spec.name, job.attempt, numbers, job.cap_bytes, job.fused)
 
-    def keep(self, job: Job, lanes: tuple[Lane, ...], state: str, at_s: float) -> None:
+    def keep(self, job: Job, lanes: tuple[Lane, ...], state: str, since_s: float) -> None:
         """Give a waiting job the places that it has had since the segment before.
 
         Args:
             job: The job.
             lanes: Lanes of the job.
             state: State of the job, if it starts or stops; empty if it runs.
-            at_s: Present time (s).
+            since_s: Time (s) since which it is in this state.
         """
         job.lanes = lanes
         self._take(job, job.fused)
-        job.move(JobState.STARTING, at_s, CARRIED)
+        job.move(JobState.STARTING, since_s, CARRIED)
         if job.command is not None:
             self._state.starting[job.command] = job
         if state != JobState.STARTING.value:
-            job.move(JobState(state) if state else JobState.RUNNING, at_s, CARRIED)
+            job.move(JobState(state) if state else JobState.RUNNING, since_s, CARRIED)
 
     def leave(self, job: Job) -> None:
         """Free the places of a job, if it has any. The claims of the remaining jobs keep their order."""

@@ -2,7 +2,7 @@
 
 ::
 
-    core.segment  ──► Segment, or None while a job gives way, is parked or moves, or a setting or window is under way
+    core.segment  ──► Segment, or None while a job gives way or moves, or a setting or window is under way
     RunOpened(segment) ──► lanes OPEN as they are ──► sweeps with their rules ──► jobs in their states and places
                       ──► lanes of new devices OPENING; those of failed devices are gone
 
@@ -46,14 +46,14 @@ from ecoshare.core.user_requests import UserRequests
 _Packed = TypeVar("_Packed", KnownSetting, KnownResponse)
 
 _CALM = (JobState.QUEUED, JobState.HELD, JobState.RUNNING)
-_CARRIED = (JobState.STARTING, JobState.STOPPING, JobState.PAUSED)
+_CARRIED = (JobState.STARTING, JobState.STOPPING, JobState.PAUSED, JobState.PARKED)
 """States that a carried job names. A job that is calm shows its state by its place."""
 
 _NOT_AWAITED = (StartJob, AskSampler, LimitMemory, DropJob, KillJob, SetShares, WakeAt)
 """Commands that a segment does not wait for. The answers to the first three may come in the next segment. A job that is
 killed exits, and timers are set anew."""
 
-_OWN = {"lanes", "held", "state"}
+_OWN = {"lanes", "held", "state", "parked_in", "since_s", "waits_since_s"}
 _KEPT = tuple(each.name for each in fields(CarriedJob) if each.name not in _OWN)
 
 
@@ -180,7 +180,7 @@ class Segments:
         self._memory.go_on(segment.emptied)
         self._settings.go_on(segment)
         self._sweeps.go_on(segment.sweeps)
-        running = []
+        running, lanes = [], self._placement.lane_index.lanes
         for each in segment.jobs:
             job = _revived(each, next_number())
             self._state.jobs[each.spec.name] = job
@@ -189,15 +189,20 @@ class Segments:
             self._placement.arrived(job)
             if each.held:
                 self._requests.keep_held(job, at_s)
-            elif each.state == JobState.PAUSED.value:
-                job.state = JobState.PAUSED
-            else:
+                continue
+            if each.state and not each.lanes:
+                job.state = JobState(each.state)
+            if each.parked_in is not None:
+                job.parked_in = lanes[each.parked_in]
+                self._placement.host.reserve(job)
+            if job.state.waits:
                 self._placement.waits(job, at_s)
-                if each.lanes:
-                    lanes = self._placement.lane_index.lanes
-                    self._places.keep(job, tuple(lanes[number] for number in each.lanes), each.state, at_s)
-                    if job.state is JobState.RUNNING:
-                        running.append(job)
+                job.waits_since_s = at_s if each.waits_since_s is None else each.waits_since_s
+            if each.lanes:
+                since_s = at_s if each.since_s is None else each.since_s
+                self._places.keep(job, tuple(lanes[number] for number in each.lanes), each.state, since_s)
+                if job.state is JobState.RUNNING:
+                    running.append(job)
         self._memory.await_limits(segment.limits)
         return running
 
@@ -211,7 +216,16 @@ def _carried(job: Job) -> CarriedJob:
     kept = {name: getattr(job, name) for name in _KEPT}
     state = job.state.value if job.state in _CARRIED else ""
     lanes = tuple(lane.number for lane in job.lanes)
-    return CarriedJob(**kept, lanes=lanes, held=job.state is JobState.HELD, state=state)
+    parked_in = job.parked_in.number if job.state is JobState.PARKED and job.parked_in is not None else None
+    return CarriedJob(
+        **kept,
+        lanes=lanes,
+        held=job.state is JobState.HELD,
+        state=state,
+        parked_in=parked_in,
+        since_s=job.history[-1].at_s if job.history else None,
+        waits_since_s=job.waits_since_s,
+    )
 
 
 def _revived(carried: CarriedJob, number: int) -> Job:

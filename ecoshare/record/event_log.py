@@ -155,7 +155,7 @@ class Order:
             self._jobs.add(job.spec.name)
             if not set(job.lanes) <= self._lanes:
                 raise ValueError(f"the lanes {list(job.lanes)} of {job.spec.name} are not open")
-            if job.lanes:
+            if job.has_attempt:
                 self._attempts[job.spec.name] = job.attempt
             if job.command is not None:
                 self._commands[job.command] = StartJob.carried(job)

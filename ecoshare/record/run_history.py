@@ -198,7 +198,7 @@ class JobHistory:
     @property
     def unknown_attempts(self) -> int:
         """Number of attempts that were over at the beginning of the log, so that it has no ends of them."""
-        return 0 if self.carried is None else self.carried.attempt - bool(self.carried.lanes)
+        return 0 if self.carried is None else self.carried.attempt - self.carried.has_attempt
 
     def goes_on(self, carried: CarriedJob) -> None:
         """Note a job that goes on from an earlier segment, which the log has no more."""
@@ -516,11 +516,13 @@ class RunHistory:
             job.goes_on(each)
             if each.spec.sweep:
                 self.trials.setdefault(each.spec.sweep, []).append(job.name)
-            if each.lanes:
+            if each.has_attempt:
                 asked_s = each.first_start_s if each.attempt == 1 and each.first_start_s is not None else event.at_s
                 began_s = None if each.command is not None else asked_s
                 attempt = AttemptHistory(job.name, each.attempt, each.lanes, asked_s, began_s)
                 self._going[job.name] = self._attempts[job.name, each.attempt] = attempt
+            if each.parked_in is not None:
+                job.was_parked(each.attempt, each.usage, event.at_s)
             if each.command is not None:
                 self._commands[each.command] = StartJob.carried(each)
         for sweep in segment.sweeps:

@@ -122,7 +122,7 @@ class LogTurnover:
         grown_bytes = self._log.grown_bytes
         if not self._stays_open or grown_bytes < _OVERDUE * SEGMENT_BYTES:
             return ""
-        waits = "a moment without a measurement, and without a job that is moved, parked or gives way"
+        waits = "a moment without a measurement, and without a job that moves or gives way"
         return (
             f"the log has grown by {format_size(grown_bytes)}, and memory with it: it waits for {waits} to begin anew"
         )

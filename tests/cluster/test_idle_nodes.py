@@ -70,7 +70,7 @@ def turnover(folder: Path, to_come: tuple[str, ...] = ()) -> LogTurnover:
     nothing: Any = None
     lanes = ((0, "n0/cpu"), (1, "n1/cpu"))
     core: Any = SimpleNamespace(segment=Segment(lanes=lanes, lanes_made=2), known=lambda _classes: {})
-    arrivals: Any = SimpleNamespace(names_to_come=to_come)
+    arrivals: Any = SimpleNamespace(names_to_come=to_come, sweeps={}, learn=lambda _change: None)
     devices = [replace(registry.find("cpu"), name=name) for _, name in lanes]
     plan = planned(load(job_file(folder, slow_steps("j", 1, 1))), tuple(devices), policy="fair")
     return LogTurnover(plan, devices, False, nothing, core, {}, arrivals, nothing, ())

@@ -105,7 +105,7 @@ def test_a_timer_that_follows_from_the_opening_is_of_the_new_segment(tmp_path: P
     """The driver drops timers of earlier segments. It carries out the commands of the opening before `begun`."""
     nothing: Any = None
     core: Any = SimpleNamespace(segment=Segment(lanes=((0, "n0/cpu"),), lanes_made=1), known=lambda _classes: {})
-    arrivals: Any = SimpleNamespace(names_to_come=())
+    arrivals: Any = SimpleNamespace(names_to_come=(), sweeps={}, learn=lambda _change: None)
     device = replace(registry.find("cpu"), name="n0/cpu")
     plan = planned(load(job_file(tmp_path, slow_steps("j", 1, 1))), (device,), policy="fair")
     turnover = LogTurnover(plan, [device], False, nothing, core, {}, arrivals, nothing, ())

@@ -38,6 +38,14 @@ def old_cuda() -> Path:
     return built
 
 
+@functools.cache
+def cuda_without_device() -> Path:
+    """Path of CUDA's library of a machine without a device, alone in its folder."""
+    built = _folder() / CUDA
+    compile_c(built, SOURCES / "no_device.c", options=_SHARED)
+    return built
+
+
 def _folder() -> Path:
     folder = Path(tempfile.mkdtemp(prefix="fake-nvml-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)

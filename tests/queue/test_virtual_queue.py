@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from ecoshare.base.attempt import Outcome
 from ecoshare.core.events import JobExited
+from ecoshare.core.records import JobState
 from ecoshare.errors import EcoshareError, UnfitEnvironment
 from ecoshare.queue import old_jobs
 from ecoshare.queue.job_store import JobStore
@@ -197,6 +199,35 @@ def test_a_log_begins_anew_while_a_sweep_is_open(tmp_path: Path, monkeypatch: py
     assert finished.data.summary.sweeps[0].states == {"completed": 24}
 
 
+@pytest.mark.parametrize("ends", ["resumed", "cancelled", "dead"])
+def test_a_parked_job_goes_on_in_another_segment(ends: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log begins anew while it is parked. Before, it had to wait, and the queue forgot no job meanwhile."""
+    monkeypatch.setattr(log_turnover, "SEGMENT_BYTES", 300)
+
+    async def client(queue: LiveQueue) -> None:
+        await queue.submit(submission(1, {"name": "long"}, folder=tmp_path))
+        await asyncio.sleep(10.0)
+        await queue.submit(submission(2, {"name": "urgent", "priority": 9}, folder=tmp_path))
+        await asyncio.sleep(30.0)
+        job = queue.run.core.jobs["long"]
+        assert job.state is JobState.PARKED and job.history == [], "it is the record of another segment"
+        if ends == "cancelled":
+            await queue.cancel(["long"], at_once=False)
+        for name in ("urgent", "long"):
+            await queue.wait(name, 3600.0)
+        queue.end("drain")
+
+    fates = {("long", 1): Fate(iterations=600), ("urgent", 1): Fate(iterations=300)}
+    dies_s = (1045.0,) if ends == "dead" else ()
+    world = World(tmp_path, fates, memory_bytes=2 << 30, server_dies_s=dies_s)
+    options = {"lanes": 1, "jobs_per_lane": 1, "host_memory": 8 << 30}
+    finished = serve(world, client, policy="priority", **options)
+    check(finished)
+    states = {job.name: job.state for job in finished.data.summary.jobs}
+    assert states == {"long": "cancelled" if ends == "cancelled" else "completed", "urgent": "completed"}
+    assert Counter(job for job, _ in world.started)["long"] == (2 if ends == "dead" else 1)
+
+
 @pytest.mark.nightly
 def test_jobs_of_a_backlog_with_different_arguments_write_little(tmp_path: Path) -> None:
     """Before, each end wrote a line about all pairs of forty-eight classes: some hundred kilobytes a job."""
@@ -263,6 +294,8 @@ actions = st.lists(
     fails=st.sets(st.integers(0, 5)),
     deaths=st.lists(st.floats(1000.5, 1040.0), max_size=2),
     image_s=st.none() | st.floats(1000.0, 1040.0),
+    parks=st.booleans(),
+    bytes_of_segment=st.sampled_from([300, 3000, 1 << 20]),
 )
 def test_no_acknowledged_job_is_lost_or_done_twice(
     tmp_path_factory: pytest.TempPathFactory,
@@ -270,12 +303,22 @@ def test_no_acknowledged_job_is_lost_or_done_twice(
     fails: set[int],
     deaths: list[float],
     image_s: float | None,
+    parks: bool,
+    bytes_of_segment: int,
 ) -> None:
-    """Each job that a client was told of has one end. If a controller dies, another one goes on from its disk."""
+    """Each job that a client was told of has one end. If a controller dies, another one goes on from its disk.
+
+    If jobs are parked, later ones are more urgent. The log begins anew at any size.
+    """
     folder = tmp_path_factory.mktemp("world")
-    fates = {(f"j{number}", 1): Fate(iterations=5, outcome="failed") for number in fails}
-    world = World(folder, fates, server_dies_s=deaths, image_s=image_s)
+    length = 100 if parks else 20
+    fates = {(f"j{number}", attempt): Fate(iterations=length) for number in range(6) for attempt in range(1, 9)}
+    fates |= {(f"j{number}", 1): Fate(iterations=length // 2, outcome="failed") for number in fails}
+    world = World(folder, fates, server_dies_s=deaths, image_s=image_s, memory_bytes=(2 if parks else 24) << 30)
     acknowledged: dict[str, float] = {}
+    options: dict[str, Any] = {}
+    if parks:
+        options = {"policy": "priority", "lanes": 1, "jobs_per_lane": 1, "host_memory": 8 << 30}
 
     async def act(queue: LiveQueue, number: int, plan: list[tuple[float, str, int]]) -> None:
         for turn, (wait_s, what, job) in enumerate(plan):
@@ -284,7 +327,7 @@ def test_no_acknowledged_job_is_lost_or_done_twice(
             try:
                 match what:
                     case "submit":
-                        given = submission(100 * number + turn, {"name": name}, folder=folder)
+                        given = submission(100 * number + turn, {"name": name, "priority": turn}, folder=folder)
                         for each in (await queue.submit(given)).jobs:
                             acknowledged[each] = asyncio.get_running_loop().time()
                     case "cancel" | "kill":
@@ -314,14 +357,15 @@ def test_no_acknowledged_job_is_lost_or_done_twice(
             await queue.wait(row.name, 3600.0)
         queue.end("drain")
 
-    check(serve(world, client))
-    _check_ends(world, set(acknowledged))
-    if world.image is not None and (world.image / "runs").is_dir():
-        again = World(folder / "again", fates)
-        again.folder.mkdir()
-        world.image.rename(again.disk)
-        check(serve(again, to_the_end))
-        _check_ends(again, {name for name, told_s in acknowledged.items() if told_s < (image_s or 0.0)})
+    with patch.object(log_turnover, "SEGMENT_BYTES", bytes_of_segment):
+        check(serve(world, client, **options))
+        _check_ends(world, set(acknowledged))
+        if world.image is not None and (world.image / "runs").is_dir():
+            again = World(folder / "again", fates, memory_bytes=world.memory_bytes)
+            again.folder.mkdir()
+            world.image.rename(again.disk)
+            check(serve(again, to_the_end, **options))
+            _check_ends(again, {name for name, told_s in acknowledged.items() if told_s < (image_s or 0.0)})
 
 
 losses = st.lists(st.sampled_from([1.0, 2.0, 3.0]), max_size=8)

@@ -52,7 +52,12 @@ def submission(number: int, *jobs: Mapping[str, Any], folder: Path, held: bool =
 
 
 def serve(
-    world: World, client: Client, *clients: Client, policy: str = "fair", keep_s: float | None = None
+    world: World,
+    client: Client,
+    *clients: Client,
+    policy: str = "fair",
+    keep_s: float | None = None,
+    **options: Any,
 ) -> FinishedRun:
     """Serve a queue, a new one or that on the disk of the world, until its clients have brought it to its end."""
 
@@ -64,7 +69,7 @@ def serve(
             yield
 
     def plan(loaded: LoadedJobs, machines: PlannedMachines, beside: Collection[str]) -> Plan:
-        return made_plan(loaded, machines, policy=policy, queue=NAME, beside=beside)
+        return made_plan(loaded, machines, policy=policy, queue=NAME, beside=beside, **options)
 
     machines = world.machines
 

@@ -493,12 +493,25 @@ def _owner(attempt: AttemptProcess) -> Owner:
 def _built_for() -> tuple[str, str, str]:
     """Versions of CUDA and HIP for which torch was built, and its architectures, as in `Ready`.
 
-    `torch.cuda.get_arch_list` would ask for the devices first, which initialises CUDA: no child could use it then.
+    A child of its own asks for the architectures. The question marks all later forks of a process as unfit for CUDA,
+    and those of this process are the jobs. `torch.cuda.get_arch_list` would even initialise CUDA.
     """
     import torch
 
-    architectures = getattr(torch._C, "_cuda_getArchFlags", lambda: "")  # a build for the CPU has none
-    return torch.version.cuda or "", torch.version.hip or "", architectures() or ""
+    cuda, hip = torch.version.cuda or "", torch.version.hip or ""
+    if not (cuda or hip):
+        return "", "", ""
+    answer, theirs = os.pipe()
+    if (pid := os.fork()) == 0:
+        try:
+            os.write(theirs, (torch._C._cuda_getArchFlags() or "").encode())
+        finally:
+            os._exit(0)
+    os.close(theirs)
+    with os.fdopen(answer, "rb") as file:
+        architectures = file.read().decode()
+    os.waitpid(pid, 0)
+    return cuda, hip, architectures
 
 
 def _confine(processors: Sequence[int]) -> None:
