@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 
 import pytest
 
+from ecoshare import errors
 from ecoshare.base.job_spec import JobSpec
 from ecoshare.jobs.schema import SLOWDOWN, JobConfig, json_schema
+from ecoshare.record.results.job_summary import JobSummary
+from ecoshare.record.results.run_summary import RunSummary
 from ecoshare.reporting.html import html
 from ecoshare.simulation.traces.job_trace import TraceJob
 from scripts.doc_tables import PAGES, with_tables
@@ -51,3 +55,28 @@ def test_tables_of_a_page_are_those_of_the_code(page: str) -> None:
     """If it failed, a page would lack an option: `python -m scripts.doc_tables` writes it."""
     text = (ROOT / page).read_text()
     assert text == with_tables(text)
+
+
+@pytest.mark.parametrize(
+    ("page", "kinds"),
+    [
+        ("docs/job-file.md", ("JobConfig", "JobOptions", "Sweep", "StopConfig", "Optuna")),
+        ("docs/services.md", ("ServiceConfig", "RequestConfig")),
+    ],
+)
+def test_a_page_has_each_key_of_the_job_file(page: str, kinds: tuple[str, ...]) -> None:
+    text, parts = (ROOT / page).read_text(), json_schema()["$defs"]
+    keys = {key for kind in kinds for key in parts[kind]["properties"]}
+    assert {key for key in keys if not re.search(rf"\b{key}\b", text)} == set()
+
+
+def test_the_page_of_reports_has_each_field_of_the_summary() -> None:
+    text = (ROOT / "docs/reports.md").read_text()
+    names = {each.name for kind in (RunSummary, JobSummary) for each in dataclasses.fields(kind)} - {"job_class"}
+    assert {name for name in names if name not in text} == set()
+
+
+def test_the_page_of_commands_has_each_exit_code() -> None:
+    codes = {each.exit_code for each in vars(errors).values() if isinstance(each, type) and hasattr(each, "exit_code")}
+    told = re.findall(r"^\| (\d+) \| ", (ROOT / "docs/commands.md").read_text(), re.MULTILINE)
+    assert set(map(int, told)) == {0, *codes}
