@@ -111,6 +111,7 @@ def net() -> Any:
     return nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 3))
 
 
+@pytest.mark.skipif(torch.version.cuda is not None, reason="needs an accelerator: this torch makes real graphs")
 def test_a_loop_of_replays_has_an_iteration_for_each(counted: Counted, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else such a job kept its turn to its end. The graph itself needs a GPU."""
     replayed: list[object] = []

@@ -369,7 +369,8 @@ def test_a_leak_that_a_graph_holds_is_bounded_in_time(monkeypatch: pytest.Monkey
     for _ in range(100):
         total = total * 2
     observer.boundary()
-    assert "graphs of more than 50 nodes" in observer.result()["note"]
+    shows = hasattr(torch._C._autograd.SavedTensor, "data")  # torch 2.6 does not
+    assert ("graphs of more than 50 nodes" if shows else "this torch does not show") in observer.result()["note"]
 
 
 _CHANGES = st.lists(st.integers(-(10**6), 10**6), max_size=300)

@@ -488,5 +488,6 @@ def test_requests_are_made_with_the_settings_that_the_program_has_when_it_runs_t
 
     server = ecoshare.serve(lambda requests: [sample(each) for each in requests], sample=sample)
     with torch.device("meta"):
+        told = torch.get_default_device().type  # torch 2.6 does not know of the context
         server.run()
-    assert found == ["meta", "meta"]
+    assert found == [told, told] and (told == "meta" or torch.__version__.startswith("2.6."))
