@@ -53,6 +53,17 @@ for _ in range(int(sys.argv[2])):
 print((cpu_s() - began_s) / int(sys.argv[2]), file=sys.stderr)
 """
 
+MEMORY = (
+    SCRIPT
+    + """
+import os
+def private_kib(pid):
+    with open(f"/proc/{pid}/smaps_rollup") as file:
+        return sum(int(line.split()[1]) for line in file if line.startswith("Private"))
+print(private_kib(os.getpid()), private_kib(os.getppid()))
+"""
+)
+
 ROUNDS, ALIKE = 3, 300
 """Rounds in which processor time is measured, and the number of jobs of each."""
 
@@ -70,6 +81,7 @@ def measure(options: Options) -> list[Figure]:
         shared_s = time.monotonic() - began_s
         all_s = first_s + [_fresh_s(script) for _ in range(fresh - fresh // 2)]
         found = [_processor_s(folder, script, alike) for _ in range(rounds)]
+        job_mib, server_mib = _private_mib(folder)
     each_s = sum(all_s) / len(all_s)
     say(f"fresh {each_s:.3f} s a job; ecoshare {jobs} jobs in {shared_s:.2f} s, the first began at {loading_s:.2f} s")
     job_s, fork_s = median([each for each, _ in found]), median([each for _, each in found])
@@ -88,7 +100,19 @@ def measure(options: Options) -> list[Figure]:
         ),
         Figure("processor time of a bare fork", 1e3 * fork_s, "ms"),
         Figure("job / bare fork", median([job / fork for job, fork in found]), "x"),
+        Figure("memory of a job that it shares with no process, at its end", job_mib, "MiB"),
+        Figure("the same of the server from which it is forked", server_mib, "MiB"),
     ]
+
+
+def _private_mib(folder: Path) -> tuple[float, float]:
+    """Memory (MiB) that a job of five steps, and the server, have for themselves."""
+    script = folder / "memory.py"
+    script.write_text(MEMORY)
+    _shared(folder, script, 1)
+    said = (folder / "runs/latest/jobs/j0/stdout.log").read_text().splitlines()[-1].split()
+    job_kib, server_kib = map(int, said)
+    return job_kib / 1024, server_kib / 1024
 
 
 def _processor_s(folder: Path, script: Path, jobs: int) -> tuple[float, float]:
