@@ -50,7 +50,7 @@ def first_failure(folder: Path, tests: Iterable[str]) -> str:
     except subprocess.TimeoutExpired:
         return f"no end in {_LIMIT_S:g} s"
     assert done.returncode in (0, 1), done.stdout + done.stderr
-    lines = [line for line in done.stdout.splitlines() if line.startswith("FAILED")]
+    lines = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
     return (lines[0].split(" - ")[0] if lines else done.stdout.splitlines()[-1]) if done.returncode else ""
 
 
@@ -68,6 +68,9 @@ def found_by(fault: Fault, folder: Path) -> str:
 
 def main(words: list[str]) -> int:
     """Try the faults; returns the exit code."""
+    if any(word.startswith("-") for word in words):
+        print(__doc__)
+        return 0 if words in (["-h"], ["--help"]) else 2
     chosen = [each for each in ALL if all(word in each.name for word in words)]
     missed = 0
     with tempfile.TemporaryDirectory(prefix="ecoshare-faults-") as folder:

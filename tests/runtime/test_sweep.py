@@ -170,7 +170,7 @@ def test_optuna_chooses_and_prunes(tmp_path: Path) -> None:
     assert "pruned" in done.summary["sweeps"][0]["states"]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_sweep_that_is_killed_repeats_no_finished_trial(tmp_path: Path) -> None:
     """The controller is killed in the middle with SIGKILL, and the run is resumed."""
     job = sweep(
