@@ -191,7 +191,7 @@ def holder(options: MachineOptions, note: Callable[[str], None]) -> HoldMachines
     admission = DeviceAdmission.of(options.wait, options.share_device)
     if options.on is None:
         return partial(this_machine, admission=admission, say=note)
-    from ecoshare.cluster.nodes_request import NodesRequest
+    from ecoshare.cluster.nodes_request import NodesRequest, check_ray
 
     asked = NodesRequest(
         nodes=options.nodes,
@@ -205,6 +205,7 @@ def holder(options: MachineOptions, note: Callable[[str], None]) -> HoldMachines
         from ecoshare.cluster.slurm_nodes import on_slurm
 
         return lambda _find, names: on_slurm(replace(asked, device=names), note)
+    check_ray()
     from ecoshare.cluster.ray_nodes import on_ray
 
     return lambda _find, names: on_ray(replace(asked, device=names), options.address, note)

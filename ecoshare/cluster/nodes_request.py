@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ecoshare.base.device import NODE_TIMEOUT_S
+from ecoshare.errors import UnfitEnvironment
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,3 +42,19 @@ class NodesRequest:
             *(["--devices", str(devices)] if devices is not None else []),
             *(["--share-device"] if self.share_device else []),
         ]
+
+
+def check_ray() -> None:
+    """Check that Ray can be loaded, before a module is that needs it.
+
+    Raises:
+        UnfitEnvironment: It is not installed, or does not load here.
+    """
+    try:
+        import ray  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise UnfitEnvironment(f"Ray is not installed ({error})", "pip install 'ecoshare[ray]'") from None
+    except KeyError as error:  # docs/decisions/0019
+        raise UnfitEnvironment(
+            f"this version of Ray does not load beside amdsmi ({error} is missing)", "pip install 'ray[tune]<2.56'"
+        ) from None

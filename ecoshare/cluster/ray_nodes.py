@@ -19,7 +19,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 import ray
-from ray.exceptions import GetTimeoutError, RayError
+from ray.exceptions import GetTimeoutError, RayError, RuntimeEnvSetupError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from ecoshare.base.device import PROCESSORS
@@ -205,8 +205,6 @@ def on_ray(request: NodesRequest, address: str | None, say: Callable[[str], None
         UnfitEnvironment: Ray is not installed, the cluster does not answer, or it has too few nodes or free GPUs.
     """
     with _connected(address, request.ship):
-        import ray
-
         nodes = RayNodes(request, stays=address is None)
         first = nodes.first(ray.nodes())
         await_gpus(nodes.gpus, lambda: ray.available_resources().get("GPU", 0.0))
@@ -264,7 +262,6 @@ class RayNodes:
         return self._starts(fit)
 
     def present(self) -> list[NodeStart]:
-        import ray
 
         return self._starts(self._fit(ray.nodes()))
 
@@ -317,20 +314,11 @@ def _gpus(node: Mapping[str, Any], request: NodesRequest) -> int:
 @contextlib.contextmanager
 def _connected(address: str | None, ship: Path | None) -> Iterator[None]:
     """Context manager: this process is connected to a Ray cluster, which gets the folder `ship`."""
-    try:
-        import ray
-    except ModuleNotFoundError as error:
-        raise UnfitEnvironment(f"Ray is not installed ({error})", "pip install 'ecoshare[ray]'") from None
-    except KeyError as error:  # docs/decisions/0019
-        raise UnfitEnvironment(
-            f"this version of Ray does not load beside amdsmi ({error} is missing)", "pip install 'ray[tune]<2.56'"
-        ) from None
     if ray.is_initialized():
         if ship is not None:
             raise UsageError("--ship: this process is connected to Ray already, and files go with a new connection")
         yield
         return
-    from ray.exceptions import RayError, RuntimeEnvSetupError
 
     with warnings.catch_warnings(action="ignore", category=FutureWarning):  # of its later versions
         try:
@@ -359,8 +347,6 @@ def _connect(address: str | None, ship: Path | None) -> None:
         RayError: It has another token.
         ValueError: The address is none.
     """
-    import ray
-
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if ship is not None:
         quiet["runtime_env"] = {"working_dir": str(ship), "excludes": [f"/{RUNS}", *_LEFT_OUT]}

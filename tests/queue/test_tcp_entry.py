@@ -267,7 +267,7 @@ def test_a_queue_in_the_background_tells_its_page(up: Served) -> None:
 @pytest.mark.nightly
 def test_a_unit_listens_too(up: Served) -> None:
     done = ecoshare("up", "--listen", "127.0.0.1:8265", "--print-unit", cwd=up.folder)
-    assert "up --resume --listen 127.0.0.1:8265" in done.stdout.replace("--queue default ", "")
+    assert "up --listen 127.0.0.1:8265 --resume" in done.stdout.replace("--queue default ", "")
     bad = ecoshare("up", "--listen", "0.0.0.0:8265", "--print-unit", cwd=up.folder)
     assert bad.returncode == 2 and "loopback addresses only" in bad.stderr and "ssh -L 8265:" in bad.stderr
     in_lab = {**os.environ, "ECOSHARE_QUEUE": "lab"}
