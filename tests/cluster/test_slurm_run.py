@@ -112,7 +112,10 @@ def test_jobs_are_stopped_before_the_limit(cluster: dict[str, str], tmp_path: Pa
     job, log = submitted(tmp_path, cluster, asks=("--stop-before", "60s"), time="2min")
     wait_for(lambda: state(job, cluster) not in ("PENDING", "RUNNING", "COMPLETING"), within_s=150.0)
     assert state(job, cluster) != "TIMEOUT", "the run has ended by itself"
-    assert {outcome for _, outcome, _ in ends(log)} == {Outcome.STOPPED} and not members(log.parent)
+    # On a busy machine the minute may be over before a job begins.
+    begun = {each.job for each in event_log.read(log) if isinstance(each, StartJob)}
+    assert {(name, outcome) for name, outcome, _ in ends(log)} == {(name, Outcome.STOPPED) for name in begun}
+    assert not members(log.parent)
     assert (log.parent / "summary.json").exists() and "Traceback" not in output(tmp_path, job)
 
 
