@@ -70,7 +70,7 @@ ROUNDS, ALIKE = 3, 300
 
 def measure(options: Options) -> list[Figure]:
     """All figures."""
-    jobs, fresh, rounds, alike = (60, 6, 1, 60) if options.quick else (100, 100, ROUNDS, ALIKE)
+    jobs, fresh, rounds, alike = (60, 6, 1, 60) if options.quick else (100, 40, ROUNDS, ALIKE)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         script = folder / "five.py"
