@@ -95,7 +95,7 @@ def up(request: UpRequest | None = None, /, **fields: Any) -> RunResult:
         request.device,
         request.progress,
         request.resume,
-        kept(request, QueueOptions),
+        _of_queue(request),
         request.keep_s,
         listen,
         holder(request, request.note),
@@ -159,7 +159,8 @@ def _options() -> dict[str, Field[Any]]:
 
 
 def _of_queue(request: UpRequest) -> dict[str, Any]:
-    return {name: value for name, value in kept(request, QueueOptions).items() if name in _options()}
+    own = _options()
+    return {name: value for name, value in kept(request, QueueOptions).items() if name in own}
 
 
 def _read(folder: QueueFolder) -> dict[str, Any]:

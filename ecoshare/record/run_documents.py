@@ -230,8 +230,8 @@ def read_plan(path: Path, with_submitted: bool = True) -> dict[str, Any]:
         _add_submitted(plan, path.with_name(SUBMITTED))
     _rename_limits(plan)
     _list_device(plan)
-    _checked(path, _PLAN, plan)
-    _checked(path, _GOAL, plan.get("goal"))
+    checked(path, _PLAN, plan)
+    checked(path, _GOAL, plan.get("goal"))
     names = [each["name"] for each in (*plan["jobs"], *plan.get("sweeps", ()))]
     if len(set(names)) < len(names):
         raise _damaged(path, "two jobs have one name")
@@ -282,7 +282,7 @@ def read_environment(path: Path) -> dict[str, Any]:
     """
     environment = read_json(path)
     _list_device(environment)
-    _checked(path, _ENVIRONMENT, environment)
+    checked(path, _ENVIRONMENT, environment)
     return environment
 
 
@@ -303,8 +303,8 @@ def read_records(folder: Path) -> list[Ended]:
             fields = documents.parse(_content(path))
         except ValueError:
             continue
-        ended = _checked(path, _ENDED, fields)
-        usage = _checked(path, _USAGE, ended.usage)
+        ended = checked(path, _ENDED, fields)
+        usage = checked(path, _USAGE, ended.usage)
         if ended.job != folder.name or path != exit_path(folder, ended.attempt):
             raise _damaged(path, f"it is of attempt {ended.attempt} of {ended.job!r}")
         if ended.outcome not in [each.value for each in Outcome]:
@@ -344,7 +344,17 @@ def _content(path: Path) -> bytes:
         raise _damaged(path, error.strerror or str(error)) from error
 
 
-def _checked(path: Path, form: TypeAdapter[Fields], value: Any) -> Fields:
+def checked(path: Path, form: TypeAdapter[Fields], value: Any) -> Fields:
+    """Value of a document, or of a part of one.
+
+    Args:
+        path: Path of the document.
+        form: Schema of the value.
+        value: The value, as JSON has it.
+
+    Raises:
+        UsageError: It does not match the schema.
+    """
     try:
         return form.validate_python(value)
     except ValidationError as error:

@@ -16,6 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pydantic import TypeAdapter
+
 import ecoshare
 from ecoshare.base.clock import REAL, Clock
 from ecoshare.core.events import RunOpened
@@ -196,12 +198,14 @@ def _options(path: Path, plan: dict[str, Any]) -> RunOptions:
     """Options of an interrupted run, from its plan.
 
     Raises:
-        UsageError: An older ecoshare has made the plan, or a newer one with other options.
+        UsageError: An older ecoshare has made the plan, or a newer one with other options, or a value is damaged.
     """
     try:
-        return RunOptions(**plan["run_options"])
+        options = RunOptions(**plan["run_options"])
     except (KeyError, TypeError):
         raise UsageError(f"{path}: another version of ecoshare began this run", "run its job file anew") from None
+    run_documents.checked(path, TypeAdapter(RunOptions), plan["run_options"])
+    return options
 
 
 def _with_memory(options: RunOptions, before: Sequence[dict[str, Any]], machines: HeldMachines) -> RunOptions:

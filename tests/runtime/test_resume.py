@@ -152,3 +152,16 @@ def test_a_run_goes_on_from_any_folder(tmp_path: Path) -> None:
     assert again.returncode == 0, again.stderr
     assert not list((tmp_path / "elsewhere").iterdir())
     assert json.loads((folder / "summary.json").read_text())["state"] == "completed"
+
+
+@pytest.mark.slow
+def test_a_damaged_option_of_the_run_is_named_in_one_line(tmp_path: Path) -> None:
+    """Before, it was a traceback of the planner."""
+    plan = run(tmp_path, slow_steps("a", 2, 1)).folder / "plan.json"
+    fields = json.loads(plan.read_text())
+    fields["run_options"]["lanes"] = "many"
+    plan.write_text(json.dumps(fields))
+    again = ecoshare("run", "--resume", plan.parent, "--no-report", cwd=tmp_path)
+    assert again.returncode == 2, again.stderr
+    (line,) = (line for line in again.stderr.splitlines() if "plan.json" in line)
+    assert "plan.json: lanes: input should be a valid integer" in line and "Traceback" not in again.stderr
