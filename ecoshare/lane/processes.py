@@ -143,10 +143,12 @@ def family(pid: int) -> list[int]:
 
 def children(pid: int | None = None) -> list[int]:
     """Process ids of the children of a process, by default of this one."""
+    threads = Path(f"/proc/{'self' if pid is None else pid}/task")
     found: list[int] = []
-    with contextlib.suppress(OSError, ValueError):  # gone in between
-        for task in os.scandir(f"/proc/{'self' if pid is None else pid}/task"):
-            found += map(int, _read(f"{task.path}/children").split())
+    with contextlib.suppress(OSError):  # the process is gone
+        for thread in threads.iterdir():
+            with contextlib.suppress(OSError, ValueError):  # a thread that ended in between has no children
+                found += map(int, _read(f"{thread}/children").split())
     return found
 
 

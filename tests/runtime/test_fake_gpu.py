@@ -32,10 +32,11 @@ TOP_CLOCK_MHZ = H200.clocks_mhz[3201][0]
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> OnGpu:
-    """Two jobs of unknown classes take turns in one lane."""
+    """Two jobs of unknown classes take turns in one lane, after a time in which the GPU has no job."""
     folder = tmp_path_factory.mktemp("shared")
     options = ("--profiles", str(folder / "profiles"))
-    return run_on_gpu(folder, two_gpus(folder), COMPUTES.job(230), STREAMS.job(175), options=options)
+    jobs = [job | {"arrival": "6 s"} for job in (COMPUTES.job(230), STREAMS.job(175))]
+    return run_on_gpu(folder, two_gpus(folder), *jobs, options=options)
 
 
 @pytest.fixture(scope="module")
