@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,8 +23,7 @@ from ecoshare.runtime.signals import ENDING, CommandSignals
 
 if TYPE_CHECKING:
     from ecoshare.cluster.node_agent import Agent
-    from ecoshare.devices.meter import PowerModel
-    from ecoshare.devices.occupancy import DeviceAdmission, Occupancy
+    from ecoshare.devices.occupancy import DeviceAdmission
 
 
 class Pipes:
@@ -36,8 +35,8 @@ class Pipes:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
         self._writer = LineWriter(lambda lines: out.write(b"".join(lines)))
 
-    def send(self, line: bytes) -> None:
-        self._writer.put(line)
+    def send(self, line: bytes, can_wait: bool = False) -> None:
+        self._writer.put(line, can_wait)
 
     def read(self, hear: Callable[[bytes | None], None]) -> None:
         """Pass each line on in the running loop, and None at the end."""
@@ -97,36 +96,36 @@ def _served(begun: BegunAgent, pipes: Pipes, device: str | None, count: int | No
     """Serve a run to its end. Return False if that has failed, and the run was told why."""
     import ecoshare
     from ecoshare.base.clock import first_error
-    from ecoshare.cluster.agent_messages import PROTOCOL, AgentFailed, AgentMessage, NodeFound, encoded
+    from ecoshare.cluster.agent_calls import PROTOCOL, AgentCalls, NodeFound, RunCalls, answer, call
     from ecoshare.cluster.node_agent import Agent, RunGone
     from ecoshare.devices.choice import find_all
     from ecoshare.devices.occupancy import occupied
     from ecoshare.devices.registry import power_models
     from ecoshare.errors import EcoshareError, UsageError
 
-    def send(message: AgentMessage) -> None:
-        pipes.send(encoded(message))
-
-    failure: AgentFailed | None = None
+    failure: tuple[str, str, bool] | None = None
     try:
         with occupied(partial(find_all, device, count), admission, lambda _words: None) as occupancy:
             models = power_models(occupancy.devices)
-            send(NodeFound(PROTOCOL, ecoshare.__version__, begun.token, occupancy.devices, models, occupancy.is_shared))
-            asyncio.run(_serve(Agent(begun, send), pipes, occupancy, models))
+            version, token = ecoshare.__version__, begun.token
+            found = NodeFound(PROTOCOL, version, token, occupancy.devices, models, occupancy.is_shared)
+            answer(pipes.send, AgentCalls.found, found)
+            asyncio.run(_serve(Agent(begun, pipes.send, occupancy, models), pipes))
     except* RunGone as gone:
-        failure = AgentFailed(str(first_error(gone)))
+        failure = str(first_error(gone)), "", False
     except* EcoshareError as errors:
-        failure = AgentFailed(str(error := first_error(errors)), error.hint, isinstance(error, UsageError))
+        failure = str(error := first_error(errors)), error.hint, isinstance(error, UsageError)
     except* OSError as errors:
-        failure = AgentFailed(f"{(error := first_error(errors)).filename or 'the node'}: {error.strerror or error}")
+        reason = f"{(error := first_error(errors)).filename or 'the node'}: {error.strerror or error}"
+        failure = reason, "", False
     except* Exception as errors:
         traceback.print_exception(errors)
-        failure = AgentFailed(f"its agent has a defect: {first_error(errors)!r}")
+        failure = f"its agent has a defect: {first_error(errors)!r}", "", False
     if failure is not None:
-        send(failure)
+        call(pipes.send, RunCalls.failed, *failure)
     return failure is None
 
 
-async def _serve(agent: Agent, pipes: Pipes, occupancy: Occupancy, models: Mapping[str, PowerModel | None]) -> None:
+async def _serve(agent: Agent, pipes: Pipes) -> None:
     pipes.read(agent.hear)
-    await agent.serve(occupancy, models)
+    await agent.serve()

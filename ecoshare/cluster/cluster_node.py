@@ -5,24 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import ecoshare
 from ecoshare.base.device import DeviceInfo
-from ecoshare.cluster.agent_messages import (
-    PROTOCOL,
-    AgentFailed,
-    AgentMessage,
-    AskTorch,
-    NodeFound,
-    NodeOpened,
-    TorchTold,
-    decoded,
-    encoded,
-)
+from ecoshare.cluster import agent_calls
+from ecoshare.cluster.agent_calls import PROTOCOL, AgentCalls, Call, NodeOpened
 from ecoshare.cluster.links import NodeLink, NodeStart
 from ecoshare.devices.meter import PowerModel
 from ecoshare.errors import UnfitEnvironment, UsageError
@@ -30,11 +21,12 @@ from ecoshare.runtime.planning.planned_limits import ParkingHost
 
 _MEANWHILE_S = 1.0
 
-Answer = TypeVar("Answer")
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class AgentLine:
-    """Messages between a run and one agent.
+    """Calls between a run and one agent.
 
     Attributes:
         name: Name of the node in the run.
@@ -56,15 +48,20 @@ class AgentLine:
         self._inbox.put(line)
         self._wake()
 
-    def send(self, message: AgentMessage) -> None:
-        """Send a message. It is lost if the agent has gone."""
-        self._link.send(encoded(message))
+    def call(self, method: Callable[Concatenate[AgentCalls, P], object], *values: P.args, **names: P.kwargs) -> None:
+        """Call a method of the agent. The call is lost if the agent has gone."""
+        agent_calls.call(self._link.send, method, *values, **names)
 
-    def answer(self, kind: type[Answer], within_s: float, meanwhile: Callable[[], None] = lambda: None) -> Answer:
-        """The next message, which must be of this kind. No loop hears the agent yet.
+    def answer(
+        self,
+        method: Callable[Concatenate[AgentCalls, P], Coroutine[Any, Any, R]],
+        within_s: float,
+        meanwhile: Callable[[], None] = lambda: None,
+    ) -> R:
+        """Answer to the last call, which must be one of this method. No loop hears the agent yet.
 
         Args:
-            kind: Kind of the message.
+            method: Method that was called.
             within_s: Longest time (s) to wait.
             meanwhile: Called each second until it is there.
 
@@ -83,25 +80,26 @@ class AgentLine:
         if isinstance(line, str):
             raise UnfitEnvironment(f"the node {self.name} is lost: {line}")
         try:
-            message = decoded(line)
+            found = agent_calls.read(line)
         except ValueError as error:
             raise UnfitEnvironment(
                 f"the node {self.name} sends what this version of ecoshare does not know: {error}",
                 "install the same version on all nodes",
             ) from error
-        if isinstance(message, AgentFailed):
-            kind_of_error = UsageError if message.is_usage else UnfitEnvironment
-            raise kind_of_error(f"the node {self.name}: {message.error}", message.hint)
-        if not isinstance(message, kind):
-            raise UnfitEnvironment(f"the node {self.name} answers with {type(message).__name__}")
-        return message
+        if found.name == "failed":
+            error_text, hint, is_usage = found.values
+            raise (UsageError if is_usage else UnfitEnvironment)(f"the node {self.name}: {error_text}", hint)
+        if not found.is_answer or found.name != method.__name__:
+            raise UnfitEnvironment(f"the node {self.name} answers with {found.name}")
+        value: R = found.values[0]
+        return value
 
-    def hear(self, heard: Callable[[AgentMessage], None], lost: Callable[[str], None]) -> None:
-        """Pass on each message in the running loop, from now on.
+    def hear(self, heard: Callable[[Call], None], lost: Callable[[str], None]) -> None:
+        """Pass on each call in the running loop, from now on.
 
         Args:
-            heard: Gets each message.
-            lost: Gets the reason, one line, when no more messages come.
+            heard: Gets each call.
+            lost: Gets the reason, one line, when no more calls come.
         """
         loop = asyncio.get_running_loop()
 
@@ -113,11 +111,11 @@ class AgentLine:
                         lost(line)
                         continue
                     try:
-                        message = decoded(line)
+                        found = agent_calls.read(line)
                     except ValueError as error:
                         lost(f"its agent is not understood: {error}")
                         continue
-                    heard(message)
+                    heard(found)
 
         def wake() -> None:
             with contextlib.suppress(RuntimeError):  # the loop is closed
@@ -166,7 +164,7 @@ class ClusterNode:
     def ask_torch(self) -> None:
         """Ask whether torch can use the GPUs, if the machine has some; `why_unfit` takes the answer."""
         if self.has_gpus:
-            self.line.send(AskTorch())
+            self.line.call(AgentCalls.why_unfit)
 
     def why_unfit(self, meanwhile: Callable[[], None] = lambda: None) -> str:
         """Reason, one line with its remedy, why no job could use the GPUs; empty if jobs can.
@@ -177,7 +175,7 @@ class ClusterNode:
         Raises:
             UnfitEnvironment: The agent does not answer.
         """
-        return self.line.answer(TorchTold, _TORCH_WITHIN_S, meanwhile).unfit if self.has_gpus else ""
+        return self.line.answer(AgentCalls.why_unfit, _TORCH_WITHIN_S, meanwhile) if self.has_gpus else ""
 
     def facts(self, opened: NodeOpened) -> dict[str, Any]:
         """Facts about the opened node for `environment.json`."""
@@ -201,7 +199,7 @@ def found_node(line: AgentLine, start: NodeStart, meanwhile: Callable[[], None] 
         UnfitEnvironment: The node does not answer, has another version, or has no device for the run.
         UsageError: The user has asked for a device that does not exist there.
     """
-    found = line.answer(NodeFound, _FOUND_WITHIN_S, meanwhile)
+    found = line.answer(AgentCalls.found, _FOUND_WITHIN_S, meanwhile)
     if (found.protocol, found.ecoshare) != (PROTOCOL, ecoshare.__version__):
         raise UnfitEnvironment(
             f"the node {line.name} has ecoshare {found.ecoshare}, and this machine has {ecoshare.__version__}",

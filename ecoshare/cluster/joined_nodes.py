@@ -14,7 +14,7 @@ from typing import Any
 
 from ecoshare.base.attempt import Usage
 from ecoshare.base.clock import loop_s
-from ecoshare.cluster.agent_messages import AskParking, NodeOpened, OpenNode, ParkingTold, ReleaseDevices
+from ecoshare.cluster.agent_calls import AgentCalls, NodeOpened, OpenNode
 from ecoshare.cluster.cluster_node import AgentLine, ClusterNode, found_node
 from ecoshare.cluster.links import LookForNodes, NodeLink, NodeStart
 from ecoshare.cluster.remote_gang import RemoteGang
@@ -97,7 +97,7 @@ class NodeSetups:
             lease_s=self.lease_s,
             ships=self.ship is not None,
         )
-        node.line.send(opening)
+        node.line.call(AgentCalls.open, opening)
 
     def opened(self, line: AgentLine, meanwhile: Callable[[], None]) -> NodeOpened:
         """Answer of an agent that was asked.
@@ -109,7 +109,7 @@ class NodeSetups:
         Raises:
             UnfitEnvironment: The node cannot be opened.
         """
-        return line.answer(NodeOpened, _OPENED_WITHIN_S, meanwhile)
+        return line.answer(AgentCalls.open, _OPENED_WITHIN_S, meanwhile)
 
     def of(self, node: ClusterNode, opened: NodeOpened) -> NodeSetup:
         """Facts about a node that has been opened."""
@@ -241,7 +241,7 @@ class NodeJoining:
 
     ::
 
-        look, every few seconds ──► agent ──► NodeFound ──► OpenNode ──► NodeOpened ──► the run, in a segment
+        look, every few seconds ──► agent ──► found ──► open, answered ──► the run, in a segment
 
     A machine joins only if it can do what the others do: devices of the same model, settings as found, the same way to
     share contexts. Another one is named in a note, and tried again later.
@@ -368,7 +368,7 @@ class NodeJoining:
         if setups.knobs:
             setups.knobs.update(opened.report.knobs)
         elif opened.report.knobs:
-            line.send(ReleaseDevices())
+            line.call(AgentCalls.release_devices)
         memory_bytes = max(each.memory_bytes for each in plan.devices)
         left = left_for_jobs(plan.host_bytes, node.devices, None, hosts)
         devices = tuple(replace(each, memory_bytes=min(memory_bytes, each.memory_bytes)) for each in left)
@@ -390,8 +390,8 @@ class NodeJoining:
         plan = self._setups.plan
         if not plan.host_bytes:
             return {}
-        line.send(AskParking())
-        hosts = {line.name: line.answer(ParkingTold, _PARKING_WITHIN_S, self._check).host}
+        line.call(AgentCalls.parking)
+        hosts = {line.name: line.answer(AgentCalls.parking, _PARKING_WITHIN_S, self._check)}
         check_host_memory(plan.host_bytes, plan.policy, node.devices, plan.lanes, hosts)
         return hosts
 

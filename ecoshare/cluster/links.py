@@ -7,10 +7,11 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Protocol
 
 from ecoshare.base.printable import last_line
@@ -29,8 +30,8 @@ class NodeLink(Protocol):
         """
         ...
 
-    def send(self, line: bytes) -> None:
-        """Send a line. It is lost if the agent has gone."""
+    def send(self, line: bytes, can_wait: bool = False) -> None:
+        """Send a line. It is lost if the agent has gone. One that can wait may come some tenths of a second later."""
         ...
 
     def close(self) -> None:
@@ -67,8 +68,15 @@ class LookForNodes(Protocol):
         ...
 
 
+LINGERS_S = 0.5
+"""Longest time (s) for which lines that can wait are kept, to travel with later ones."""
+
+
 class LineWriter:
-    """Writes lines in a thread, those that have come meanwhile at once."""
+    """Writes lines in a thread, those that have come meanwhile at once.
+
+    Lines that can wait come with the next one that cannot, or after a moment: to write one may cost a call of Ray.
+    """
 
     def __init__(self, write: Callable[[Sequence[bytes]], object], end: Callable[[], object] = lambda: None) -> None:
         """Start the thread.
@@ -78,17 +86,17 @@ class LineWriter:
             end: Called in the thread when no more lines are written.
         """
         self._write, self._end = write, end
-        self._lines: SimpleQueue[bytes | None] = SimpleQueue()  # None at the end
+        self._lines: SimpleQueue[tuple[bytes | None, bool]] = SimpleQueue()  # None at the end; whether it can wait
         self._thread = threading.Thread(target=self._write_all, name="ecoshare-lines", daemon=True)
         self._thread.start()
 
-    def put(self, line: bytes) -> None:
-        """Write a line soon."""
-        self._lines.put(line)
+    def put(self, line: bytes, can_wait: bool = False) -> None:
+        """Write a line soon; one that can wait may come later."""
+        self._lines.put((line, can_wait))
 
     def close(self) -> None:
         """Write nothing after the lines that were put."""
-        self._lines.put(None)
+        self._lines.put((None, False))
 
     def join(self, within_s: float) -> None:
         """Wait until all is written after `close`, for at most this time (s)."""
@@ -99,14 +107,23 @@ class LineWriter:
             try:
                 is_over = False
                 while not is_over:
-                    found = [self._lines.get()]
-                    while not self._lines.empty():
-                        found.append(self._lines.get())
+                    found = self._batch()
                     is_over = None in found
                     if lines := [line for line in found if line is not None]:
                         self._write(lines)
             finally:
                 self._end()
+
+    def _batch(self) -> list[bytes | None]:
+        line, can_wait = self._lines.get()
+        found, until_s = [line], time.monotonic() + LINGERS_S
+        with contextlib.suppress(Empty):
+            while can_wait:
+                line, can_wait = self._lines.get(timeout=max(0.0, until_s - time.monotonic()))
+                found.append(line)
+        while not self._lines.empty():
+            found.append(self._lines.get()[0])
+        return found
 
 
 _ENDS_WITHIN_S = 10.0
@@ -166,8 +183,8 @@ class ProcessLink:
         self._reader = threading.Thread(target=read, name="ecoshare-agent-out", daemon=True)
         self._reader.start()
 
-    def send(self, line: bytes) -> None:
-        self._writer.put(line)
+    def send(self, line: bytes, can_wait: bool = False) -> None:
+        self._writer.put(line, can_wait)
 
     def close(self) -> None:
         self._writer.close()

@@ -9,14 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from ecoshare.base.device import NODE_TIMEOUT_S, DeviceInfo
-from ecoshare.cluster.agent_messages import (
-    AskLimits,
-    AskParking,
-    LimitsTold,
-    ParkingTold,
-    ReleaseDevices,
-    RunBeat,
-)
+from ecoshare.cluster.agent_calls import AgentCalls
 from ecoshare.cluster.cluster_node import AgentLine, ClusterNode, device_name, found_node
 from ecoshare.cluster.joined_nodes import JoinedNodes, NodeJoining, NodeSetups
 from ecoshare.cluster.links import LookForNodes, NodeLink, NodeStart
@@ -78,10 +71,10 @@ class NodeCluster:
         """See `HeldMachines`. The agents are asked once, before their nodes are opened."""
         if self._limits_w is None:
             for node in self._nodes:
-                node.line.send(AskLimits())
-            told = [(node.line, node.line.answer(LimitsTold, _ANSWERS_WITHIN_S)) for node in self._nodes]
+                node.line.call(AgentCalls.limits_w)
+            told = [(node.line, node.line.answer(AgentCalls.limits_w, _ANSWERS_WITHIN_S)) for node in self._nodes]
             self._limits_w = {
-                device_name(line, name): each for line, told in told for name, each in told.limits_w.items()
+                device_name(line, name): each for line, limits_w in told for name, each in limits_w.items()
             }
         return self._limits_w
 
@@ -89,8 +82,8 @@ class NodeCluster:
         """See `HeldMachines`. The agents are asked once, before their nodes are opened."""
         if any(node.host is None for node in self._nodes):
             for node in self._nodes:
-                node.line.send(AskParking())
-            told = [node.line.answer(ParkingTold, _ANSWERS_WITHIN_S).host for node in self._nodes]
+                node.line.call(AgentCalls.parking)
+            told = [node.line.answer(AgentCalls.parking, _ANSWERS_WITHIN_S) for node in self._nodes]
             self._nodes[:] = [replace(node, host=host) for node, host in zip(self._nodes, told, strict=True)]
         return {node.line.name: node.host for node in self._nodes if node.host is not None}
 
@@ -103,7 +96,7 @@ class NodeCluster:
     def _beat(self) -> None:
         """Tell the nodes that are open that the run goes on, while others are opened."""
         for node in self._nodes:
-            node.line.send(RunBeat(stopping=False, live_jobs=0))
+            node.line.call(AgentCalls.beat, False, 0)
 
     @contextlib.contextmanager
     def host(self, token: str, log: Path, signals: StopSignals) -> Iterator[RunHost]:
@@ -125,7 +118,7 @@ class NodeCluster:
         searches.begin(run.profiler, run.jobs)
         if plan.goal is None and not plan.known_settings and not plan.budget.sets_limits:
             for node in self._nodes if knobs else ():
-                node.line.send(ReleaseDevices())
+                node.line.call(AgentCalls.release_devices)
             knobs.clear()
         setups.plan = plan = replace(plan, mps=all(each.is_shared for each in opened.values()))
         setups.searches = searches

@@ -34,23 +34,15 @@ from ecoshare.errors import UnfitEnvironment, UsageError
 WAITS_S = 5.0
 """Longest time (s) of a call that waits for lines."""
 
-LINGERS_S = 0.5
-"""Longest time (s) for which lines that can wait are kept, to travel with later ones."""
 
+def batch(lines: SimpleQueue[bytes | str]) -> list[bytes | str]:
+    """Wait for lines of an agent, and take all that are there; text is the reason why no more come.
 
-def batch(lines: SimpleQueue[bytes | str], patient: tuple[bytes, ...]) -> list[bytes | str]:
-    """Wait for lines of an agent. Empty if none came for some time.
-
-    Args:
-        lines: Gets the lines; text is the reason why no more come.
-        patient: Beginnings of lines that can wait. Such lines come with the next one that cannot, or a little later.
+    Empty if none came for some time.
     """
     found = list[bytes | str]()
     with contextlib.suppress(Empty):
         found.append(lines.get(timeout=WAITS_S))
-        until_s = time.monotonic() + LINGERS_S
-        while isinstance(last := found[-1], bytes) and last.startswith(patient):
-            found.append(lines.get(timeout=max(0.0, until_s - time.monotonic())))
         while not lines.empty():
             found.append(lines.get())
     return found
@@ -73,7 +65,6 @@ class AgentActor:
         name: str,
         options: Sequence[str],
         environment: Mapping[str, str],
-        patient: tuple[bytes, ...],
         is_shipped: bool,
     ) -> None:
         """Start an agent.
@@ -82,19 +73,18 @@ class AgentActor:
             name: Name of the node in its run.
             options: Options of `ecoshare agent`.
             environment: Environment of the run.
-            patient: Beginnings of lines that can wait. They come from the run, since it takes long to load them here.
             is_shipped: Whether files were shipped to the working folder of this process.
         """
         keys = (*_OF_THE_NODE, *(_OF_THE_MACHINE if is_shipped else ()))
         own = {key: os.environ[key] for key in keys if key in os.environ}
-        self._lines, self._patient = SimpleQueue[bytes | str](), patient
+        self._lines = SimpleQueue[bytes | str]()
         unpacked = ["--unpacked", str(Path.cwd())] if is_shipped else []
         self._link = ProcessLink(agent_command(name, [*options, *unpacked]), {**environment, **own})
         self._link.listen(self._lines.put, self._lines.put)
 
     def receive(self) -> list[bytes | str]:
         """Wait for lines of the agent; text is the reason why no more come. See `batch`."""
-        return batch(self._lines, self._patient)
+        return batch(self._lines)
 
     def send(self, lines: Sequence[bytes]) -> None:
         """Pass lines on to the agent."""
@@ -118,8 +108,6 @@ def ray_agent(
         environment: Environment of the run.
         is_shipped: Whether the connection to the cluster ships files.
     """
-    from ecoshare.cluster.agent_messages import PATIENT  # not above: the actor loads this module
-
     actor = ray.remote(max_restarts=0, num_cpus=0, num_gpus=gpus, concurrency_groups={"out": 1, "in": 1, "end": 1})(
         AgentActor
     )
@@ -127,7 +115,7 @@ def ray_agent(
     if path := environment.get("PYTHONPATH"):  # the actor finds ecoshare where the run has found it
         found["runtime_env"] = {"env_vars": {"PYTHONPATH": path}}
     placed: Any = actor.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node_id, soft=False), **found)
-    return RayLink(placed.remote(name, options, dict(environment), PATIENT, is_shipped))
+    return RayLink(placed.remote(name, options, dict(environment), is_shipped))
 
 
 class RayLink:
@@ -170,8 +158,8 @@ class RayLink:
 
         threading.Thread(target=read, name="ecoshare-ray-out", daemon=True).start()
 
-    def send(self, line: bytes) -> None:
-        self._writer.put(line)
+    def send(self, line: bytes, can_wait: bool = False) -> None:
+        self._writer.put(line, can_wait)
 
     def close(self) -> None:
         self._is_over = True

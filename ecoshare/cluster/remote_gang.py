@@ -2,7 +2,7 @@
 
 ::
 
-    StartJob ──► AskPort ──► node of rank 0 ──► PortTaken ──► StartJob with its own lanes ──► each node
+    StartJob ──► take_port ──► node of rank 0 ──► port_taken ──► StartJob with its own lanes ──► each node
     Done     ◄── when all have launched their ranks
     JobExited ◄── when all ranks have ended. The first node with ranks that failed ends those of the others at once:
                   they would wait in their collectives for ever.

@@ -11,32 +11,10 @@ import contextlib
 from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Concatenate, ParamSpec
 
 from ecoshare.base.attempt import GangPart, Outcome, Usage
-from ecoshare.cluster.agent_messages import (
-    AgentFailed,
-    AgentMessage,
-    AskPort,
-    AttemptOver,
-    CloseNode,
-    EndSilentServer,
-    FilePart,
-    FinishNode,
-    FirstSamples,
-    JobForNode,
-    KeepOnly,
-    KnobsLeft,
-    MostTimes,
-    NodeClosed,
-    NodeFinished,
-    NodeReport,
-    PortTaken,
-    ProfileMade,
-    RunBeat,
-    SampleLines,
-    ServerReady,
-    ServiceRequests,
-)
+from ecoshare.cluster.agent_calls import AgentCalls, Call, FilePart, RunCalls
 from ecoshare.cluster.cluster_node import AgentLine
 from ecoshare.cluster.links import NodeStart
 from ecoshare.cluster.remote_gang import RemoteGang
@@ -47,9 +25,12 @@ from ecoshare.devices.control.restore import Restored
 from ecoshare.devices.knob import DeviceKnobs
 from ecoshare.knowledge.profile import Profile
 from ecoshare.lane.messages import Ended, Ready
+from ecoshare.lane.serving.request_intervals import RequestInterval
 from ecoshare.record.samples import Line
 from ecoshare.runtime.nodes.run_node import AttemptReading, DeviceReading, NodeRun
 from ecoshare.runtime.planning.node_job import NodeJob
+
+P = ParamSpec("P")
 
 BEAT_S = 1.0
 """Time (s) between two beats of the run."""
@@ -172,7 +153,7 @@ class RemoteNode:
             if silent_s > self._setup.timeout_s:
                 self._lose(f"nothing was heard of it for {silent_s:.0f} s")
                 return
-            self._send(RunBeat(self._run.stopping(), self._run.live_jobs()))
+            self._call(AgentCalls.beat, self._run.stopping(), self._run.live_jobs())
             await asyncio.sleep(BEAT_S)
 
     async def first_samples(self) -> None:
@@ -180,21 +161,21 @@ class RemoteNode:
 
     async def finish(self) -> None:
         self._is_closing = True
-        self._send(FinishNode())
+        self._call(AgentCalls.finish)
         await _within(self._finished, _FINISHES_WITHIN_S)
 
     async def close(self) -> None:
         self._is_closing = True
-        self._send(CloseNode())
+        self._call(AgentCalls.close)
         if self._is_heard and not self.lost:
             await _within(self._closed, _CLOSES_WITHIN_S)
         await asyncio.to_thread(self._setup.line.close)
 
     def end_silent_server(self) -> None:
-        self._send(EndSilentServer())
+        self._call(AgentCalls.end_silent_server)
 
     def keep_only(self, names: Collection[str]) -> None:
-        self._send(KeepOnly(tuple(sorted(names))))
+        self._call(AgentCalls.keep_only, tuple(sorted(names)))
 
     # Readings
 
@@ -237,7 +218,7 @@ class RemoteNode:
             gang.head_lost(self._why_lost())
             return
         self._asks_port[command] = gang
-        self._send(AskPort(command))
+        self._call(AgentCalls.take_port, command)
 
     def carry_out(self, command: Command) -> None:
         """Pass a command on to the agent."""
@@ -249,8 +230,8 @@ class RemoteNode:
             case ProfileJob(id):
                 self._profiling.add(id)
             case MeasureSetting():
-                self._send(MostTimes(command.id, self._setup.most_s(command)))
-        self._send(command)
+                self._call(AgentCalls.most_times, command.id, self._setup.most_s(command))
+        self._call(AgentCalls.carry_out, command)
 
     def start(self, command: StartJob, part: GangPart | None = None, gang: RemoteGang | None = None) -> None:
         """Start a job, or the ranks of a gang that run here; see `GangNode`."""
@@ -261,67 +242,85 @@ class RemoteNode:
         job = self._setup.job(command.job)
         if part is not None:
             job = replace(job, part=part)
-        self._send(JobForNode(job, self._setup.context_bytes(job.spec.job_class)))
+        self._call(AgentCalls.take_job, job, self._setup.context_bytes(job.spec.job_class))
         if self._setup.files is not None:
             for part_of_file in self._setup.files.begin(command, part):
-                self._send(part_of_file)
-        self._send(command)
+                self._call(AgentCalls.file_for_node, part_of_file)
+        self._call(AgentCalls.carry_out, command)
 
-    def _send(self, message: AgentMessage) -> None:
+    def _call(self, method: Callable[Concatenate[AgentCalls, P], object], *values: P.args, **names: P.kwargs) -> None:
         if not self.lost:
-            self._setup.line.send(message)
+            self._setup.line.call(method, *values, **names)
             self._sent_s = self._run.now_s()
 
-    # Messages
+    # Calls of the agent; see `RunCalls`
 
-    def _hear(self, message: AgentMessage) -> None:
+    def _hear(self, found: Call) -> None:
         if self.lost:
             return
         self._heard_s = self._run.now_s()
-        match message:
-            case NodeReport():
-                self._look(message)
-            case ServerReady(ready):
-                self.ready = ready
-            case SampleLines(lines):
-                for line in lines:
-                    self._hear_sample(line)
-            case FirstSamples():
-                self._sampled.set()
-            case ServiceRequests(service, attempt, found):
-                self._run.hear_requests(service, attempt, found)
-            case PortTaken(command, port):
-                self._asks_port.pop(command).port_taken(port)
-            case AttemptOver(job, attempt):
-                if self._has_first_rank(job):
-                    self._run.attempt_over(job, attempt)
-            case ProfileMade(profile):
-                self._setup.keep_profile(profile)
-            case FilePart() if self._setup.files is not None:
-                self._setup.files.write(message)
-            case NodeFinished():
-                self._finished.set()
-            case KnobsLeft(device, knobs):
-                self._setup.knobs[device] = knobs
-            case NodeClosed(unrestored, notes):
-                self._setup.claims.unrestored.extend(unrestored)
-                self._setup.claims.notes.extend(notes)
-                self._closed.set()
-            case AgentFailed(error):
-                self._lose(error)
-            case _ if isinstance(message, Event):
-                self._tell(message)
-            case _:
-                self._lose(f"its agent sends {type(message).__name__}")
+        calls: RunCalls = self
+        if found.is_answer or not hasattr(RunCalls, found.name):
+            self._lose(f"its agent sends {found.name}")
+        else:
+            getattr(calls, found.name)(*found.values)
 
-    def _look(self, report: NodeReport) -> None:
-        self._devices = report.devices
-        for name, reading in report.attempts.items():
+    def report(
+        self, attempts: dict[str, AttemptReading], devices: dict[str, DeviceReading], notes: tuple[str, ...]
+    ) -> None:
+        self._devices = devices
+        for name, reading in attempts.items():
             if name in self.live:
                 self.live[name].reading, self.live[name].usage = reading, reading.usage
-        self._setup.notes.extend(note for note in report.notes if note not in self._setup.notes)
+        self._setup.notes.extend(note for note in notes if note not in self._setup.notes)
 
-    def _tell(self, event: Event) -> None:
+    def server_ready(self, ready: Ready) -> None:
+        self.ready = ready
+
+    def samples(self, lines: tuple[Line, ...]) -> None:
+        for line in lines:
+            self._hear_sample(line)
+
+    def sampled(self) -> None:
+        self._sampled.set()
+
+    def requests(self, service: str, attempt: int, found: tuple[RequestInterval, ...]) -> None:
+        self._run.hear_requests(service, attempt, found)
+
+    def port_taken(self, command: int, port: int) -> None:
+        self._asks_port.pop(command).port_taken(port)
+
+    def attempt_over(self, job: str, attempt: int) -> None:
+        if self._has_first_rank(job):
+            self._run.attempt_over(job, attempt)
+
+    def profile_made(self, profile: Profile) -> None:
+        self._setup.keep_profile(profile)
+
+    def file_for_run(self, part: FilePart) -> None:
+        if self._setup.files is not None:
+            self._setup.files.write(part)
+        else:
+            self._lose("its agent sends files, and shares those of the run")
+
+    def knobs_left(self, device: str, knobs: DeviceKnobs) -> None:
+        self._setup.knobs[device] = knobs
+
+    def finished(self) -> None:
+        self._finished.set()
+
+    def closed(self, unrestored: tuple[Restored, ...], notes: tuple[str, ...]) -> None:
+        self._setup.claims.unrestored.extend(unrestored)
+        self._setup.claims.notes.extend(notes)
+        self._closed.set()
+
+    def failed(self, error: str, hint: str, is_usage: bool) -> None:
+        self._lose(error)
+
+    def progress(self, job: str, usage: Usage) -> None:
+        self.told(IterationsDone(0.0, job, usage))
+
+    def told(self, event: Event) -> None:
         gang = self._gang_of(event)
         match event:
             case JobExited(job=job):
@@ -401,7 +400,7 @@ class RemoteNode:
             code, reason, usage = recorded.exit_code, recorded.reason, Usage(**recorded.usage)
         else:
             outcome, code, reason, usage = Outcome.DEVICE_FAILED, None, self._why_lost(), own.usage
-        self._tell(JobExited(0.0, name, own.attempt, outcome, code, reason, usage))
+        self.told(JobExited(0.0, name, own.attempt, outcome, code, reason, usage))
 
 
 async def _within(event: asyncio.Event, most_s: float) -> None:

@@ -27,7 +27,7 @@ from ecoshare.base.attempt import GangPart
 from ecoshare.base.disk import atomic_write, folder_below
 from ecoshare.base.documents import open_own, open_regular, read_own
 from ecoshare.base.service import ARRIVALS
-from ecoshare.cluster.agent_messages import FilePart
+from ecoshare.cluster.agent_calls import FilePart
 from ecoshare.cluster.shipped_jobs import placed
 from ecoshare.core.commands import StartJob
 from ecoshare.devices.control.state_folder import STATE_HINT, StateFolder

@@ -12,38 +12,20 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
+from typing import Concatenate, ParamSpec
 
 import ecoshare
 from ecoshare.base.attempt import Outcome, Usage
 from ecoshare.base.device import DeviceInfo
-from ecoshare.cluster.agent_messages import (
-    PATIENT,
-    PROTOCOL,
-    AgentFailed,
-    AgentMessage,
-    AttemptOver,
-    CloseNode,
-    FinishNode,
-    FirstSamples,
-    JobForNode,
-    KeepOnly,
-    NodeClosed,
-    NodeFinished,
-    NodeFound,
-    NodeOpened,
-    NodeReport,
-    OpenNode,
-    RunBeat,
-    SampleLines,
-    ServerReady,
-    decoded,
-    encoded,
-)
+from ecoshare.cluster import agent_calls
+from ecoshare.cluster.agent_calls import PROTOCOL, AgentCalls, NodeFound, NodeOpened, OpenNode, RunCalls
+from ecoshare.cluster.links import LineWriter
 from ecoshare.cluster.ray_nodes import batch
-from ecoshare.core.commands import KillJob, OpenLane, SetCaching, SetShares, StartJob
-from ecoshare.core.events import Done, IterationsDone, JobExited
+from ecoshare.core.commands import Command, KillJob, OpenLane, SetCaching, SetShares, StartJob
+from ecoshare.core.events import Done, Event, JobExited
 from ecoshare.devices.meter import PowerModel
 from ecoshare.lane import exit_records
 from ecoshare.lane.messages import Ended, Ready
@@ -52,6 +34,9 @@ from ecoshare.record.run_folder import RunFolder
 from ecoshare.record.samples import AttemptProgress, Sample, Session, attempt_key
 from ecoshare.runtime.measuring.run_claims import ClaimReport
 from ecoshare.runtime.nodes.run_node import AttemptReading, DeviceReading, LaneReading
+from ecoshare.runtime.planning.node_job import NodeJob
+
+P = ParamSpec("P")
 
 ITERATION_S = 0.1
 """Time (s) of the turn that an iteration of a job takes."""
@@ -96,7 +81,7 @@ class LightAgent:
     """
 
     name: str
-    put: Callable[[bytes], object]
+    put: agent_calls.Send
     is_over: bool = False
     _jobs: dict[str, int] = field(default_factory=dict)  # iterations of each job
     _lanes: list[int] = field(default_factory=list)
@@ -114,49 +99,63 @@ class LightAgent:
         device = DeviceInfo(
             "cuda:0", "cuda", "nvidia", "light", f"GPU-{self.name}", 80 << 30, 8, 500.0, total_bytes=80 << 30
         )
-        self._send(
-            NodeFound(PROTOCOL, ecoshare.__version__, f"light-{self.name}", (device,), {"cuda:0": _MODEL}, False)
-        )
+        found = NodeFound(PROTOCOL, ecoshare.__version__, f"light-{self.name}", (device,), {"cuda:0": _MODEL}, False)
+        agent_calls.answer(self.put, AgentCalls.found, found)
 
-    def _send(self, message: AgentMessage) -> None:
-        self.put(encoded(message))
+    def _call(self, method: Callable[Concatenate[RunCalls, P], object], *values: P.args, **names: P.kwargs) -> None:
+        agent_calls.call(self.put, method, *values, **names)
+
+    def _tell(self, event: Event) -> None:
+        self._call(RunCalls.told, event)
 
     def hear(self, line: bytes) -> None:
         """Take a line of the run."""
         self._heard_s = self._now_s = time.monotonic()
-        match message := decoded(line):
-            case OpenNode(names=[device]):
-                self._opening, self._device, self._began_s = message, device, self._now_s
-                self._send(NodeOpened(is_shared=True, evidence=None, report=ClaimReport()))
-                self._send(ServerReady(Ready(0, "light", 1, 0.0)))
+        found = agent_calls.read(line)
+        match found.name, found.values:
+            case "why_unfit", ():
+                agent_calls.answer(self.put, AgentCalls.why_unfit, "")
+            case "open", (OpenNode(names=[device]) as opening,):
+                self._opening, self._device, self._began_s = opening, device, self._now_s
+                agent_calls.answer(self.put, AgentCalls.open, NodeOpened(True, None, ClaimReport()))
+                self._call(RunCalls.server_ready, Ready(0, "light", 1, 0.0))
                 about = "a GPU that does not exist"
                 session = Session(0.0, device, "light", "measured", "gpu", about, 0.1, IDLE_W)
-                self._send(SampleLines((session,)))
-                self._send(FirstSamples())
-            case JobForNode(job):
+                self._call(RunCalls.samples, (session,))
+                self._call(RunCalls.sampled)
+            case "take_job", (NodeJob() as job, _):
                 self._jobs[job.spec.name] = int(job.args[0])
+            case "carry_out", (command,):
+                self._carry_out(command)
+            case "keep_only", (names,):
+                self._jobs = {name: self._jobs[name] for name in names if name in self._jobs}
+            case "finish", ():
+                self._report()
+                self._call(RunCalls.finished)
+            case "close", ():
+                self._call(RunCalls.closed, (), ())
+                self.is_over = True
+            case "beat", _:
+                pass
+            case name, _:
+                self._fail(f"a light agent does nothing with {name}")
+
+    def _carry_out(self, command: Command) -> None:
+        match command:
             case OpenLane(id, lane):
                 self._lanes.append(lane)
-                self._send(Done(0.0, id))
+                self._tell(Done(0.0, id))
             case StartJob(id, job, attempt, lanes):
                 self._attempts[job] = _Attempt(job, attempt, lanes[0], self._jobs[job], self._now_s)
-                self._send(Done(0.0, id))
+                self._tell(Done(0.0, id))
             case KillJob(job=job) if job in self._attempts:
                 self._end(self._attempts[job], Outcome.STOPPED)
             case SetCaching(id):
-                self._send(Done(0.0, id))
-            case KeepOnly(names):
-                self._jobs = {name: self._jobs[name] for name in names if name in self._jobs}
-            case FinishNode():
-                self._send(self._report())
-                self._send(NodeFinished())
-            case CloseNode():
-                self._send(NodeClosed(unrestored=(), notes=()))
-                self.is_over = True
-            case SetShares() | RunBeat() | KillJob():
+                self._tell(Done(0.0, id))
+            case SetShares() | KillJob():
                 pass
             case _:
-                self._fail(f"a light agent does nothing with {type(message).__name__}")
+                self._fail(f"a light agent does nothing with {type(command).__name__}")
 
     def tick(self) -> None:
         """Let time go on until now."""
@@ -175,13 +174,13 @@ class LightAgent:
                 self._end(own, Outcome.COMPLETED)
             elif now_s - own.told_s >= _PROGRESS_S:
                 own.told_s = now_s
-                self._send(IterationsDone(0.0, own.job, own.usage))
+                self._call(RunCalls.progress, own.job, own.usage)
         if now_s >= self._due["report"]:
             self._due["report"] = now_s + _REPORT_S
-            self._send(self._report())
+            self._report()
         if now_s >= self._due["sample"]:
             self._due["sample"] = now_s + _SAMPLE_S
-            self._send(SampleLines((self._sample(),)))
+            self._call(RunCalls.samples, (self._sample(),))
 
     def _end(self, own: _Attempt, outcome: Outcome) -> None:
         """End an attempt: its exit record is written before the run is told."""
@@ -190,17 +189,17 @@ class LightAgent:
         code = 0 if outcome is Outcome.COMPLETED else None
         folder = RunFolder(Path(self._opening.run)).job(own.job)
         exit_records.write(folder, Ended(own.job, own.number, outcome.value, code, "", asdict(own.usage)))
-        self._send(AttemptOver(own.job, own.number))
-        self._send(JobExited(0.0, own.job, own.number, outcome, code, "", own.usage))
+        self._call(RunCalls.attempt_over, own.job, own.number)
+        self._tell(JobExited(0.0, own.job, own.number, outcome, code, "", own.usage))
 
-    def _report(self) -> NodeReport:
+    def _report(self) -> None:
         holders = {own.lane: own.job for own in reversed(self._attempts.values())}
         attempts = {
             own.job: AttemptReading(own.usage, (own.lane,), (own.lane,) if holders[own.lane] == own.job else ())
             for own in self._attempts.values()
         }
         lanes = {lane: LaneReading(holders.get(lane, ""), (0,) * (len(WAIT_BOUNDS_S) + 1), 0.0) for lane in self._lanes}
-        return NodeReport(attempts, {self._device: DeviceReading((), "", lanes)}, ())
+        self._call(RunCalls.report, attempts, {self._device: DeviceReading((), "", lanes)}, ())
 
     def _sample(self) -> Sample:
         assert self._opening is not None
@@ -214,8 +213,13 @@ class LightAgent:
         return Sample(at_s, self._energy_j, "", *told, jobs=jobs, device=self._device)
 
     def _fail(self, error: str) -> None:
-        self._send(AgentFailed(error))
+        self._call(RunCalls.failed, error, "", False)
         self.is_over = True
+
+
+def _put_all(queue: SimpleQueue[bytes | str], lines: Sequence[bytes]) -> None:
+    for line in lines:
+        queue.put(line)
 
 
 class LightAgents:
@@ -231,14 +235,15 @@ class LightAgents:
             names: Names of the nodes.
         """
         self._out: dict[str, SimpleQueue[bytes | str]] = {name: SimpleQueue() for name in names}
-        self._agents = {name: LightAgent(name, self._out[name].put) for name in names}
+        writers = {name: LineWriter(partial(_put_all, self._out[name])) for name in names}
+        self._agents = {name: LightAgent(name, writers[name].put) for name in names}
         self._inbox: SimpleQueue[tuple[str, bytes]] = SimpleQueue()
         for agent in self._agents.values():
             agent.begin()
         threading.Thread(target=self._serve, name="light-agents", daemon=True).start()
 
     def receive(self, name: str) -> list[bytes | str]:
-        return batch(self._out[name], PATIENT)
+        return batch(self._out[name])
 
     def send(self, name: str, lines: Sequence[bytes]) -> None:
         """Pass lines on to an agent."""

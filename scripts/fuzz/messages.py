@@ -10,11 +10,11 @@ import json
 import os
 from pathlib import Path
 
-from ecoshare.cluster.agent_messages import FilePart, decoded, encoded
+from ecoshare.cluster.agent_calls import FilePart, read
 from ecoshare.cluster.shipment import MOST_BYTES, write_part
 from scripts.fuzz.damage import damage_bytes, damage_json, dumped
 from scripts.fuzz.rounds import Lost, Play, Round, main, within
-from tests.cluster.test_agent_messages import messages
+from tests.cluster.test_agent_calls import answers, lines_of, sent
 
 LIMIT_S = 8.0
 
@@ -43,7 +43,7 @@ _DATA = ("", "cw==", "c3VycHJpc2U=", "cw", "!", "\0", "é", "c" * 400)
 
 def prepare(folder: Path) -> Play:
     """A line of each kind."""
-    lines = [encoded(each) for each in messages(folder)]
+    lines = lines_of(sent(folder), answers())
 
     def play(one: Round) -> None:
         with within(LIMIT_S):
@@ -65,7 +65,7 @@ def _line(one: Round, line: bytes) -> None:
         line, how = damage_bytes(one.dice, line)
     one.story.append(f"{line[:40]!r}: {how}")
     try:
-        encoded(decoded(line))
+        read(line)
     except ValueError as error:
         if not str(error):
             raise Lost("a line is refused without a reason") from error

@@ -190,7 +190,7 @@ CLUSTER = (
     Fault(
         "an idle node hears nothing of its run",
         "ecoshare/cluster/remote_node.py",
-        "            self._send(RunBeat(self._run.stopping(), self._run.live_jobs()))\n",
+        "            self._call(AgentCalls.beat, self._run.stopping(), self._run.live_jobs())\n",
         "",
         _NODES,
     ),

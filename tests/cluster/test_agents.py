@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from ecoshare.base.attempt import Outcome
-from ecoshare.cluster.agent_messages import NodeFound, NodeOpened, OpenNode
+from ecoshare.cluster.agent_calls import AgentCalls, OpenNode
 from ecoshare.cluster.cluster_node import AgentLine
 from ecoshare.cluster.links import ProcessLink, agent_command
 from ecoshare.cluster.remote_node import BEAT_S
@@ -248,11 +248,12 @@ def test_a_machine_that_is_cut_off_ends_its_job_before_another_one_begins_it_aga
 def test_a_node_without_the_run_folder_is_told_in_one_line(tmp_path: Path) -> None:
     link = agent(tmp_path, "n0", {})
     line = AgentLine("n0", link)
-    found = line.answer(NodeFound, 60.0)
+    found = line.answer(AgentCalls.found, 60.0)
     names = tuple(device.name for device in found.devices)
-    line.send(OpenNode(str(tmp_path / "elsewhere"), 0.0, NodePlan(4), 1, names, "p", Limits(), False, NOTHING, LEASE_S))
+    elsewhere = str(tmp_path / "elsewhere")
+    line.call(AgentCalls.open, OpenNode(elsewhere, 0.0, NodePlan(4), 1, names, "p", Limits(), False, NOTHING, LEASE_S))
     with pytest.raises(UnfitEnvironment, match=r"the node n0: .*elsewhere is not there") as told:
-        line.answer(NodeOpened, 60.0)
+        line.answer(AgentCalls.open, 60.0)
     assert "--runs" in told.value.hint
     line.close()
     assert not (tmp_path / "elsewhere").exists()

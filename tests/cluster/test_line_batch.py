@@ -2,41 +2,64 @@
 
 from __future__ import annotations
 
-import threading
 import time
+from collections.abc import Sequence
 from queue import SimpleQueue
 
 import pytest
 
-from ecoshare.cluster import ray_nodes
+from ecoshare.cluster import links
+from ecoshare.cluster.links import LineWriter
 from ecoshare.cluster.ray_nodes import batch
 
-PATIENT = (b"report",)
+
+@pytest.fixture
+def writes() -> SimpleQueue[list[bytes]]:
+    """Gets the lines of each write."""
+    return SimpleQueue()
 
 
-def queued(*lines: bytes | str) -> SimpleQueue[bytes | str]:
-    found: SimpleQueue[bytes | str] = SimpleQueue()
-    for line in lines:
-        found.put(line)
-    return found
+@pytest.fixture
+def writer(writes: SimpleQueue[list[bytes]], monkeypatch: pytest.MonkeyPatch) -> LineWriter:
+    """A writer which keeps lines for long if they can wait; a test that fails ends by its time limit."""
+    monkeypatch.setattr(links, "LINGERS_S", 30.0)
+
+    def write(lines: Sequence[bytes]) -> None:
+        writes.put(list(lines))
+
+    return LineWriter(write)
 
 
-def test_a_line_that_cannot_wait_comes_at_once_with_all_that_are_there() -> None:
+def test_lines_that_can_wait_come_with_the_next_one_that_cannot(
+    writer: LineWriter, writes: SimpleQueue[list[bytes]]
+) -> None:
+    """If it failed, the end of a job would come to the run later, or each report at the cost of a call of its own."""
     began_s = time.monotonic()
-    assert batch(queued(b"report 1", b"end", b"report 2"), PATIENT) == [b"report 1", b"end", b"report 2"]
-    assert batch(queued("lost"), PATIENT) == ["lost"]
-    assert time.monotonic() - began_s < ray_nodes.LINGERS_S
+    writer.put(b"report 1", can_wait=True)
+    writer.put(b"report 2", can_wait=True)
+    writer.put(b"end")
+    assert writes.get() == [b"report 1", b"report 2", b"end"]
+    writer.put(b"another end")
+    assert writes.get() == [b"another end"]
+    assert time.monotonic() - began_s < links.LINGERS_S
 
 
-def test_lines_that_can_wait_come_with_the_next_one_that_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_nodes, "LINGERS_S", 30.0)
-    lines = queued(b"report 1")
-    threading.Timer(0.2, lines.put, [b"end"]).start()
-    assert batch(lines, PATIENT) == [b"report 1", b"end"]
+def test_what_can_wait_is_written_before_the_end(writer: LineWriter, writes: SimpleQueue[list[bytes]]) -> None:
+    writer.put(b"report", can_wait=True)
+    writer.close()
+    assert writes.get() == [b"report"]
 
 
-def test_lines_that_can_wait_do_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_nodes, "LINGERS_S", 0.1)
-    monkeypatch.setattr(ray_nodes, "WAITS_S", 0.1)
-    assert batch(queued(b"report 1", b"report 2"), PATIENT) == [b"report 1", b"report 2"]
-    assert batch(queued(), PATIENT) == []
+def test_lines_that_can_wait_do_not_wait_for_ever(
+    writes: SimpleQueue[list[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(links, "LINGERS_S", 0.1)
+    LineWriter(lambda lines: writes.put(list(lines))).put(b"report", can_wait=True)
+    assert writes.get() == [b"report"]
+
+
+def test_all_lines_that_are_there_travel_in_one_call() -> None:
+    lines = SimpleQueue[bytes | str]()
+    for line in (b"report 1", b"end", "lost"):
+        lines.put(line)
+    assert batch(lines) == [b"report 1", b"end", "lost"]

@@ -14,11 +14,11 @@ _FINDS = """
 import sys
 from dataclasses import replace
 import ecoshare
-from ecoshare.cluster.agent_messages import PROTOCOL, NodeFound, encoded
+from ecoshare.cluster.agent_calls import PROTOCOL, AgentCalls, NodeFound, answer
 from ecoshare.devices.registry import find
 device = replace(find("cpu"), model=sys.argv[1])
-message = NodeFound(PROTOCOL, sys.argv[2] or ecoshare.__version__, "token", (device,), {"cpu": None}, False)
-print(encoded(message).decode(), end="", flush=True)
+found = NodeFound(PROTOCOL, sys.argv[2] or ecoshare.__version__, "token", (device,), {"cpu": None}, False)
+answer(lambda line, _: print(line.decode(), end="", flush=True), AgentCalls.found, found)
 sys.stdin.read()
 """
 """An agent with one device of a model, and a version of ecoshare."""

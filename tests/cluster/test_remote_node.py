@@ -29,13 +29,13 @@ _ENDS = [sys.executable, "-c", "pass"]
 
 _TELLS = """
 import time
-from ecoshare.cluster.agent_messages import NodeReport, encoded
-from ecoshare.core.events import IterationsDone
+from ecoshare.cluster.agent_calls import RunCalls, call
 from ecoshare.runtime.nodes.run_node import AttemptReading
 from ecoshare.base.attempt import Usage
-report = NodeReport({"j": AttemptReading(Usage(iterations=98), (0,), ())}, {}, ())
-for message in (report, IterationsDone(0.0, "j", Usage(iterations=201))):
-    print(encoded(message).decode(), end="", flush=True)
+def send(line, can_wait):
+    print(line.decode(), end="", flush=True)
+call(send, RunCalls.report, {"j": AttemptReading(Usage(iterations=98), (0,), ())}, {}, ())
+call(send, RunCalls.progress, "j", Usage(iterations=201))
 """
 """An agent that tells of progress, first of less in a report, and ends."""
 

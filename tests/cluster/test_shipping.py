@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ecoshare.base.disk import atomic_write
-from ecoshare.cluster.agent_messages import FilePart
+from ecoshare.cluster.agent_calls import FilePart
 from ecoshare.cluster.links import ProcessLink
 from ecoshare.cluster.shipment import MOST_BYTES, FileSender, Shipment, file_parts, write_part
 from ecoshare.cluster.shipped_jobs import check_shipped, placed, shipped_folder

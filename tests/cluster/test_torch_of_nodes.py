@@ -17,7 +17,7 @@ import pytest
 
 import ecoshare
 from ecoshare.base.device import DeviceInfo
-from ecoshare.cluster.agent_messages import PROTOCOL, AgentMessage, NodeFound, encoded
+from ecoshare.cluster.agent_calls import PROTOCOL, AgentCalls, NodeFound, answer
 from ecoshare.cluster.joined_nodes import NodeJoining
 from ecoshare.cluster.links import BegunAgent, NodeLink, NodeStart, ProcessLink
 from ecoshare.cluster.node_agent import Agent, RunGone
@@ -68,25 +68,27 @@ class Link:
             machine.asked.append("torch")
             return machine.ready
 
-        def send(message: AgentMessage) -> None:
-            heard(encoded(message))
+        def send(line: bytes, _can_wait: bool) -> None:
+            heard(line)
 
         host: Any = SimpleNamespace(clock=SimpleNamespace(monotonic_s=time.monotonic), ready=ready)
-        self._agent = Agent(BegunAgent(machine.name, "token", Path(), Path(), host, False), send)
+        occupancy: Any = SimpleNamespace(devices=machine.devices)
+        self._agent = Agent(BegunAgent(machine.name, "token", Path(), Path(), host, False), send, occupancy, {})
         names = [each.name for each in machine.devices]
-        send(NodeFound(PROTOCOL, ecoshare.__version__, "token", machine.devices, dict.fromkeys(names), False))
+        found = NodeFound(PROTOCOL, ecoshare.__version__, "token", machine.devices, dict.fromkeys(names), False)
+        answer(send, AgentCalls.found, found)
         threading.Thread(target=self._serve, daemon=True).start()
 
     def _serve(self) -> None:
         async def serve() -> None:
             with pytest.raises(RunGone):
-                await self._agent.serve(cast(Any, SimpleNamespace(devices=self._machine.devices)), {})
+                await self._agent.serve()
 
         self._loop.run_until_complete(serve())
         self._loop.close()
         self._machine.ended.set()
 
-    def send(self, line: bytes) -> None:
+    def send(self, line: bytes, can_wait: bool = False) -> None:
         self._loop.call_soon_threadsafe(self._agent.hear, line)
 
     def close(self) -> None:

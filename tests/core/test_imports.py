@@ -288,7 +288,7 @@ def test_only_the_advisers_know_the_tuner() -> None:
 ASKS_THE_MACHINE = {
     "runtime": {"calibration_load", "cleanup", "device_calibration", "device_session"},
     "queue": {"client", "job_store", "submission_plan"},
-    "cluster": {"cluster_node", "ray_nodes", "slurm_nodes"},
+    "cluster": {"cluster_node", "links", "ray_nodes", "slurm_nodes"},
 }
 """Modules that ask the machine for the time: they wait for real processes, threads, Slurm, Ray, or have no loop."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -12,14 +12,13 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from ecoshare.base.device import DeviceInfo
-from ecoshare.cluster.agent_messages import AgentMessage, AskTorch, NodeOpened, OpenNode, TorchTold, encoded
+from ecoshare.cluster import agent_calls
+from ecoshare.cluster.agent_calls import AgentCalls, NodeOpened, OpenNode, Send
 from ecoshare.cluster.cluster_node import AgentLine
 from ecoshare.cluster.joined_nodes import JoinedNodes, JoiningNode, NodeJoining
 from ecoshare.cluster.links import BegunAgent, NodeStart
 from ecoshare.cluster.node_agent import Agent, RunGone
 from ecoshare.cluster.remote_node import NodeSetup, RemoteClaims
-from ecoshare.devices.meter import PowerModel
-from ecoshare.devices.occupancy import Occupancy
 from ecoshare.devices.vendor import ContextSharing
 from ecoshare.knowledge.profile_store import ProfileStore
 from ecoshare.lane.messages import Ready
@@ -74,17 +73,11 @@ class Host:
 class _VirtualAgent(Agent):
     """Agent on a machine that is not there."""
 
-    def __init__(self, world: ClusterWorld, begun: BegunAgent, send: Callable[[AgentMessage], None]) -> None:
-        super().__init__(begun, send)
+    def __init__(self, world: ClusterWorld, begun: BegunAgent, send: Send) -> None:
+        super().__init__(begun, send, cast(Any, SimpleNamespace(devices=world.found)), {})
         self._world = world
 
-    def _parts(
-        self,
-        opening: OpenNode,
-        occupancy: Occupancy,
-        models: Mapping[str, PowerModel | None],
-        undo: contextlib.ExitStack,
-    ) -> tuple[NodeParts, NodeOpened]:
+    def _parts(self, opening: OpenNode) -> tuple[NodeParts, NodeOpened]:
         begun = self._begun
         folder = self._folder = RunFolder(Path(opening.run)).node(begun.name, begun.log)
         folder.own.mkdir(parents=True, exist_ok=True)
@@ -119,7 +112,7 @@ class _Link:
     def listen(self, heard: Callable[[bytes], None], lost: Callable[[str], None]) -> None:
         self._heard = heard
 
-    def send(self, line: bytes) -> None:
+    def send(self, line: bytes, can_wait: bool = False) -> None:
         if self._agent is None:
             self._early.append(line)
         else:
@@ -140,23 +133,25 @@ class _Link:
     def begin(self, opening: OpenNode, shared: Path) -> asyncio.Task[None]:
         """Start the agent, with its node open."""
 
-        def send(message: AgentMessage) -> None:
-            if isinstance(message, TorchTold):
-                assert not message.unfit or self._world.server_dies_s, message
-            elif not isinstance(message, NodeOpened):  # the run has opened the node before its loop began
-                self._passes("from", partial(self._heard, encoded(message)))
+        def send(line: bytes, can_wait: bool) -> None:
+            found = agent_calls.read(line)
+            if found.name == "why_unfit":
+                assert found.values == ("",) or self._world.server_dies_s, found
+            elif not found.is_answer:  # the run has opened the node before its loop began
+                self._passes("from", partial(self._heard, line))
 
         host = cast(Any, Host(self._world))
         begun = BegunAgent(f"n{self._number}", f"virtual-{self._number}", shared, shared / "log", host, False)
         self._agent = _VirtualAgent(self._world, begun, send)
-        for message in (AskTorch(), opening):
-            self._agent.hear(encoded(message))
-        for line in self._early:
+        begins = list[bytes]()
+        agent_calls.call(lambda line, _: begins.append(line), AgentCalls.why_unfit)
+        agent_calls.call(lambda line, _: begins.append(line), AgentCalls.open, opening)
+        for line in (*begins, *self._early):
             self._agent.hear(line)
 
         async def serve(agent: Agent) -> None:
             try:
-                await agent.serve(cast(Any, SimpleNamespace(devices=self._world.found)), {})
+                await agent.serve()
             except* RunGone:
                 pass
 
