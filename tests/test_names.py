@@ -12,6 +12,7 @@ FILES = sorted(path for folder in ("ecoshare", "tuner") for path in (ROOT / fold
 SAME_FILE_NAMES = {
     "profile.py": "`cli/profile.py` is the command `ecoshare profile`; `knowledge/profile.py` is a profile",
     "restore.py": "`cli/restore.py` is the command `ecoshare restore`; `devices/control/restore.py` restores settings",
+    "run.py": "`cli/run.py` is the command `ecoshare run`; `runtime/run.py` is a run in progress",
     "schema.py": "`cli/schema.py` is the command `ecoshare schema`; `jobs/schema.py` is the schema that it prints",
 }
 """Names of files that two folders share, and the reason: in `cli/` a file is named after its command."""

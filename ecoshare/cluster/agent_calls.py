@@ -24,7 +24,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar, get_type_hints
@@ -199,7 +199,7 @@ class AgentCalls(Protocol):
         """
         ...
 
-    def most_times(self, command: int, most_s: dict[str, float] | None) -> None:
+    def most_times(self, command: int, most_s: Mapping[str, float] | None) -> None:
         """Take the most times of a measurement, whose command follows.
 
         Args:

@@ -41,16 +41,12 @@ from ecoshare.errors import EcoshareError, UnfitEnvironment
 from ecoshare.jobs.quantities import format_duration
 from ecoshare.knowledge.profile import Profile
 from ecoshare.lane.messages import Ready
-from ecoshare.record.run_documents import recorded_end
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.record.samples import SampleFile
 from ecoshare.runtime.measuring.run_claims import ClaimRequest
-from ecoshare.runtime.measuring.setting_searches import RunSearches
-from ecoshare.runtime.nodes.node_opening import RunFacts, node_plan
-from ecoshare.runtime.nodes.run_node import AttemptReading, DeviceReading, JoiningDevices, LeavingDevices, NodeRun
-from ecoshare.runtime.planning.plan import Plan
-from ecoshare.runtime.planning.planned_knowledge import known_contexts
+from ecoshare.runtime.nodes.run_node import AttemptReading, DeviceReading, JoiningDevices, LeavingDevices
 from ecoshare.runtime.planning.planned_limits import ParkingHost, check_host_memory, left_for_jobs
+from ecoshare.runtime.run import Run
 
 _OPENED_WITHIN_S = 60.0
 
@@ -60,35 +56,31 @@ class NodeSetups:
     """Opens nodes for a run.
 
     Attributes:
-        plan: Plan of the run, for what its first nodes can do.
-        run: Facts about the run.
+        run: The run.
         request: Request to set the devices.
         timeout_s: Time (s) without a message of an agent after which its node counts as lost.
         lease_s: Time (s) without a message of the run after which an agent ends all that it has started.
         ship: Folder that was shipped to the nodes, without links; None if they share the file system of the run.
         knobs: Knobs of each claimed device that can still be set, by its name in the run.
         claims: What becomes of the claimed devices.
-        searches: Searches for settings.
     """
 
-    plan: Plan
-    run: RunFacts
+    run: Run
     request: ClaimRequest
     timeout_s: float
     lease_s: float
     ship: Path | None
     knobs: MutableMapping[str, DeviceKnobs] = field(default_factory=dict)
     claims: RemoteClaims = field(default_factory=RemoteClaims)
-    searches: RunSearches = field(default_factory=RunSearches)
 
     def ask(self, node: ClusterNode) -> None:
         """Ask an agent to open its node."""
-        run, plan = self.run, self.plan
+        run = self.run
         opening = OpenNode(
             run=str(run.folder.path.absolute()),
             now_s=run.now_s(),
-            plan=node_plan(plan),
-            lanes=plan.lanes,
+            plan=run.for_nodes,
+            lanes=run.plan.lanes,
             names=tuple(device.name for device in node.devices),
             profiles=str(run.profiler.store.folder.absolute()),
             limits=run.profiler.limits,
@@ -113,7 +105,7 @@ class NodeSetups:
 
     def of(self, node: ClusterNode, opened: NodeOpened) -> NodeSetup:
         """Facts about a node that has been opened."""
-        run, plan = self.run, self.plan
+        run = self.run
         files = None
         if self.ship is not None:
             files = NodeFiles(node.line.name, run.folder, self.ship, opened.files, run.profiler.notes)
@@ -121,17 +113,12 @@ class NodeSetups:
             node.line,
             node.start,
             [device.name for device in node.devices],
-            (lambda name: files.placed(run.job(name))) if files is not None else run.job,
-            known_contexts(plan.on_processors, run.profiler.made, plan.known),
-            self.searches.most_s,
             self.knobs,
             self.claims,
             self._keep_profile,
             files,
-            run.profiler.notes,
             self.timeout_s,
             self.lease_s,
-            lambda job, attempt: recorded_end(run.folder.job(job), attempt),
         )
 
     def _keep_profile(self, made: Profile) -> None:
@@ -165,7 +152,7 @@ class IdleNodes:
     def __init__(
         self,
         idle_s: float,
-        run: NodeRun,
+        run: Run,
         nodes: list[RemoteNode],
         note: Callable[[str], None],
         left: Callable[[str], None],
@@ -352,7 +339,7 @@ class NodeJoining:
             notes.append(note)
 
     def _open(self, line: AgentLine, start: NodeStart) -> JoiningNode:
-        setups, plan = self._setups, self._setups.plan
+        setups, plan = self._setups, self._setups.run.plan
         node = found_node(line, start, self._check)
         had = plan.devices[0].model
         if (other := next((each for each in node.devices if each.model != had), None)) is not None:
@@ -373,7 +360,7 @@ class NodeJoining:
         left = left_for_jobs(plan.host_bytes, node.devices, None, hosts)
         devices = tuple(replace(each, memory_bytes=min(memory_bytes, each.memory_bytes)) for each in left)
         for device in devices:
-            setups.searches.join(device)
+            setups.run.searches.join(device)
         facts = {
             "devices": [each.as_dict() for each in devices],
             "power_models": meter.models_as_json(node.power_models),
@@ -387,7 +374,7 @@ class NodeJoining:
         Raises:
             UnfitEnvironment: Jobs cannot be parked there.
         """
-        plan = self._setups.plan
+        plan = self._setups.run.plan
         if not plan.host_bytes:
             return {}
         line.call(AgentCalls.parking)
@@ -402,10 +389,10 @@ class NodeJoining:
             UnfitEnvironment: They may not.
         """
         setups, report = self._setups, opened.report
-        if opened.is_shared != setups.plan.mps:
-            shares = "share contexts by MPS" if setups.plan.mps else "have contexts of their own"
+        if opened.is_shared != setups.run.plan.mps:
+            shares = "share contexts by MPS" if setups.run.plan.mps else "have contexts of their own"
             raise UnfitEnvironment(f"jobs of the run {shares}, and there they would not")
-        if setups.plan.profiles is not None and not report.is_as_found:
+        if setups.run.plan.profiles is not None and not report.is_as_found:
             raise UnfitEnvironment("its devices have settings of another run")
         if setups.knobs and not (report.knobs and report.is_measured):
             raise UnfitEnvironment(report.refusal or "its devices cannot be set as those of the run are")
@@ -425,7 +412,7 @@ class JoinedNodes:
         joining: NodeJoining | None,
         idle_s: float | None,
         left: Callable[[str], None],
-        run: NodeRun,
+        run: Run,
     ) -> None:
         """Nodes that have been opened.
 
@@ -437,11 +424,11 @@ class JoinedNodes:
             left: Gets the name of each node that was given back.
             run: The run.
         """
-        self._samples = SampleFile(folder.samples, *run.hear_samples)
+        self._samples = SampleFile(folder.samples, run.hear_sample)
         self._run, self._joining = run, joining
         self._owners: dict[str, RemoteNode | RemoteGang] = {}  # of each job in progress
         self._nodes: list[RemoteNode] = []
-        self._idle = None if idle_s is None else IdleNodes(idle_s, run, self._nodes, setups[0].notes.append, left)
+        self._idle = None if idle_s is None else IdleNodes(idle_s, run, self._nodes, run.profiler.notes.append, left)
         self._of_device: dict[str, RemoteNode] = {}
         self._of_lane: dict[int, RemoteNode] = {}
         self.knobs: dict[str, Sequence[KnobSpec]] = {}
@@ -481,7 +468,7 @@ class JoinedNodes:
     def works(self) -> Iterator[Coroutine[Any, Any, None]]:
         yield from [node.keep() for node in self._nodes]
         if self._joining is not None:
-            yield self._joining.keep(self._count, self._run.waiting_jobs, self._join)
+            yield self._joining.keep(self._count, lambda: self._run.waiting_jobs, self._join)
         if self._idle is not None:
             yield self._idle.keep()
 

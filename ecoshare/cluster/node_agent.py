@@ -17,11 +17,10 @@ import contextlib
 import inspect
 import math
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import Concatenate, ParamSpec
+from typing import Any, Concatenate, ParamSpec
 
 from ecoshare.base.attempt import Outcome
 from ecoshare.base.clock import SideTasks
@@ -40,14 +39,17 @@ from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.knowledge.profile import Profile
 from ecoshare.knowledge.profile_store import ProfileStore
 from ecoshare.lane.files import make_folder
-from ecoshare.record.run_folder import RunFolder, unwritable
+from ecoshare.lane.serving.request_intervals import RequestInterval
+from ecoshare.record.run_folder import NodeFolder, RunFolder, unwritable
+from ecoshare.record.samples import Line
 from ecoshare.runtime.measuring.device_claim import ClaimedDevice
 from ecoshare.runtime.measuring.profiler import Profiler
 from ecoshare.runtime.measuring.run_claims import NodeClaims, claim_devices
 from ecoshare.runtime.nodes import cleanup
 from ecoshare.runtime.nodes.node import Node, check_torch
 from ecoshare.runtime.nodes.node_opening import guard_of, shared_contexts
-from ecoshare.runtime.nodes.run_node import NodeParts, NodeRun
+from ecoshare.runtime.nodes.run_host import RunHost
+from ecoshare.runtime.nodes.run_node import NodeMachine
 from ecoshare.runtime.planning.node_job import NodeJob
 from ecoshare.runtime.planning.planned_limits import ParkingHost, device_limits_w, parking_host
 
@@ -88,9 +90,11 @@ class Agent:
         self._inbox: asyncio.Queue[bytes | None] = asyncio.Queue()
         self._jobs: dict[str, NodeJob] = {}
         self._context_bytes: dict[str, int] = {}
-        self._most_s: dict[int, dict[str, float] | None] = {}
+        self._most_s: dict[int, Mapping[str, float] | None] = {}
         self._claims, self._told_knobs = NodeClaims(), dict[str, DeviceKnobs]()
-        self._is_stopping, self._live_jobs = False, 0
+        self.token = begun.token
+        self.host: RunHost = begun.host
+        self.stopping, self.live_jobs = False, 0
         self._clock = begun.host.clock
         self._heard_s = self._clock.monotonic_s()
         self._terminated_s = -math.inf
@@ -121,7 +125,7 @@ class Agent:
             try:
                 await self._drive(self._opening.lease_s)
                 if self._shipment is not None:
-                    self._folder.keep_log()
+                    self._own_folder.keep_log()
                     notes = self._shipment.end()
             finally:
                 self._call(RunCalls.closed, tuple(self._claims.unrestored), (*self._claims.notes, *notes))
@@ -177,27 +181,14 @@ class Agent:
     # Calls of the run; see `AgentCalls`
 
     async def open(self, opening: OpenNode) -> NodeOpened:
-        parts, opened = self._parts(opening)
-        began_s = parts.began_s
-        self._node = Node(
-            parts,
-            NodeRun(
-                now_s=lambda: self._clock.monotonic_s() - began_s,
-                tell=partial(self._tell, began_s),
-                begin=self._tasks.begin,
-                stopping=lambda: self._is_stopping,
-                live_jobs=lambda: self._live_jobs,
-                hear_samples=[lambda line: self._call(RunCalls.samples, (line,))],
-                hear_requests=lambda name, attempt, found: self._call(RunCalls.requests, name, attempt, tuple(found)),
-                attempt_over=self._attempt_over,
-            ),
-        )
+        machine, opened = self._machine(opening)
+        self._node = Node(machine, self)
         self._methods = node_methods(self._node)
-        self._profiler, self._guard = parts.profiler, parts.guard
+        self._guard = machine.guard
         self._opening = opening
         return opened
 
-    def _parts(self, opening: OpenNode) -> tuple[NodeParts, NodeOpened]:
+    def _machine(self, opening: OpenNode) -> tuple[NodeMachine, NodeOpened]:
         begun, occupancy, undo = self._begun, self._occupancy, self._undo
         run, profiles = Path(opening.run), Path(opening.profiles)
         if opening.ships:
@@ -211,7 +202,7 @@ class Agent:
                 f"{opening.run} is not there: the node and the run share no folder",
                 "give --runs a folder on a file system that all nodes share, or ship the scripts with --ship",
             )
-        folder = self._folder = RunFolder(run).node(begun.name, begun.log)
+        folder = RunFolder(run).node(begun.name, begun.log)
         try:
             make_folder(folder.own)
         except OSError as error:
@@ -232,24 +223,10 @@ class Agent:
         contexts = shared_contexts(occupancy.devices, opening.lanes, opening.plan.places, begun.shared, begun.token)
         sharing = undo.enter_context(contexts)
         undo.callback(folder.keep_log)
-        profiler = Profiler(folder, ProfileStore(profiles), opening.limits, opening.only_profiles)
-        parts = NodeParts(
-            opening.plan,
-            self._jobs.__getitem__,
-            lambda job_class: self._context_bytes.get(job_class, 0),
-            self._most_of,
-            folder,
-            begun.shared,
-            begun.token,
-            self._clock.monotonic_s() - opening.now_s,
-            devices,
-            sharing,
-            profiler,
-            guard,
-            begun.host,
-        )
+        self._begin(folder, opening, profiles)
+        machine = NodeMachine(begun.shared, devices, sharing, guard)
         files = str(self._shipment.files) if self._shipment is not None else ""
-        return parts, NodeOpened(sharing.is_shared, sharing.evidence, report, files)
+        return machine, NodeOpened(sharing.is_shared, sharing.evidence, report, files)
 
     async def found(self) -> NodeFound:
         raise AssertionError("it is told unasked")
@@ -291,17 +268,17 @@ class Agent:
     def release_devices(self) -> None:
         self._tasks.begin(asyncio.to_thread(self._claims.restore))
 
-    def most_times(self, command: int, most_s: dict[str, float] | None) -> None:
+    def most_times(self, command: int, most_s: Mapping[str, float] | None) -> None:
         self._most_s[command] = most_s
 
     def beat(self, stopping: bool, live_jobs: int) -> None:
-        self._is_stopping, self._live_jobs = stopping, live_jobs
+        self.stopping, self.live_jobs = stopping, live_jobs
 
     def keep_only(self, names: tuple[str, ...]) -> None:
         self._node.keep_only(names)
         if self._shipment is not None:
             self._shipment.keep_only(names)
-        for name in self._jobs.keys() - set(names):  # in place: the node has the same object
+        for name in self._jobs.keys() - set(names):
             del self._jobs[name]
 
     def end_silent_server(self) -> None:
@@ -318,15 +295,41 @@ class Agent:
     def close(self) -> None:
         self._is_closing = True
 
+    # The run for its node; see `NodeRun`
+
+    def _begin(self, folder: NodeFolder, opening: OpenNode, profiles: Path) -> None:
+        self.folder: RunFolder = folder
+        self._own_folder, self.for_nodes = folder, opening.plan
+        self.began_s = self._clock.monotonic_s() - opening.now_s
+        self.profiler = Profiler(folder, ProfileStore(profiles), opening.limits, opening.only_profiles)
+
+    def now_s(self) -> float:
+        return self._clock.monotonic_s() - self.began_s
+
+    def begin(self, work: Coroutine[Any, Any, None]) -> None:
+        self._tasks.begin(work)
+
+    def job(self, name: str) -> NodeJob:
+        return self._jobs[name]
+
+    def context_bytes(self, job_class: str) -> int:
+        return self._context_bytes.get(job_class, 0)
+
+    def most_s(self, command: MeasureSetting) -> Mapping[str, float] | None:
+        return self._most_s.pop(command.id)
+
+    def hear_sample(self, line: Line) -> None:
+        self._call(RunCalls.samples, (line,))
+
+    def hear_requests(self, service: str, attempt: int, found: Sequence[RequestInterval]) -> None:
+        self._call(RunCalls.requests, service, attempt, tuple(found))
+
     def _why_not_alone(self, devices: Sequence[DeviceInfo]) -> str:
         return why_not_alone(devices, self._begun.shares_processors)
 
-    def _most_of(self, command: MeasureSetting) -> dict[str, float] | None:
-        return self._most_s.pop(command.id)
-
     # What happens on the node
 
-    def _attempt_over(self, job: str, attempt: int) -> None:
+    def attempt_over(self, job: str, attempt: int) -> None:
         self._send_files(job)
         self._call(RunCalls.attempt_over, job, attempt)
 
@@ -335,8 +338,8 @@ class Agent:
         if self._shipment is not None and job:
             self._shipment.sender.finish(f"jobs/{job}")
 
-    def _tell(self, began_s: float, make: Callable[..., Event | None]) -> None:
-        event = make(at_s=self._clock.monotonic_s() - began_s)
+    def tell(self, make: Callable[..., Event | None]) -> None:
+        event = make(at_s=self.now_s())
         if event is None:
             return
         self._send_files(getattr(event, "job", ""))
@@ -345,7 +348,7 @@ class Agent:
                 self._told_knobs[device] = knobs
                 self._call(RunCalls.knobs_left, device, knobs)
         if isinstance(event, Profiled):
-            for name, made in self._profiler.made.items():
+            for name, made in self.profiler.made.items():
                 if self._told_profiles.get(name) is not made:
                     self._told_profiles[name] = made
                     self._call(RunCalls.profile_made, made)
@@ -392,7 +395,7 @@ class Agent:
             await asyncio.sleep(_REPORT_S)
 
     def _report_now(self) -> None:
-        node, notes = self._node, self._profiler.notes
+        node, notes = self._node, self.profiler.notes
         new, self._told_notes = notes[self._told_notes :], len(notes)
         self._call(
             RunCalls.report,

@@ -20,10 +20,10 @@ from ecoshare.devices.meter import PowerModel
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.runtime.measuring import setting_searches
 from ecoshare.runtime.measuring.run_claims import claim_request, settled
-from ecoshare.runtime.nodes.node_opening import OpenedNode, RunFacts
+from ecoshare.runtime.nodes.node_opening import OpenedNode
 from ecoshare.runtime.nodes.run_host import ControllerHost, RunHost
-from ecoshare.runtime.planning.plan import Plan
 from ecoshare.runtime.planning.planned_limits import ParkingHost
+from ecoshare.runtime.run import Run
 from ecoshare.runtime.signals import StopSignals
 
 _ANSWERS_WITHIN_S = 60.0
@@ -103,10 +103,11 @@ class NodeCluster:
         yield ControllerHost(signals)
 
     @contextlib.contextmanager
-    def open_node(self, plan: Plan, run: RunFacts) -> Iterator[OpenedNode]:
+    def open_node(self, run: Run) -> Iterator[OpenedNode]:
+        plan = run.plan
         if self._ship is not None:
             check_shipped_again(plan.everything, self._ship)
-        setups = NodeSetups(plan, run, claim_request(plan), self._timeout_s, self._lease_s, self._ship)
+        setups = NodeSetups(run, claim_request(plan), self._timeout_s, self._lease_s, self._ship)
         if setups.request.searches:
             setting_searches.load()  # now: an agent with an open node must hear of the run
         for node in self._nodes:
@@ -120,9 +121,9 @@ class NodeCluster:
             for node in self._nodes if knobs else ():
                 node.line.call(AgentCalls.release_devices)
             knobs.clear()
-        setups.plan = plan = replace(plan, mps=all(each.is_shared for each in opened.values()))
-        setups.searches = searches
-        models = {**run.power_models, **meter.models_as_json(self.power_models(plan.devices))}  # some nodes may be new
+        plan = replace(plan, mps=all(each.is_shared for each in opened.values()))
+        now = meter.models_as_json(self.power_models(plan.devices))  # some nodes may be new
+        models = {**run.environment["power_models"], **now}
         facts = {node.line.name: node.facts(opened[node.line.name]) for node in self._nodes}
         environment = {"nodes": facts, "power_models": models, "mps": next(iter(opened.values())).evidence}
         idle_s = self._idle_s

@@ -24,11 +24,11 @@ from ecoshare.core.events import DeviceFailed, Event, IterationsDone, JobExited,
 from ecoshare.devices.control.restore import Restored
 from ecoshare.devices.knob import DeviceKnobs
 from ecoshare.knowledge.profile import Profile
-from ecoshare.lane.messages import Ended, Ready
+from ecoshare.lane.messages import Ready
 from ecoshare.lane.serving.request_intervals import RequestInterval
+from ecoshare.record.run_documents import recorded_end
 from ecoshare.record.samples import Line
 from ecoshare.runtime.nodes.run_node import AttemptReading, DeviceReading, NodeRun
-from ecoshare.runtime.planning.node_job import NodeJob
 
 P = ParamSpec("P")
 
@@ -63,33 +63,23 @@ class NodeSetup:
         line: The way to its agent.
         start: The machine.
         devices: Names of its devices in the run.
-        job: Returns a job that a command starts, by its name.
-        context_bytes: Returns the memory (bytes) outside the allocator of a process of a job class.
-        most_s: Returns the most times of a measurement; see `RunSearches.most_s`.
         knobs: Knobs of each claimed device that can still be set, by its name in the run.
         claims: Gets what becomes of the claimed devices.
         keep_profile: Keeps a profile that the node has made.
         files: Files of the node, if it has a run folder of its own; None if it shares that of the run.
-        notes: Notes for the user; new ones are added.
         timeout_s: Time (s) without a message of the agent after which the node counts as lost.
         lease_s: Time (s) without a message of the run after which the agent ends all that it has started.
-        recorded_end: Returns the exit record of an attempt of a job; None without one.
     """
 
     line: AgentLine
     start: NodeStart
     devices: Sequence[str]
-    job: Callable[[str], NodeJob]
-    context_bytes: Callable[[str], int]
-    most_s: Callable[[MeasureSetting], dict[str, float] | None]
     knobs: MutableMapping[str, DeviceKnobs]
     claims: RemoteClaims
     keep_profile: Callable[[Profile], None]
     files: NodeFiles | None
-    notes: list[str]
     timeout_s: float
     lease_s: float
-    recorded_end: Callable[[str, int], Ended | None]
 
 
 @dataclass(slots=True)
@@ -153,7 +143,7 @@ class RemoteNode:
             if silent_s > self._setup.timeout_s:
                 self._lose(f"nothing was heard of it for {silent_s:.0f} s")
                 return
-            self._call(AgentCalls.beat, self._run.stopping(), self._run.live_jobs())
+            self._call(AgentCalls.beat, self._run.stopping, self._run.live_jobs)
             await asyncio.sleep(BEAT_S)
 
     async def first_samples(self) -> None:
@@ -230,7 +220,7 @@ class RemoteNode:
             case ProfileJob(id):
                 self._profiling.add(id)
             case MeasureSetting():
-                self._call(AgentCalls.most_times, command.id, self._setup.most_s(command))
+                self._call(AgentCalls.most_times, command.id, self._run.most_s(command))
         self._call(AgentCalls.carry_out, command)
 
     def start(self, command: StartJob, part: GangPart | None = None, gang: RemoteGang | None = None) -> None:
@@ -239,12 +229,14 @@ class RemoteNode:
         if self.lost:  # the core does not know it yet, and the job was never started
             self._end_lost(command.job)
             return
-        job = self._setup.job(command.job)
+        job, files = self._run.job(command.job), self._setup.files
+        if files is not None:
+            job = files.placed(job)
         if part is not None:
             job = replace(job, part=part)
-        self._call(AgentCalls.take_job, job, self._setup.context_bytes(job.spec.job_class))
-        if self._setup.files is not None:
-            for part_of_file in self._setup.files.begin(command, part):
+        self._call(AgentCalls.take_job, job, self._run.context_bytes(job.spec.job_class))
+        if files is not None:
+            for part_of_file in files.begin(command, part):
                 self._call(AgentCalls.file_for_node, part_of_file)
         self._call(AgentCalls.carry_out, command)
 
@@ -272,7 +264,7 @@ class RemoteNode:
         for name, reading in attempts.items():
             if name in self.live:
                 self.live[name].reading, self.live[name].usage = reading, reading.usage
-        self._setup.notes.extend(note for note in notes if note not in self._setup.notes)
+        self._run.profiler.notes.extend(note for note in notes if note not in self._run.profiler.notes)
 
     def server_ready(self, ready: Ready) -> None:
         self.ready = ready
@@ -378,7 +370,7 @@ class RemoteNode:
         if not self._is_closing:
             if any(device in self._setup.knobs for device in self._setup.devices):
                 words = "its guard puts clocks and power back; `ecoshare restore` there tells whether any are left"
-                self._setup.notes.append(f"the node {self.name} was lost: {words}")
+                self._run.profiler.notes.append(f"the node {self.name} was lost: {words}")
             for device in self._setup.devices:
                 self._run.tell(partial(DeviceFailed, device=device, reason=self._why_lost()))
             self._run.begin(self._outlive())
@@ -395,7 +387,7 @@ class RemoteNode:
         own, recorded = self.live[name], None
         if self._has_first_rank(name):
             self._run.attempt_over(name, own.attempt)
-            recorded = self._setup.recorded_end(name, own.attempt)
+            recorded = recorded_end(self._run.folder.job(name), own.attempt)
         if recorded is not None and (outcome := Outcome(recorded.outcome)).is_the_end:  # it ended unheard
             code, reason, usage = recorded.exit_code, recorded.reason, Usage(**recorded.usage)
         else:

@@ -6,7 +6,7 @@
                                                                             │ calls
     queue.db ◄── JobStore ◄───────────────────────────────────────────── LiveQueue
     (what was submitted, and how it ended)                                  │ submit, requests │ ends
-                                                                        runtime/open_run ──► core, log, lanes
+                                                                        runtime/run.py   ──► core, log, lanes
 
 `opening.py` opens a queue, and goes on with one that was stopped or killed. The core decides, as in any run.
 """

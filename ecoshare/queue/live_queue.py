@@ -2,8 +2,8 @@
 
 ::
 
-    submit:  job file ──► plan ──► queue.db on the disk ──► acknowledged ──► OpenRun.submit ──► JobArrived
-    retry:   queue.db ──► plan ──► queue.db on the disk ──► RetryRequested ──► OpenRun.submit ──► JobArrived
+    submit:  job file ──► plan ──► queue.db on the disk ──► acknowledged ──► Run.submit ──► JobArrived
+    retry:   queue.db ──► plan ──► queue.db on the disk ──► RetryRequested ──► Run.submit ──► JobArrived
     cancel:  CancelRequested ──► core ──► in the log on the disk ──► acknowledged
     ends:    core.ended ──► noted ──► queue.db a moment later; the log has them already
     down:    last ends noted ──► clients that wait hear of them, or that their jobs are put off ──► no more clients
@@ -69,9 +69,10 @@ from ecoshare.queue.submission_plan import (
 from ecoshare.record import run_documents
 from ecoshare.record.run_documents import read_records
 from ecoshare.record.run_folder import RunFolder
-from ecoshare.runtime.open_run import DISK, OpenRun
+from ecoshare.runtime.driver import DISK, Driver
 from ecoshare.runtime.planning.plan import Plan
 from ecoshare.runtime.planning.plan_checks import write_arrivals
+from ecoshare.runtime.run import Run
 
 _NOTE_S = 0.2
 """Time (s) between two notes of ends in the store."""
@@ -127,7 +128,7 @@ class LiveQueue:
         self.is_down = False
         self.totals = QueueTotals()
         self._planner, self._serve, self._keep_s = planner, serve, keep_s
-        self._present: OpenRun | None = None
+        self._driver: Driver | None = None
         self._submitting, self._holding, self._changed = asyncio.Lock(), asyncio.Lock(), asyncio.Condition()
         self._notes = 0  # how often clients that wait were woken
         self._is_news = False  # whether a job was put off since then
@@ -151,11 +152,11 @@ class LiveQueue:
     @property
     def is_settled(self) -> bool:
         """See `JobSource`. The store has all ends, and no submission is between its plan and its arrival."""
-        return self._present is not None and not (self._ends or self._handled or self._submitting.locked())
+        return self._driver is not None and not (self._ends or self._handled or self._submitting.locked())
 
-    async def keep(self, run: OpenRun) -> None:
+    async def keep(self, driver: Driver) -> None:
         """See `JobSource`. Serves the queue until cancelled."""
-        self._present = run
+        self._driver, run = driver, driver.run
         self._known.begin(run.plan)
         self._classes.update(job.spec.job_class for job in run.jobs.values())
         try:
@@ -283,10 +284,15 @@ class LiveQueue:
     # Methods for clients
 
     @property
-    def run(self) -> OpenRun:
+    def driver(self) -> Driver:
+        """Driver of the run, which must have begun."""
+        assert self._driver is not None, "the queue is served from the beginning of its run"
+        return self._driver
+
+    @property
+    def run(self) -> Run:
         """The run, which must have begun."""
-        assert self._present is not None, "the queue is served from the beginning of its run"
-        return self._present
+        return self.driver.run
 
     @property
     def open_sweeps(self) -> int:
@@ -560,9 +566,9 @@ class LiveQueue:
             return
         if self.ending != "stop":
             self.ending = "stop"
-            self.run.ask_to_stop()
+            self.driver.ask_to_stop()
         if how == "now":
-            self.run.ask_to_stop()
+            self.driver.ask_to_stop()
 
     async def row(self, name: str) -> JobRow:
         """Job or sweep of the queue.

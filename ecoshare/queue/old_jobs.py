@@ -26,7 +26,7 @@ from ecoshare.jobs.sweep import sweep_of
 from ecoshare.queue.job_store import JobStore
 from ecoshare.record import event_log, past_runs, run_documents
 from ecoshare.record.run_folder import RunFolder, unwritable
-from ecoshare.runtime.open_run import OpenRun
+from ecoshare.runtime.run import Run
 
 MOST_REMOVED = 500
 """Most jobs of a run in progress that one call removes, so that submissions need not wait for long."""
@@ -36,9 +36,7 @@ _REMOVE_S = 86_400.0
 """Time (s) between two removals of old data."""
 
 
-async def remove_daily(
-    run: OpenRun, store: JobStore, clock: Clock, keep_s: float | None, submitting: asyncio.Lock
-) -> None:
+async def remove_daily(run: Run, store: JobStore, clock: Clock, keep_s: float | None, submitting: asyncio.Lock) -> None:
     """Look at the clock, and remove the data of jobs that ended long ago, now and once a day.
 
     Args:

@@ -47,9 +47,9 @@ class QueueMetrics:
             accept: Media types that the client accepts, as in its header `Accept`.
         """
         encode, media_type = choose_encoder(accept)
-        run = self._queue.run
+        views = self._queue.driver.views
         for name in [name for name, job in self._queue.totals.live.items() if job.spec.service is not None]:
-            run.viewing.job(name)  # takes a percentile, which takes milliseconds and is kept for some seconds
+            views.job(name)  # takes a percentile, which takes milliseconds and is kept for some seconds
             await asyncio.sleep(0)
         # The metrics are of one moment of the run. Text is made of them in a thread, so that the run goes on.
         return await asyncio.to_thread(encode, self.present()), media_type
@@ -57,7 +57,7 @@ class QueueMetrics:
     def present(self) -> MetricSet:
         """Metrics of now."""
         queue, run = self._queue, self._queue.run
-        for name in run.viewing.node.knobs:  # each time: machines may have come
+        for name in run.node.knobs:  # each time: machines may have come
             queue.totals.expect_settings(name)
         found = MetricSet({"queue": queue.name})
         found.add_info(families.QUEUE_INFO, run.plan.policy, run.plan.objective, ecoshare.__version__)
@@ -65,9 +65,9 @@ class QueueMetrics:
         self._add_states(found)
         for (family, labels), count in queue.totals.counts.items():
             found.add(family, count, *labels)
-        node = run.viewing.node
+        node = run.node
         attempts = {name: node.attempt(name) for name in node.in_progress if name in queue.totals.live}
-        for view in run.devices.present():
+        for view in self._queue.driver.views.devices():
             self._add_device(found, view)
             self._add_work(found, view.name, {name: each.usage for name, each in attempts.items()})
         for name, each in attempts.items():
@@ -112,7 +112,7 @@ class QueueMetrics:
     def _add_setting(self, found: MetricSet, view: DeviceView) -> None:
         """Add the value of each knob, set or as it was found."""
         setting = dict(view.setting)
-        for spec in self._queue.run.viewing.node.knobs.get(view.name, ()):
+        for spec in self._queue.run.node.knobs.get(view.name, ()):
             value = setting.get(spec.name, spec.default)
             family = _KIND.get(spec.unit)
             if family is None or isinstance(value, str):
@@ -125,7 +125,7 @@ class QueueMetrics:
 
     def _add_waits(self, found: MetricSet, device: str) -> None:
         counts, waited_s = [0] * (len(WAIT_BOUNDS_S) + 1), 0.0
-        for lane in self._queue.run.viewing.node.device(device).lanes.values():
+        for lane in self._queue.run.node.device(device).lanes.values():
             counts = list(map(add, counts, lane.waits))
             waited_s += lane.waited_s
         found.add_histogram(families.TURN_WAIT, WAIT_BOUNDS_S, counts, waited_s, device)
@@ -144,7 +144,7 @@ class QueueMetrics:
 
     def _add_job(self, found: MetricSet, name: str, attempt: AttemptReading) -> None:
         queue, run, usage = self._queue, self._queue.run, attempt.usage
-        view = run.viewing.job(name)
+        view = self._queue.driver.views.job(name)
         assert view is not None, "it has a process"
         before = queue.totals.earlier.get(name, WorkDone())
         self._rise(found, families.JOB_ITERATIONS, before.iterations + usage.iterations, name, "train")
@@ -161,7 +161,7 @@ class QueueMetrics:
             self._add_service(found, name, view.service)
 
     def _add_service(self, found: MetricSet, name: str, service: ServiceView) -> None:
-        counts = self._queue.run.requests(name)
+        counts = self._queue.run.requests.counts(name)
         found.add(families.SERVICE_P99, service.p99_s, name)
         ServiceSamples(
             target_s=service.target_s,

@@ -25,7 +25,7 @@ from ecoshare.record.run_view import DeviceView
 
 async def queue_status(queue: LiveQueue, most_ended: int) -> QueueStatus:
     """State of a queue with all jobs that have not ended, and those that ended last."""
-    run = queue.run
+    run, views = queue.run, queue.driver.views
     rows, more = await asyncio.to_thread(queue.store.listed, most_ended)
     return QueueStatus(
         name=queue.name,
@@ -34,12 +34,12 @@ async def queue_status(queue: LiveQueue, most_ended: int) -> QueueStatus:
         opened_unix_s=queue.opened_unix_s,
         objective=run.plan.objective,
         policy=run.plan.policy,
-        devices=[_device(each) for each in run.devices.present()],
+        devices=[_device(each) for each in views.devices()],
         ending=queue.ending,
-        warm=run.is_warm(),
+        warm=run.node.ready is not None,
         jobs=[_status(queue, queue.noted(row)) for row in rows],
         more=more,
-        warnings=list(run.viewing.warnings().values()),
+        warnings=list(views.warnings().values()),
     )
 
 
@@ -81,7 +81,8 @@ def kept_status(row: JobRow, runs: Path) -> JobStatus:
 def _status(queue: LiveQueue, row: JobRow) -> JobStatus:
     run = queue.run
     kept = kept_status(row, run.folder.path.parent)
-    view, sweep = run.viewing.job(row.name), run.viewing.sweep(row.name)
+    views = queue.driver.views
+    view, sweep = views.job(row.name), views.sweep(row.name)
     job, planned = run.core.jobs.get(row.name), run.jobs.get(row.name)
     arriving = view is not None and view.state == "arriving"
     state = "arriving" if arriving and not run.arrivals.gate.is_held(row.name) else queue.state(row).value

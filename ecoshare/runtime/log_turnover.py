@@ -18,24 +18,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
-from ecoshare.base.device import DeviceInfo
 from ecoshare.base.job_spec import JobSpec
 from ecoshare.base.segment import Segment
 from ecoshare.core.events import RunOpened
-from ecoshare.core.scheduler import Scheduler
 from ecoshare.errors import EcoshareError
 from ecoshare.jobs.quantities import format_size
 from ecoshare.knowledge.profile_store import ProfileStore
 from ecoshare.record import event_log
-from ecoshare.record.event_log import EventLog
 from ecoshare.record.run_history import RunHistory
-from ecoshare.runtime.job_arrivals import Arrivals
-from ecoshare.runtime.measuring.profiler import Profiler
 from ecoshare.runtime.nodes.run_node import JoiningDevices, LeavingDevices
 from ecoshare.runtime.planning.learning import teach_iterations
-from ecoshare.runtime.planning.plan import Plan
 from ecoshare.runtime.planning.planned_job import PlannedJob
 from ecoshare.runtime.planning.planned_knowledge import known_demand, known_solo
+from ecoshare.runtime.run import Run
 
 DAY_S = 86_400.0
 """Age (s) of a segment from which another one begins, if a job has ended in it."""
@@ -63,64 +58,32 @@ class LogTurnover:
         count: Number of segments that were begun.
     """
 
-    def __init__(
-        self,
-        plan: Plan,
-        devices: list[DeviceInfo],
-        stays_open: bool,
-        log: EventLog,
-        core: Scheduler,
-        jobs: dict[str, PlannedJob],
-        arrivals: Arrivals,
-        profiler: Profiler,
-        keepers: Sequence[Keeper | None],
-    ) -> None:
+    def __init__(self, run: Run, keepers: Sequence[Keeper]) -> None:
         """Nothing is begun yet.
 
         Args:
-            plan: Plan of the run.
-            devices: Devices of the run. Those that have come are added when the run begins to use them, and those that
-                leave are taken out.
-            stays_open: Whether the run has a source of more jobs, and so forgets those that have ended.
-            log: Event log of the run.
-            core: Scheduler of the run.
-            jobs: Jobs of the run, by name. Those that have ended are taken out.
-            arrivals: Arrivals of jobs.
-            profiler: Profiles that the run has made.
-            keepers: Parts that forget jobs that have ended, as far as the run has them.
+            run: The run. Jobs that have ended, and devices that leave, are taken out.
+            keepers: Parts that forget jobs that have ended.
         """
         self.count, self._began_s = 0, 0.0
-        self._devices, self._stays_open = devices, stays_open
-        self._coming, self._leaving = list[JoiningDevices](), list[LeavingDevices]()
+        self._run, self._keepers = run, keepers
         self._entering, self._going = list[JoiningDevices](), list[LeavingDevices]()  # with the present opening
-        self._plan, self._log, self._core, self._jobs = plan, log, core, jobs
-        self._arrivals, self._profiler = arrivals, profiler
-        self._keepers = [each for each in keepers if each is not None]
-
-    def join(self, coming: JoiningDevices) -> None:
-        """Use devices from the next segment on."""
-        self._coming.append(coming)
-
-    def leave(self, leaving: LeavingDevices) -> None:
-        """Do without devices, if the next look finds that this can be."""
-        if all(each.names != leaving.names for each in self._leaving):
-            self._leaving.append(leaving)
 
     def never_joins(self, device: str) -> bool:
         """Whether a device that has failed was still to be used. None of its machine is used then."""
-        lost = [each for each in self._coming if any(own.name == device for own in each.devices)]
+        lost = [each for each in self._run.coming if any(own.name == device for own in each.devices)]
         for each in lost:
-            self._coming.remove(each)
+            self._run.coming.remove(each)
         return bool(lost)
 
     def _is_long(self, at_s: float) -> bool:
-        is_old = at_s - self._began_s >= DAY_S and self._core.live_jobs < len(self._core.jobs)
-        return is_old or self._log.grown_bytes >= SEGMENT_BYTES
+        is_old = at_s - self._began_s >= DAY_S and self._run.core.live_jobs < len(self._run.core.jobs)
+        return is_old or self._run.log.grown_bytes >= SEGMENT_BYTES
 
     def overdue(self) -> str:
         """Words on a log that has grown for long, because no segment could begin; empty if it has not."""
-        grown_bytes = self._log.grown_bytes
-        if not self._stays_open or grown_bytes < _OVERDUE * SEGMENT_BYTES:
+        grown_bytes = self._run.log.grown_bytes
+        if not self._run.stays_open or grown_bytes < _OVERDUE * SEGMENT_BYTES:
             return ""
         waits = "a moment without a measurement, and without a job that moves or gives way"
         return (
@@ -129,30 +92,30 @@ class LogTurnover:
 
     def opening(self, at_s: float) -> RunOpened | None:
         """Event that begins a segment now; None if there is no reason for one, or if it has to wait."""
-        is_due = bool(self._coming) or (self._stays_open and self._is_long(at_s))
-        if self._leaving and self._arrivals.names_to_come:
-            self._leaving.clear()  # a job that is still to come might use any device
-        segment = self._core.segment if is_due or self._leaving else None
-        self._leaving = self._may_leave(segment) if segment is not None else []
-        if segment is None or not (is_due or self._leaving):
+        is_due = bool(self._run.coming) or (self._run.stays_open and self._is_long(at_s))
+        if self._run.leaving and self._run.arrivals.names_to_come:
+            self._run.leaving.clear()  # a job that is still to come might use any device
+        segment = self._run.core.segment if is_due or self._run.leaving else None
+        self._run.leaving = self._may_leave(segment) if segment is not None else []
+        if segment is None or not (is_due or self._run.leaving):
             return None
-        segment = segment.without(frozenset().union(*(each.names for each in self._leaving)))
+        segment = segment.without(frozenset().union(*(each.names for each in self._run.leaving)))
         self._began_s = at_s
-        coming = self._arrivals.names_to_come
-        for name in self._jobs.keys() & coming:
-            self._jobs[name] = replace(self._jobs[name], spec=self._measured(self._jobs[name].spec))
-        self._arrivals.learn(self._measured)
+        coming = self._run.arrivals.names_to_come
+        for name in self._run.jobs.keys() & coming:
+            self._run.jobs[name] = replace(self._run.jobs[name], spec=self._measured(self._run.jobs[name].spec))
+        self._run.arrivals.learn(self._measured)
         carried = tuple(replace(each, spec=self._measured(each.spec)) for each in segment.jobs)
         classes = {each.spec.job_class for each in carried}
-        classes.update(job.spec.job_class for name, job in self._jobs.items() if name in coming)
-        classes.update(sweep.template.spec.job_class for sweep in self._arrivals.sweeps.values())
+        classes.update(job.spec.job_class for name, job in self._run.jobs.items() if name in coming)
+        classes.update(sweep.template.spec.job_class for sweep in self._run.arrivals.sweeps.values())
         works = {name for _, name in segment.lanes}
-        devices = [each for each in self._devices if each.name in works]
-        devices += [each for coming in self._coming for each in coming.devices]
-        plan = replace(self._plan, devices=tuple(devices))
-        opening = {**plan.opening(), **self._core.known(classes)}
-        self._entering, self._coming = self._coming, []
-        self._going, self._leaving = self._leaving, []
+        devices = [each for each in self._run.devices if each.name in works]
+        devices += [each for coming in self._run.coming for each in coming.devices]
+        plan = replace(self._run.plan, devices=tuple(devices))
+        opening = {**plan.opening(), **self._run.core.known(classes)}
+        self._entering, self._run.coming = self._run.coming, []
+        self._going, self._run.leaving = self._run.leaving, []
         self.count += 1  # now: commands that follow from the event are of the new segment
         return RunOpened(at_s=at_s, **opening, segment=replace(segment, jobs=carried))
 
@@ -160,7 +123,7 @@ class LogTurnover:
         """Devices of the segment that the jobs can do without."""
         gone, found = frozenset[str](), list[LeavingDevices]()
         present = {device for _, device in segment.lanes}
-        for each in self._leaving:
+        for each in self._run.leaving:
             if each.names <= present and segment.spares(gone | each.names):
                 gone |= each.names
                 found.append(each)
@@ -168,37 +131,39 @@ class LogTurnover:
 
     def _measured(self, spec: JobSpec) -> JobSpec:
         """Description of a job, with what this run has measured of its class."""
-        made = self._profiler.made.get(spec.job_class)
+        made = self._run.profiler.made.get(spec.job_class)
         if made is None or spec.profiled:
             return spec
         sizes = spec.service.batch_sizes if spec.service is not None else ()
-        speed = dict(self._plan.speeds.get(made.machine.device, ())).get(spec.job_class, 1.0)
+        speed = dict(self._run.plan.speeds.get(made.machine.device, ())).get(spec.job_class, 1.0)
         alone = known_solo(made, sizes).on_typical_device(speed)
         return replace(spec, memory=known_demand(made), solo=alone, profiled=made.is_whole)
 
     def begun(self) -> list[PlannedJob]:
         """Forget the jobs that have ended, after the core has begun the segment; return them."""
         for coming in self._entering:
-            self._devices += coming.devices
+            self._run.devices += coming.devices
             coming.began()
         for leaving in self._going:
-            self._devices[:] = [each for each in self._devices if each.name not in leaving.names]
+            self._run.devices[:] = [each for each in self._run.devices if each.name not in leaving.names]
             leaving.left()
-        if not self._stays_open:
+        if not self._run.stays_open:
             return []
-        left = {*self._core.jobs, *self._core.sweeps, *self._arrivals.names_to_come}
-        ended = [job for name, job in self._jobs.items() if name not in left]
+        left = {*self._run.core.jobs, *self._run.core.sweeps, *self._run.arrivals.names_to_come}
+        ended = [job for name, job in self._run.jobs.items() if name not in left]
         for job in ended:
-            del self._jobs[job.spec.name]
+            del self._run.jobs[job.spec.name]
         for each in self._keepers:
             each.keep_only(left)
         return ended
 
     async def learn(self, ended: Sequence[PlannedJob]) -> None:
         """Keep the iterations of jobs that have ended for later plans, as the end of a run does."""
-        if not ended or self._plan.profiles is None or (before := self._log.before) is None:
+        if not ended or self._run.plan.profiles is None or (before := self._run.log.before) is None:
             return
-        self._profiler.notes += await asyncio.to_thread(_taught, ended, before, ProfileStore(self._plan.profiles))
+        self._run.profiler.notes += await asyncio.to_thread(
+            _taught, ended, before, ProfileStore(self._run.plan.profiles)
+        )
 
 
 def _taught(ended: Sequence[PlannedJob], segment: Path, store: ProfileStore) -> list[str]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -16,20 +14,18 @@ from ecoshare.knowledge.profile import Profile
 from ecoshare.knowledge.profile_store import ProfileStore
 from ecoshare.record.event_log import EventLog
 from ecoshare.record.run_data import RunData, read
-from ecoshare.record.run_documents import with_devices
 from ecoshare.record.run_folder import RunFolder, write_json
 from ecoshare.record.run_view import ProgressDisplay
-from ecoshare.runtime.driver import Driver, RunParts
+from ecoshare.runtime.driver import Driver, JobSource
 from ecoshare.runtime.measuring.device_claim import not_restored
 from ecoshare.runtime.measuring.profiler import Profiler
 from ecoshare.runtime.measuring.profiling_window import DEFAULT_LIMITS, Limits
 from ecoshare.runtime.nodes.held_machines import HeldMachines
-from ecoshare.runtime.nodes.node_opening import RunFacts
 from ecoshare.runtime.nodes.run_host import RunHost
 from ecoshare.runtime.on_end import run_at_end_of_run
-from ecoshare.runtime.open_run import JobSource
 from ecoshare.runtime.planning.plan import Plan
 from ecoshare.runtime.planning.planned_job import PlannedJob
+from ecoshare.runtime.run import Run
 
 _MADE_AGAIN = (
     "the folder of the run was removed or renamed while the run went on: it was made again, without what jobs had "
@@ -107,44 +103,29 @@ def conduct(
             only_profile,
             set(plan.colocations),
         )
-        jobs = {job.spec.name: job for job in plan.jobs}
-        own = set(jobs)
-        began_s = host.clock.monotonic_s() - max(host.clock.unix_s() - environment["opened_unix_s"], reached_s)
-        facts = RunFacts(folder, environment["token"], environment["power_models"], profiler, jobs, began_s, host)
-        opened = undo.enter_context(machines.open_node(plan, facts))
-        plan, environment = opened.plan, {**environment, **opened.environment}
-        write_json(folder.environment, environment)
+        run = Run(plan, folder, events, environment, host, profiler, stays_open=source is not None, reached_s=reached_s)
+        own = set(run.jobs)
+        opened = undo.enter_context(machines.open_node(run))
+        run.plan, run.searches = opened.plan, opened.searches
+        run.environment.update(opened.environment)
+        write_json(folder.environment, run.environment)
         events.when_gone(partial(_make_again, folder, folder.documents(), profiler.notes))
-        parts = RunParts(
-            plan,
-            jobs,
-            folder,
-            events,
-            began_s,
-            progress,
-            profiler,
-            host,
-            opened.make,
-            opened.searches,
-            partial(_know, folder, environment),
-            source,
-        )
+        run.node = opened.make(run)
         try:
-            driver = Driver(parts)
-            host.clock.run(driver.run())
+            host.clock.run(Driver(run, progress, source).drive())
         except EcoshareError as error:
             if opened.claims.unrestored:
                 raise not_restored(opened.claims.unrestored, str(error)) from error
             raise
         host.over()
-    if (ready := driver.node.ready) is not None:
+    if (ready := run.node.ready) is not None:
         versions = {"torch": ready.torch, "intra_op_threads": ready.threads}
-        write_json(folder.environment, {**environment, **versions, "torch_load_s": ready.load_s})
+        write_json(folder.environment, {**run.environment, **versions, "torch_load_s": ready.load_s})
     result = conclude(folder, ran=True)
     if profiler.doubt(result.data.summary.jobs):
         result = conclude(folder, ran=True)  # the summary names doubts of profiles
     notes = (*profiler.notes, *opened.claims.notes, *opened.searches.notes)
-    if plan.on_end and not parts.only_measures:
+    if plan.on_end and not run.only_measures:
         told = run_at_end_of_run(plan.on_end, result.data.summary.state, folder, plan.job_file.absolute().parent)
         notes = (*notes, told) if told else notes
     return replace(
@@ -152,19 +133,10 @@ def conduct(
         made=profiler.made,
         notes=notes,
         unrestored=tuple(opened.claims.unrestored),
-        as_found=plan.profiles is not None,
-        submitted=tuple(job for name, job in jobs.items() if name not in own and not job.spec.sweep),
-        waited=driver.node.waited,
+        as_found=run.plan.profiles is not None,
+        submitted=tuple(job for name, job in run.jobs.items() if name not in own and not job.spec.sweep),
+        waited=run.node.waited,
     )
-
-
-def _know(folder: RunFolder, environment: dict[str, Any], facts: Mapping[str, Any]) -> None:
-    """Add facts about a machine that has come to the documents of a run: its devices to both, the rest to one."""
-    for key, new in facts.items():
-        environment[key] = with_devices(environment[key], new) if key == "devices" else {**environment[key], **new}
-    write_json(folder.environment, environment)
-    plan = json.loads(folder.plan.read_text())
-    write_json(folder.plan, {**plan, "devices": with_devices(plan["devices"], facts["devices"])})
 
 
 def _make_again(folder: RunFolder, documents: dict[Path, bytes], notes: list[str]) -> None:

@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from ecoshare.base.device import DeviceInfo
     from ecoshare.record.run_history import RunHistory
     from ecoshare.record.run_view import ProgressDisplay
+    from ecoshare.runtime.driver import JobSource
     from ecoshare.runtime.measuring.profiling_window import Limits
-    from ecoshare.runtime.open_run import JobSource
     from ecoshare.runtime.run_lifecycle import FinishedRun
 
 HERE_ALONE: HoldMachines = partial(this_machine, admission=DeviceAdmission.REFUSE, say=lambda _words: None)

@@ -53,14 +53,14 @@ DRIVER_AND_NODE = (
     Fault(
         "a run ends before its last job has arrived",
         "ecoshare/runtime/driver.py",
-        "self.core.open_sweeps or (self._arrivals.to_come and not self.core.stopping)",
-        "self.core.open_sweeps",
+        "core.open_sweeps or (run.arrivals.to_come and not core.stopping)",
+        "core.open_sweeps",
         _RUNS,
     ),
     Fault(
         "no time limit on a server that does not answer a stop",
         "ecoshare/runtime/driver.py",
-        "            asyncio.get_running_loop().call_later(within_s, self.node.end_silent_server)\n",
+        "            asyncio.get_running_loop().call_later(within_s, self.run.node.end_silent_server)\n",
         "",
         _RUNS,
     ),
@@ -84,22 +84,22 @@ RESUME_AND_LOG = (
     Fault(
         "commands are carried out before the log has them",
         "ecoshare/runtime/driver.py",
-        """        commands = self.core.handle(event)
+        """        commands = self.run.core.handle(event)
         try:
-            self._parts.log.write(event, commands, self.core)
+            self.run.log.write(event, commands, self.run.core)
         except OSError as error:
             await self._write_held(error)
-        self._parts.progress.event(event, commands)
+        self._progress.event(event, commands)
         self._drive.carry_out(event, commands)
         return commands
 """,
-        """        commands = self.core.handle(event)
+        """        commands = self.run.core.handle(event)
         self._drive.carry_out(event, commands)
         try:
-            self._parts.log.write(event, commands, self.core)
+            self.run.log.write(event, commands, self.run.core)
         except OSError as error:
             await self._write_held(error)
-        self._parts.progress.event(event, commands)
+        self._progress.event(event, commands)
         return commands
 """,
         _RUNS,
@@ -190,7 +190,7 @@ CLUSTER = (
     Fault(
         "an idle node hears nothing of its run",
         "ecoshare/cluster/remote_node.py",
-        "            self._call(AgentCalls.beat, self._run.stopping(), self._run.live_jobs())\n",
+        "            self._call(AgentCalls.beat, self._run.stopping, self._run.live_jobs)\n",
         "",
         _NODES,
     ),

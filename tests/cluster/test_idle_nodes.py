@@ -6,7 +6,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -19,8 +18,9 @@ from ecoshare.record import event_log, run_documents
 from ecoshare.runtime.log_turnover import LogTurnover
 from ecoshare.runtime.nodes import cleanup
 from ecoshare.runtime.nodes.run_node import LeavingDevices
+from ecoshare.runtime.run import Run
 from tests.cluster.agents import check_alike, members, run_on, states
-from tests.planning import planned
+from tests.planning import begun, planned
 from tests.runtime.running import job_file, slow_steps
 
 
@@ -65,31 +65,31 @@ def test_an_engine_that_takes_nothing_back_is_named(tmp_path: Path) -> None:
     assert words in done.notes
 
 
-def turnover(folder: Path, to_come: tuple[str, ...] = ()) -> LogTurnover:
-    """Turnover of a run on n0 and n1 without a job."""
-    nothing: Any = None
+def idle_run(folder: Path, to_come: tuple[str, ...] = ()) -> Run:
+    """Run on n0 and n1 without a job."""
     lanes = ((0, "n0/cpu"), (1, "n1/cpu"))
-    core: Any = SimpleNamespace(segment=Segment(lanes=lanes, lanes_made=2), known=lambda _classes: {})
-    arrivals: Any = SimpleNamespace(names_to_come=to_come, sweeps={}, learn=lambda _change: None)
+    core = SimpleNamespace(segment=Segment(lanes=lanes, lanes_made=2), known=lambda _classes: {})
+    arrivals = SimpleNamespace(names_to_come=to_come, sweeps={}, learn=lambda _change: None)
     devices = [replace(registry.find("cpu"), name=name) for _, name in lanes]
     plan = planned(load(job_file(folder, slow_steps("j", 1, 1))), tuple(devices), policy="fair")
-    return LogTurnover(plan, devices, False, nothing, core, {}, arrivals, nothing, ())
+    return begun(plan, core, arrivals=arrivals, jobs={})
 
 
 def test_a_machine_leaves_once_however_often_it_is_asked(tmp_path: Path) -> None:
     left = list[str]()
-    each = turnover(tmp_path)
+    run = idle_run(tmp_path)
+    turnover = LogTurnover(run, ())
     for name in ("n1", "n1", "n0"):
-        each.leave(LeavingDevices(frozenset({f"{name}/cpu"}), partial(left.append, name)))
-    opened = each.opening(1.0)
+        run.leave(LeavingDevices(frozenset({f"{name}/cpu"}), partial(left.append, name)))
+    opened = turnover.opening(1.0)
     assert opened is not None and [device.name for device in opened.devices] == ["n0/cpu"], "one stays"
-    each.begun()
-    assert left == ["n1"] and each.opening(2.0) is None
+    turnover.begun()
+    assert left == ["n1"] and turnover.opening(2.0) is None
 
 
 def test_devices_leave_neither_before_they_are_used_nor_while_a_job_is_to_come(tmp_path: Path) -> None:
     left = list[str]()
     for to_come, device in (((), "n2/cpu"), (("late",), "n1/cpu")):
-        each = turnover(tmp_path, to_come)
-        each.leave(LeavingDevices(frozenset({device}), partial(left.append, device)))
-        assert each.opening(1.0) is None and not left
+        run = idle_run(tmp_path, to_come)
+        run.leave(LeavingDevices(frozenset({device}), partial(left.append, device)))
+        assert LogTurnover(run, ()).opening(1.0) is None and not left

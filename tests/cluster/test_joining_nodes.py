@@ -20,7 +20,7 @@ from ecoshare.record import event_log, run_documents
 from ecoshare.runtime.log_turnover import LogTurnover
 from ecoshare.runtime.nodes.run_node import JoiningDevices
 from tests.cluster.agents import check_alike, members, run_on, states, strikes
-from tests.planning import planned
+from tests.planning import begun, planned
 from tests.runtime.running import job_file, slow_steps
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -92,10 +92,10 @@ def test_a_run_ends_while_a_machine_is_about_to_join(tmp_path: Path) -> None:
 
 def test_a_device_that_fails_before_the_run_uses_it_never_joins() -> None:
     """The core would not know it. The other devices of its machine are lost with it."""
-    nothing: Any = None
-    turnover = LogTurnover(nothing, [], False, nothing, nothing, {}, nothing, nothing, ())
+    run: Any = SimpleNamespace(coming=[], leaving=[], stays_open=False)
+    turnover = LogTurnover(run, ())
     two = tuple(cast(Any, SimpleNamespace(name=name)) for name in ("n1/cuda:0", "n1/cuda:1"))
-    turnover.join(JoiningDevices(two, {}, lambda: None))
+    run.coming.append(JoiningDevices(two, {}, lambda: None))
     assert not turnover.never_joins("n0/cuda:0"), "it is one of the run"
     assert turnover.never_joins("n1/cuda:1")
     assert turnover.opening(1.0) is None, "there is no reason for a segment any more"
@@ -103,13 +103,13 @@ def test_a_device_that_fails_before_the_run_uses_it_never_joins() -> None:
 
 def test_a_timer_that_follows_from_the_opening_is_of_the_new_segment(tmp_path: Path) -> None:
     """The driver drops timers of earlier segments. It carries out the commands of the opening before `begun`."""
-    nothing: Any = None
-    core: Any = SimpleNamespace(segment=Segment(lanes=((0, "n0/cpu"),), lanes_made=1), known=lambda _classes: {})
-    arrivals: Any = SimpleNamespace(names_to_come=(), sweeps={}, learn=lambda _change: None)
+    core = SimpleNamespace(segment=Segment(lanes=((0, "n0/cpu"),), lanes_made=1), known=lambda _classes: {})
+    arrivals = SimpleNamespace(names_to_come=(), sweeps={}, learn=lambda _change: None)
     device = replace(registry.find("cpu"), name="n0/cpu")
     plan = planned(load(job_file(tmp_path, slow_steps("j", 1, 1))), (device,), policy="fair")
-    turnover = LogTurnover(plan, [device], False, nothing, core, {}, arrivals, nothing, ())
-    turnover.join(JoiningDevices((replace(device, name="n1/cpu"),), {}, lambda: None))
+    run = begun(plan, core, arrivals=arrivals, jobs={})
+    turnover = LogTurnover(run, ())
+    run.coming.append(JoiningDevices((replace(device, name="n1/cpu"),), {}, lambda: None))
     before = turnover.count
     opened = turnover.opening(1.0)
     assert opened is not None and [each.name for each in opened.devices] == ["n0/cpu", "n1/cpu"]

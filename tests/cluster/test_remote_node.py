@@ -7,7 +7,8 @@ import sys
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -19,6 +20,7 @@ from ecoshare.core.commands import StartJob
 from ecoshare.core.events import DeviceFailed, Event, JobExited
 from ecoshare.devices import registry
 from ecoshare.jobs.load import load
+from ecoshare.record.run_folder import RunFolder
 from ecoshare.runtime.nodes.run_node import NodeRun
 from ecoshare.runtime.planning.node_job import NodeJob
 from tests.planning import planned
@@ -44,6 +46,30 @@ def no_job(name: str) -> NodeJob:
     raise AssertionError(f"{name} is not asked for: nothing is sent to a lost node")
 
 
+class Lost:
+    """Run with a node that is lost."""
+
+    stopping, live_jobs = False, 1
+    now_s, profiler = staticmethod(time.monotonic), SimpleNamespace(notes=[])
+    folder = RunFolder(Path("nowhere"))
+
+    def __init__(self, job: Callable[[str], NodeJob]) -> None:
+        self.job, self.told, self.tasks = job, list[Event](), list[asyncio.Task[None]]()
+
+    def tell(self, make: Callable[..., Event | None]) -> None:
+        if (event := make(at_s=0.0)) is not None:
+            self.told.append(event)
+
+    def begin(self, work: Coroutine[Any, Any, None]) -> None:
+        self.tasks.append(asyncio.create_task(work))
+
+    def context_bytes(self, job_class: str) -> int:
+        return 0
+
+    def attempt_over(self, job: str, attempt: int) -> None:
+        pass
+
+
 async def told_after_a_loss(
     agent: Sequence[str], job: Callable[[str], NodeJob] = no_job, before: str = "", after: str = ""
 ) -> list[Event]:
@@ -55,54 +81,31 @@ async def told_after_a_loss(
         before: Name of a job that is started before the agent has ended; empty for none.
         after: Name of a job that is started before the core has heard of the loss; empty for none.
     """
-    told, tasks = list[Event](), list[asyncio.Task[None]]()
-
-    def tell(make: Callable[..., Event | None]) -> None:
-        if (event := make(at_s=0.0)) is not None:
-            told.append(event)
-
-    def begin(work: Coroutine[Any, Any, None]) -> None:
-        tasks.append(asyncio.create_task(work))
-
-    run = NodeRun(
-        now_s=time.monotonic,
-        tell=tell,
-        begin=begin,
-        stopping=lambda: False,
-        live_jobs=lambda: 1,
-        hear_samples=[],
-        hear_requests=lambda _service, _attempt, _found: None,
-        attempt_over=lambda _job, _attempt: None,
-    )
+    run = Lost(job)
     line = AgentLine("n0", ProcessLink(agent))
     setup = NodeSetup(
         line=line,
         start=NodeStart("n0", "127.0.0.1", lambda: ProcessLink(agent)),
         devices=["n0/cpu"],
-        job=job,
-        context_bytes=lambda _name: 0,
-        most_s=lambda _command: None,
         knobs={},
         claims=RemoteClaims(),
         keep_profile=lambda _made: None,
         files=None,
-        notes=[],
         timeout_s=15.0,
         lease_s=-5.0,
-        recorded_end=lambda _job, _attempt: None,
     )
-    node = RemoteNode(setup, run, lambda _line: None, {})
+    node = RemoteNode(setup, cast(NodeRun, run), lambda _line: None, {})
     if before:
         node.carry_out(StartJob(1, before, 1, (0,), 0))
     await node.keep()  # until it is lost
     async with asyncio.timeout(60.0):
-        while not tasks:
+        while not run.tasks:
             await asyncio.sleep(0.01)
-        await asyncio.gather(*tasks)  # the jobs have surely ended
+        await asyncio.gather(*run.tasks)  # the jobs have surely ended
     if after:
         node.carry_out(StartJob(2, after, 1, (0,), 0))
     await asyncio.to_thread(line.close)
-    return told
+    return run.told
 
 
 @pytest.mark.slow

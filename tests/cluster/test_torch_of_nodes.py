@@ -137,13 +137,13 @@ def test_processors_are_not_asked_for_the_torch_of_their_jobs() -> None:
 def test_a_machine_that_comes_is_refused_with_the_same_reason(cuda: str, joins: bool) -> None:
     """Else its jobs fail there, one after another."""
     machine, notes = Machine("n1", loaded(cuda)), list[str]()
-    run = SimpleNamespace(profiler=SimpleNamespace(notes=notes))
-    had = replace(GPU, name="n0/cuda:0")
+    plan = SimpleNamespace(devices=[replace(GPU, name="n0/cuda:0")], host_bytes=0)
+    run = SimpleNamespace(profiler=SimpleNamespace(notes=notes), plan=plan)
 
     def after(*_: object) -> None:
         raise UnfitEnvironment("it is asked for more")
 
-    setups: Any = SimpleNamespace(plan=SimpleNamespace(devices=[had], host_bytes=0), run=run, ask=after)
+    setups: Any = SimpleNamespace(run=run, ask=after)
     joining = NodeJoining(cast(Any, None), None, ["n0"], setups, lambda _node: None, [], False)
     assert joining._opened(machine.start) is None
     (note,) = notes

@@ -165,7 +165,7 @@ class _Endless:
 def test_a_client_that_reads_nothing_and_goes_is_no_error() -> None:
     """FastAPI raises then, and the log of the queue would have a traceback for each page that is closed."""
     node = SimpleNamespace(knobs={})
-    nowhere = SimpleNamespace(run=SimpleNamespace(viewing=SimpleNamespace(node=node)))
+    nowhere = SimpleNamespace(run=SimpleNamespace(node=node))
     app = application(cast(Any, nowhere), cast(Any, _Endless()))
     scope = {
         "type": "http",

@@ -35,10 +35,10 @@ class Device:
             attempt=lambda _name: AttemptReading(self.usage, (0,), (0,)),
             device=lambda _name: reading,
         )
-        viewing = SimpleNamespace(
-            node=node, job=lambda name: JobView(name, "running", (0,), True, 7, 0, None, None, 1.5)
+        views = SimpleNamespace(
+            job=lambda name: JobView(name, "running", (0,), True, 7, 0, None, None, 1.5),
+            devices=lambda: (self.view,),
         )
-        devices = SimpleNamespace(present=lambda: (self.view,))
         energy = SimpleNamespace(
             device=lambda _name: LiveReading(Sample(1.0, 1.0), 50.0, self.energy_j, self.job_j, "measured"),
             job=lambda _name: (self.job_j, "attributed"),
@@ -47,15 +47,15 @@ class Device:
         run = SimpleNamespace(
             plan=SimpleNamespace(policy="fair", objective="energy"),
             arrivals=SimpleNamespace(gate=ArrivalGate(), names_to_come=()),
-            viewing=viewing,
-            devices=devices,
+            node=node,
             energy=energy,
             core=SimpleNamespace(lanes={0: lane}),
         )
         self.totals = QueueTotals()
         self.totals.live["a"] = Job(JobSpec("a", "c"), 0.0)
         self.totals.devices_of["a"] = ("cuda:0",)
-        queue = SimpleNamespace(name="q", run=run, totals=self.totals, opened_unix_s=1.0, open_sweeps=0)
+        driver = SimpleNamespace(run=run, views=views)
+        queue = SimpleNamespace(name="q", driver=driver, run=run, totals=self.totals, opened_unix_s=1.0, open_sweeps=0)
         self.metrics = QueueMetrics(cast(LiveQueue, queue))
 
     def values(self, *names: str) -> list[float]:

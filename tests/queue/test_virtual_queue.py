@@ -95,7 +95,7 @@ def test_ends_are_kept_while_the_store_is_locked(tmp_path: Path) -> None:
         await queue.wait(ended, 600.0)
         assert store.busy, "the client was told before the store has the end"
         assert (await queue.row(ended)).state == "completed"
-        (warning,) = queue.run.viewing.warnings().values()
+        (warning,) = queue.driver.views.warnings().values()
         assert "the store is locked" in warning
         with pytest.raises(UnfitEnvironment, match="the store is locked"):
             await queue.retry([ended])
@@ -104,7 +104,7 @@ def test_ends_are_kept_while_the_store_is_locked(tmp_path: Path) -> None:
             assert (await queue.row(name)).state == "completed"
         store.busy = 0
         await asyncio.sleep(3.0)
-        assert not store.left() and not queue.run.viewing.warnings()
+        assert not store.left() and not queue.driver.views.warnings()
         queue.end("drain")
 
     world = World(tmp_path)
@@ -120,14 +120,14 @@ def test_a_queue_on_a_full_disk_takes_no_more_and_says_why(tmp_path: Path) -> No
         await queue.submit(submission(1, {"name": "a"}, {"name": "b", "after": ["a"]}, folder=tmp_path))
         await asyncio.sleep(60.0)
         assert world.completed == [("a", 1)]
-        (warning,) = queue.run.viewing.warnings().values()
+        (warning,) = queue.driver.views.warnings().values()
         assert "no space is left for" in warning
         with pytest.raises(UnfitEnvironment, match="no space is left for"):
             await queue.submit(submission(2, {"name": "c"}, folder=tmp_path))
         with pytest.raises(UnfitEnvironment, match="no space is left for"):
             await queue.cancel(["b"], at_once=False)
         await queue.wait("b", 600.0)
-        assert not queue.run.viewing.warnings()
+        assert not queue.driver.views.warnings()
         assert (await queue.submit(submission(3, {"name": "d"}, folder=tmp_path))).jobs == ["d"]
         await queue.wait("d", 600.0)
         queue.end("drain")
@@ -162,14 +162,14 @@ def test_a_turn_that_is_held_without_an_iteration_is_told_with_what_ends_it(tmp_
     async def client(queue: LiveQueue) -> None:
         await queue.submit(submission(1, {"name": "hangs"}, {"name": "b"}, folder=tmp_path))
         await asyncio.sleep(8.0)
-        assert not queue.run.viewing.warnings(), "it still has iterations, and b has the turn in between"
+        assert not queue.driver.views.warnings(), "it still has iterations, and b has the turn in between"
         await asyncio.sleep(20.0)
-        (warning,) = queue.run.viewing.warnings().values()
+        (warning,) = queue.driver.views.warnings().values()
         assert "hangs has had its turn for" in warning and "b waits" in warning
         assert f"`ecoshare cancel hangs --now --queue {NAME}`" in warning
         await queue.cancel(["hangs"], at_once=True)
         await queue.wait("b", 600.0)
-        assert not queue.run.viewing.warnings()
+        assert not queue.driver.views.warnings()
         queue.end("drain")
 
     world = World(tmp_path, {("hangs", 1): Fate(iterations=10, hangs=True)})
@@ -413,7 +413,7 @@ def test_a_sweep_goes_on_over_segments_and_deaths(
     async def to_the_end(queue: LiveQueue) -> None:
         views: list[SweepView | None] = [None]
         while "s" in {row.name for row in queue.store.left()}:
-            views.append(queue.run.viewing.sweep("s"))
+            views.append(queue.driver.views.sweep("s"))
             await asyncio.sleep(0.1)
         assert views[-1] is None or sum(views[-1].ended.values()) >= len(trials) - 1, "it has forgotten some"
         for row in queue.store.left():

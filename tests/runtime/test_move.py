@@ -26,12 +26,14 @@ from ecoshare.knowledge.profile_store import ProfileStore
 from ecoshare.lane.tables.table_layout import SlotState
 from ecoshare.record import event_log, run_documents
 from ecoshare.record.event_log import LogEntry
+from ecoshare.record.run_view import ProgressDisplay
 from ecoshare.reporting.progress import Silent
 from ecoshare.runtime import run_lifecycle, run_opening
-from ecoshare.runtime.driver import Driver, RunParts
+from ecoshare.runtime.driver import Driver, JobSource
 from ecoshare.runtime.nodes import cleanup, run_host
 from ecoshare.runtime.nodes.attempts import Moving
 from ecoshare.runtime.nodes.node import Node
+from ecoshare.runtime.run import Run
 from ecoshare.runtime.run_lifecycle import FinishedRun
 from tests.planning import planned
 from tests.runtime.running import SCRIPTS, alone, job_file, slow_steps
@@ -134,10 +136,9 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..
         store = ProfileStore(profiles) if profiles is not None else None
         plan = planned(loaded, (registry.find("cpu"),), policy="fair", lanes=2, jobs_per_lane=4, store=store)
 
-        def make(parts: RunParts) -> Driver:
-            driver = Driver(parts, core)
-            core.node = cast(Node, driver.node)
-            return driver
+        def make(run: Run, progress: ProgressDisplay, source: JobSource | None) -> Driver:
+            run.core, core.node = core, cast(Node, run.node)
+            return Driver(run, progress, source)
 
         monkeypatch.setattr(run_lifecycle, "Driver", make)
         monkeypatch.setattr(run_host, "Spawned", spawned)

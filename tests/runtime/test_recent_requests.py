@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from ecoshare.runtime.live_views import RecentRequests
+from ecoshare.runtime.live_requests import RecentRequests
 from tests.reporting.made_service import interval
 
 

@@ -14,7 +14,7 @@ from ecoshare.base.service import REQUESTS, ServiceSpec
 from ecoshare.core.events import Event, TargetMissed
 from ecoshare.lane.files import of_attempt
 from ecoshare.lane.serving.request_record import LATENCY_BOUNDS_S, RequestRecorder
-from ecoshare.runtime.live_views import ServiceViews
+from ecoshare.runtime.live_requests import ServiceViews
 from ecoshare.runtime.nodes.attempts import Attempts
 from ecoshare.runtime.nodes.job_looks import TargetReports
 

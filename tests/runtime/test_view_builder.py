@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -12,23 +11,31 @@ from ecoshare.base.job_spec import JobSpec
 from ecoshare.core.events import Config
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.runtime.job_arrivals import Arrivals
-from ecoshare.runtime.live_views import ServiceViews, Viewing
+from ecoshare.runtime.live_requests import ServiceViews
+from ecoshare.runtime.live_views import RunViews
 from ecoshare.runtime.nodes.run_node import AttemptReading, DeviceReading, LaneReading
 from ecoshare.testing.virtual_driver import ScriptedJob, VirtualDriver
 
 CRASHES = ((1.2, Outcome.CRASHED), (1.6, Outcome.COMPLETED))
 
 
-def viewing(core: Scheduler, names: list[str]) -> Viewing:
-    """Viewing of a run of which no job has a process: so every job keeps its view."""
+def views_of(core: Scheduler, names: list[str], node: Any = None) -> RunViews:
+    """Views of a run of which no job has a process without a node: so every job keeps its view."""
     jobs = [SimpleNamespace(spec=JobSpec(name, "class"), learned=None) for name in names]
-    plan = SimpleNamespace(jobs=jobs, sweeps=(), lanes=1, devices=("cpu",))
-    by_name = {job.spec.name: job for job in jobs}
-    nothing = cast(Any, SimpleNamespace(jobs=by_name, live=set(), metric_of=lambda _name: None))
-    no_services, arrivals = ServiceViews(lambda: 0.0), Arrivals({}, nothing, lambda: 0.0, lambda make: None)
-    return Viewing(
-        cast(Any, plan), (), core, cast(Any, SimpleNamespace(in_progress=())), nothing, no_services, arrivals
+    nothing = cast(Any, SimpleNamespace(live=set(), metric_of=lambda _name: None))
+    run = SimpleNamespace(
+        plan=SimpleNamespace(jobs=jobs, sweeps=(), lanes=1),
+        jobs={job.spec.name: job for job in jobs},
+        devices=(),
+        core=core,
+        node=node or SimpleNamespace(in_progress=(), ready=None),
+        sweeping=nothing,
+        requests=ServiceViews(lambda: 0.0),
+        arrivals=Arrivals({}, nothing, lambda: 0.0, lambda make: None),
+        warnings={},
+        now_s=lambda: 50.0,
     )
+    return RunViews(cast(Any, run))
 
 
 def test_a_kept_view_is_always_that_of_now() -> None:
@@ -41,14 +48,14 @@ def test_a_kept_view_is_always_that_of_now() -> None:
     config = Config("fair", places_per_lane=1, profile=True)
     log = VirtualDriver(config, (Device("cpu", "here", 16 << 30),), scripted).run().log
     core = Scheduler()
-    kept = viewing(core, list(scripted))
+    kept = views_of(core, list(scripted))
     states: set[tuple[str, str]] = set()
     again = 0
-    before = kept.run(0.0, True)
+    before = kept.run()
     for event, _ in log:
         core.handle(event)
-        now = kept.run(event.at_s, True)
-        assert now == viewing(core, list(scripted)).run(event.at_s, True)
+        now = kept.run()
+        assert now == views_of(core, list(scripted)).run()
         states |= {(job.name, job.state) for job in now.jobs}
         again += sum(new is old for new, old in zip(now.jobs, before.jobs, strict=True))
         before = now
@@ -68,11 +75,14 @@ def test_a_job_that_waits_for_long_is_told_with_the_jobs_that_have_the_turn_and_
     readings = {"has": AttemptReading(usage, (0,), (0,)), "waits": AttemptReading(usage, (0,), (), 40.0)}
     lanes = {0: LaneReading("has", (), 0.0)}
     node = SimpleNamespace(
-        in_progress=set(scripted), attempt=readings.get, device=lambda _name: DeviceReading((), "", lanes)
+        in_progress=set(scripted),
+        attempt=readings.get,
+        device=lambda _name: DeviceReading((), "", lanes),
+        ready=None,
     )
-    view = replace(viewing(core, list(scripted)), node=cast(Any, node))
-    has, waits = view.run(50.0, True).jobs
+    view = views_of(core, list(scripted), node)
+    has, waits = view.run().jobs
     assert (has.rate, has.turn_wait_s, has.behind) == (4.9, 0.0, ())
     assert (waits.rate, waits.turn_wait_s, waits.behind) == (None, 40.0, ("has",))
     readings["waits"] = AttemptReading(usage, (0,), (), 0.3)
-    assert view.run(50.0, True).jobs[1].rate == 4.9, "short waits are a part of taking turns"
+    assert view.run().jobs[1].rate == 4.9, "short waits are a part of taking turns"

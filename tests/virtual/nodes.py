@@ -20,19 +20,15 @@ from ecoshare.cluster.links import BegunAgent, NodeStart
 from ecoshare.cluster.node_agent import Agent, RunGone
 from ecoshare.cluster.remote_node import NodeSetup, RemoteClaims
 from ecoshare.devices.vendor import ContextSharing
-from ecoshare.knowledge.profile_store import ProfileStore
 from ecoshare.lane.messages import Ready
-from ecoshare.record.run_documents import recorded_end
 from ecoshare.record.run_folder import RunFolder
-from ecoshare.runtime.measuring.profiler import Profiler
 from ecoshare.runtime.measuring.profiling_window import DEFAULT_LIMITS
 from ecoshare.runtime.measuring.run_claims import ClaimReport, ClaimRequest
 from ecoshare.runtime.measuring.setting_searches import RunSearches
-from ecoshare.runtime.nodes.node_opening import OpenedNode, RunFacts, node_plan
+from ecoshare.runtime.nodes.node_opening import OpenedNode
 from ecoshare.runtime.nodes.run_host import WarmServer
-from ecoshare.runtime.nodes.run_node import JoiningDevices, NodeParts
-from ecoshare.runtime.planning.plan import Plan
-from ecoshare.runtime.planning.planned_knowledge import known_contexts
+from ecoshare.runtime.nodes.run_node import JoiningDevices, NodeMachine
+from ecoshare.runtime.run import Run
 from tests.virtual.lanes import VirtualLanes
 from tests.virtual.run import Guard, Machines, World, gpu, virtual_device
 
@@ -77,26 +73,14 @@ class _VirtualAgent(Agent):
         super().__init__(begun, send, cast(Any, SimpleNamespace(devices=world.found)), {})
         self._world = world
 
-    def _parts(self, opening: OpenNode) -> tuple[NodeParts, NodeOpened]:
+    def _machine(self, opening: OpenNode) -> tuple[NodeMachine, NodeOpened]:
         begun = self._begun
-        folder = self._folder = RunFolder(Path(opening.run)).node(begun.name, begun.log)
+        folder = RunFolder(Path(opening.run)).node(begun.name, begun.log)
         folder.own.mkdir(parents=True, exist_ok=True)
-        parts = NodeParts(
-            opening.plan,
-            self._jobs.__getitem__,
-            lambda job_class: self._context_bytes.get(job_class, 0),
-            self._most_of,
-            folder,
-            begun.shared,
-            begun.token,
-            self._clock.monotonic_s() - opening.now_s,
-            [virtual_device(self._world, replace(gpu(), name=name)) for name in opening.names],
-            ContextSharing("virtual"),
-            Profiler(folder, ProfileStore(Path(opening.profiles)), opening.limits),
-            cast(Any, Guard()),
-            begun.host,
-        )
-        return parts, NodeOpened(False, "virtual", ClaimReport())
+        self._begin(folder, opening, Path(opening.profiles))
+        devices = [virtual_device(self._world, replace(gpu(), name=name)) for name in opening.names]
+        machine = NodeMachine(begun.shared, devices, ContextSharing("virtual"), cast(Any, Guard()))
+        return machine, NodeOpened(False, "virtual", ClaimReport())
 
 
 class _Link:
@@ -188,10 +172,10 @@ class _Cluster(Machines):
     """Machines of a run over several nodes."""
 
     @contextlib.contextmanager
-    def open_node(self, plan: Plan, run: RunFacts) -> Iterator[OpenedNode]:
-        searches, claims = RunSearches(), RemoteClaims()
+    def open_node(self, run: Run) -> Iterator[OpenedNode]:
+        plan, searches, claims = run.plan, RunSearches(), RemoteClaims()
         searches.begin(run.profiler, run.jobs)
-        opening = _Opening(cast(ClusterWorld, self.world), plan, run, searches, claims)
+        opening = _Opening(cast(ClusterWorld, self.world), run, claims)
         opened = [opening.node(number, device) for number, device in enumerate(plan.devices)]
 
         def begin() -> None:
@@ -211,37 +195,30 @@ class _Opening:
     """Opens nodes for a run."""
 
     world: ClusterWorld
-    plan: Plan
-    run: RunFacts
-    searches: RunSearches
+    run: Run
     claims: RemoteClaims
 
     def node(self, number: int, device: DeviceInfo) -> tuple[NodeSetup, Callable[[], None]]:
         """A node with one device, and the function that starts its agent, for the loop of the run."""
-        link, run, plan, world = _Link(self.world, number), self.run, self.plan, self.world
+        link, run, world = _Link(self.world, number), self.run, self.world
         setup = NodeSetup(
             AgentLine(f"n{number}", link),
             NodeStart(f"n{number}", "127.0.0.1", lambda: link),
             [device.name],
-            run.job,
-            known_contexts(False, run.profiler.made, plan.known),
-            self.searches.most_s,
             {},
             self.claims,
             lambda made: None,
             None,
-            run.profiler.notes,
             TIMEOUT_S,
             LEASE_S,
-            lambda job, attempt: recorded_end(run.folder.job(job), attempt),
         )
 
         def start() -> None:
             opening = OpenNode(
                 str(run.folder.path),
                 run.now_s(),
-                node_plan(plan),
-                plan.lanes,
+                run.for_nodes,
+                run.plan.lanes,
                 (device.name,),
                 str(run.profiler.store.folder),
                 DEFAULT_LIMITS,
@@ -269,7 +246,7 @@ class _Coming:
         for number, at_s in enumerate(sorted(world.comes_s), start=world.devices):
             await asyncio.sleep(at_s - world.clock.monotonic_s())
             device = _device(number)
-            self.opening.searches.join(device)
+            self.opening.run.searches.join(device)
             setup, start = self.opening.node(number, device)
             start()
             facts = {"devices": [device.as_dict()]}

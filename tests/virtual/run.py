@@ -37,12 +37,11 @@ from ecoshare.runtime.measuring.setting_searches import RunSearches
 from ecoshare.runtime.nodes import node
 from ecoshare.runtime.nodes.held_machines import FindDevices, HeldMachines
 from ecoshare.runtime.nodes.node import Node
-from ecoshare.runtime.nodes.node_opening import OpenedNode, RunFacts, node_plan
+from ecoshare.runtime.nodes.node_opening import OpenedNode
 from ecoshare.runtime.nodes.run_host import RunHost, WarmServer
-from ecoshare.runtime.nodes.run_node import NodeParts, NodeRun
-from ecoshare.runtime.planning.plan import Plan
-from ecoshare.runtime.planning.planned_knowledge import known_contexts
+from ecoshare.runtime.nodes.run_node import NodeMachine, NodeRun
 from ecoshare.runtime.planning.planned_limits import ParkingHost
+from ecoshare.runtime.run import Run
 from ecoshare.runtime.run_lifecycle import FinishedRun
 from ecoshare.runtime.signals import StopSignals
 from tests.planning import planned
@@ -308,31 +307,18 @@ class Machines:
         yield self.world
 
     @contextlib.contextmanager
-    def open_node(self, plan: Plan, run: RunFacts) -> Iterator[OpenedNode]:
-        shared = self.world.folder / f"shared-{run.token}"
+    def open_node(self, run: Run) -> Iterator[OpenedNode]:
+        plan, shared = run.plan, self.world.folder / f"shared-{run.token}"
         shared.mkdir()
         searches, claims = RunSearches(), NodeClaims()
         searches.begin(run.profiler, run.jobs)
-        parts = NodeParts(
-            node_plan(plan),
-            run.job,
-            known_contexts(False, run.profiler.made, plan.known),
-            searches.most_s,
-            run.folder,
-            shared,
-            run.token,
-            run.began_s,
-            [virtual_device(self.world, each) for each in plan.devices],
-            ContextSharing("virtual"),
-            run.profiler,
-            cast(Any, Guard()),
-            run.host,
-        )
+        devices = [virtual_device(self.world, each) for each in plan.devices]
+        machine = NodeMachine(shared, devices, ContextSharing("virtual"), cast(Any, Guard()))
         transfers = {each.name: _Transfer(self.world) for each in plan.devices} if plan.host_bytes else {}
 
         def opened(run: NodeRun) -> Node:
             with patch.object(node, "transfers", lambda sessions, token: transfers):
-                return Node(parts, run)
+                return Node(machine, run)
 
         yield OpenedNode(plan, opened, {}, claims, searches)
 

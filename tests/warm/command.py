@@ -225,7 +225,7 @@ class _Spawned:
     ) -> None:
         stdin, stdout, stderr = files
         self._process = subprocess.Popen(
-            [*COLD, *words],
+            ["env", "--default-signal=HUP", *COLD, *words],  # tests in the background may ignore it, as `nohup` does
             stdin=stdin,
             stdout=stdout,
             stderr=stderr,

@@ -36,11 +36,9 @@ from ecoshare.lane import processes
 from ecoshare.lane.messages import Ended, Ready
 from ecoshare.lane.tables.table_layout import SlotState
 from ecoshare.record import samples
-from ecoshare.record.run_folder import RunFolder
 from ecoshare.record.samples import SampleFile
 from ecoshare.runtime.measuring.device_claim import ClaimedDevice
 from ecoshare.runtime.measuring.meter_sampler import MeterSampler
-from ecoshare.runtime.measuring.profiler import Profiler
 from ecoshare.runtime.measuring.profiling_window import ENDED_IN_WINDOW, Window, WindowFailed, WindowResult
 from ecoshare.runtime.measuring.setting_measurement import (
     LanePosition,
@@ -50,6 +48,7 @@ from ecoshare.runtime.measuring.setting_measurement import (
 )
 from ecoshare.runtime.nodes import cleanup
 from ecoshare.runtime.nodes.attempts import Attempts, LiveAttempt
+from ecoshare.runtime.nodes.run_node import NodeRun
 from ecoshare.runtime.planning.planned_knowledge import known_demand, known_solo
 
 
@@ -148,35 +147,21 @@ class LiveQueues:
 
 @dataclass(frozen=True, slots=True)
 class LiveRun:
-    """Parts of a run that its device sessions use.
+    """A run with what its device sessions use of the machine.
 
     Attributes:
-        folder: The run folder.
+        run: The run.
         samples: File that gets the samples of all devices.
-        token: Token that marks the processes of the run.
         attempts: Attempts in progress.
-        profiler: Makes profiles from windows, and stores them.
-        now_s: Time (s) since the run was opened.
-        stopping: Whether the run is being stopped.
-        ready: Start message of the warm server; None before it has loaded torch.
-        tell: Reports an event to the core.
-        begin: Begins work beside the driver's loop; the end of the run cancels it.
-        most_s: Most time (s) that an iteration of each job of a measurement may take; see `RunSearches.most_s`.
-        missed_share: Part of the requests of a service of the last minute that missed its target, by the name of the
-            service.
+        ready: Returns the start message of the warm server; None before it has loaded torch.
+        missed_share: Returns the part of the requests of a service of the last minute that missed its target, by the
+            name of the service.
     """
 
-    folder: RunFolder
+    run: NodeRun
     samples: SampleFile
-    token: str
     attempts: Attempts
-    profiler: Profiler
-    now_s: Callable[[], float]
-    stopping: Callable[[], bool]
     ready: Callable[[], Ready | None]
-    tell: Callable[[Callable[..., Event]], None]
-    begin: Callable[[Coroutine[Any, Any, None]], None]
-    most_s: Callable[[MeasureSetting], Mapping[str, float] | None]
     missed_share: Callable[[str], float]
 
 
@@ -191,23 +176,23 @@ class DeviceSession:
         windows: Number of open windows. The job of an open window may have ended, with its profile still to be stored.
     """
 
-    def __init__(self, claimed: ClaimedDevice, run: LiveRun) -> None:
+    def __init__(self, claimed: ClaimedDevice, live: LiveRun) -> None:
         """Session of a device in a run. The meter is opened when the sampler begins."""
         self.device, self.settings = claimed.device, claimed.settings
-        self._run = run
+        self._live, self._run = live, live.run
         self.sampler = MeterSampler(
-            run.samples,
+            live.samples,
             claimed,
-            partial(run.attempts.progress_on, claimed.device),
+            partial(live.attempts.progress_on, claimed.device),
             self._overhead_s,
         )
         self.setting: Setting = AS_FOUND
         self.windows = 0
-        self._bystanders = Bystanders(run.token, self.sampler.processes)
+        self._bystanders = Bystanders(live.run.token, self.sampler.processes)
 
     def _overhead_s(self) -> float | None:
         """Processor time (s) of the controller and of the warm server so far; None before the server is there."""
-        if (ready := self._run.ready()) is None:
+        if (ready := self._live.ready()) is None:
             return None
         return time.process_time() + processes.processor_s([ready.pid], with_children=False)
 
@@ -235,7 +220,7 @@ class DeviceSession:
     @contextlib.contextmanager
     def _jobs_stay(self) -> Iterator[None]:
         """Context manager: every job of this device stays in its lane, as a measurement needs."""
-        moving, lanes = self._run.attempts.moving, list(self._run.attempts.tables_of(self.device.name))
+        moving, lanes = self._live.attempts.moving, list(self._live.attempts.tables_of(self.device.name))
         moving.pin(lanes)
         try:
             yield
@@ -248,16 +233,16 @@ class DeviceSession:
         run, made, error = self._run, None, ""
         self.windows += 1
         try:
-            own = run.attempts.live.get(command.job)
+            own = self._live.attempts.live.get(command.job)
             if own is None or own.attempt != command.attempt:
                 raise WindowFailed("the job ended before its window")
             with self._jobs_stay():
                 measured = await self._window(command, own)
             limit_w = await self.sampler.power_limit_w()
-            if run.stopping():
+            if run.stopping:
                 raise WindowFailed(ENDED_IN_WINDOW)
             made = run.profiler.keep(
-                self.device, own.job, command.attempt, measured, run.ready(), self.sampler, limit_w
+                self.device, own.job, command.attempt, measured, self._live.ready(), self.sampler, limit_w
             )
         except WindowFailed as failed:
             error = str(failed)
@@ -274,7 +259,7 @@ class DeviceSession:
 
     async def _window(self, command: ProfileJob, own: LiveAttempt) -> WindowResult:
         window = Window(
-            tables=self._run.attempts.tables_of(self.device.name),
+            tables=self._live.attempts.tables_of(self.device.name),
             place=own.places[0],
             folder=self._run.folder.job(command.job),
             attempt=command.attempt,
@@ -293,8 +278,8 @@ class DeviceSession:
 
     def _usage_of(self, job: str, own: LiveAttempt) -> Usage | None:
         """Usage so far of an attempt; None if the attempt has ended or the run is being stopped."""
-        attempts = self._run.attempts
-        return attempts.usage(job) if attempts.live.get(job) is own and not self._run.stopping() else None
+        attempts = self._live.attempts
+        return attempts.usage(job) if attempts.live.get(job) is own and not self._run.stopping else None
 
     # All jobs at a setting
 
@@ -306,7 +291,7 @@ class DeviceSession:
             self._run.tell(partial(Refused, command=command.id, error=error))
         else:
             self.setting = command.setting
-            self._run.attempts.limit_batches(self.device, int(dict(command.setting).get(BATCH, 0)))
+            self._live.attempts.limit_batches(self.device, int(dict(command.setting).get(BATCH, 0)))
             limit_w = await self.settings.other_limit_w(setting)
             self._run.tell(partial(Done, command=command.id, limit_w=limit_w))
 
@@ -325,7 +310,7 @@ class DeviceSession:
         self._run.tell(partial(SettingMeasured, command=command.id, measurement=found))
 
     async def _measured(self, command: MeasureSetting) -> Measurement:
-        attempts = self._run.attempts
+        attempts = self._live.attempts
         own = {job: attempts.live[job] for job in command.jobs if job in attempts.live}
         if len(own) < len(command.jobs):
             raise MeasurementVoid("a job ended before the measurement")
@@ -361,9 +346,9 @@ class DeviceSession:
         return found
 
     async def _await_requests(self, command: AwaitRequests) -> None:
-        run, queues = self._run, LiveQueues(self._run.attempts, command.jobs)
+        run, queues = self._run, LiveQueues(self._live.attempts, command.jobs)
         is_over = await queues.emptied(
-            lambda: all(run.missed_share(job) <= command.missed_share for job in command.jobs), command.most_s
+            lambda: all(self._live.missed_share(job) <= command.missed_share for job in command.jobs), command.most_s
         )
         if is_over:
             run.tell(partial(Done, command=command.id))

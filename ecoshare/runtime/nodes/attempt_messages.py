@@ -21,7 +21,7 @@ from ecoshare.record.run_folder import RunFolder
 from ecoshare.runtime.measuring.device_session import DeviceWatch
 from ecoshare.runtime.nodes.attempts import Attempts, LiveAttempt
 from ecoshare.runtime.nodes.live_memory import LiveParking, MemoryRelease
-from ecoshare.runtime.nodes.run_node import NodeParts
+from ecoshare.runtime.nodes.run_node import NodeMachine, NodeRun
 
 _MOST_BOUND = 64
 """Most ports that stay bound. A rank 0 that listens at an earlier one has it by itself."""
@@ -71,15 +71,16 @@ class LoopbackPorts:
 class AttemptLaunches:
     """Launches of a run."""
 
-    def __init__(self, parts: NodeParts, attempts: Attempts) -> None:
+    def __init__(self, machine: NodeMachine, run: NodeRun, attempts: Attempts) -> None:
         """No launch yet.
 
         Args:
-            parts: Parts of the node.
+            machine: The machine.
+            run: The run.
             attempts: Attempts in progress, and the lanes' tables.
         """
-        self._parts, self._attempts = parts, attempts
-        self._devices = {each.device.name: each.device for each in parts.devices}
+        self._machine, self._run, self._attempts = machine, run, attempts
+        self._devices = {each.device.name: each.device for each in machine.devices}
         self._ports = LoopbackPorts()
         self._environments: dict[tuple[str, ...], dict[str, str | None]] = {}  # key: names of devices
 
@@ -99,16 +100,16 @@ class AttemptLaunches:
         return job.launch(
             command,
             [(self._attempts.tables[lane].path, slot) for lane, slot in own.places],
-            self._parts.folder.job(command.job),
+            self._run.folder.job(command.job),
             [self._devices[name] for name in names],
             {**self._environment(tuple(names)), **self._behind(own)},
-            self._parts.began_s,
+            self._run.began_s,
             process_bytes=self._devices[names[0]].memory_bytes,
             machine_bytes=sum(each.memory_bytes for each in self._devices.values() if each.on_processors),
-            context_bytes=self._parts.context_bytes(job.spec.job_class),
+            context_bytes=self._run.context_bytes(job.spec.job_class),
             master_port=self._ports.take() if job.has_ranks and job.part is None else 0,
             gang_table=self._attempts.gang_table(own) if job.has_ranks else "",
-            measures_answers=self._parts.profiler.stops_the_run,
+            measures_answers=self._run.profiler.stops_the_run,
         )
 
     def take_port(self) -> int:
@@ -121,7 +122,7 @@ class AttemptLaunches:
 
     def _behind(self, own: LiveAttempt) -> dict[str, str | None]:
         """Variables that let a job in another lane of the device give way to services."""
-        return self._parts.sharing.behind if self._parts.plan.serves and own.job.spec.service is None else {}
+        return self._machine.sharing.behind if self._run.for_nodes.serves and own.job.spec.service is None else {}
 
     def close(self) -> None:
         """Give the ports back. No more launches follow."""
@@ -132,7 +133,7 @@ class AttemptLaunches:
         if names not in self._environments:
             devices = [self._devices[name] for name in names]
             shown = vendor(devices[0].vendor).environment(devices)
-            self._environments[names] = {**shown, **self._parts.sharing.environment}
+            self._environments[names] = {**shown, **self._machine.sharing.environment}
         return self._environments[names]
 
 

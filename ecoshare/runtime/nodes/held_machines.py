@@ -19,8 +19,8 @@ from ecoshare.runtime.signals import StopSignals
 
 if TYPE_CHECKING:
     from ecoshare.runtime.measuring.run_claims import OneSearch
-    from ecoshare.runtime.nodes.node_opening import OpenedNode, RunFacts
-    from ecoshare.runtime.planning.plan import Plan
+    from ecoshare.runtime.nodes.node_opening import OpenedNode
+    from ecoshare.runtime.run import Run
 
 
 FindDevices = Callable[[], tuple[DeviceInfo, ...]]
@@ -52,12 +52,11 @@ class HeldMachines(PlannedMachines, Protocol):
         """
         ...
 
-    def open_node(self, plan: Plan, run: RunFacts) -> AbstractContextManager[OpenedNode]:
+    def open_node(self, run: Run) -> AbstractContextManager[OpenedNode]:
         """Context manager with the node of a run. The end of it undoes all that was opened.
 
         Args:
-            plan: Plan of the run.
-            run: Facts about the run.
+            run: The run, with a plan that may ask for more than the machines can do.
 
         Raises:
             UnfitEnvironment: The node can no longer run the plan.
@@ -126,10 +125,10 @@ class ThisMachine(FoundDevices):
                 undo.callback(own.close)
             yield own
 
-    def open_node(self, plan: Plan, run: RunFacts) -> AbstractContextManager[OpenedNode]:
+    def open_node(self, run: Run) -> AbstractContextManager[OpenedNode]:
         from ecoshare.runtime.nodes.node_opening import open_this_machine  # late: the server loads meanwhile
 
-        return open_this_machine(plan, run, self._search)
+        return open_this_machine(run, self._search)
 
 
 @contextlib.contextmanager

@@ -48,7 +48,7 @@ from ecoshare.runtime.nodes.attempts import Attempts
 from ecoshare.runtime.nodes.job_looks import ProgressReports, TargetReports, WaitingWatch
 from ecoshare.runtime.nodes.live_memory import LiveParking, MemoryRelease, transfers
 from ecoshare.runtime.nodes.run_host import Supervisor
-from ecoshare.runtime.nodes.run_node import AttemptReading, DeviceReading, LaneReading, NodeParts, NodeRun
+from ecoshare.runtime.nodes.run_node import AttemptReading, DeviceReading, LaneReading, NodeMachine, NodeRun
 
 _METER_WITHIN_S = 5.0
 
@@ -77,47 +77,35 @@ class Node:
         knobs: Knobs of each device that may be set, by its name.
     """
 
-    def __init__(self, parts: NodeParts, run: NodeRun) -> None:
+    def __init__(self, machine: NodeMachine, run: NodeRun) -> None:
         """Node of a run that has not begun."""
-        self._parts, self._run = parts, run
-        plan, folder = parts.plan, parts.folder
-        check = partial(check_torch, [each.device for each in parts.devices])
-        self.supervisor = Supervisor(parts.host, parts.token, folder.supervisor_log, check, plan.starts_many)
+        self._machine, self._run = machine, run
+        plan, folder = run.for_nodes, run.folder
+        only_measures = plan.only_tunes or run.profiler.stops_the_run
+        check = partial(check_torch, [each.device for each in machine.devices])
+        self.supervisor = Supervisor(run.host, run.token, folder.supervisor_log, check, plan.starts_many)
         self.attempts = Attempts(
-            parts.shared, plan.places, self.supervisor.send, run.tell, parts.context_bytes, parts.host.clock
+            machine.shared, plan.places, self.supervisor.send, run.tell, run.context_bytes, run.host.clock
         )
         self.children = ChildrenWatch(folder, self.attempts, self.supervisor.send)
         self.memory = MemoryRelease(self.attempts, self.supervisor.send, run.tell, run.begin)
         self.targets = TargetReports(self.attempts, folder.job, run.now_s, run.tell, run.hear_requests)
-        self.waiting = WaitingWatch(self.attempts, run.tell) if parts.only_measures else None
-        self._samples = SampleFile(folder.samples, *run.hear_samples)
-        self._launches = AttemptLaunches(parts, self.attempts)
-        live = LiveRun(
-            folder=folder,
-            samples=self._samples,
-            token=parts.token,
-            attempts=self.attempts,
-            profiler=parts.profiler,
-            now_s=run.now_s,
-            stopping=run.stopping,
-            ready=lambda: self.supervisor.ready,
-            tell=run.tell,
-            begin=run.begin,
-            most_s=parts.most_s,
-            missed_share=self.targets.missed_share,
-        )
-        self.sessions = {each.device.name: DeviceSession(each, live) for each in parts.devices}
+        self.waiting = WaitingWatch(self.attempts, run.tell) if only_measures else None
+        self._samples = SampleFile(folder.samples, run.hear_sample)
+        self._launches = AttemptLaunches(machine, run, self.attempts)
+        live = LiveRun(run, self._samples, self.attempts, lambda: self.supervisor.ready, self.targets.missed_share)
+        self.sessions = {each.device.name: DeviceSession(each, live) for each in machine.devices}
         # Read now: later, a thread that applies a setting may drop a knob meanwhile.
         self.knobs = {
             name: session.settings.control.specs
             for name, session in self.sessions.items()
             if session.settings is not None
         }
-        self.watch = DeviceWatch(self.sessions, self.attempts, parts.profiler.notes, run.now_s, run.tell, run.begin)
+        self.watch = DeviceWatch(self.sessions, self.attempts, run.profiler.notes, run.now_s, run.tell, run.begin)
         self._parking = LiveParking(
             attempts=self.attempts,
             sessions=self.sessions,
-            transfers=transfers(self.sessions.values(), parts.token) if plan.parks else {},
+            transfers=transfers(self.sessions.values(), run.token) if plan.parks else {},
             is_releasing=self.memory.is_releasing,
             send=self.supervisor.send,
             tell=run.tell,
@@ -133,7 +121,7 @@ class Node:
             run.attempt_over,
             run.tell,
         )
-        self._progress = ProgressReports(self.attempts, parts.on_processors, run.now_s, run.tell)
+        self._progress = ProgressReports(self.attempts, machine.on_processors, run.now_s, run.tell)
 
     @property
     def is_measuring(self) -> bool:
@@ -156,7 +144,7 @@ class Node:
     def attempt(self, name: str) -> AttemptReading:
         usage, places = self.attempts.usage(name), self.attempts.live[name].places
         turns = tuple(lane for lane, slot in places if self.attempts.tables[lane].header.holder == slot)
-        slot, now_s = self.attempts.slot(name), self._parts.host.clock.monotonic_s()
+        slot, now_s = self.attempts.slot(name), self._run.host.clock.monotonic_s()
         waits_s = now_s - slot.since_s if slot.seat == SlotState.WAITING else 0.0
         silent_s = now_s - max(slot.since_s, slot.last_s) if slot.seat == SlotState.HOLDING else 0.0
         lanes = tuple(lane for lane, _ in places)
@@ -180,8 +168,8 @@ class Node:
     def works(self) -> Iterator[Coroutine[Any, Any, None]]:
         for session in self.sessions.values():
             yield session.sampler.keep(self._run.now_s)
-        yield self._parts.guard.keep()
-        yield self.supervisor.listen(self._answers.hear, self._answers.lost, self._run.live_jobs)
+        yield self._machine.guard.keep()
+        yield self.supervisor.listen(self._answers.hear, self._answers.lost, lambda: self._run.live_jobs)
         yield self.children.keep([(each.device, each.sampler.on_device) for each in self.sessions.values()])
         yield self._progress.keep()
         yield self._progress.keep_early()
@@ -211,8 +199,8 @@ class Node:
             steps.callback(self._launches.close)
             for each in self.sessions.values():  # after the jobs: their limits may exceed the power budget
                 steps.push_async_callback(asyncio.to_thread, each.restore)
-            steps.push_async_callback(asyncio.to_thread, cleanup.end_all, self._parts.token)
-            steps.push_async_callback(asyncio.to_thread, self._parts.sharing.end)
+            steps.push_async_callback(asyncio.to_thread, cleanup.end_all, self._run.token)
+            steps.push_async_callback(asyncio.to_thread, self._machine.sharing.end)
             steps.push_async_callback(self.supervisor.close)
 
     # Commands
@@ -230,7 +218,7 @@ class Node:
         self._run.tell(partial(Done, command=command.id))
 
     def start_job(self, command: StartJob, now_s: float) -> None:
-        own = self.attempts.start(command, self._parts.job(command.job))
+        own = self.attempts.start(command, self._run.job(command.job))
         names = [self.attempts.device_of(lane) for lane, _ in own.places]
         try:
             launch = self._launches.launch(command, own, names)

@@ -17,55 +17,16 @@ from ecoshare.devices.meter import PowerModel
 from ecoshare.devices.vendor import ContextSharing
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.policy_names import places_of
-from ecoshare.record.run_folder import RunFolder
 from ecoshare.runtime.measuring.device_claim import ClaimedDevice
-from ecoshare.runtime.measuring.profiler import Profiler
 from ecoshare.runtime.measuring.run_claims import NodeClaims, OneSearch, claim_devices, claim_request, settled
 from ecoshare.runtime.measuring.setting_searches import RunSearches
 from ecoshare.runtime.nodes import cleanup
 from ecoshare.runtime.nodes.cleanup import SPARED, TOKEN
 from ecoshare.runtime.nodes.guard_client import Guard
 from ecoshare.runtime.nodes.node import Node
-from ecoshare.runtime.nodes.run_host import RunHost
-from ecoshare.runtime.nodes.run_node import NodeParts, NodePlan, NodeRun, RunNode
-from ecoshare.runtime.planning.node_job import NodeJob
+from ecoshare.runtime.nodes.run_node import NodeMachine, NodeRun, RunNode
 from ecoshare.runtime.planning.plan import Plan
-from ecoshare.runtime.planning.planned_job import PlannedJob
-from ecoshare.runtime.planning.planned_knowledge import known_contexts
-
-_MANY = 50
-"""Number of jobs from which cheap forks are worth their preparation: 0.15 to 0.35 s, against 6 to 15 ms a job."""
-
-
-@dataclass(frozen=True, slots=True)
-class RunFacts:
-    """Facts about a run that its node is opened with.
-
-    Attributes:
-        folder: The run folder.
-        token: Token that marks the processes of the run.
-        power_models: Power model of each device, as JSON has it, by the name of the device; None for none.
-        profiler: Makes profiles from windows, and stores them.
-        jobs: Jobs of the run, by name; more may come.
-        began_s: Monotonic time (s) at which the run was first opened.
-        host: The process that this runs in.
-    """
-
-    folder: RunFolder
-    token: str
-    power_models: Mapping[str, Mapping[str, Any] | None]
-    profiler: Profiler
-    jobs: Mapping[str, PlannedJob]
-    began_s: float
-    host: RunHost
-
-    def now_s(self) -> float:
-        """Seconds since the run was first opened."""
-        return self.host.clock.monotonic_s() - self.began_s
-
-    def job(self, name: str) -> NodeJob:
-        """A job, for the node that shall run it."""
-        return self.jobs[name].for_node()
+from ecoshare.runtime.run import Run
 
 
 class HeldClaims(Protocol):
@@ -102,26 +63,25 @@ class OpenedNode:
 
 
 @contextlib.contextmanager
-def open_this_machine(plan: Plan, run: RunFacts, search: OneSearch | None = None) -> Iterator[OpenedNode]:
+def open_this_machine(run: Run, search: OneSearch | None = None) -> Iterator[OpenedNode]:
     """Context manager: this machine is the node of a run; see `HeldMachines.open_node`.
 
     Args:
-        plan: Plan of the run.
-        run: Facts about the run.
+        run: The run.
         search: The search, if the run is for one only; otherwise None.
     """
-    profiler = run.profiler
+    plan = run.plan
     with contextlib.ExitStack() as undo:
         last = undo.enter_context(contextlib.ExitStack())  # after the settings are restored
         cleanup.clear_dead()  # before a claim restores the limits that a dead run left: its budget may need them
         if search is None:
             claims, report = claim_devices(plan.devices, claim_request(plan))
             undo.callback(claims.restore)  # in case the run does not get to it
-            plan, searches = settled(plan, [report], lambda name: claims.settings[name].knobs, profiler.notes)
+            plan, searches = settled(plan, [report], lambda name: claims.settings[name].knobs, run.profiler.notes)
         else:
             claims, searches = search.claims, search.searches
             undo.callback(claims.restore)
-        searches.begin(profiler, run.jobs)
+        searches.begin(run.profiler, run.jobs)
         guard = guard_of(run.token, claims)
         last.callback(guard.dismiss)
         shared = undo.enter_context(cleanup.shared_folder(run.token))
@@ -132,28 +92,15 @@ def open_this_machine(plan: Plan, run: RunFacts, search: OneSearch | None = None
         devices = [
             ClaimedDevice(
                 each,
-                PowerModel(**power) if (power := run.power_models.get(each.name)) else None,
+                PowerModel(**power) if (power := run.environment["power_models"].get(each.name)) else None,
                 claims.settings.get(each.name),
                 partial(plan.idle_w, each),
             )
             for each in plan.devices
         ]
-        parts = NodeParts(
-            node_plan(plan),
-            run.job,
-            known_contexts(plan.on_processors, profiler.made, plan.known),
-            searches.most_s,
-            run.folder,
-            shared,
-            run.token,
-            run.began_s,
-            devices,
-            sharing,
-            profiler,
-            guard,
-            run.host,
-        )
-        yield OpenedNode(plan, partial(Node, parts), {"shared": str(shared), "mps": sharing.evidence}, claims, searches)
+        machine = NodeMachine(shared, devices, sharing, guard)
+        facts = {"shared": str(shared), "mps": sharing.evidence}
+        yield OpenedNode(plan, partial(Node, machine), facts, claims, searches)
 
 
 @contextlib.contextmanager
@@ -175,17 +122,6 @@ def shared_contexts(
         yield sharing
     finally:
         sharing.end()
-
-
-def node_plan(plan: Plan) -> NodePlan:
-    """Decisions of a plan that its nodes need."""
-    return NodePlan(
-        places_of(plan.policy, plan.places),
-        parks=bool(plan.host_bytes),
-        serves=any(job.spec.service is not None for job in plan.jobs),
-        only_tunes=plan.only_tune,
-        starts_many=len(plan.jobs) + sum(each.options.count for each in plan.sweeps) >= _MANY,
-    )
 
 
 def guard_of(token: str, claims: NodeClaims, lease_s: float = 0.0) -> Guard:

@@ -17,6 +17,7 @@ from ecoshare.devices.knob import KnobSpec
 from ecoshare.devices.vendor import ContextSharing
 from ecoshare.lane.messages import Ready
 from ecoshare.lane.serving.request_intervals import RequestInterval
+from ecoshare.policy_names import places_of
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.record.samples import Line
 from ecoshare.runtime.measuring.device_claim import ClaimedDevice
@@ -24,6 +25,7 @@ from ecoshare.runtime.measuring.profiler import Profiler
 from ecoshare.runtime.nodes.guard_client import Guard
 from ecoshare.runtime.nodes.run_host import RunHost
 from ecoshare.runtime.planning.node_job import NodeJob
+from ecoshare.runtime.planning.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +130,10 @@ class NodeReadings(Protocol):
     def device(self, name: str) -> DeviceReading: ...
 
 
+_MANY = 50
+"""Number of jobs from which cheap forks are worth their preparation: 0.15 to 0.35 s, against 6 to 15 ms a job."""
+
+
 @dataclass(frozen=True, slots=True)
 class NodePlan:
     """Decisions about a run that its nodes need.
@@ -146,85 +152,107 @@ class NodePlan:
     only_tunes: bool = False
     starts_many: bool = False
 
+    @classmethod
+    def of(cls, plan: Plan) -> NodePlan:
+        """Decisions of a plan."""
+        return cls(
+            places_of(plan.policy, plan.places),
+            parks=bool(plan.host_bytes),
+            serves=any(job.spec.service is not None for job in plan.jobs),
+            only_tunes=plan.only_tune,
+            starts_many=len(plan.jobs) + sum(each.options.count for each in plan.sweeps) >= _MANY,
+        )
+
 
 @dataclass(frozen=True, slots=True)
-class NodeParts:
-    """Parts of a node that exist before its first command.
+class NodeMachine:
+    """Machine that a run holds, before its first command there.
 
     Attributes:
-        plan: Decisions about the run.
-        job: Returns a job that a command starts, by its name.
-        context_bytes: Returns the memory (bytes) outside the allocator of a process of a job class.
-        most_s: Most time (s) that an iteration of each job of a measurement may take; see `RunSearches.most_s`.
-        folder: The run folder.
         shared: Private folder in memory, for lane tables and sockets.
-        token: Token that marks the processes of the run.
-        began_s: Monotonic time (s) at which the run was first opened.
-        devices: The devices of the node, claimed.
+        devices: Devices of the machine, claimed.
         sharing: Decision about the contexts of the jobs.
-        profiler: Makes profiles from windows, and stores them.
         guard: Cleans up after this process; kept alive during the run.
-        host: The process that provides the server of the lanes.
     """
 
-    plan: NodePlan
-    job: Callable[[str], NodeJob]
-    context_bytes: Callable[[str], int]
-    most_s: Callable[[MeasureSetting], Mapping[str, float] | None]
-    folder: RunFolder
     shared: Path
-    token: str
-    began_s: float
     devices: Sequence[ClaimedDevice]
     sharing: ContextSharing
-    profiler: Profiler
     guard: Guard
-    host: RunHost
 
     @property
     def on_processors(self) -> bool:
         """Whether jobs run on the processors; see `DeviceInfo.on_processors`."""
         return self.devices[0].device.on_processors
 
-    @property
-    def only_measures(self) -> bool:
-        """Whether the run is for a profile or for a search only."""
-        return self.plan.only_tunes or self.profiler.stops_the_run
 
-
-def _never(_devices: JoiningDevices | LeavingDevices) -> None:
-    raise AssertionError("no machine joins or leaves this run")
-
-
-@dataclass(frozen=True, slots=True)
-class NodeRun:
-    """The run as its nodes see it.
+class NodeRun(Protocol):
+    """The run as its nodes see it: `runtime/run.py`, or the agent of a node elsewhere.
 
     Attributes:
-        now_s: Returns the time (s) since the run was first opened.
-        tell: Reports an event to the core. A function that gives None when its turn comes reports nothing.
-        begin: Begins work beside the loop of the run; the end of the run cancels it.
-        stopping: Returns whether the run is being stopped.
-        live_jobs: Returns the number of jobs that have not ended.
-        hear_samples: Each gets every line of the samples.
-        hear_requests: Gets the intervals that a service has recorded, with its name and the number of its attempt.
-        attempt_over: Called with the name and the attempt of a job that has ended, before the core is told.
-        join: Adds devices of a machine that has come.
-        leave: Does without the devices of a machine, if that can be now. It may be called again.
-        waiting_jobs: Returns the number of jobs that wait for a place.
+        folder: The run folder.
+        token: Token that marks the processes of the run on the machine.
+        began_s: Monotonic time (s) at which the run was first opened.
+        profiler: Makes profiles from windows, and stores them.
+        host: The process that provides the server of the lanes.
     """
 
-    now_s: Callable[[], float]
-    tell: Callable[[Callable[..., Event | None]], None]
-    begin: Callable[[Coroutine[Any, Any, None]], None]
-    stopping: Callable[[], bool]
-    live_jobs: Callable[[], int]
-    hear_samples: Sequence[Callable[[Line], None]]
-    hear_requests: Callable[[str, int, Sequence[RequestInterval]], None]
-    attempt_over: Callable[[str, int], None]
-    join: Callable[[JoiningDevices], None] = _never
-    leave: Callable[[LeavingDevices], None] = _never
-    waiting_jobs: Callable[[], int] = lambda: 0
+    folder: RunFolder
+    token: str
+    began_s: float
+    profiler: Profiler
+    host: RunHost
+
+    @property
+    def for_nodes(self) -> NodePlan:
+        """Decisions about the run."""
+        ...
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the run is being stopped."""
+        ...
+
+    @property
+    def live_jobs(self) -> int:
+        """Number of jobs that have not ended."""
+        ...
+
+    def now_s(self) -> float:
+        """Seconds since the run was first opened."""
+        ...
+
+    def tell(self, make: Callable[..., Event | None]) -> None:
+        """Report an event to the core. A function that gives None when its turn comes reports nothing."""
+        ...
+
+    def begin(self, work: Coroutine[Any, Any, None]) -> None:
+        """Begin work beside the loop of the run; the end of the run cancels it."""
+        ...
+
+    def job(self, name: str) -> NodeJob:
+        """A job that a command starts."""
+        ...
+
+    def context_bytes(self, job_class: str) -> int:
+        """Memory (bytes) of a process of a job class outside its allocator."""
+        ...
+
+    def most_s(self, command: MeasureSetting) -> Mapping[str, float] | None:
+        """Most time (s) that an iteration of each job of a measurement may take; see `RunSearches.most_s`."""
+        ...
+
+    def hear_sample(self, line: Line) -> None:
+        """Take a line of the samples."""
+        ...
+
+    def hear_requests(self, service: str, attempt: int, found: Sequence[RequestInterval]) -> None:
+        """Take intervals that an attempt of a service has recorded."""
+        ...
+
+    def attempt_over(self, job: str, attempt: int) -> None:
+        """Hear that an attempt has ended, before the core is told."""
+        ...
 
 
 class RunNode(NodeCommands, NodeReadings, Protocol):
