@@ -135,7 +135,7 @@ def pytest_configure(config: pytest.Config) -> None:
         # Examples would take constants from all loaded modules, so they would differ with the tests that ran before.
         HypothesisProvider._local_constants = Constants()  # type: ignore[assignment]
     if getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):
-        share_zygotes()
+        share_zygotes("server", "command", *(() if "not slow" in config.option.markexpr else ("script",)))
 
 
 class ByModule(LoadScopeScheduling):  # type: ignore[misc]

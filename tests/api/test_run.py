@@ -129,6 +129,7 @@ def test_a_broken_limit_is_told_by_the_check(run: Callable[..., ecoshare.RunResu
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.slow
 def test_a_signal_stops_the_run_and_reaches_the_program(
     run: Callable[..., ecoshare.RunResult], number: int, tmp_path: Path
 ) -> None:
@@ -202,6 +203,7 @@ def test_a_notebook_whose_loop_runs_can_run_jobs(run: Callable[..., ecoshare.Run
     assert asyncio.run(cell()).state == "completed"
 
 
+@pytest.mark.slow
 def test_ctrl_c_beside_a_loop_stops_the_run(run: Callable[..., ecoshare.RunResult]) -> None:
     """The handler of `asyncio.run` cancels the caller's task, which then raises KeyboardInterrupt."""
 
@@ -242,6 +244,7 @@ def test_the_load_of_a_run_that_was_waited_for_is_not_told_as_that_of_other_prog
     assert told[0].startswith("waits for ") and not [line for line in told if "other programs" in line]
 
 
+@pytest.mark.slow
 def test_two_runs_follow_each_other(run: Callable[..., ecoshare.RunResult]) -> None:
     """If it failed, the first would keep the device, or leave its folder in memory."""
     first, second = run(NO_TORCH), run([NO_TORCH], runs=Path("other"))

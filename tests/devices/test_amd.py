@@ -57,6 +57,7 @@ def test_a_gpu_is_found_by_its_hip_number(driver: FakeAmdDriver) -> None:
     assert vendor.environment([second]) == {"HIP_VISIBLE_DEVICES": "1", "CUDA_VISIBLE_DEVICES": None}
 
 
+@pytest.mark.slow
 def test_memory_of_jobs_that_wait_cannot_be_moved(driver: FakeAmdDriver) -> None:
     with pytest.raises(UnfitEnvironment, match="AMD's driver cannot move") as refused:
         registry.vendor("amd").memory_transfer(found(driver), {})
@@ -147,6 +148,7 @@ def test_a_limit_without_permission_is_refused_with_the_reason(driver: FakeAmdDr
     assert control.restore() == [] and driver.gpu(1).settings().power_limit_w == 750.0
 
 
+@pytest.mark.slow
 def test_a_limit_that_a_dead_process_left_is_restored_by_another(driver: FakeAmdDriver, tmp_path: Path) -> None:
     script = f"""
 import os

@@ -79,7 +79,13 @@ def test_what_a_board_does_not_tell_costs_at_most_this_board(
         assert others <= found.keys() and not any(found[uuid].trouble for uuid in others)
 
 
-@pytest.mark.parametrize("board", presets.ALL, ids=lambda board: board.name)
+@pytest.mark.parametrize(
+    "board",
+    [
+        pytest.param(board, id=board.name, marks=pytest.mark.slow if number % 3 else ())
+        for number, board in enumerate(presets.ALL)
+    ],
+)
 @given(
     compute=st.floats(0.05, 1.0),
     memory=st.floats(0.0, 1.0),

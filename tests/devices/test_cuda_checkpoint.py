@@ -227,6 +227,7 @@ def program(*words: object, environment: dict[str, str]) -> tuple[int, dict[str,
     return done.returncode, json.loads(done.stdout)
 
 
+@pytest.mark.slow
 def test_the_program_prints_one_line(driver: FakeDriver, job: CudaJob, checkpoints: Checkpoints) -> None:
     good = {"fault": "", "runs_on": True}
     assert program("park", job.pid, 5.0, environment=driver.environment) == (0, good)

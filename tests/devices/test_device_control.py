@@ -319,6 +319,7 @@ BRANCHES = {
 
 
 @pytest.mark.parametrize("branch", BRANCHES)
+@pytest.mark.slow
 def test_an_older_driver_tells_clocks_and_their_reasons_by_other_names(
     branch: int, driver: FakeDriver, state: StateFolder
 ) -> None:
@@ -387,6 +388,7 @@ def test_a_clock_that_varies_is_not_locked(
 
 
 @pytest.mark.parametrize("board", [SILENT_GEFORCE, RTX_5090], ids=lambda board: board.name)
+@pytest.mark.slow
 def test_a_geforce_board_without_reasons_is_searched_once_its_clock_has_moved(
     board: Preset, tmp_path: Path, state: StateFolder
 ) -> None:
@@ -405,6 +407,7 @@ def test_a_geforce_board_without_reasons_is_searched_once_its_clock_has_moved(
         control.restore()
 
 
+@pytest.mark.slow
 def test_a_lock_that_comes_between_two_checks_is_no_clock_that_moves(tmp_path: Path, state: StateFolder) -> None:
     import pynvml
 

@@ -143,6 +143,7 @@ def test_one_that_waits_is_let_in_when_the_first_has_ended(first: Holder) -> Non
     assert re.fullmatch(r"waits for the run /somewhere/runs/first \(.*\), which uses cpu; `--no-wait` .* it", words)
 
 
+@pytest.mark.slow
 def test_those_that_wait_form_a_line(first: Holder) -> None:
     second = Holder("wait", "/somewhere/runs/second")
     assert second.says().startswith("waits for the run /somewhere/runs/first")

@@ -80,6 +80,7 @@ def left_by_a_dead_run() -> None:
         each.control._release()
 
 
+@pytest.mark.slow
 def test_the_end_of_a_run_goes_on_with_the_other_device_and_tells_of_the_first(found: FakeDriver) -> None:
     first, second = claimed()
     found.gpu(0).fault(Fault.HANGS)
@@ -130,6 +131,7 @@ def test_a_claim_that_hangs_is_refused_and_given_back_when_the_driver_answers(fo
     assert in_use(StateFolder.of_this_user().lock(found.gpu(0).uuid)) is None
 
 
+@pytest.mark.slow
 def test_ecoshare_restore_ends_in_time_and_a_later_one_finds_the_journal(
     found: FakeDriver, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -155,6 +157,7 @@ def test_the_guard_goes_on_with_the_next_device(found: FakeDriver, monkeypatch: 
     assert limits_w(found) == {0: LOW_W[0], 1: FOUND[1]} and len(journals()) == 1
 
 
+@pytest.mark.slow
 def test_what_a_dead_run_left_on_a_driver_that_hangs_is_told(found: FakeDriver) -> None:
     device = registry.visible_gpus()[0]
     left_by_a_dead_run()

@@ -141,7 +141,9 @@ def faults(path: Path, root: Path = ROOT, is_printed: bool = True) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("folder", FOLDERS)
+@pytest.mark.parametrize(
+    "folder", [pytest.param(each, marks=pytest.mark.slow if each in NOT_PRINTED else ()) for each in FOLDERS]
+)
 def test_every_sentence_opens_with_what_it_is_about(folder: str) -> None:
     paths = sorted((ROOT / folder).rglob("*.py"))
     assert paths

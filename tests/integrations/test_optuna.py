@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import importlib
 import json
 import os
 import random
@@ -21,7 +22,6 @@ import numpy
 import optuna
 import pytest
 import torch
-import torch._dynamo  # each server that is forked from here would load it, for a second
 from optuna.samplers import RandomSampler, TPESampler
 from optuna.trial import FrozenTrial, TrialState
 
@@ -38,6 +38,7 @@ optuna.logging.set_verbosity(optuna.logging.ERROR)
 @pytest.fixture(autouse=True)
 def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Run each test in a folder of its own, and check that it leaves this process unchanged."""
+    importlib.import_module("torch._dynamo")  # each server that is forked from here would load it, for a second
     monkeypatch.chdir(tmp_path)
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
     threads, ours = torch.get_num_threads(), _ours()
@@ -126,6 +127,7 @@ def test_a_study_on_the_disk_goes_on(tmp_path: Path, lanes: int) -> None:
     assert len(list((tmp_path / "ecoshare-runs").glob("2*"))) == 2
 
 
+@pytest.mark.slow
 def test_a_trial_has_the_methods_of_optunas(tmp_path: Path) -> None:
     told: dict[str, Any] = {}
 
@@ -296,6 +298,7 @@ def test_a_process_that_dies_is_one_failed_trial(tmp_path: Path, death: str) -> 
     assert [job["state"] for job in done.summary["jobs"]] == ["completed", "failed", "completed"]
 
 
+@pytest.mark.slow
 def test_a_study_does_not_go_on_without_the_server_of_its_lanes(tmp_path: Path) -> None:
     def objective(trial: optuna.Trial) -> float:
         os.kill(os.getppid(), signal.SIGKILL)
@@ -525,6 +528,7 @@ def test_trials_beside_each_other_of_all_shapes(tmp_path: Path) -> None:
         assert export(RunFolder.open(done.run), form)
 
 
+@pytest.mark.slow
 def test_an_objective_without_a_file(tmp_path: Path) -> None:
     made: dict[str, Any] = {}
     exec("def objective(trial): return 2.0", made)

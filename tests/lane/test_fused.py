@@ -628,6 +628,7 @@ def test_a_long_waiting_job_is_stopped_without_harm_to_the_others(lane: ServedLa
     assert lane.ended("holder").outcome == "completed"
 
 
+@pytest.mark.slow
 def test_every_thread_may_run_on_all_processors_after_its_turns(lane: ServedLane, tmp_path: Path) -> None:
     script = written(
         tmp_path,

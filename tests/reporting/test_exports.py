@@ -105,6 +105,7 @@ def test_a_column_of_which_nothing_is_known_keeps_its_type(done: Done) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_json_is_the_summary(done: Done) -> None:
     assert json.loads(content(done, "json"))["jobs"] == json.loads(done.folder.summary.read_text())["jobs"]
 

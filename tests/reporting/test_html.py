@@ -106,6 +106,7 @@ def test_the_report_has_all_its_parts(page: Page) -> None:
     assert len(page.named("svg")) == len(KEYS) + 2
 
 
+@pytest.mark.slow
 def test_it_requests_nothing_from_elsewhere(content: str, page: Page) -> None:
     assert not re.search(r"(https?:)?//[a-z]", content), "an address of something elsewhere"
     assert not {"script", "link", "img", "iframe", "object"} & {tag for tag, _ in page.tags}
@@ -167,6 +168,7 @@ def test_what_stands_between_backticks_is_code(data: RunData) -> None:
     assert page.text[page.text.index("Notes") + 1 :][:3] == ["a<b", "is not", "c"]
 
 
+@pytest.mark.slow
 def test_joules_are_compared_only_where_nearly_all_are_known(page: Page, whole: Page) -> None:
     assert not any(text.startswith("sharing ") for text in page.text), "7 % of the time is not known: no saving is"
     assert any("too little of the run's energy is known" in text for text in page.text)

@@ -84,6 +84,7 @@ def test_a_gpu_that_is_found_at_its_least_limit_takes_part_in_a_budget_with_that
             pass
 
 
+@pytest.mark.slow
 def test_a_run_waits_once_to_be_told_whether_a_clock_is_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else each setting of a board that never tells costs two minutes."""
     monkeypatch.setattr(nvidia_knobs, "time", SimpleNamespace(sleep=lambda _: None))

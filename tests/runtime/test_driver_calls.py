@@ -44,6 +44,7 @@ def test_a_call_without_an_answer_ends_in_time_and_no_other_begins_until_it_retu
     assert begun == ["first", "blocks", "last"]
 
 
+@pytest.mark.slow
 def test_a_process_ends_although_a_call_never_returns() -> None:
     """Threads of `asyncio.to_thread` are waited for: by the end of the loop, and by that of the process."""
     program = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import decimal
+import importlib
 import multiprocessing
 import os
 import signal
@@ -17,7 +18,6 @@ from typing import Any
 
 import pytest
 import torch
-import torch._dynamo  # each server that is forked from here would load it, for a second
 
 from ecoshare.base.clock import REAL
 from ecoshare.devices import registry
@@ -82,6 +82,12 @@ def parallel_work() -> float:
     return float(product.sum() + loss.detach())
 
 
+@pytest.fixture(autouse=True)
+def _dynamo() -> None:
+    """Load it here: each server that is forked from here would load it, for a second."""
+    importlib.import_module("torch._dynamo")
+
+
 @pytest.fixture
 def two_threads() -> Iterator[None]:
     before = torch.get_num_threads()
@@ -140,6 +146,7 @@ def test_a_call_that_raises_fails_alone_and_says_why(tmp_path: Path) -> None:
     assert 'raise ValueError("not with b")' in said(result, "b", "stderr")
 
 
+@pytest.mark.slow
 def test_a_call_that_gives_up_is_pruned(tmp_path: Path) -> None:
     def function(word: str) -> None:
         raise SystemExit(86)
@@ -166,6 +173,7 @@ def test_children_of_this_process_are_not_the_jobs(tmp_path: Path) -> None:
     child.join()
 
 
+@pytest.mark.slow
 def test_all_of_a_run_can_be_found_from_outside(tmp_path: Path) -> None:
     """The guard finds the remaining processes by the environment that the kernel shows, and ends them."""
 
@@ -180,6 +188,7 @@ def test_all_of_a_run_can_be_found_from_outside(tmp_path: Path) -> None:
     assert said(result, "a") == "False 1\nTrue\n"
 
 
+@pytest.mark.slow
 def test_a_run_does_not_go_on_without_its_server(tmp_path: Path) -> None:
     def function(word: str) -> None:
         os.kill(os.getppid(), signal.SIGKILL)

@@ -236,6 +236,7 @@ def test_a_supervisor_killed_on_their_way_is_replaced(run: Callable[..., Moved])
     assert moved.slots == [0, 0]
 
 
+@pytest.mark.slow
 def test_a_stop_ends_jobs_wherever_they_are(run: Callable[..., Moved]) -> None:
     stopped: list[bool] = []
 

@@ -72,6 +72,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Finished]:
     yield Finished(process.returncode or 0, process.stdout, process.stderr, folder / "ecoshare-runs/latest")
 
 
+@pytest.mark.slow
 def test_each_job_tells_once_and_the_run_last(stopped: Finished) -> None:
     folder = stopped.folder.parents[1]
     assert told(folder) == [
@@ -122,6 +123,7 @@ def test_words_are_given_as_they_are_and_no_shell_reads_them(tmp_path: Path) -> 
     assert ran(tmp_path, "echo", "$HOME", "a  b", ";", "x>y") == ("", "$HOME a  b ; x>y\n")
 
 
+@pytest.mark.slow
 def test_a_command_that_takes_too_long_is_killed_with_its_children(tmp_path: Path) -> None:
     began_s = time.monotonic()
     problem, said = ran(tmp_path, "sh", "-c", "sleep 100 & echo $!; wait", limit_s=0.5)

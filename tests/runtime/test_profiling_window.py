@@ -44,6 +44,7 @@ def test_a_time_that_does_not_settle_ends_with_the_longest_window() -> None:
 
 
 @pytest.mark.parametrize("driver_s", [0.0, 0.4])
+@pytest.mark.slow
 def test_as_many_iterations_are_measured_as_were_asked_for(driver_s: float, tmp_path: Path) -> None:
     """Before, iterations that ended while the driver of the meter took its time were counted, and not measured."""
     world = World(tmp_path, {("a", 1): Fate(iterations=2000, iteration_s=0.025)}, driver_s=driver_s)
@@ -54,6 +55,7 @@ def test_as_many_iterations_are_measured_as_were_asked_for(driver_s: float, tmp_
 
 
 @pytest.mark.parametrize("lanes", [1, 2])
+@pytest.mark.slow
 def test_each_class_is_measured_alone_and_the_other_job_goes_on_afterwards(lanes: int, tmp_path: Path) -> None:
     fates = {(name, 1): Fate(iterations=number, iteration_s=0.05) for name, number in (("a", 400), ("b", 500))}
     world, store = World(tmp_path, fates), ProfileStore(tmp_path / "profiles")

@@ -27,8 +27,10 @@ COLD |= {"no_torch", "pickle_main", "set_threads", "signals", "spawned", "stdin_
 """Scripts that show how their interpreter began, which are compared with `python script`. The others are compared with
 an interpreter that was forked after it had loaded torch."""
 AT_NIGHT = {"atexit_output", "hash_order", "main_guard_spawn", "pickle_main", "set_threads", "spawned", "stdin_read"}
-AT_NIGHT |= {"warnings_out"}
-"""Scripts that CI leaves out, since one start of an interpreter that loads torch takes as long as ten of the others."""
+AT_NIGHT |= {"warnings_out", "env_threads", "exec_open", "compiled_step_eager", "compiled_method_eager"}
+AT_NIGHT |= {"regression_step_eager", "regression_compiled_eager", "compiled_step_apart_eager"}
+"""Scripts that CI leaves out: each start of an interpreter, and each script that compiles, takes as long as ten others.
+One that compiles, and several that show their interpreter, are left."""
 EVERY_CHANGE = [case for case in PLAIN if case.name not in AT_NIGHT]
 OTHERS = [case for case in PLAIN if case.name in AT_NIGHT]
 
@@ -201,6 +203,7 @@ def test_two_unseeded_copies_draw_different_numbers(small: Finished) -> None:
     assert not set(one) & set(two)
 
 
+@pytest.mark.slow
 def test_a_job_is_told_its_attempt_and_gets_its_resume_arguments(small: Finished) -> None:
     assert small.log("again") == b"2 again ['x', '--resume']\n"
     assert (small.folder / "jobs/again/stdout.attempt-1.log").read_bytes() == b"1 again ['x']\n"

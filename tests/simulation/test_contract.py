@@ -69,6 +69,10 @@ EVERY_CHANGE = QUICK | {"energy", "fair", "fifo", "jct", "priority"}
 class OwnContract(PolicyContract):
     """Contract of a policy of ecoshare's own, with small options and as it is."""
 
+    @pytest.mark.slow
+    def test_a_fresh_process_decides_alike(self) -> None:
+        super().test_a_fresh_process_decides_alike()
+
     def test_it_keeps_the_contract_without_options(self) -> None:
         contract(self.policy).test_every_job_ends()
 

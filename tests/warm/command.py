@@ -251,10 +251,10 @@ def _loads_otherwise(environment: Mapping[str, str]) -> bool:
     )
 
 
-def share_zygotes() -> None:
-    """Start the zygotes for this process and for the workers that it will start."""
+def share_zygotes(*kinds: str) -> None:
+    """Start the zygotes of these kinds for this process and for the workers that it will start."""
     os.environ[_SHARED] = tempfile.mkdtemp(prefix="ecoshare-tests-")
-    for kind in ("server", "command", "script"):
+    for kind in kinds:
         _zygote(kind)
 
 
