@@ -168,7 +168,7 @@ def jobs_of(run: Path) -> list[str]:
 
     folder = RunFolder.open(run)
     begun = sorted(each.name for each in folder.jobs.iterdir()) if folder.jobs.is_dir() else []
-    return list(dict.fromkeys([*(job["name"] for job in read_plan(folder.plan)["jobs"]), *begun]))
+    return list(dict.fromkeys([*(job.name for job in read_plan(folder.plan).jobs), *begun]))
 
 
 def the_job_of(named: NamedJob) -> str:

@@ -174,7 +174,7 @@ def _print_plan(plan: Plan, as_json: bool) -> None:
         return
     from ecoshare.reporting.plan_text import print_plan
 
-    print_plan(plan.as_dict(), Console(highlight=False))
+    print_plan(plan.document(), Console(highlight=False))
 
 
 def _print_result(result: RunResult, as_json: bool) -> None:

@@ -701,5 +701,5 @@ def _attempts(row: JobRow, folder: RunFolder) -> int:
 
 def described(plan: Plan) -> Iterator[dict[str, object]]:
     """Jobs and sweeps of a plan, as documents."""
-    yield from (job.as_dict() for job in plan.jobs)
-    yield from (sweep.as_dict() for sweep in plan.sweeps)
+    yield from (job.document().as_dict() for job in plan.jobs)
+    yield from (sweep.document().as_dict() for sweep in plan.sweeps)

@@ -109,7 +109,7 @@ def past_run(path: Path) -> PastRun:
         live = is_live(folder)  # asked first: a run that ends meanwhile must not look cut off
         if not live and folder.summary.is_file():
             return _over(path, opened_s, _summary(folder))
-        jobs = len(read_plan(folder.plan)["jobs"])
+        jobs = len(read_plan(folder.plan).jobs)
     except UsageError as error:
         return PastRun(path, opened_s, DAMAGED, fault=str(error))
     except OSError as error:

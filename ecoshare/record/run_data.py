@@ -25,6 +25,7 @@ from ecoshare.record.accounts.run_energy import RunEnergy, energy_rate
 from ecoshare.record.accounts.turn_account import TurnAccount
 from ecoshare.record.logs_and_metrics import JobOutput, read_output
 from ecoshare.record.metric_reader import values_of
+from ecoshare.record.plan_document import PlanDocument
 from ecoshare.record.results.run_summary import RunSummary, summarise
 from ecoshare.record.results.service_summary import intervals
 from ecoshare.record.results.sweep_summary import with_trials
@@ -140,17 +141,17 @@ def read(folder: RunFolder, packings: bool = True) -> RunData:
     history = RunHistory(event_log.read(folder.events) if folder.events.exists() else ())
     plan = with_trials(plan, history)
     _check_names(folder, plan, history)
-    for job in plan["jobs"]:
-        if job.get("called") and (told := folder.values(job["name"])).exists():
-            job["values"] = read_json(told)
+    for job in plan.jobs:
+        if job.called and (told := folder.values(job.name)).exists():
+            job.values = read_json(told)
     for event in _unlogged(plan, folder, history):
         history.add_unlogged(event)
     lines = list(samples.read(folder.samples))
     profiles = _profiles(plan, folder)
-    energy = RunEnergy.of_lines([each["name"] for each in plan["devices"]], lines, _rates(plan, profiles))
+    energy = RunEnergy.of_lines([each["name"] for each in plan.devices], lines, _rates(plan, profiles))
     environment = read_environment(folder.environment) if folder.environment.exists() else {}
     load_s = environment.get("torch_load_s") or 0.0
-    services = [job["name"] for job in plan["jobs"] if job.get("service") is not None]
+    services = [job.name for job in plan.jobs if job.service is not None]
     requests = {
         name: intervals(folder.job(name), history.jobs[name].attempt) for name in services if name in history.jobs
     }
@@ -178,10 +179,10 @@ def read(folder: RunFolder, packings: bool = True) -> RunData:
     )
 
 
-def _check_names(folder: RunFolder, plan: dict[str, Any], history: RunHistory) -> None:
-    if plan.get("queue"):  # a queue removes the descriptions of jobs that ended long ago
+def _check_names(folder: RunFolder, plan: PlanDocument, history: RunHistory) -> None:
+    if plan.queue:  # a queue removes the descriptions of jobs that ended long ago
         return
-    planned = {job["name"] for job in plan["jobs"]}
+    planned = {job.name for job in plan.jobs}
     for name in history.jobs:
         if name not in planned:
             raise UsageError(f"{folder.plan}: {folder.events} has a job {name!r} more", DAMAGED)
@@ -199,34 +200,34 @@ def with_output(data: RunData, folder: RunFolder) -> RunData:
     return replace(data, output=read_output(data.summary, data.history, folder))
 
 
-def _profiles(plan: dict[str, Any], folder: RunFolder) -> dict[str, Profile]:
+def _profiles(plan: PlanDocument, folder: RunFolder) -> dict[str, Profile]:
     """Profiles that the run used or made, by class."""
     store = ProfileStore(folder.profiles)
-    names = {job["class"] for job in plan["jobs"]}
+    names = {job.job_class for job in plan.jobs}
     return {name: profile for name in names if (profile := store.find(name)) is not None}
 
 
-def _rates(plan: dict[str, Any], profiles: dict[str, Profile]) -> Callable[[str], EnergyRate | None]:
+def _rates(plan: PlanDocument, profiles: dict[str, Profile]) -> Callable[[str], EnergyRate | None]:
     """Lookup of the energy rate of a job's class alone, by job name."""
     rates = {name: energy_rate(profile) for name, profile in profiles.items()}
-    classes = {job["name"]: job["class"] for job in plan["jobs"]}
+    classes = {job.name: job.job_class for job in plan.jobs}
     return lambda job: rates.get(classes.get(job, ""))
 
 
-def _unlogged(plan: dict[str, Any], folder: RunFolder, history: RunHistory) -> list[Event]:
+def _unlogged(plan: PlanDocument, folder: RunFolder, history: RunHistory) -> list[Event]:
     """Exits on disk, and trial values, that the log lacks because the controller was killed before it wrote them."""
     last_s = history.end_s
     found: list[Event] = []
-    for job in plan["jobs"]:
-        own, told = folder.job(job["name"]), history.of(job["name"])
+    for job in plan.jobs:
+        own, told = folder.job(job.name), history.of(job.name)
         begun = {*told.starts, *([] if told.carried is None else [told.carried.attempt])}
         if begun <= told.exits.keys():
             continue  # the log has all ends, whatever the job has written in the place of its records
         for end in read_records(own):
             if end.attempt in told.exits or end.attempt < told.attempt or end.attempt <= told.unknown_attempts:
                 continue
-            if job.get("metric") is not None:
-                values = values_of(read_metric(job["metric"]), own, end.attempt)
+            if job.metric is not None:
+                values = values_of(read_metric(job.metric), own, end.attempt)
                 found += [
                     Reported(last_s, end.job, step, value)
                     for step, value in enumerate(values, start=1 + told.earlier_reports)

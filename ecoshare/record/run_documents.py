@@ -1,4 +1,4 @@
-"""Schemas of `plan.json`, `environment.json` and the exit records, which are checked when they are read.
+"""Reads `plan.json`, `environment.json` and the exit records, which are checked then.
 
 A field that a newer version added is no error. A field that an older version did not write has a default.
 """
@@ -12,19 +12,19 @@ import os
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from ecoshare.base import documents
 from ecoshare.base.attempt import Outcome, Usage
 from ecoshare.base.disk import atomic_write
 from ecoshare.base.measurement import Goal
 from ecoshare.errors import UsageError
-from ecoshare.jobs.fields import Name
 from ecoshare.lane.exit_records import exit_path, exit_paths
 from ecoshare.lane.files import open_to_append
 from ecoshare.lane.messages import Ended
+from ecoshare.record.plan_document import Amount, DeviceDocument, PlanDocument, Written
 from ecoshare.record.run_folder import SUBMITTED, unwritable
 
 SWEEP = "by"
@@ -96,117 +96,29 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 DAMAGED = "the run folder is damaged"
 
-Count = Annotated[int, Field(ge=0)]
-Whole = Annotated[int, Field(ge=1)]
-Amount = Annotated[float, Field(ge=0)]
+
+class _Devices(Written):
+    devices: list[DeviceDocument] = Field(min_length=1)
 
 
-class _Written(BaseModel):
-    model_config = ConfigDict(extra="allow", strict=True)
-
-
-class _Device(_Written):
-    name: str
-    kind: str
-    model: str
-    uuid: str | None
-    memory_bytes: Count
-    cores: Count
-    power_limit_w: Amount | None = None
-    processors: list[Count] = []
-
-
-class _Requests(_Written):
-    arrivals: str = ""
-    rate_per_s: Amount = 0.0
-    clients: Count = 0
-    count: Count = 0
-    seed: int = 0
-
-
-class _Service(_Written):
-    p99_s: Amount
-    batch_sizes: list[Whole] = []
-    queue: Whole
-    requests: _Requests | None = None
-    sleep: str = ""
-    wake: str = ""
-    port: Count = 0
-
-
-class _Job(_Written):
-    name: Name
-    job_class: str = Field(alias="class")
-    script: str | None = None
-    module: str | None = None
-    arrival_s: Amount
-    priority: int = 0
-    iterations: Count | None = None
-    gpus: Whole = 1
-    launch: str | None = None
-    slowdown_limit: Amount | None
-    metric: str | None = None
-    called: bool = False
-    service: _Service | None = None
-    after: list[Name] = []
-    after_any: list[Name] = []
-
-
-class _Sweep(_Job):
-    by: str
-    space: dict[str, Any]
-    trials: Count | None
-    metric: str | None
-    goal: str
-    target: float | None
-
-
-class _Budget(_Written):
-    watts: Amount
-    by: str
-    tuning_limit: Amount
-
-
-class _Plan(_Written):
-    job_file: str
-    made_file: bool = False
-    digest: str
-    objective: str
-    policy: str
-    options: dict[str, float] = {}
-    devices: list[_Device] = Field(min_length=1)
-    host_bytes: Count = 0
-    power_budget: _Budget | None = None
-    lanes: Whole
-    places_per_lane: Whole
-    profiles: str | None
-    control: bool = False
-    goal: dict[str, Any] | None = None
-    only_tune: bool = False
-    queue: str = ""
-    notes: list[str]
-    jobs: list[_Job]
-    sweeps: list[_Sweep] = []
-
-
-class _Power(_Written):
+class _Power(Written):
     idle_w: Amount
     busy_w: Amount
     full_load: Amount
     source: str
 
 
-class _Environment(_Written):
+class _Environment(_Devices):
     """Machine and versions of a run, as far as its readers need them."""
 
     token: str = Field(pattern=r"^[0-9a-f]{8,64}$")
     opened_unix_s: Amount
-    devices: list[_Device] = Field(min_length=1)
-    power_models: dict[str, _Power | None] = {}
+    power_models: dict[str, _Power | None] = Field(default_factory=dict)
     torch_load_s: Amount | None = None
 
 
-_PLAN: TypeAdapter[Any] = TypeAdapter(_Plan)
+_PLAN = TypeAdapter(PlanDocument)
+_DEVICES: TypeAdapter[Any] = TypeAdapter(_Devices)
 _ENVIRONMENT: TypeAdapter[Any] = TypeAdapter(_Environment)
 _GOAL: TypeAdapter[Goal | None] = TypeAdapter(Goal | None)
 _ENDED = TypeAdapter(Ended)
@@ -215,7 +127,7 @@ _USAGE = TypeAdapter(Usage)
 Fields = TypeVar("Fields")
 
 
-def read_plan(path: Path, with_submitted: bool = True) -> dict[str, Any]:
+def read_plan(path: Path, with_submitted: bool = True) -> PlanDocument:
     """Read the plan of a run: the decisions from before it began.
 
     Args:
@@ -230,12 +142,13 @@ def read_plan(path: Path, with_submitted: bool = True) -> dict[str, Any]:
         _add_submitted(plan, path.with_name(SUBMITTED))
     _rename_limits(plan)
     _list_device(plan)
-    checked(path, _PLAN, plan)
-    checked(path, _GOAL, plan.get("goal"))
-    names = [each["name"] for each in (*plan["jobs"], *plan.get("sweeps", ()))]
+    found = checked(path, _PLAN, plan)
+    checked(path, _DEVICES, {"devices": found.devices})
+    checked(path, _GOAL, found.goal)
+    names = [each.name for each in (*found.jobs, *found.sweeps)]
     if len(set(names)) < len(names):
         raise _damaged(path, "two jobs have one name")
-    return plan
+    return found
 
 
 def _add_submitted(plan: dict[str, Any], path: Path) -> None:

@@ -31,6 +31,7 @@ from ecoshare.knowledge.profile_store import ProfileStore
 from ecoshare.knowledge.tuning_store import TuningStore
 from ecoshare.lane.tables import shared_memory
 from ecoshare.record import event_log, run_documents
+from ecoshare.record.plan_document import PlanDocument
 from ecoshare.record.run_folder import RunFolder, unwritable, write_json, write_text
 from ecoshare.run_options import Control, RunOptions, less_control
 from ecoshare.runtime.nodes import cleanup
@@ -99,7 +100,7 @@ def start(
             own = machines.host(environment["token"], folder.supervisor_log, signals or CommandSignals())
             host = undo.enter_context(own)
         write_text(folder.job_file, masked(job_text))
-        write_json(folder.plan, plan.as_dict())
+        write_json(folder.plan, plan.document().as_dict())
         _keep_profiles(plan, folder)
         write_arrivals(plan.jobs, folder)
 
@@ -144,12 +145,12 @@ def resume(
     from ecoshare.record.run_history import RunHistory
 
     history = RunHistory(event_log.read(folder.events))
-    find = partial(found_again, run, before["devices"], history.failures)
-    with contextlib.closing(events), hold(find, names_again(before["devices"])) as machines:
+    find = partial(found_again, run, before.devices, history.failures)
+    with contextlib.closing(events), hold(find, names_again(before.devices)) as machines:
         machines.tell(folder.path)
-        _check_models(run, before["devices"], machines.devices)
-        plan = Plan.of(loaded, machines, _with_memory(options, before["devices"], machines))
-        return _go_on(plan, before["devices"], folder, history, events, progress, signals, machines)
+        _check_models(run, before.devices, machines.devices)
+        plan = Plan.of(loaded, machines, _with_memory(options, before.devices, machines))
+        return _go_on(plan, before.devices, folder, history, events, progress, signals, machines)
 
 
 def reopen(
@@ -186,25 +187,27 @@ def reopen(
     openings = [each.segment for each in history.entries if isinstance(each, RunOpened)]
     if any(each is not None and each.sweeps for each in openings):
         history = RunHistory(event_log.read(folder.events))  # trials that ended earlier are not
-    find = partial(found_again, folder.path, before["devices"], history.failures)
-    with contextlib.closing(events), hold(find, names_again(before["devices"])) as machines:
+    find = partial(found_again, folder.path, before.devices, history.failures)
+    with contextlib.closing(events), hold(find, names_again(before.devices)) as machines:
         machines.tell(folder.path)
-        _check_models(folder.path, before["devices"], machines.devices)
+        _check_models(folder.path, before.devices, machines.devices)
         plan = planned(machines)
-        return _go_on(plan, before["devices"], folder, history, events, progress, signals, machines, source)
+        return _go_on(plan, before.devices, folder, history, events, progress, signals, machines, source)
 
 
-def _options(path: Path, plan: dict[str, Any]) -> RunOptions:
+def _options(path: Path, plan: PlanDocument) -> RunOptions:
     """Options of an interrupted run, from its plan.
 
     Raises:
         UsageError: An older ecoshare has made the plan, or a newer one with other options, or a value is damaged.
     """
     try:
-        options = RunOptions(**plan["run_options"])
-    except (KeyError, TypeError):
-        raise UsageError(f"{path}: another version of ecoshare began this run", "run its job file anew") from None
-    run_documents.checked(path, TypeAdapter(RunOptions), plan["run_options"])
+        options = RunOptions(**plan.run_options) if plan.run_options is not None else None
+    except TypeError:
+        options = None
+    if options is None:
+        raise UsageError(f"{path}: another version of ecoshare began this run", "run its job file anew")
+    run_documents.checked(path, TypeAdapter(RunOptions), plan.run_options)
     return options
 
 
@@ -233,24 +236,24 @@ def _check_models(run: Path, before: Sequence[dict[str, Any]], devices: Sequence
         raise UsageError(f"{run} ran on {had}, and {other.name} is {other.model}", "start it again")
 
 
-def _resumable(run: Path, folder: RunFolder) -> tuple[dict[str, Any], LoadedJobs]:
+def _resumable(run: Path, folder: RunFolder) -> tuple[PlanDocument, LoadedJobs]:
     """Plan and job file of a run that can be resumed.
 
     Raises:
         UsageError: The run was a search or a study, or its job file has changed.
     """
     before = run_documents.read_plan(folder.plan)
-    if before.get("only_tune", before.get("goal") is not None):
+    if before.only_tune or ("only_tune" not in before.model_fields_set and before.goal is not None):
         raise UsageError(f"{run} was a search, which is not gone on with", "start it again with `ecoshare tune`")
-    if queue := before.get("queue"):
+    if queue := before.queue:
         raise UsageError(f"{run} is the run of a queue", f"`ecoshare up --resume --name {queue}` goes on with it")
-    if any(sweep.get("called") for sweep in before.get("sweeps", ())):
+    if any(sweep.called for sweep in before.sweeps):
         raise UsageError(f"{run} was a study's, which goes on where it is", "call optimize() with the same study again")
-    made = before.get("made_file", False)
-    job_file = folder.job_file if made else Path(before["job_file"])
+    made = before.made_file
+    job_file = folder.job_file if made else Path(before.job_file)
     # Relative paths of a mapping start at the folder that its run was started in.
-    loaded = load(job_file, Path(before["job_file"]).parent if made else None)
-    if loaded.digest != before["digest"]:
+    loaded = load(job_file, Path(before.job_file).parent if made else None)
+    if loaded.digest != before.digest:
         if made and MASK in loaded.text:
             raise UsageError(
                 f"{run} has no values of `env:` to go on with: its jobs were given as a value, not as a file",
@@ -260,7 +263,7 @@ def _resumable(run: Path, folder: RunFolder) -> tuple[dict[str, Any], LoadedJobs
             f"{job_file} has changed since {run} began",
             "a changed file is another run: start it without --resume",
         )
-    return before, replace(loaded, path=Path(before["job_file"]), made=made)
+    return before, replace(loaded, path=Path(before.job_file), made=made)
 
 
 def _go_on(
@@ -302,7 +305,8 @@ def _go_on(
     # Scripts may have been changed or measured since then. The jobs that are left run as they are now.
     now = [each.as_dict() for each in plan.devices]
     described = plan if source is None else replace(plan, jobs=(), sweeps=())  # the others are in `submitted.jsonl`
-    write_json(folder.plan, {**described.as_dict(), "devices": run_documents.with_devices(devices, now)})
+    written = described.document().model_copy(update={"devices": run_documents.with_devices(devices, now)})
+    write_json(folder.plan, written.as_dict())
     _keep_profiles(plan, folder)
     write_arrivals(left.jobs, folder)  # the first session may have died before it wrote them
     # A new token: the guard of the dead session may still clean up, and must not find the processes of this session.

@@ -91,7 +91,7 @@ def test_a_run_without_a_gpu_uses_the_gpu_of_a_node(tmp_path: Path) -> None:
     variables = {**driver.environment, "CUDA_VISIBLE_DEVICES": "1"}
     done = run_on(tmp_path, [COMPUTES.job(8)], ["n0"], device="cuda:0", variables=lambda _name: variables)
     assert states(done) == {"computes": ("completed", 8)}
-    (device,) = run_documents.read_plan(done.folder.plan)["devices"]
+    (device,) = run_documents.read_plan(done.folder.plan).devices
     assert (device["name"], device["model"]) == ("n0/cuda:0", presets.H200.name)
     power = run_documents.read_environment(done.folder.environment)["power_models"]["n0/cuda:0"]
     assert power["busy_w"] == device["power_limit_w"]

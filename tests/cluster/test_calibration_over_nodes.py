@@ -133,7 +133,7 @@ def test_the_next_run_knows_which_node_is_fast(machines: Machines) -> None:
         assert check(done) == {policy: "n1/cuda:0"}
         slow, fast = (speeds[job_class] for speeds in known_speeds(done).values())
         assert slow < 0.95 < 1.05 < fast
-        notes = [each for each in run_documents.read_plan(done.folder.plan)["notes"] if "slower" in each]
+        notes = [each for each in run_documents.read_plan(done.folder.plan).notes if "slower" in each]
         assert len(notes) == 1 and notes[0].startswith("n0/cuda:0 is up to ")
         assert notes[0].endswith(" % slower than n1/cuda:0: jobs go to the fastest free device")
 

@@ -124,7 +124,10 @@ def test_a_client_that_reads_nothing_is_gone_and_one_that_reads_slowly_is_not() 
     played(app, play)
 
 
-def test_too_many_connections_end_the_oldest_that_waits_and_no_busy_one() -> None:
+def test_too_many_connections_end_the_oldest_that_waits_and_no_busy_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "REQUEST_WITHIN_S", 60.0)  # no connection ends because of its time
+    monkeypatch.setattr(Impatient, "stalled_s", 60.0)
+
     def play(port: int) -> None:
         with contextlib.ExitStack() as stack:
             busy = stack.enter_context(connected(port))

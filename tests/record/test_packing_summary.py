@@ -19,6 +19,7 @@ from ecoshare.core.commands import Command
 from ecoshare.core.events import Config
 from ecoshare.record.accounts.run_energy import RunEnergy
 from ecoshare.record.packing_timeline import PackingPeriod, PackingTimeline, packing_timeline
+from ecoshare.record.plan_document import JobDocument
 from ecoshare.record.results.baseline import Baseline, baseline
 from ecoshare.record.results.costs_and_savings import windows
 from ecoshare.record.results.energy_summary import DeviceEnergy
@@ -242,7 +243,10 @@ def test_one_after_the_other_each_job_takes_its_time_alone() -> None:
 def test_each_job_alone_loads_torch_and_prepares_its_data() -> None:
     """Else sharing would seem to cost the start of an interpreter, which the run's own makespan includes."""
     jobs = [done(name, 10, preparation_s=1.5) for name in ("forked", "fresh")]
-    planned = {"forked": {"isolation": "process"}, "fresh": {"isolation": "fresh"}}
+    planned = {
+        "forked": JobDocument(name="forked", job_class="c", slowdown_limit=None, isolation="process"),
+        "fresh": JobDocument(name="fresh", job_class="c", slowdown_limit=None, isolation="fresh"),
+    }
     energy = metered(10.0)
     assert energy.session is not None and energy.session.idle_w
     found = alone(*jobs, energy=energy, planned=planned, load_s=3.0, others_busy=0.2)
@@ -294,7 +298,8 @@ def test_jobs_that_did_nothing_have_no_baseline() -> None:
 
 def test_a_guess_of_more_than_half_of_the_time_is_no_baseline() -> None:
     """The reason names a command, and the job's arguments are quoted in it."""
-    planned = {"b": {"script": "b.py", "args": ["--name", "two words"]}}
+    args = ["--name", "two words"]
+    planned = {"b": JobDocument(name="b", job_class="d", slowdown_limit=None, script="b.py", args=args)}
     of_b: dict[str, Any] = {"job_class": "d", "alone_guessed_s": 8.0}
     found = alone(done("a", 10), done("b", 16, **of_b), planned=planned)
     assert found.exclusive_makespan_s is None

@@ -10,6 +10,7 @@ from ecoshare.base.attempt import WORK_OVER, Outcome, Usage
 from ecoshare.base.service import RequestSource, ServiceSpec, service_as_dict
 from ecoshare.core.events import JobExited
 from ecoshare.core.job_ends import KILLED
+from ecoshare.record.plan_document import JobDocument, ServiceDocument
 from ecoshare.record.results.job_summary import JobSummary
 from ecoshare.record.results.run_summary import is_open_ended, served_to_the_end
 from ecoshare.record.run_documents import read_plan
@@ -65,10 +66,12 @@ def test_a_failed_service_stays_failed() -> None:
 def test_plans_with_and_without_services(tmp_path: Path) -> None:
     """If it failed, old run folders could not be read, or a service with a last request would count as open-ended."""
     for name in OLD:
-        assert not any(is_open_ended(job) for job in read_plan(run_folder(name, tmp_path / name) / "plan.json")["jobs"])
-    assert is_open_ended({"service": service_as_dict(ServiceSpec(0.05))})
-    assert not is_open_ended({"service": service_as_dict(ServiceSpec(0.05, requests=RequestSource(count=1)))})
-    assert not is_open_ended({"service": None})
+        assert not any(is_open_ended(job) for job in read_plan(run_folder(name, tmp_path / name) / "plan.json").jobs)
+    for service in (ServiceSpec(0.05), ServiceSpec(0.05, requests=RequestSource(count=1))):
+        document = ServiceDocument(**service_as_dict(service))
+        job = JobDocument(name="s", job_class="c", slowdown_limit=None, service=document)
+        assert is_open_ended(job) == document.is_open_ended == service.is_open_ended
+    assert not is_open_ended(JobDocument(name="a", job_class="c", slowdown_limit=None))
 
 
 @pytest.mark.parametrize(

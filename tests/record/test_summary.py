@@ -25,6 +25,7 @@ from ecoshare.core.events import (
 from ecoshare.knowledge.profile import IterationTimes
 from ecoshare.record.accounts.energy_account import EnergyAccount, EnergyRate, account
 from ecoshare.record.accounts.run_energy import RunEnergy
+from ecoshare.record.plan_document import JobDocument, PlanDocument
 from ecoshare.record.results.run_summary import RunSummary, outcomes, summarise
 from ecoshare.record.results.sweep_summary import SweepSummary, ranked_configurations
 from ecoshare.record.run_history import RunHistory
@@ -36,10 +37,24 @@ OPENED = RunOpened(0.0, 1, Config("fair"), (Device("cpu", "local", 1 << 30),))
 USED = Usage(iterations=11, held_s=2.0, waited_s=5.0, span_s=10.0, cpu_s=4.0)
 
 
-def plan(**limits: float | None) -> dict[str, Any]:
-    jobs = [{"name": name, "class": "c", "slowdown_limit": limit} for name, limit in limits.items()]
-    device = {"name": "cpu", "kind": "cpu"}
-    return {"objective": "energy", "policy": "fair", "devices": [device], "lanes": 1, "notes": [], "jobs": jobs}
+def plan(**limits: float | None) -> PlanDocument:
+    return plan_of([JobDocument(name=name, job_class="c", slowdown_limit=limit) for name, limit in limits.items()])
+
+
+def plan_of(jobs: list[JobDocument], policy: str = "fair", lanes: int = 1, device: str = "cpu") -> PlanDocument:
+    """Plan of jobs on one device."""
+    return PlanDocument(
+        job_file="jobs.yaml",
+        digest="",
+        objective="energy",
+        policy=policy,
+        devices=[{"name": device, "kind": device.partition(":")[0]}],
+        lanes=lanes,
+        places_per_lane=1,
+        profiles=None,
+        notes=[],
+        jobs=jobs,
+    )
 
 
 def story(name: str, outcome: Outcome, usage: Usage = USED) -> list[Any]:
@@ -53,7 +68,7 @@ def story(name: str, outcome: Outcome, usage: Usage = USED) -> list[Any]:
     ]
 
 
-def result(plan: dict[str, Any], entries: list[Any], energy: EnergyAccount | None = None, **more: Any) -> RunSummary:
+def result(plan: PlanDocument, entries: list[Any], energy: EnergyAccount | None = None, **more: Any) -> RunSummary:
     """The summary of a run with this log; without an account, its joules are not known."""
     return summarise(plan, RunHistory(entries), RunEnergy({"cpu": energy or EnergyAccount()}), "r", **more)
 
@@ -131,7 +146,7 @@ def test_a_profile_tells_what_a_job_takes_alone() -> None:
     """Without turns: 11 iterations in 10 s, 5 of them waiting; alone the 10 between the ends take 2.5 s."""
     times = IterationTimes(count=100, mean_s=0.25, standard_error_s=None, median_s=0.25, p95_s=0.25)
     profile = PROFILE.model_copy(update={"job_class": "c", "train": times, "eval": None})
-    two_lanes = {**plan(a=None), "lanes": 2}
+    two_lanes = plan(a=None).model_copy(update={"lanes": 2})
     job = summarise(
         two_lanes, RunHistory(story("a", Outcome.COMPLETED)), RunEnergy(), "r", profiles={"c": profile}
     ).jobs[0]

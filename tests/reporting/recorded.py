@@ -14,6 +14,7 @@ from ecoshare.core.events import Config, Event
 from ecoshare.knowledge.advisers.advice import Advice
 from ecoshare.record.accounts.run_energy import RunEnergy
 from ecoshare.record.event_log import EventLog, steps
+from ecoshare.record.plan_document import JobDocument, PlanDocument
 from ecoshare.record.samples import Line, Sample, Session
 from ecoshare.simulation.cluster import Cluster
 from ecoshare.simulation.costs import Costs
@@ -77,16 +78,29 @@ def entries_of(
     return [entry for event, commands in found.log for entry in (event, *commands)]
 
 
-def plan(jobs: list[TraceJob], config: Config) -> dict[str, Any]:
-    """Content of plan.json."""
-    rows = [
-        {"name": each.name, "class": each.job_class, "slowdown_limit": each.slowdown_limit, "arrival_s": each.arrival_s}
-        for each in jobs
-    ]
+def plan(jobs: list[TraceJob], config: Config) -> PlanDocument:
+    """Plan of a run on one device."""
     device = {"name": DEVICE, "kind": "cuda", "model": "a GPU", "uuid": "GPU-1", "memory_bytes": 1 << 30, "cores": 2}
-    fixed = {"objective": "energy", "policy": config.policy, "lanes": config.lanes_per_device, "notes": []}
-    before = {"job_file": "/jobs.yaml", "digest": "", "places_per_lane": 4, "profiles": None}
-    return {**fixed, **before, "devices": [device], "jobs": rows}
+    return PlanDocument(
+        job_file="/jobs.yaml",
+        digest="",
+        objective="energy",
+        policy=config.policy,
+        devices=[device],
+        lanes=config.lanes_per_device,
+        places_per_lane=4,
+        profiles=None,
+        notes=[],
+        jobs=[
+            JobDocument(
+                name=each.name,
+                job_class=each.job_class,
+                slowdown_limit=each.slowdown_limit,
+                arrival_s=each.arrival_s,
+            )
+            for each in jobs
+        ],
+    )
 
 
 def metered(end_s: float) -> RunEnergy:
@@ -97,10 +111,10 @@ def metered(end_s: float) -> RunEnergy:
     return RunEnergy.of_lines([DEVICE], lines, lambda _job: None)
 
 
-def write(path: Path, plan: dict[str, Any], entries: Entries) -> Path:
+def write(path: Path, plan: PlanDocument, entries: Entries) -> Path:
     """Write a run folder with this plan and log."""
     path.mkdir(parents=True)
-    (path / "plan.json").write_text(json.dumps(plan))
+    (path / "plan.json").write_text(json.dumps(plan.as_dict()))
     log = EventLog(path / "events.jsonl")
     for event, commands, _ in steps(entries):
         log.write(event, commands)

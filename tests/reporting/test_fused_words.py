@@ -7,8 +7,10 @@ from ecoshare.base.class_profile import Solo
 from ecoshare.base.job_spec import JobSpec
 from ecoshare.core.commands import Command, StartJob
 from ecoshare.core.events import Event, JobArrived, JobExited, Refused
+from ecoshare.record.plan_document import JobDocument
 from ecoshare.record.run_history import RunHistory
 from ecoshare.reporting.plan_text import asked_for, fused_words
+from tests.record.test_summary import plan_of
 
 
 def log(fused: list[bool | None], lanes: int = 2, moved: tuple[int, ...] = ()) -> list[Event | Command]:
@@ -53,5 +55,6 @@ def test_a_start_that_was_refused_is_none() -> None:
 
 
 def test_a_plan_names_the_jobs_that_may_share() -> None:
-    plan = {"jobs": [{"name": "a", "isolation": "process"}], "sweeps": [{"name": "s", "isolation": "lane"}]}
-    assert asked_for(plan) == "s"
+    ways = {"a": "process", "s": "lane"}
+    jobs = [JobDocument(name=name, job_class="c", slowdown_limit=None, isolation=way) for name, way in ways.items()]
+    assert asked_for(plan_of(jobs)) == "s"

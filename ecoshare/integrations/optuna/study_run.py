@@ -39,6 +39,7 @@ from ecoshare.errors import UnfitEnvironment
 from ecoshare.integrations.optuna.wire import Channel, accept, described, listen
 from ecoshare.jobs.sweep import MAX_TRIALS, trial_name
 from ecoshare.jobs.trial_sampler import Values
+from ecoshare.record.plan_document import SweepDocument
 from ecoshare.record.run_view import ProgressDisplay, RunView
 from ecoshare.runtime import run_opening
 from ecoshare.runtime.nodes.forked_client import ForkedServer
@@ -220,8 +221,8 @@ class StudySweep(PlannedSweep):
         source = self.template.source.model_copy(update={"name": name})
         return replace(self.template, spec=spec, source=source, metric=self.options.metric)
 
-    def as_dict(self) -> dict[str, Any]:
-        return {**PlannedSweep.as_dict(self), "trials": self.most, "called": True}
+    def document(self) -> SweepDocument:
+        return PlannedSweep.document(self).with_changes(trials=self.most, called=True)
 
     def sampler(self, folder: Path) -> TrialSampler:
         self.submitted.folder = folder

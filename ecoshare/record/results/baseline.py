@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 from ecoshare.base.device import PROCESSORS
 from ecoshare.base.joules import MODELLED
@@ -20,6 +19,7 @@ from ecoshare.record.accounts.alone_time import GUESSED_ERROR, GUESSED_SHARE
 from ecoshare.record.accounts.energy_account import EnergyAccount
 from ecoshare.record.accounts.run_energy import DeviceSpan, RunEnergy
 from ecoshare.record.packing_timeline import PackingPeriod, PackingTimeline
+from ecoshare.record.plan_document import JobDocument
 from ecoshare.record.results.costs_and_savings import (
     KNOWN,
     all_spent_j,
@@ -88,7 +88,7 @@ def baseline(
     timeline: PackingTimeline | None,
     energy: RunEnergy,
     end_s: float,
-    planned: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+    planned: Mapping[str, JobDocument] = MappingProxyType({}),
     load_s: float = 0.0,
     others_busy: float = 0.0,
 ) -> Baseline:
@@ -110,7 +110,7 @@ def baseline(
     """
     worked = [job for job in jobs if job.attempts]
     on_processors = energy.session is not None and energy.session.scope == PROCESSORS
-    times = [_alone(job, planned.get(job.name, {}), load_s, on_processors) for job in worked]
+    times = [_alone(job, planned.get(job.name), load_s, on_processors) for job in worked]
     unknown = _unknown(worked, times, planned)
     has_worked = any(job.completed or (job.iterations and job.state != "failed") for job in worked)
     alone = times if has_worked and not unknown else []
@@ -153,11 +153,11 @@ class _Alone:
     error_s: float
 
 
-def _alone(job: JobSummary, planned: Mapping[str, Any], load_s: float, on_processors: bool) -> _Alone:
+def _alone(job: JobSummary, planned: JobDocument | None, load_s: float, on_processors: bool) -> _Alone:
     """Time alone of a job. Preparation in a fresh interpreter includes loading torch."""
     beside_s = (job.prepared_beside_s or 0.0) if on_processors else 0.0
     preparation_s = (job.preparation_s or 0.0) - (1.0 - GUESSED_SHARE) * beside_s
-    if planned.get("isolation") == "fresh":
+    if planned is not None and planned.isolation == "fresh":
         load_s = 0.0
     start_s = preparation_s + load_s
     error_s = math.hypot(job.alone_error_s or 0.0, GUESSED_ERROR * beside_s)
@@ -165,9 +165,7 @@ def _alone(job: JobSummary, planned: Mapping[str, Any], load_s: float, on_proces
     return _Alone(start_s + (job.alone_s or 0.0), start_s, load_s, guessed_s, error_s)
 
 
-def _unknown(
-    jobs: Sequence[JobSummary], times: Sequence[_Alone], planned: Mapping[str, Mapping[str, Any]]
-) -> list[str]:
+def _unknown(jobs: Sequence[JobSummary], times: Sequence[_Alone], planned: Mapping[str, JobDocument]) -> list[str]:
     """Reasons why no saving is claimed, one for each class."""
     reasons: dict[str, str] = {}
     for job in jobs:
@@ -183,19 +181,19 @@ def _unknown(
     for job, each in sorted(zip(jobs, times, strict=True), key=lambda pair: -pair[1].guessed_s):
         if each.guessed_s > MOST_GUESSED * each.time_s:
             what = "iteration of" if job.alone_s else "part of"
-            remedy = _remedy(planned.get(job.name, {}))
+            remedy = _remedy(planned.get(job.name))
             reasons.setdefault(job.job_class, f"no {what} {job.name} was alone, and no profile tells its time{remedy}")
     return list(reasons.values())
 
 
-def _remedy(planned: Mapping[str, Any]) -> str:
+def _remedy(planned: JobDocument | None) -> str:
     """Command that measures a class; empty for a program that `ecoshare profile` cannot run."""
-    if not planned.get("script"):
+    if planned is None or not planned.script:
         return ""
-    script = Path(planned["script"])
+    script = Path(planned.script)
     with contextlib.suppress(ValueError):
         script = script.relative_to(Path.cwd())
-    command = ["ecoshare", "profile", str(script), *(["--", *planned["args"]] if planned.get("args") else [])]
+    command = ["ecoshare", "profile", str(script), *(["--", *planned.args] if planned.args else [])]
     return f"; `{shlex.join(command)}` measures it"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +11,7 @@ from ecoshare.core.job_ends import NO_FAULT_OF_ITS_OWN
 from ecoshare.knowledge.profile import Profile
 from ecoshare.record.accounts.alone_time import AloneTime, by_counters
 from ecoshare.record.accounts.run_energy import RunEnergy
+from ecoshare.record.plan_document import JobDocument
 from ecoshare.record.results.energy_summary import JobEnergy, job_energy, named
 from ecoshare.record.results.service_summary import ServiceSummary
 from ecoshare.record.run_history import JobHistory
@@ -158,7 +158,7 @@ class JobSummary:
 
 
 def job_summary(
-    job: Mapping[str, Any],
+    job: JobDocument,
     history: JobHistory,
     devices: tuple[str, ...],
     lanes: int,
@@ -190,8 +190,8 @@ def job_summary(
     usage, last = history.usage, history.exit
     arrival_s, start_s, finish_s = history.arrival_s, history.start_s, history.finish_s
     is_beside = last is not None and _is_beside(devices, usage.handovers, usage.done)
-    own = None if is_beside else job_energy(job["name"], energy)
-    counted = energy.iterations(job["name"])
+    own = None if is_beside else job_energy(job.name, energy)
+    counted = energy.iterations(job.name)
     is_elsewhere = profile is not None and profile.machine.device not in devices  # which may be faster
     doubt = "" if at_settings or history.widened or is_elsewhere else too_fast(usage, profile)
     if alone is None and usage.done >= 2:
@@ -199,8 +199,8 @@ def job_summary(
     slower = alone.slowdown if alone is not None and not history.widened else None
     value = history.reports[-1][1] if history.reports else math.nan
     return JobSummary(
-        name=job["name"],
-        job_class=job["class"],
+        name=job.name,
+        job_class=job.job_class,
         state=state,
         exit_code=last.exit_code if last is not None else None,
         attempts=history.attempt,
@@ -216,8 +216,8 @@ def job_summary(
         jct_s=_between_s(arrival_s, finish_s),
         queue_s=_between_s(arrival_s, start_s),
         slowdown=slower,
-        slowdown_limit=job["slowdown_limit"],
-        slowdown_limit_met=_limit_met(job["slowdown_limit"], slower),
+        slowdown_limit=job.slowdown_limit,
+        slowdown_limit_met=_limit_met(job.slowdown_limit, slower),
         interference=alone.interference if alone is not None and not history.widened else None,
         alone_s=alone.alone_s if alone is not None else None,
         alone_error_s=alone.error_s if alone is not None else None,
@@ -233,12 +233,12 @@ def job_summary(
         parks=len(history.parked),
         parked_s=history.parked_s(end_s),
         keeps_lane=usage.keeps_lane or None,
-        peak_memory_bytes=usage.peak_bytes or energy.peak_bytes(job["name"]),
+        peak_memory_bytes=usage.peak_bytes or energy.peak_bytes(job.name),
         energy=own,
         energy_per_iteration_j=own.value_j / counted if own and counted else None,
         error=(_error(history) or unplaceable or None) if state != "completed" else None,
-        sweep=job.get("sweep"),
-        values=job.get("values") or {},
+        sweep=job.sweep,
+        values=job.values,
         value=value if math.isfinite(value) else None,
         steps=len(history.reports),
     )

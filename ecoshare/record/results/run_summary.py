@@ -8,7 +8,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from ecoshare.base.service import service_of
 from ecoshare.core.job_ends import ended_by_user
 from ecoshare.knowledge.profile import Profile
 from ecoshare.lane.files import outputs
@@ -17,6 +16,7 @@ from ecoshare.lane.supervisor.gang import folder_of, rank_in
 from ecoshare.record.accounts.alone_time import alone_times
 from ecoshare.record.accounts.run_energy import RunEnergy
 from ecoshare.record.accounts.turn_account import TurnAccount
+from ecoshare.record.plan_document import JobDocument, PlanDocument
 from ecoshare.record.results.baseline import Baseline, baseline, search_cost_j
 from ecoshare.record.results.costs_and_savings import WindowSummary, search_energy_j, windows
 from ecoshare.record.results.energy_summary import DeviceEnergy, as_plain, device_energy, run_energy
@@ -31,9 +31,9 @@ from ecoshare.record.setting_history import BudgetSummary, SettingPeriod
 _OVER = ("completed", "failed", "pruned")
 
 
-def is_open_ended(job: Mapping[str, Any]) -> bool:
+def is_open_ended(job: JobDocument) -> bool:
     """Whether a job of a plan is a service without a last request."""
-    return job.get("service") is not None and service_of(job["service"]).is_open_ended
+    return job.service is not None and job.service.is_open_ended
 
 
 def served_to_the_end(
@@ -201,7 +201,7 @@ def outcomes(jobs: Iterable[JobSummary], sweeps: Iterable[SweepSummary]) -> dict
 
 
 def summarise(
-    plan: dict[str, Any],
+    plan: PlanDocument,
     history: RunHistory,
     energy: RunEnergy,
     run: str,
@@ -216,7 +216,7 @@ def summarise(
     """Summarise a run.
 
     Args:
-        plan: Content of plan.json, with the trials of its sweeps among the jobs.
+        plan: The plan, with the trials of its sweeps among the jobs.
         history: History of the run.
         energy: Joules of the run.
         run: Path of the run folder, as users would type it.
@@ -228,8 +228,8 @@ def summarise(
         account: Account of the turns of the run; None if they are not known.
         others_busy: Returns the part of the processors that other programs kept busy between two times (s), 0 to 1.
     """
-    planned = {job["name"]: job for job in plan["jobs"]}
-    classes = {name: job["class"] for name, job in planned.items()}
+    planned = {job.name: job for job in plan.jobs}
+    classes = {name: job.job_class for name, job in planned.items()}
     own = {name: history.of(name) for name in planned}
     timeline = history.packings() if with_packings else None
     alone = {} if account is None else alone_times(account, history, profiles, others_busy)
@@ -238,11 +238,11 @@ def summarise(
             job,
             own[name],
             history.devices_of(own[name].lanes),
-            plan["lanes"],
+            plan.lanes,
             energy,
             job_state(own[name], history.is_stopped, live, bool(history.unplaceable(own[name]))),
             history.unplaceable(own[name]),
-            profiles.get(job["class"]),
+            profiles.get(job.job_class),
             alone.get(name),
             {} if account is None else {spent.value: value_s for spent, value_s in account.of_job(name).items()},
             bool(history.settings),
@@ -251,8 +251,8 @@ def summarise(
         for name, job in planned.items()
     ]
     for place, job in enumerate(jobs):
-        if (served := planned[job.name].get("service")) is not None:
-            target_s, missed = service_of(served).p99_s, len(own[job.name].missed)
+        if (served := planned[job.name].service) is not None:
+            target_s, missed = served.p99_s, len(own[job.name].missed)
             found = service_summary(target_s, requests.get(job.name, ()), job.energy_j, missed)
             jobs[place] = replace(job, service=found)
     swept = sweeps(plan, jobs, history, energy)
@@ -271,10 +271,10 @@ def summarise(
     states = {"failed" if name in history.cancelled else state for name, state in outcomes(jobs, swept).items()}
     return RunSummary(
         run=run,
-        objective=plan["objective"],
-        policy=plan["policy"],
-        devices=tuple(_device(each, energy, history.failures.get(each["name"])) for each in plan["devices"]),
-        lanes=plan["lanes"],
+        objective=plan.objective,
+        policy=plan.policy,
+        devices=tuple(_device(each, energy, history.failures.get(each["name"])) for each in plan.devices),
+        lanes=plan.lanes,
         state=_run_state({*states, *(["cancelled"] if by_user else [])}, live),
         makespan_s=max(finishes_s) - min(arrivals_s) if finishes_s and arrivals_s else None,
         mean_jct_s=sum(jcts_s) / len(jcts_s) if jcts_s else None,
@@ -292,7 +292,7 @@ def summarise(
         baseline=baseline(
             jobs, profiles, compared, energy, history.end_s, planned, load_s, others_busy(0.0, history.end_s)
         ),
-        notes=tuple(plan["notes"]),
+        notes=tuple(plan.notes),
     )
 
 

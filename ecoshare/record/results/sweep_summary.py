@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from math import isfinite, isnan, sqrt
 from typing import Any
 
 from ecoshare.base.job_spec import Configuration
 from ecoshare.record.accounts.run_energy import RunEnergy
+from ecoshare.record.plan_document import PlanDocument, SweepDocument
 from ecoshare.record.results.costs_and_savings import all_spent_j
 from ecoshare.record.results.energy_summary import JobEnergy
 from ecoshare.record.results.job_summary import JobSummary
@@ -96,61 +97,59 @@ class SweepSummary:
     error: str | None = None
 
 
-def with_trials(plan: dict[str, Any], history: RunHistory) -> dict[str, Any]:
+def with_trials(plan: PlanDocument, history: RunHistory) -> PlanDocument:
     """Plan with the drawn trials added to its jobs, in the order in which they were drawn."""
-    templates = {sweep["name"]: sweep for sweep in plan.get("sweeps", ())}
-    if not templates:
-        return plan
-    trials: dict[str, dict[str, Any]] = {}
-    for name, job in history.jobs.items():
-        if job.spec is not None and job.spec.sweep in templates:
-            own = {"name": name, "sweep": job.spec.sweep, "values": dict(job.spec.values)}
-            trials[name] = {**templates[job.spec.sweep], **own}
-    own_jobs = [{"sweep": None, "values": {}, **job} for job in plan["jobs"] if job["name"] not in trials]
-    return {**plan, "jobs": [*own_jobs, *trials.values()]}
+    templates = {sweep.name: sweep for sweep in plan.sweeps}
+    trials = {
+        name: templates[job.spec.sweep].trial(name, dict(job.spec.values))
+        for name, job in history.jobs.items()
+        if job.spec is not None and job.spec.sweep in templates
+    }
+    jobs = [*(job for job in plan.jobs if job.name not in trials), *trials.values()]
+    return plan.model_copy(update={"jobs": jobs})
 
 
 def sweeps(
-    plan: Mapping[str, Any], jobs: Sequence[JobSummary], history: RunHistory, energy: RunEnergy
+    plan: PlanDocument, jobs: Sequence[JobSummary], history: RunHistory, energy: RunEnergy
 ) -> list[SweepSummary]:
     """Counts, best trials and costs of each sweep.
 
     Args:
-        plan: Content of plan.json.
+        plan: The plan.
         jobs: Jobs of the summary, trials included.
         history: History of the run.
         energy: Joules of the run.
     """
-    own: dict[str, list[JobSummary]] = {sweep["name"]: [] for sweep in plan.get("sweeps", ())}
+    own: dict[str, list[JobSummary]] = {sweep.name: [] for sweep in plan.sweeps}
     for job in jobs:
         if job.sweep is not None:
             own[job.sweep].append(job)
-    return [_sweep(sweep, own[sweep["name"]], history, energy) for sweep in plan.get("sweeps", ())]
+    return [_sweep(sweep, own[sweep.name], history, energy) for sweep in plan.sweeps]
 
 
-def _sweep(sweep: Mapping[str, Any], trials: list[JobSummary], history: RunHistory, energy: RunEnergy) -> SweepSummary:
+def _sweep(sweep: SweepDocument, trials: list[JobSummary], history: RunHistory, energy: RunEnergy) -> SweepSummary:
     began_s = min((trial.arrival_s for trial in trials if trial.arrival_s is not None), default=0.0)
     ended_s = max((trial.finish_s for trial in trials if trial.finish_s is not None), default=None)
     reached_s, which = _first(sweep, trials, history)
     own = [trial.energy for trial in trials if trial.energy is not None]
     return SweepSummary(
-        name=sweep["name"],
-        by=sweep["by"],
-        space=sweep["space"],
-        metric=sweep["metric"],
-        goal=sweep["goal"],
-        trials=sweep["trials"],
-        exhausted=sweep["name"] in history.exhausted,
+        name=sweep.name,
+        by=sweep.by,
+        space=sweep.space,
+        metric=sweep.metric,
+        goal=sweep.goal,
+        trials=sweep.trials,
+        exhausted=sweep.name in history.exhausted,
         states=dict(Counter(trial.state for trial in trials)),
-        best=tuple(_best(trial) for trial in ranked(trials, sweep["goal"])[:MOST_BEST]),
+        best=tuple(_best(trial) for trial in ranked(trials, sweep.goal)[:MOST_BEST]),
         configurations=tuple(_configurations(sweep, trials)[:MOST_BEST]),
         energy=SweepEnergy(sum(each.value_j for each in own), own[0].source) if own else None,
         device_energy_j=all_spent_j(energy.everywhere(began_s, ended_s)) if ended_s is not None else None,
-        target=sweep["target"],
+        target=sweep.target,
         target_trial=which,
         target_s=reached_s - began_s if reached_s is not None else None,
         target_energy_j=all_spent_j(energy.everywhere(began_s, reached_s)) if reached_s is not None else None,
-        error=history.exhausted.get(sweep["name"]) or None,
+        error=history.exhausted.get(sweep.name) or None,
     )
 
 
@@ -160,9 +159,9 @@ def ranked(trials: Iterable[JobSummary], goal: str) -> list[JobSummary]:
     return [trial for _, trial in sorted(known, key=lambda each: each[0], reverse=goal == "maximize")]
 
 
-def _configurations(sweep: Mapping[str, Any], trials: Sequence[JobSummary]) -> list[ConfigurationResult]:
+def _configurations(sweep: SweepDocument, trials: Sequence[JobSummary]) -> list[ConfigurationResult]:
     """Configurations in order; empty if none was to be repeated."""
-    replicates = sweep.get("replicates", ())
+    replicates = sweep.replicates
     of = {
         trial.name: tuple((key, str(each)) for key, each in trial.values.items() if key not in replicates)
         for trial in trials
@@ -174,7 +173,7 @@ def _configurations(sweep: Mapping[str, Any], trials: Sequence[JobSummary]) -> l
         for trial in trials
         if trial.state == "completed" and trial.value is not None
     )
-    return ranked_configurations(through, sweep["goal"] == "maximize")
+    return ranked_configurations(through, sweep.goal == "maximize")
 
 
 def ranked_configurations(
@@ -219,14 +218,12 @@ def _best(trial: JobSummary) -> BestTrial:
     return BestTrial(trial.name, trial.value, trial.values, trial.steps, trial.jct_s, trial.energy)
 
 
-def _first(
-    sweep: Mapping[str, Any], trials: Iterable[JobSummary], history: RunHistory
-) -> tuple[float | None, str | None]:
+def _first(sweep: SweepDocument, trials: Iterable[JobSummary], history: RunHistory) -> tuple[float | None, str | None]:
     """Time (s) at which a trial first reached the target, and its name; None for both if none did."""
-    target = sweep["target"]
+    target = sweep.target
     if target is None:
         return None, None
-    sign = -1 if sweep["goal"] == "maximize" else 1
+    sign = -1 if sweep.goal == "maximize" else 1
     reports = ((trial.name, history.jobs[trial.name].reports) for trial in trials)
     moments = [(at_s, name) for name, told in reports for at_s, value in told if sign * value <= sign * target]
     return min(moments, default=(None, None))

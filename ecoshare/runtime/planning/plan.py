@@ -24,6 +24,7 @@ from ecoshare.knowledge.profile import Profile
 from ecoshare.knowledge.tuning_store import TuningStore
 from ecoshare.lane.tables.table_layout import SLOTS
 from ecoshare.policy_names import LANES_TO_PACK, check_objective, check_policy, packs, places_of, policy_options
+from ecoshare.record.plan_document import BudgetDocument, PlanDocument
 from ecoshare.run_options import RunOptions
 from ecoshare.runtime.planning import plan_checks, planned_knowledge, planned_limits, planned_sweeps
 from ecoshare.runtime.planning.job_class import JobClass, JobClasses
@@ -316,37 +317,41 @@ class Plan:
         """Device with this name."""
         return next(each for each in self.devices if each.name == name)
 
+    def document(self) -> PlanDocument:
+        """The plan as `plan.json` has it."""
+        return PlanDocument(
+            schema_version=1,
+            job_file=str(self.job_file.absolute()),  # a run can be resumed from any folder
+            made_file=self.made_file,
+            digest=self.digest,
+            objective=self.objective,
+            policy=self.policy,
+            options=dict(self.options),
+            devices=[each.as_dict() for each in self.devices],
+            speeds={name: dict(speeds) for name, speeds in self.speeds.items()},
+            host_bytes=self.host_bytes,
+            power_budget=BudgetDocument(**self.budget.as_dict()) if self.budget else None,
+            lanes=self.lanes,
+            places_per_lane=self.places,
+            mps=self.mps,
+            profiles=str(self.profiles.absolute()) if self.profiles is not None else None,
+            known_classes=sorted(self.known),
+            control=self.control,
+            goal=asdict(self.goal) if self.goal is not None else None,
+            run_options=self.run_options.kept(),
+            only_tune=self.only_tune,
+            queue=self.queue,
+            tuned=[{"packing": each.packing, "setting": dict(each.setting)} for each in self.known_settings],
+            measured_beside=[list(each.classes) for each in self.colocations],
+            on_end=list(self.on_end),
+            notes=list(self.notes),
+            jobs=[job.document() for job in self.jobs],
+            sweeps=[sweep.document() for sweep in self.sweeps],
+        )
+
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
-        return {
-            "schema_version": 1,
-            "job_file": str(self.job_file.absolute()),  # a run can be resumed from any folder
-            "made_file": self.made_file,
-            "digest": self.digest,
-            "objective": self.objective,
-            "policy": self.policy,
-            "options": dict(self.options),
-            "devices": [each.as_dict() for each in self.devices],
-            "speeds": {name: dict(speeds) for name, speeds in self.speeds.items()},
-            "host_bytes": self.host_bytes,
-            "power_budget": self.budget.as_dict() if self.budget else None,
-            "lanes": self.lanes,
-            "places_per_lane": self.places,
-            "mps": self.mps,
-            "profiles": str(self.profiles.absolute()) if self.profiles is not None else None,
-            "known_classes": sorted(self.known),
-            "control": self.control,
-            "goal": asdict(self.goal) if self.goal is not None else None,
-            "run_options": self.run_options.kept(),
-            "only_tune": self.only_tune,
-            "queue": self.queue,
-            "tuned": [{"packing": each.packing, "setting": dict(each.setting)} for each in self.known_settings],
-            "measured_beside": [list(each.classes) for each in self.colocations],
-            "on_end": list(self.on_end),
-            "notes": list(self.notes),
-            "jobs": [job.as_dict() for job in self.jobs],
-            "sweeps": [sweep.as_dict() for sweep in self.sweeps],
-        }
+        return self.document().as_dict()
 
     def idle_w(self, device: DeviceInfo, meter: str) -> float | None:
         """Power (W) of an idle device by this meter, from the newest profile that has it; None without one."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
 from ecoshare.base.job_spec import JobSpec
 from ecoshare.base.service import service_as_dict
@@ -13,6 +12,7 @@ from ecoshare.jobs.schema import JobConfig
 from ecoshare.jobs.sweep import Metric
 from ecoshare.knowledge.iteration_store import LearnedIterations
 from ecoshare.lane.child_processes import launcher_of
+from ecoshare.record.plan_document import JobDocument, ServiceDocument
 from ecoshare.runtime.planning.job_class import JobClass
 from ecoshare.runtime.planning.node_job import NodeJob
 
@@ -91,32 +91,32 @@ class PlannedJob:
             is_called=self.called,
         )
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON, with the names of environment variables but not their values."""
-        job = self.source
-        return {
-            "name": job.name,
-            "class": self.spec.job_class,
-            "script": str(job.script) if job.script is not None else None,
-            "module": job.module,
-            "args": list(job.args),
-            "cwd": str(job.cwd),
-            "env": sorted(job.env),
-            "arrival_s": self.arrival_s,
-            "priority": job.priority,
-            "iterations": self.spec.iterations,
-            "iterations_learned": asdict(self.learned) if self.learned is not None else None,
-            "gpus": job.gpus,
-            "most_gpus": self.spec.widest,
-            "nodes": job.nodes,
-            "launch": job.launch,
-            "slowdown_limit": job.slowdown_limit,
-            "isolation": job.isolation,
-            "launcher": self.launcher or None,
-            "retries": job.retries,
-            "preemptible": job.preemptible,
-            "after": list(job.after),
-            "after_any": list(job.after_any),
-            "on_end": list(job.on_end),
-            "service": service_as_dict(self.spec.service) if self.spec.service is not None else None,
-        }
+    def document(self) -> JobDocument:
+        """The job as `plan.json` has it, with the names of environment variables but not their values."""
+        job, service = self.source, self.spec.service
+        return JobDocument(
+            name=job.name,
+            job_class=self.spec.job_class,
+            script=str(job.script) if job.script is not None else None,
+            module=job.module,
+            args=list(job.args),
+            cwd=str(job.cwd),
+            env=sorted(job.env),
+            arrival_s=self.arrival_s,
+            priority=job.priority,
+            iterations=self.spec.iterations,
+            iterations_learned=asdict(self.learned) if self.learned is not None else None,
+            gpus=job.gpus,
+            most_gpus=self.spec.widest,
+            nodes=job.nodes,
+            launch=job.launch,
+            slowdown_limit=job.slowdown_limit,
+            isolation=job.isolation,
+            launcher=self.launcher or None,
+            retries=job.retries,
+            preemptible=job.preemptible,
+            after=list(job.after),
+            after_any=list(job.after_any),
+            on_end=list(job.on_end),
+            service=ServiceDocument(**service_as_dict(service)) if service is not None else None,
+        )

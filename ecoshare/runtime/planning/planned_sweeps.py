@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from ecoshare.base.job_spec import Configuration, StoppingSpec, SweepSpec
 from ecoshare.core.records import JobState
@@ -17,6 +16,7 @@ from ecoshare.jobs.load import LoadedJobs, mistake_of
 from ecoshare.jobs.schema import JobConfig
 from ecoshare.jobs.sweep import Sweep, filled, names_in, trial_name
 from ecoshare.jobs.trial_sampler import Choice, Dimension, Grid, Random, TrialSampler, Values
+from ecoshare.record.plan_document import SweepDocument
 from ecoshare.runtime.planning.planned_job import PlannedJob
 
 
@@ -112,22 +112,22 @@ class PlannedSweep:
         except ValueError as error:
             raise UsageError(f"sweep {self.name}: {error}") from error
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
+    def document(self) -> SweepDocument:
+        """The sweep as `plan.json` has it."""
         options = self.options
         way = "grid" if options.grid is not None else "random" if options.random is not None else "optuna"
-        return {
-            **self.template.as_dict(),
-            "by": way if options.optuna is None else f"optuna, {options.optuna.sampler[0]}",
-            "space": {name: dimension_words(dimension) for name, dimension in options.space.items()},
-            "replicates": list(self.spec.replicates),
-            "trials": options.count,
-            "metric": options.metric.text if options.metric is not None else None,
-            "goal": options.goal,
-            "target": options.target,
-            "stop": options.stop.rule if options.stop is not None else None,
-            "parallel": self.spec.parallel,
-        }
+        return SweepDocument(
+            **self.template.document().given(),
+            by=way if options.optuna is None else f"optuna, {options.optuna.sampler[0]}",
+            space={name: dimension_words(dimension) for name, dimension in options.space.items()},
+            replicates=list(self.spec.replicates),
+            trials=options.count,
+            metric=options.metric.text if options.metric is not None else None,
+            goal=options.goal,
+            target=options.target,
+            stop=options.stop.rule if options.stop is not None else None,
+            parallel=self.spec.parallel,
+        )
 
 
 def check_sweeps(loaded: LoadedJobs, jobs: Sequence[PlannedJob]) -> None:
