@@ -353,7 +353,7 @@ def call(
     Args:
         send: Sends the line.
         method: Method of `AgentCalls` or `RunCalls`.
-        values: Its arguments, all by their places.
+        values: Arguments, all by their places.
     """
     assert not no_names, "arguments travel by their places"
     name = method.__name__
