@@ -79,7 +79,7 @@ class AttemptLaunches:
             run: The run.
             attempts: Attempts in progress, and the lanes' tables.
         """
-        self._machine, self._run, self._attempts = machine, run, attempts
+        self._machine, self._run, self._attempts, self._serves = machine, run, attempts, run.for_nodes.serves
         self._devices = {each.device.name: each.device for each in machine.devices}
         self._ports = LoopbackPorts()
         self._environments: dict[tuple[str, ...], dict[str, str | None]] = {}  # key: names of devices
@@ -122,7 +122,7 @@ class AttemptLaunches:
 
     def _behind(self, own: LiveAttempt) -> dict[str, str | None]:
         """Variables that let a job in another lane of the device give way to services."""
-        return self._machine.sharing.behind if self._run.for_nodes.serves and own.job.spec.service is None else {}
+        return self._machine.sharing.behind if self._serves and own.job.spec.service is None else {}
 
     def close(self) -> None:
         """Give the ports back. No more launches follow."""
