@@ -372,7 +372,7 @@ class LiveQueue:
         kept = ProfileStore(folder.profiles)
         for profile in plan.known.values():
             kept.save(profile)
-        run_documents.append(folder.submitted, described(plan))
+        run_documents.append(folder.submitted, plan.described())
 
     async def retry(self, names: Sequence[str]) -> JobsChanged:
         """Run jobs again that have failed or were cancelled, with those that were cancelled because of them.
@@ -697,9 +697,3 @@ def _attempts(row: JobRow, folder: RunFolder) -> int:
     if row.run != folder.path.name:
         return 0
     return max([row.attempts, *(each.attempt for each in read_records(folder.job(row.name)))])
-
-
-def described(plan: Plan) -> Iterator[dict[str, object]]:
-    """Jobs and sweeps of a plan, as documents."""
-    yield from (job.document().as_dict() for job in plan.jobs)
-    yield from (sweep.document().as_dict() for sweep in plan.sweeps)

@@ -12,7 +12,7 @@ from ecoshare.errors import UsageError
 from ecoshare.jobs.load import LoadedJobs
 from ecoshare.queue.http_server import served
 from ecoshare.queue.job_store import JobRow, JobStore
-from ecoshare.queue.live_queue import LiveQueue, described
+from ecoshare.queue.live_queue import LiveQueue
 from ecoshare.queue.queue_folder import QueueFolder
 from ecoshare.queue.submission_plan import leftover_jobs, no_jobs
 from ecoshare.queue.tcp_entry import ListenAddress, TcpEntry, is_in_journal, tcp_entry
@@ -131,7 +131,7 @@ def _reopened(
     def planned(machines: PlannedMachines) -> Plan:
         planned_on.append(machines)
         plan = leftover_jobs(folder.name, store, planner)
-        run_documents.append(run.submitted, described(plan))
+        run_documents.append(run.submitted, plan.described())
         write_json(folder.options, options)
         return plan
 

@@ -24,22 +24,22 @@ from ecoshare.errors import UsageError
 from ecoshare.lane.exit_records import exit_path, exit_paths
 from ecoshare.lane.files import open_to_append
 from ecoshare.lane.messages import Ended
-from ecoshare.record.plan_document import Amount, DeviceDocument, PlanDocument, Written
+from ecoshare.record.plan_document import Amount, DeviceDocument, JobDocument, PlanDocument, Written
 from ecoshare.record.run_folder import SUBMITTED, unwritable
 
 SWEEP = "by"
 """Key that only a sweep has."""
 
 
-def append(path: Path, jobs: Iterable[dict[str, Any]]) -> None:
-    """Append jobs and sweeps, each as `plan.json` has them, and synchronize the file to disk.
+def append(path: Path, jobs: Iterable[JobDocument]) -> None:
+    """Append jobs and sweeps, and synchronize the file to disk.
 
     A cut last line, which a crash may leave, is removed first: the next line would be lost with it.
 
     Raises:
         UnfitEnvironment: The disk is full, or permission is missing. Then nothing is appended.
     """
-    lines = b"".join(json.dumps(job).encode() + b"\n" for job in jobs)
+    lines = b"".join(json.dumps(job.as_dict()).encode() + b"\n" for job in jobs)
     try:
         file = open_to_append(path, read=True)
         try:

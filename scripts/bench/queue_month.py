@@ -2,6 +2,7 @@
 
 ::
 
+    a sweep that stays open, with a trial that never ends
     submissions of 100 jobs, one after the other's ends ──► memory and open files after the first tenth and at the end
     SIGKILL while jobs wait ──► up --resume             ──► time until it answers, ends and attempts of the jobs
 
@@ -25,6 +26,7 @@ from ecoshare.api.queue_client import Queue
 from ecoshare.errors import EcoshareError
 from ecoshare.record import event_log
 from scripts.bench.benchmarking import ROOT, Figure, say
+from scripts.bench.queue_month_server import WAITS
 from tests.queue.queues import UP
 from tests.warm import wait_for
 
@@ -74,6 +76,15 @@ def _file(folder: Path, names: list[str]) -> Path:
     return path
 
 
+def _sweep(folder: Path) -> Path:
+    """Job file with a sweep of three trials, one after the other: the first one goes on until it is stopped."""
+    sweep = {"grid": {"x": [1, 2, 3]}, "parallel": 1}
+    path = folder / "sweep.yaml"
+    jobs = [{"name": f"{WAITS}-sweep", "script": "small.py", "sweep": sweep}]
+    path.write_text(json.dumps({"version": 1, "jobs": jobs}))
+    return path
+
+
 def month(folder: Path, count: int) -> list[Figure]:
     """Figures of a queue after so many jobs."""
     (folder / "small.py").write_text("")
@@ -81,15 +92,16 @@ def month(folder: Path, count: int) -> list[Figure]:
     began_s = time.monotonic()
     with _up() as process:
         queue = Queue(NAME)
+        queue.submit(_sweep(folder))
         for first in range(0, count, BATCH):
             queue.submit(_file(folder, [f"job-{number}" for number in range(first, first + BATCH)]))
-            wait_for(lambda: not queue.status(0).jobs, within_s=600.0)
+            wait_for(lambda: len(queue.status(0).jobs) == 1, within_s=600.0)  # the sweep
             done = first + BATCH
             if done in (count // 10, count) or done % (count // 10) == 0:
                 files = len(list(Path(f"/proc/{process.pid}/fd").iterdir()))
                 seen[done] = _resident_bytes(process.pid), files
                 say(f"{done:,} jobs: {seen[done][0] / MIB:.0f} MiB, {files} files, {time.monotonic() - began_s:.0f} s")
-        waiting = [f"waits-{number}" for number in range(LEFT)]
+        waiting = [f"{WAITS}-{number}" for number in range(LEFT)]
         queue.submit(_file(folder, waiting))
         wait_for(lambda: queue.job(waiting[0]).state == "running")
     run = home / "runs" / (home / "runs" / "latest").readlink()

@@ -12,6 +12,7 @@ from ecoshare.queue import old_jobs
 from ecoshare.queue.job_store import JobEnd, JobStore
 from ecoshare.queue.old_jobs import remove_old
 from ecoshare.record import run_documents
+from ecoshare.record.plan_document import JobDocument
 from ecoshare.record.run_folder import RunFolder
 from tests.queue.test_job_store import submission
 
@@ -23,7 +24,7 @@ def ended_queue(folder: Path, count: int) -> tuple[RunFolder, JobStore, Path]:
     store, names = JobStore(folder / "queue.db"), [f"j{number}" for number in range(count)]
     store.add(submission(1), [(name, name, False) for name in names], "r", 1.0)
     store.end(JobEnd(name, "completed", 2.0) for name in names)
-    run_documents.append(run.submitted, ({"name": name} for name in (*names, "stays")))
+    run_documents.append(run.submitted, (JobDocument.model_construct(name=name) for name in (*names, "stays")))
     for name in names:
         run.job(name).mkdir()
     segment = run.path / "events-1.jsonl"

@@ -11,6 +11,11 @@ import pytest
 
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.record import run_documents
+from ecoshare.record.plan_document import JobDocument
+
+
+def jobs(*names: str) -> list[JobDocument]:
+    return [JobDocument.model_construct(name=name) for name in names]
 
 
 def names(path: Path) -> list[str]:
@@ -20,11 +25,11 @@ def names(path: Path) -> list[str]:
 def test_a_cut_line_does_not_spoil_the_next_one(tmp_path: Path) -> None:
     path = tmp_path / "submitted.jsonl"
     path.write_bytes(b'{"name": "cut')
-    run_documents.append(path, [{"name": "a"}])
+    run_documents.append(path, jobs("a"))
     with path.open("ab") as file:
         file.write(b'{"name": "cut')
     assert names(path) == ["a"]
-    run_documents.append(path, [{"name": "b"}, {"name": "c"}])
+    run_documents.append(path, jobs("b", "c"))
     assert names(path) == ["a", "b", "c"]
 
 
@@ -40,8 +45,8 @@ def small_files() -> Iterator[int]:
 
 def test_a_disk_that_is_nearly_full_takes_no_half_of_a_job(tmp_path: Path, small_files: int) -> None:
     path = tmp_path / "submitted.jsonl"
-    run_documents.append(path, [{"name": "a"}])
+    run_documents.append(path, jobs("a"))
     with pytest.raises(UnfitEnvironment, match="No space left"):
-        run_documents.append(path, [{"name": "x" * small_files}])
-    run_documents.append(path, [{"name": "b"}])
+        run_documents.append(path, jobs("x" * small_files))
+    run_documents.append(path, jobs("b"))
     assert names(path) == ["a", "b"]

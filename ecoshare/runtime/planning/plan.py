@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from ecoshare.knowledge.profile import Profile
 from ecoshare.knowledge.tuning_store import TuningStore
 from ecoshare.lane.tables.table_layout import SLOTS
 from ecoshare.policy_names import LANES_TO_PACK, check_objective, check_policy, packs, places_of, policy_options
-from ecoshare.record.plan_document import BudgetDocument, PlanDocument
+from ecoshare.record.plan_document import BudgetDocument, JobDocument, PlanDocument
 from ecoshare.run_options import RunOptions
 from ecoshare.runtime.planning import plan_checks, planned_knowledge, planned_limits, planned_sweeps
 from ecoshare.runtime.planning.job_class import JobClass, JobClasses
@@ -348,6 +348,11 @@ class Plan:
             jobs=[job.document() for job in self.jobs],
             sweeps=[sweep.document() for sweep in self.sweeps],
         )
+
+    def described(self) -> Iterator[JobDocument]:
+        """Jobs and sweeps, as the document has them."""
+        yield from (job.document() for job in self.jobs)
+        yield from (sweep.document() for sweep in self.sweeps)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
