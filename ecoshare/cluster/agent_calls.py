@@ -279,7 +279,6 @@ class RunCalls(Protocol):
         """Take a profile. The event that tells of it follows."""
         ...
 
-    @_patient
     def file_for_run(self, part: FilePart) -> None:
         """Take a part of a file that a job has written."""
         ...
@@ -387,12 +386,13 @@ def read(line: bytes) -> Call:
     Raises:
         ValueError: The line is none.
     """
-    if not line.startswith((b'{"call"', b'{"answer"')):
+    if line.startswith((b'{"command"', b'{"event"')):
         entry = event_log.entry_of(line)
-        if not isinstance(entry, Command | Event):
-            raise ValueError(f"a {type(entry).__name__} is no call")
+        assert isinstance(entry, Command | Event), "its first key says so"
         return Call("carry_out" if isinstance(entry, Command) else "told", (entry,))
     fields = documents.parse(line, any_number=True)
+    if not isinstance(fields, dict) or not fields.keys() & {_CALL, _ANSWER}:
+        raise ValueError("it is no call")
     is_answer = _ANSWER in fields
     name = fields.pop(_ANSWER if is_answer else _CALL)
     if not isinstance(name, str) or name not in _METHODS or name in _LOGGED:

@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 class Pipes:
     """Lines from stdin and to stdout. Neither a run that does not read nor one that does not write blocks the agent."""
 
-    def __init__(self) -> None:
-        """Take both. What else this program prints goes to stderr."""
+    def __init__(self, lingers_s: float) -> None:
+        """Take both; see `LineWriter`. What else this program prints goes to stderr."""
         out = os.fdopen(os.dup(sys.stdout.fileno()), "wb", buffering=0)
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-        self._writer = LineWriter(lambda lines: out.write(b"".join(lines)))
+        self._writer = LineWriter(lambda lines: out.write(b"".join(lines)), lingers_s=lingers_s)
 
     def send(self, line: bytes, can_wait: bool = False) -> None:
         self._writer.put(line, can_wait)
@@ -64,6 +64,7 @@ def run_agent(
     admission: DeviceAdmission,
     shares_processors: bool,
     unpacked: Path | None,
+    lingers_s: float = 0.0,
 ) -> int:
     """Be the agent of a node. Return the exit code.
 
@@ -74,10 +75,11 @@ def run_agent(
         admission: Reaction to a run that uses a device.
         shares_processors: Whether the engine gives the processors to other work, too.
         unpacked: Folder that was shipped to this machine; None if none was.
+        lingers_s: Longest time (s) for which lines that can wait are kept.
     """
     for number in ENDING:  # it is the run that stops the jobs
         signal.signal(number, signal.SIG_IGN)
-    pipes = Pipes()
+    pipes = Pipes(lingers_s)
     token = secrets.token_hex(8)
     with cleanup.shared_folder(token) as shared:
         log = RunFolder(shared).supervisor_log

@@ -58,10 +58,10 @@ class AgentLine:
         within_s: float,
         meanwhile: Callable[[], None] = lambda: None,
     ) -> R:
-        """Answer to the last call, which must be one of this method. No loop hears the agent yet.
+        """The next answer, which must be one of this method. No loop hears the agent yet.
 
         Args:
-            method: Method that was called.
+            method: Method that has the answer.
             within_s: Longest time (s) to wait.
             meanwhile: Called each second until it is there.
 

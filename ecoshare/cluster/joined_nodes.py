@@ -41,7 +41,6 @@ from ecoshare.errors import EcoshareError, UnfitEnvironment
 from ecoshare.jobs.quantities import format_duration
 from ecoshare.knowledge.profile import Profile
 from ecoshare.lane.messages import Ready
-from ecoshare.record.run_folder import RunFolder
 from ecoshare.record.samples import SampleFile
 from ecoshare.runtime.measuring.run_claims import ClaimRequest
 from ecoshare.runtime.nodes.run_node import AttemptReading, DeviceReading, JoiningDevices, LeavingDevices
@@ -154,7 +153,6 @@ class IdleNodes:
         idle_s: float,
         run: Run,
         nodes: list[RemoteNode],
-        note: Callable[[str], None],
         left: Callable[[str], None],
     ) -> None:
         """Nothing is given back yet.
@@ -163,10 +161,10 @@ class IdleNodes:
             idle_s: Time (s) without a job after which a machine is given back.
             run: The run.
             nodes: Nodes of the run; those that leave are taken out.
-            note: Gets notes for the user.
             left: Gets the name of each node that has left.
         """
-        self._idle_s, self._run, self._nodes, self._note, self._told = idle_s, run, nodes, note, left
+        self._idle_s, self._run, self._nodes, self._told = idle_s, run, nodes, left
+        self._note = run.profiler.notes.append
         self._busy_s = dict[str, float]()  # time at which a node last had a job, by its name
         self.leaving = list[RemoteNode]()
 
@@ -408,7 +406,6 @@ class JoinedNodes:
     def __init__(
         self,
         setups: Sequence[NodeSetup],
-        folder: RunFolder,
         joining: NodeJoining | None,
         idle_s: float | None,
         left: Callable[[str], None],
@@ -418,17 +415,16 @@ class JoinedNodes:
 
         Args:
             setups: Facts about each node.
-            folder: The run folder.
             joining: Opens nodes of machines that come later; None if none can.
             idle_s: Time (s) without a job after which a machine is given back; None to keep all.
             left: Gets the name of each node that was given back.
             run: The run.
         """
-        self._samples = SampleFile(folder.samples, run.hear_sample)
+        self._samples = SampleFile(run.folder.samples, run.hear_sample)
         self._run, self._joining = run, joining
         self._owners: dict[str, RemoteNode | RemoteGang] = {}  # of each job in progress
         self._nodes: list[RemoteNode] = []
-        self._idle = None if idle_s is None else IdleNodes(idle_s, run, self._nodes, run.profiler.notes.append, left)
+        self._idle = None if idle_s is None else IdleNodes(idle_s, run, self._nodes, left)
         self._of_device: dict[str, RemoteNode] = {}
         self._of_lane: dict[int, RemoteNode] = {}
         self.knobs: dict[str, Sequence[KnobSpec]] = {}

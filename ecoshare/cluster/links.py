@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 import sys
 import tempfile
@@ -68,24 +69,26 @@ class LookForNodes(Protocol):
         ...
 
 
-LINGERS_S = 0.5
-"""Longest time (s) for which lines that can wait are kept, to travel with later ones."""
-
-
 class LineWriter:
     """Writes lines in a thread, those that have come meanwhile at once.
 
-    Lines that can wait come with the next one that cannot, or after a moment: to write one may cost a call of Ray.
+    Lines that can wait may be kept for a moment, and come with the next one that cannot.
     """
 
-    def __init__(self, write: Callable[[Sequence[bytes]], object], end: Callable[[], object] = lambda: None) -> None:
+    def __init__(
+        self,
+        write: Callable[[Sequence[bytes]], object],
+        end: Callable[[], object] = lambda: None,
+        lingers_s: float = 0.0,
+    ) -> None:
         """Start the thread.
 
         Args:
             write: Writes lines, in order. An `OSError` means that the reader has gone: nothing more is written then.
             end: Called in the thread when no more lines are written.
+            lingers_s: Longest time (s) for which lines that can wait are kept.
         """
-        self._write, self._end = write, end
+        self._write, self._end, self._lingers_s = write, end, lingers_s
         self._lines: SimpleQueue[tuple[bytes | None, bool]] = SimpleQueue()  # None at the end; whether it can wait
         self._thread = threading.Thread(target=self._write_all, name="ecoshare-lines", daemon=True)
         self._thread.start()
@@ -116,7 +119,7 @@ class LineWriter:
 
     def _batch(self) -> list[bytes | None]:
         line, can_wait = self._lines.get()
-        found, until_s = [line], time.monotonic() + LINGERS_S
+        found, until_s = [line], time.monotonic() + self._lingers_s
         with contextlib.suppress(Empty):
             while can_wait:
                 line, can_wait = self._lines.get(timeout=max(0.0, until_s - time.monotonic()))
@@ -125,6 +128,8 @@ class LineWriter:
             found.append(self._lines.get()[0])
         return found
 
+
+_CHUNK_BYTES = 1 << 20
 
 _ENDS_WITHIN_S = 10.0
 """Time (s) for an agent to end by itself when its stdin has ended."""
@@ -175,9 +180,12 @@ class ProcessLink:
 
         def read() -> None:
             assert self._process.stdout is not None
-            with self._process.stdout as lines:
-                for line in lines:
-                    heard(line)
+            rest = b""
+            with self._process.stdout as out:
+                while chunk := os.read(out.fileno(), _CHUNK_BYTES):  # all that is there, so that lines go on together
+                    *lines, rest = (rest + chunk).split(b"\n")
+                    for line in lines:
+                        heard(line + b"\n")
             lost(self._last_words())
 
         self._reader = threading.Thread(target=read, name="ecoshare-agent-out", daemon=True)

@@ -167,6 +167,8 @@ class Agent:
         except ValueError as error:
             raise UsageError(f"the agent does not understand its run: {error}") from error
         method = getattr(AgentCalls, found.name, None)
+        if self._is_finishing and method is not AgentCalls.close:
+            return  # beats still come, and the end of a server that is silent
         has_answer = inspect.iscoroutinefunction(method)
         if method is None or found.is_answer or has_answer != (self._opening is None):
             raise UsageError(f"an agent does nothing with {found.name} now")
@@ -334,7 +336,7 @@ class Agent:
         self._call(RunCalls.attempt_over, job, attempt)
 
     def _send_files(self, job: str) -> None:
-        """Send what is left of the files of a job, since the run reads them at its next message."""
+        """Send what is left of the files of a job, since the run reads them at its next call."""
         if self._shipment is not None and job:
             self._shipment.sender.finish(f"jobs/{job}")
 

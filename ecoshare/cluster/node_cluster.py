@@ -144,7 +144,7 @@ class NodeCluster:
                 only_for_work=idle_s is not None,
             )
         first = [setups.of(node, opened[node.line.name]) for node in self._nodes]
-        make = partial(JoinedNodes, first, run.folder, joining, idle_s, self._left)
+        make = partial(JoinedNodes, first, joining, idle_s, self._left)
         yield OpenedNode(plan, make, environment, setups.claims, searches)
 
 

@@ -35,6 +35,10 @@ WAITS_S = 5.0
 """Longest time (s) of a call that waits for lines."""
 
 
+LINGERS_S = 0.5
+"""Longest time (s) for which an agent keeps lines that can wait, since each pass of lines is a call of Ray."""
+
+
 def batch(lines: SimpleQueue[bytes | str]) -> list[bytes | str]:
     """Wait for lines of an agent, and take all that are there; text is the reason why no more come.
 
@@ -79,7 +83,8 @@ class AgentActor:
         own = {key: os.environ[key] for key in keys if key in os.environ}
         self._lines = SimpleQueue[bytes | str]()
         unpacked = ["--unpacked", str(Path.cwd())] if is_shipped else []
-        self._link = ProcessLink(agent_command(name, [*options, *unpacked]), {**environment, **own})
+        options = [*options, *unpacked, "--lingers", str(LINGERS_S)]
+        self._link = ProcessLink(agent_command(name, options), {**environment, **own})
         self._link.listen(self._lines.put, self._lines.put)
 
     def receive(self) -> list[bytes | str]:

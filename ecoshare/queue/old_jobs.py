@@ -19,6 +19,7 @@ import shutil
 from collections.abc import Collection
 from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ecoshare.base.clock import Clock
 from ecoshare.errors import EcoshareError, UnfitEnvironment
@@ -26,7 +27,9 @@ from ecoshare.jobs.sweep import sweep_of
 from ecoshare.queue.job_store import JobStore
 from ecoshare.record import event_log, past_runs, run_documents
 from ecoshare.record.run_folder import RunFolder, unwritable
-from ecoshare.runtime.run import Run
+
+if TYPE_CHECKING:
+    from ecoshare.runtime.run import Run
 
 MOST_REMOVED = 500
 """Most jobs of a run in progress that one call removes, so that submissions need not wait for long."""

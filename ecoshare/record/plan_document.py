@@ -56,14 +56,10 @@ class ServiceDocument(Written):
 
 
 class JobDocument(Written):
-    """Job of a plan, or a trial of one of its sweeps.
+    """Job of a plan.
 
     Attributes:
         env: Names of the environment variables that are set, without their values.
-        sweep: Sweep of a trial; None for a job.
-        values: Values of a trial.
-        metric: Text of the metric; None for none.
-        called: Whether it is a call of a function in the program that began the run.
     """
 
     name: Name
@@ -90,10 +86,6 @@ class JobDocument(Written):
     after_any: list[Name] = []
     on_end: list[str] = []
     service: ServiceDocument | None = None
-    sweep: str | None = None
-    values: dict[str, Any] = {}
-    metric: str | None = None
-    called: bool = False
 
     def given(self) -> dict[str, Any]:
         """Values of the fields that were given, by their names."""
@@ -104,8 +96,27 @@ class JobDocument(Written):
         return self.model_copy(update=changes)
 
 
+class TrialDocument(JobDocument):
+    """Trial of a sweep, which no plan has: the log tells it.
+
+    Attributes:
+        metric: Text of the metric; None for none.
+        called: Whether it is a call of a function in the program that began the run.
+    """
+
+    sweep: str
+    values: dict[str, Any]
+    metric: str | None
+    called: bool
+
+
 class SweepDocument(JobDocument):
-    """Sweep of a plan: what its trials have in common, and how they are drawn."""
+    """Sweep of a plan: what its trials have in common, and how they are drawn.
+
+    Attributes:
+        metric: Text of the metric; None for none.
+        called: Whether its trials are calls of a function in the program that began the run.
+    """
 
     by: str
     space: dict[str, Any]
@@ -116,11 +127,13 @@ class SweepDocument(JobDocument):
     target: float | None
     stop: str | None = None
     parallel: Count | None = None
+    called: bool = False
 
-    def trial(self, name: str, values: dict[str, Any]) -> JobDocument:
+    def trial(self, name: str, values: dict[str, Any]) -> TrialDocument:
         """A trial of the sweep."""
         fields = {each: getattr(self, each) for each in JobDocument.model_fields}
-        return JobDocument.model_construct(**{**fields, "name": name, "sweep": self.name, "values": values})
+        own = {"name": name, "sweep": self.name, "values": values, "metric": self.metric, "called": self.called}
+        return TrialDocument.model_construct(**{**fields, **own})
 
 
 class DeviceDocument(Written):
@@ -149,12 +162,13 @@ class PlanDocument(Written):
 
     Attributes:
         devices: Devices, each with the fields of `DeviceDocument` and more.
+        run_options: Options of the run, which are checked where it is resumed.
         speeds: Speed of each device for job classes, by its name; see `Plan`.
         tuned: Packings with known settings.
         measured_beside: Packings of which the speeds are known.
     """
 
-    schema_version: int = 1
+    schema_version: Any = 1
     job_file: str
     made_file: bool = False
     digest: str
@@ -167,12 +181,12 @@ class PlanDocument(Written):
     power_budget: BudgetDocument | None = None
     lanes: Whole
     places_per_lane: Whole
-    mps: bool = False
+    mps: Any = False
     profiles: str | None
-    known_classes: list[str] = []
+    known_classes: Any = []
     control: bool = False
     goal: dict[str, Any] | None = None
-    run_options: dict[str, Any] | None = None
+    run_options: Any = None
     only_tune: bool = False
     queue: str = ""
     tuned: list[Any] = []

@@ -25,7 +25,7 @@ from ecoshare.record.accounts.run_energy import RunEnergy, energy_rate
 from ecoshare.record.accounts.turn_account import TurnAccount
 from ecoshare.record.logs_and_metrics import JobOutput, read_output
 from ecoshare.record.metric_reader import values_of
-from ecoshare.record.plan_document import PlanDocument
+from ecoshare.record.plan_document import PlanDocument, TrialDocument
 from ecoshare.record.results.run_summary import RunSummary, summarise
 from ecoshare.record.results.service_summary import intervals
 from ecoshare.record.results.sweep_summary import with_trials
@@ -142,7 +142,7 @@ def read(folder: RunFolder, packings: bool = True) -> RunData:
     plan = with_trials(plan, history)
     _check_names(folder, plan, history)
     for job in plan.jobs:
-        if job.called and (told := folder.values(job.name)).exists():
+        if isinstance(job, TrialDocument) and job.called and (told := folder.values(job.name)).exists():
             job.values = read_json(told)
     for event in _unlogged(plan, folder, history):
         history.add_unlogged(event)
@@ -226,7 +226,7 @@ def _unlogged(plan: PlanDocument, folder: RunFolder, history: RunHistory) -> lis
         for end in read_records(own):
             if end.attempt in told.exits or end.attempt < told.attempt or end.attempt <= told.unknown_attempts:
                 continue
-            if job.metric is not None:
+            if isinstance(job, TrialDocument) and job.metric is not None:
                 values = values_of(read_metric(job.metric), own, end.attempt)
                 found += [
                     Reported(last_s, end.job, step, value)

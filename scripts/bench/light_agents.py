@@ -23,7 +23,7 @@ from ecoshare.base.device import DeviceInfo
 from ecoshare.cluster import agent_calls
 from ecoshare.cluster.agent_calls import PROTOCOL, AgentCalls, NodeFound, NodeOpened, OpenNode, RunCalls
 from ecoshare.cluster.links import LineWriter
-from ecoshare.cluster.ray_nodes import batch
+from ecoshare.cluster.ray_nodes import LINGERS_S, batch
 from ecoshare.core.commands import Command, KillJob, OpenLane, SetCaching, SetShares, StartJob
 from ecoshare.core.events import Done, Event, JobExited
 from ecoshare.devices.meter import PowerModel
@@ -235,7 +235,7 @@ class LightAgents:
             names: Names of the nodes.
         """
         self._out: dict[str, SimpleQueue[bytes | str]] = {name: SimpleQueue() for name in names}
-        writers = {name: LineWriter(partial(_put_all, self._out[name])) for name in names}
+        writers = {name: LineWriter(partial(_put_all, self._out[name]), lingers_s=LINGERS_S) for name in names}
         self._agents = {name: LightAgent(name, writers[name].put) for name in names}
         self._inbox: SimpleQueue[tuple[str, bytes]] = SimpleQueue()
         for agent in self._agents.values():

@@ -147,6 +147,7 @@ def test_a_loss_that_is_no_number_comes_back() -> None:
         b"\n",
         b"hello\n",
         b"[1]\n",
+        b'{"message": "NodeFound", "protocol": 8}\n',
         b'{"call": "nothing"}\n',
         b'{"call": "__init__"}\n',
         b'{"call": ["beat"]}\n',
@@ -171,4 +172,4 @@ def test_only_what_decides_nothing_at_once_can_wait(tmp_path: Path) -> None:
     for method, values in (calls := sent(tmp_path)):
         call(lambda _line, can_wait: said.append(can_wait), method, *values)
     waiting = {method.__name__ for (method, _), can_wait in zip(calls, said, strict=True) if can_wait}
-    assert waiting == {"report", "samples", "progress", "file_for_run"}
+    assert waiting == {"report", "samples", "progress"}

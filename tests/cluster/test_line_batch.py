@@ -8,9 +8,10 @@ from queue import SimpleQueue
 
 import pytest
 
-from ecoshare.cluster import links
 from ecoshare.cluster.links import LineWriter
 from ecoshare.cluster.ray_nodes import batch
+
+LONG_S = 30.0
 
 
 @pytest.fixture
@@ -20,14 +21,13 @@ def writes() -> SimpleQueue[list[bytes]]:
 
 
 @pytest.fixture
-def writer(writes: SimpleQueue[list[bytes]], monkeypatch: pytest.MonkeyPatch) -> LineWriter:
+def writer(writes: SimpleQueue[list[bytes]]) -> LineWriter:
     """A writer which keeps lines for long if they can wait; a test that fails ends by its time limit."""
-    monkeypatch.setattr(links, "LINGERS_S", 30.0)
 
     def write(lines: Sequence[bytes]) -> None:
         writes.put(list(lines))
 
-    return LineWriter(write)
+    return LineWriter(write, lingers_s=LONG_S)
 
 
 def test_lines_that_can_wait_come_with_the_next_one_that_cannot(
@@ -41,7 +41,7 @@ def test_lines_that_can_wait_come_with_the_next_one_that_cannot(
     assert writes.get() == [b"report 1", b"report 2", b"end"]
     writer.put(b"another end")
     assert writes.get() == [b"another end"]
-    assert time.monotonic() - began_s < links.LINGERS_S
+    assert time.monotonic() - began_s < LONG_S
 
 
 def test_what_can_wait_is_written_before_the_end(writer: LineWriter, writes: SimpleQueue[list[bytes]]) -> None:
@@ -50,11 +50,9 @@ def test_what_can_wait_is_written_before_the_end(writer: LineWriter, writes: Sim
     assert writes.get() == [b"report"]
 
 
-def test_lines_that_can_wait_do_not_wait_for_ever(
-    writes: SimpleQueue[list[bytes]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(links, "LINGERS_S", 0.1)
-    LineWriter(lambda lines: writes.put(list(lines))).put(b"report", can_wait=True)
+@pytest.mark.parametrize("lingers_s", [0.0, 0.1])
+def test_lines_that_can_wait_do_not_wait_for_ever(writes: SimpleQueue[list[bytes]], lingers_s: float) -> None:
+    LineWriter(lambda lines: writes.put(list(lines)), lingers_s=lingers_s).put(b"report", can_wait=True)
     assert writes.get() == [b"report"]
 
 

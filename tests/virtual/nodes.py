@@ -185,9 +185,7 @@ class _Cluster(Machines):
         self.world.at_begin.append(begin)
         setups = [setup for setup, _ in opened]
         coming = cast(NodeJoining, _Coming(opening))
-        yield OpenedNode(
-            plan, partial(JoinedNodes, setups, run.folder, coming, None, lambda name: None), {}, claims, searches
-        )
+        yield OpenedNode(plan, partial(JoinedNodes, setups, coming, None, lambda name: None), {}, claims, searches)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from ecoshare.core.job_ends import NO_FAULT_OF_ITS_OWN
 from ecoshare.knowledge.profile import Profile
 from ecoshare.record.accounts.alone_time import AloneTime, by_counters
 from ecoshare.record.accounts.run_energy import RunEnergy
-from ecoshare.record.plan_document import JobDocument
+from ecoshare.record.plan_document import JobDocument, TrialDocument
 from ecoshare.record.results.energy_summary import JobEnergy, job_energy, named
 from ecoshare.record.results.service_summary import ServiceSummary
 from ecoshare.record.run_history import JobHistory
@@ -237,8 +237,8 @@ def job_summary(
         energy=own,
         energy_per_iteration_j=own.value_j / counted if own and counted else None,
         error=(_error(history) or unplaceable or None) if state != "completed" else None,
-        sweep=job.sweep,
-        values=job.values,
+        sweep=job.sweep if isinstance(job, TrialDocument) else None,
+        values=job.values if isinstance(job, TrialDocument) else {},
         value=value if math.isfinite(value) else None,
         steps=len(history.reports),
     )

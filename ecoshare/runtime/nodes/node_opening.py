@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ecoshare.base.device import DeviceInfo
 from ecoshare.devices import registry
@@ -26,7 +26,9 @@ from ecoshare.runtime.nodes.guard_client import Guard
 from ecoshare.runtime.nodes.node import Node
 from ecoshare.runtime.nodes.run_node import NodeMachine, NodeRun, RunNode
 from ecoshare.runtime.planning.plan import Plan
-from ecoshare.runtime.run import Run
+
+if TYPE_CHECKING:
+    from ecoshare.runtime.run import Run
 
 
 class HeldClaims(Protocol):
