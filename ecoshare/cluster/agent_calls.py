@@ -397,6 +397,8 @@ def read(line: bytes) -> Call:
     name = fields.pop(_ANSWER if is_answer else _CALL)
     if not isinstance(name, str) or name not in _METHODS or name in _LOGGED:
         raise ValueError(f"there is no call {name!r}")
+    if is_answer and not inspect.iscoroutinefunction(_METHODS[name]):
+        raise ValueError(f"the call {name!r} has no answer")
     try:
         if is_answer:
             return Call(name, (_answer_adapter(name).validate_python(fields.get("value")),), True)

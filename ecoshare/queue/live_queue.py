@@ -338,12 +338,12 @@ class LiveQueue:
         Raises:
             EcoshareError: Either cannot be done. Then neither is.
         """
-        self.run.add(plan)
+        self.run.arrivals.add(plan)
         try:
             await asyncio.to_thread(self._keep, plan)
             await asyncio.to_thread(keep)
         except EcoshareError:
-            self.run.forget(plan)
+            self.run.arrivals.forget(plan)
             raise
         self._known.add(plan)  # and not before: later jobs would lack what a failed submission has
         self._classes.update(job.spec.job_class for job in plan.everything)

@@ -6,7 +6,7 @@ written again.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -49,11 +49,6 @@ class ServiceDocument(Written):
     wake: str = ""
     port: Count = 0
 
-    @property
-    def is_open_ended(self) -> bool:
-        """See `ServiceSpec`."""
-        return self.requests is None or not (self.requests.arrivals or self.requests.count)
-
 
 class JobDocument(Written):
     """Job of a plan.
@@ -86,14 +81,6 @@ class JobDocument(Written):
     after_any: list[Name] = []
     on_end: list[str] = []
     service: ServiceDocument | None = None
-
-    def given(self) -> dict[str, Any]:
-        """Values of the fields that were given, by their names."""
-        return {each: getattr(self, each) for each in self.model_fields_set}
-
-    def with_changes(self, **changes: Any) -> Self:
-        """The same job with other values of some fields."""
-        return self.model_copy(update=changes)
 
 
 class TrialDocument(JobDocument):

@@ -5,7 +5,7 @@
                          ┌──────────── Run ────────────┐
     Driver ──events───►  │ core, log, jobs, tell()     │ ◄──tell── nodes, advisers
     displays ──────────► │ energy, requests, sweeps    │ ◄──samples, requests── nodes
-    queue ──add, submit► │ arrivals                    │
+    queue ──────submit─► │ arrivals                    │
                          └─────────────────────────────┘
 """
 
@@ -38,7 +38,7 @@ from ecoshare.runtime.nodes.run_node import JoiningDevices, LeavingDevices, Node
 from ecoshare.runtime.planning.node_job import NodeJob
 from ecoshare.runtime.planning.plan import Plan
 from ecoshare.runtime.planning.planned_job import PlannedJob
-from ecoshare.runtime.planning.planned_knowledge import energy_rates, known_contexts
+from ecoshare.runtime.planning.planned_knowledge import energy_rates, known_context_bytes
 
 
 class Run:
@@ -142,25 +142,10 @@ class Run:
             self.leaving.append(leaving)
         self.tell(lambda at_s: None)
 
-    # For what gives jobs to a run that stays open. All calls are made in the loop of the run.
-
-    def add(self, plan: Plan) -> None:
-        """Add the jobs and sweeps of a plan, which come once they are submitted.
-
-        Args:
-            plan: Plan of jobs and sweeps that the run has not had, on its devices.
-
-        Raises:
-            UsageError: The sampler of a sweep cannot be made.
-        """
-        self.arrivals.add(plan)
-
-    def forget(self, plan: Plan) -> None:
-        """Forget the jobs and sweeps of a plan that were added and will not be submitted."""
-        self.arrivals.forget(plan)
+    # For a run that stays open. The call is made in the loop of the run.
 
     def submit(self, plan: Plan) -> None:
-        """Let the jobs and sweeps of a plan that was added come.
+        """Let the jobs and sweeps of a plan that was added to the arrivals come.
 
         Args:
             plan: The plan. Profiles and measurements of earlier runs that it has are used, too.
@@ -204,7 +189,7 @@ class Run:
         return self.jobs[name].for_node()
 
     def context_bytes(self, job_class: str) -> int:
-        return known_contexts(self.plan.on_processors, self.profiler.made, self.plan.known)(job_class)
+        return known_context_bytes(job_class, self.plan.on_processors, self.profiler.made, self.plan.known)
 
     def most_s(self, command: MeasureSetting) -> Mapping[str, float] | None:
         return self.searches.most_s(command)

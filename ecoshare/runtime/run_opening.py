@@ -100,7 +100,7 @@ def start(
             own = machines.host(environment["token"], folder.supervisor_log, signals or CommandSignals())
             host = undo.enter_context(own)
         write_text(folder.job_file, masked(job_text))
-        write_json(folder.plan, plan.document().as_dict())
+        write_json(folder.plan, plan.as_dict())
         _keep_profiles(plan, folder)
         write_arrivals(plan.jobs, folder)
 

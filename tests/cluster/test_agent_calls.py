@@ -155,6 +155,7 @@ def test_a_loss_that_is_no_number_comes_back() -> None:
         b'{"call": "beat", "stopping": 3}\n',
         b'{"call": "told", "event": {}}\n',
         b'{"call": "beat"',
+        b'{"answer": "failed"}\n',
         b'{"answer": "limits_w"}\n',
         b'{"answer": "limits_w", "value": 3}\n',
         b'{"record": "PackingChanged", "jobs": []}\n',

@@ -222,7 +222,7 @@ class StudySweep(PlannedSweep):
         return replace(self.template, spec=spec, source=source, metric=self.options.metric)
 
     def document(self) -> SweepDocument:
-        return PlannedSweep.document(self).with_changes(trials=self.most, called=True)
+        return PlannedSweep.document(self).model_copy(update={"trials": self.most, "called": True})
 
     def sampler(self, folder: Path) -> TrialSampler:
         self.submitted.folder = folder

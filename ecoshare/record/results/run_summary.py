@@ -8,6 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from ecoshare.base.service import service_of
 from ecoshare.core.job_ends import ended_by_user
 from ecoshare.knowledge.profile import Profile
 from ecoshare.lane.files import outputs
@@ -33,7 +34,7 @@ _OVER = ("completed", "failed", "pruned")
 
 def is_open_ended(job: JobDocument) -> bool:
     """Whether a job of a plan is a service without a last request."""
-    return job.service is not None and job.service.is_open_ended
+    return job.service is not None and service_of(job.service.as_dict()).is_open_ended
 
 
 def served_to_the_end(

@@ -72,27 +72,24 @@ def teach_memory(history: Mapping[str, JobHistory], store: ProfileStore) -> None
             store.save(known.model_copy(update={"memory": memory}))
 
 
-def known_contexts(
-    on_processors: bool, made: Mapping[str, Profile], known: Mapping[str, Profile]
-) -> Callable[[str], int]:
-    """Lookup of the memory (bytes) of a process outside its allocator, by its class; an assumption if it is unknown.
+def known_context_bytes(
+    job_class: str, on_processors: bool, made: Mapping[str, Profile], known: Mapping[str, Profile]
+) -> int:
+    """Memory (bytes) of a process outside its allocator, by its class; an assumption if it is unknown.
 
     It is 0 on processors, where nothing but the whole memory of a process is limited.
 
     Args:
+        job_class: Class of the job.
         on_processors: Whether jobs run on the processors.
         made: Profiles that the run has made, by class.
         known: Profiles of earlier runs, by class.
     """
-
-    def context_bytes(job_class: str) -> int:
-        if on_processors:
-            return 0
-        profile = made.get(job_class) or known.get(job_class)
-        measured = profile.memory.context_bytes if profile is not None else None
-        return CONTEXT_BYTES if measured is None else measured
-
-    return context_bytes
+    if on_processors:
+        return 0
+    profile = made.get(job_class) or known.get(job_class)
+    measured = profile.memory.context_bytes if profile is not None else None
+    return CONTEXT_BYTES if measured is None else measured
 
 
 def known_solo(known: Profile, batch_sizes: Sequence[int] = ()) -> Solo:

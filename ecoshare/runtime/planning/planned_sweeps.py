@@ -117,7 +117,7 @@ class PlannedSweep:
         options = self.options
         way = "grid" if options.grid is not None else "random" if options.random is not None else "optuna"
         return SweepDocument(
-            **self.template.document().given(),
+            **dict(self.template.document()),
             by=way if options.optuna is None else f"optuna, {options.optuna.sampler[0]}",
             space={name: dimension_words(dimension) for name, dimension in options.space.items()},
             replicates=list(self.spec.replicates),
