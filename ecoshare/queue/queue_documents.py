@@ -10,6 +10,7 @@ from ecoshare.core.records import FINAL_STATES
 from ecoshare.errors import EcoshareError, InvalidJobFile, Mistake, QueueDown, UnfitEnvironment, UsageError
 from ecoshare.jobs.document import MAX_FILE_BYTES
 from ecoshare.jobs.fields import AnyInteger, Name
+from ecoshare.record.run_view import DeviceStatus, ServiceStatus
 
 MOST_BODY_BYTES = MAX_FILE_BYTES + (4 << 20)
 """Most bytes of a request: a job file of the largest size, and an environment."""
@@ -47,16 +48,6 @@ class Acknowledged(_Document):
 
     jobs: list[str] = Field(description="Names that the jobs were given, in the order of the file.")
     notes: list[str] = Field(default=[], description="Notes for the user, one line each.")
-
-
-class ServiceStatus(_Document):
-    """Requests of the last attempt of a service."""
-
-    target_s: float = Field(description="Target (s) of the 99th percentile of latencies.")
-    arrived: int = Field(description="Number of requests that came.")
-    late: int = Field(description="Number of late answers.")
-    unanswered: int = Field(description="Number of requests that failed or were refused.")
-    p99_s: float | None = Field(description="99th percentile (s) of the latencies of the last seconds.")
 
 
 class JobStatus(_Document):
@@ -98,33 +89,6 @@ class JobStatus(_Document):
     def has_ended(self) -> bool:
         """Whether its state is final. The time of its end follows within some tenths of a second."""
         return self.state in FINAL_STATES
-
-
-class LaneStatus(_Document):
-    """A lane of a device."""
-
-    number: int
-    jobs: list[str] = Field(description="Jobs and trials that are in it.")
-    holder: str = Field(default="", description="Job that has the turn; empty if none has it.")
-
-
-class DeviceStatus(_Document):
-    """A device of a queue. A value that the device does not report is null."""
-
-    name: str = Field(description="Name in the run, such as cuda:0.")
-    described: str = Field(description="Name that its maker gives it.")
-    failed: str = Field(default="", description="Reason why it has failed; empty if it works.")
-    lanes: list[LaneStatus]
-    setting: dict[str, float | str] = Field(default={}, description="Knobs that differ from how it was found.")
-    power_w: float | None = Field(default=None, description="Mean power (W) of about the last second.")
-    energy_j: float | None = Field(default=None, description="Joules in this session of the queue.")
-    energy_source: str = Field(default="", description="measured or modelled; empty without joules.")
-    gpu_clock_mhz: float | None = None
-    memory_clock_mhz: float | None = None
-    temperature_c: float | None = None
-    busy: float | None = Field(default=None, description="Part of the last moments in which it worked, 0 to 1.")
-    memory_bytes: int | None = Field(default=None, description="Memory in use, on processors by the jobs alone.")
-    memory_total_bytes: int = Field(description="Memory that the queue may use.")
 
 
 class QueueStatus(_Document):

@@ -21,7 +21,7 @@ from ecoshare.metrics.families import MetricFamily
 from ecoshare.metrics.metric_set import MetricSet, ServiceSamples
 from ecoshare.queue.live_queue import LiveQueue
 from ecoshare.queue.queue_totals import WorkDone
-from ecoshare.record.run_view import DeviceView, ServiceView
+from ecoshare.record.run_view import DeviceStatus, ServiceStatus
 from ecoshare.runtime.nodes.run_node import AttemptReading
 
 _HERTZ = 1e6
@@ -89,7 +89,7 @@ class QueueMetrics:
 
     # Devices
 
-    def _add_device(self, found: MetricSet, view: DeviceView) -> None:
+    def _add_device(self, found: MetricSet, view: DeviceStatus) -> None:
         name = view.name
         found.add_info(families.DEVICE_INFO, name, view.described)
         found.add(families.DEVICE_FAILED, bool(view.failed), name)
@@ -109,18 +109,17 @@ class QueueMetrics:
         self._add_setting(found, view)
         self._add_waits(found, name)
 
-    def _add_setting(self, found: MetricSet, view: DeviceView) -> None:
+    def _add_setting(self, found: MetricSet, view: DeviceStatus) -> None:
         """Add the value of each knob, set or as it was found."""
-        setting = dict(view.setting)
         for spec in self._queue.run.node.knobs.get(view.name, ()):
-            value = setting.get(spec.name, spec.default)
+            value = view.setting.get(spec.name, spec.default)
             family = _KIND.get(spec.unit)
             if family is None or isinstance(value, str):
                 text = value if isinstance(value, str) else f"{value:g}"
                 found.add_info(families.SETTING_NAMED, view.name, spec.name, text)
             else:
                 found.add(family, value * (_HERTZ if spec.unit == "MHz" else 1.0), view.name, spec.name)
-        if isinstance(batch := setting.get(BATCH), int | float):
+        if isinstance(batch := view.setting.get(BATCH), int | float):
             found.add(families.SETTING_BATCH, batch, view.name)
 
     def _add_waits(self, found: MetricSet, device: str) -> None:
@@ -160,7 +159,7 @@ class QueueMetrics:
         if view.service is not None:
             self._add_service(found, name, view.service)
 
-    def _add_service(self, found: MetricSet, name: str, service: ServiceView) -> None:
+    def _add_service(self, found: MetricSet, name: str, service: ServiceStatus) -> None:
         counts = self._queue.run.requests.counts(name)
         found.add(families.SERVICE_P99, service.p99_s, name)
         ServiceSamples(

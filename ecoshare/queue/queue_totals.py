@@ -40,6 +40,7 @@ from ecoshare.metrics.families import (
     WINDOWS,
     MetricFamily,
 )
+from ecoshare.record.log_fold import LogFold
 
 
 @dataclass(slots=True)
@@ -86,7 +87,8 @@ class QueueTotals:
         self.missed_minutes: Counter[str] = Counter()
         self.ended_work: dict[str, WorkDone] = {}
         self.devices_of: dict[str, tuple[str, ...]] = {}
-        self._asked: dict[int, str] = {}  # devices by commands of settings that have no answer yet
+        self._core = Scheduler()
+        self._fold = LogFold(self)
         for outcome in Outcome:
             self._count(ATTEMPTS_ENDED, _label(outcome.value), by=0)
             if not outcome.is_the_end:
@@ -110,24 +112,9 @@ class QueueTotals:
 
     def look(self, event: Event, commands: Sequence[Command], core: Scheduler) -> None:
         """Count what has happened with an event, and with the commands that followed."""
-        match event:
-            case RunOpened():
-                self.live = dict(core.jobs)  # a segment of the log makes them anew
-            case JobArrived():
-                self.live[event.job.name] = core.jobs[event.job.name]
-            case JobExited():
-                self._attempt_over(event, core.jobs[event.job])
-            case Parked():
-                self._count(PARKS)
-            case Profiled():
-                self._count(WINDOWS, "failed" if event.error else "profiled")
-            case TargetMissed():
-                self.missed_minutes[event.job] += 1
-            case Done() | Refused() | SettingAdvised() | SettingMeasured():
-                if (device := self._asked.pop(event.command, None)) is not None:
-                    self._answered(event, device)
-        for command in commands:
-            self._follow(command, core)
+        self._core = core
+        for entry in (event, *commands):
+            self._fold.take(entry)
         for job in core.ended:
             if job.spec.sweep and not job.resumable:
                 self._count(JOBS_ENDED, "trial", job.state.value)
@@ -139,8 +126,17 @@ class QueueTotals:
         for kind, state in states:
             self._count(JOBS_ENDED, kind, state)
 
-    def _attempt_over(self, event: JobExited, job: Job) -> None:
-        outcome = _label(event.outcome.value)
+    def on_run_opened(self, _event: RunOpened) -> None:
+        self.live = dict(self._core.jobs)  # a segment of the log makes them anew
+
+    def on_job_arrived(self, event: JobArrived) -> None:
+        self.live[event.job.name] = self._core.jobs[event.job.name]
+
+    def on_start_job(self, command: StartJob, _at_s: float) -> None:
+        self.devices_of[command.job] = tuple(self._core.lanes[lane].device.name for lane in command.lanes)
+
+    def on_job_exited(self, event: JobExited) -> None:
+        outcome, job = _label(event.outcome.value), self._core.jobs[event.job]
         self._count(ATTEMPTS_ENDED, outcome)
         if not job.state.ended and job.state is not JobState.PAUSED:
             self._count(RESTARTS, outcome)
@@ -148,25 +144,34 @@ class QueueTotals:
         for device in self.devices_of.get(event.job, ()):
             self.ended_work.setdefault(device, WorkDone()).add(event.usage)
 
-    def _answered(self, event: Done | Refused | SettingAdvised | SettingMeasured, device: str) -> None:
-        match event:
-            case SettingAdvised() if event.over:
-                self._count(SEARCHES_ENDED, device)
-            case SettingMeasured():
-                self._count(SETTING_MEASUREMENTS, device, event.measurement.status.value)
-            case Done():
-                self._count(SETTING_CHANGES, device, "applied")
-            case Refused():
-                self._count(SETTING_CHANGES, device, "refused")
+    def on_parked(self, _event: Parked, _command: Command | None) -> None:
+        self._count(PARKS)
 
-    def _follow(self, command: Command, core: Scheduler) -> None:
-        match command:
-            case StartJob():
-                self.devices_of[command.job] = tuple(core.lanes[lane].device.name for lane in command.lanes)
-            case AskSetting() | ApplySetting() | MeasureSetting():
-                self._asked[command.id] = command.device
-                if isinstance(command, AskSetting) and command.measurement is None:
-                    self._count(SEARCHES_BEGUN, command.device)
+    def on_profiled(self, event: Profiled, _command: Command | None) -> None:
+        self._count(WINDOWS, "failed" if event.error else "profiled")
+
+    def on_target_missed(self, event: TargetMissed) -> None:
+        self.missed_minutes[event.job] += 1
+
+    def on_done(self, _event: Done, command: Command | None) -> None:
+        if isinstance(command, ApplySetting):
+            self._count(SETTING_CHANGES, command.device, "applied")
+
+    def on_refused(self, _event: Refused, command: Command | None) -> None:
+        if isinstance(command, ApplySetting):
+            self._count(SETTING_CHANGES, command.device, "refused")
+
+    def on_ask_setting(self, command: AskSetting, _at_s: float) -> None:
+        if command.measurement is None:
+            self._count(SEARCHES_BEGUN, command.device)
+
+    def on_setting_advised(self, event: SettingAdvised, command: Command | None) -> None:
+        if event.over and isinstance(command, AskSetting):
+            self._count(SEARCHES_ENDED, command.device)
+
+    def on_setting_measured(self, event: SettingMeasured, command: Command | None) -> None:
+        if isinstance(command, MeasureSetting):
+            self._count(SETTING_MEASUREMENTS, command.device, event.measurement.status.value)
 
     def _count(self, family: MetricFamily, *labels: str, by: int = 1) -> None:
         self.counts[family, labels] += by

@@ -8,7 +8,6 @@ import os
 import secrets
 from collections import deque
 from collections.abc import AsyncIterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +18,7 @@ from ecoshare.core.records import FINAL_STATES, JobState
 from ecoshare.errors import UnfitEnvironment, UsageError
 from ecoshare.queue.job_store import JobRow
 from ecoshare.queue.live_queue import LiveQueue
-from ecoshare.queue.queue_documents import DeviceStatus, JobStatus, QueueStatus, ServiceStatus
-from ecoshare.record.run_view import DeviceView
+from ecoshare.queue.queue_documents import JobStatus, QueueStatus
 
 
 async def queue_status(queue: LiveQueue, most_ended: int) -> QueueStatus:
@@ -34,7 +32,7 @@ async def queue_status(queue: LiveQueue, most_ended: int) -> QueueStatus:
         opened_unix_s=queue.opened_unix_s,
         objective=run.plan.objective,
         policy=run.plan.policy,
-        devices=[_device(each) for each in views.devices()],
+        devices=list(views.devices()),
         ending=queue.ending,
         warm=run.node.ready is not None,
         jobs=[_status(queue, queue.noted(row)) for row in rows],
@@ -50,10 +48,6 @@ async def job_status(queue: LiveQueue, name: str) -> JobStatus:
         UsageError: There is none of this name.
     """
     return _status(queue, await queue.row(name))
-
-
-def _device(view: DeviceView) -> DeviceStatus:
-    return DeviceStatus.model_validate({**asdict(view), "setting": dict(view.setting)})
 
 
 def kept_status(row: JobRow, runs: Path) -> JobStatus:
@@ -116,7 +110,7 @@ def _status(queue: LiveQueue, row: JobRow) -> JobStatus:
             "behind": list(view.behind),
             "slowdown": view.slowdown,
             "expected_end_unix_s": queue.clock.unix_s() + left / rate if left is not None and rate else None,
-            "service": ServiceStatus(**asdict(view.service)) if view.service is not None else None,
+            "service": view.service,
             "lanes": list(view.lanes),
             "devices": list(view.devices),
         }

@@ -39,7 +39,6 @@ from ecoshare.core.commands import (
     AwaitRequests,
     Command,
     KillJob,
-    LimitMemory,
     MeasureSetting,
     MoveJob,
     OpenLane,
@@ -78,14 +77,11 @@ from ecoshare.core.events import (
 from ecoshare.errors import UsageError
 from ecoshare.lane.messages import fields_of
 from ecoshare.record.kept_file import KeptFile
+from ecoshare.record.log_fold import LogEntry, unanswered
 from ecoshare.record.packing_record import PackingChanged, PackingRecorder
 
 if TYPE_CHECKING:
     from ecoshare.core.scheduler import Scheduler
-
-
-LogEntry = Event | Command | PackingChanged
-"""Event of the core, command of the core, or record beside them, which the core does not read."""
 
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
@@ -149,7 +145,6 @@ class Order:
             self._on(device)
         for sweep in segment.sweeps:
             self._sweeps.add(sweep.spec.name)
-            self._commands.update({id: AskSampler(id, sweep.spec.name, number) for id, number in sweep.asked})
         for job in segment.jobs:
             _check_name(job.spec.name)
             self._jobs.add(job.spec.name)
@@ -157,10 +152,9 @@ class Order:
                 raise ValueError(f"the lanes {list(job.lanes)} of {job.spec.name} are not open")
             if job.has_attempt:
                 self._attempts[job.spec.name] = job.attempt
-            if job.command is not None:
-                self._commands[job.command] = StartJob.carried(job)
-        for id, name, cap_bytes in segment.limits:
-            self._commands[id] = LimitMemory(id, self._known(name), self._attempts.get(name, 0), cap_bytes)
+        for _, name, _ in segment.limits:
+            self._known(name)
+        self._commands.update(unanswered(segment))
 
     def _event(self, entry: Event) -> None:
         if not 0.0 <= entry.at_s <= LONGEST_S:

@@ -20,7 +20,6 @@ from ecoshare.base.class_profile import Solo
 from ecoshare.base.device import Device
 from ecoshare.base.job_spec import JobSpec
 from ecoshare.base.measurement import AS_FOUND, Measurement, MeasurementStatus, Packing, Setting
-from ecoshare.base.segment import Segment
 from ecoshare.core.commands import ApplySetting, AskSetting, Command, MeasureSetting, OpenLane, ProfileJob, StartJob
 from ecoshare.core.events import (
     ClassesKnown,
@@ -35,7 +34,8 @@ from ecoshare.core.events import (
     SettingMeasured,
 )
 from ecoshare.core.scheduler import Scheduler
-from ecoshare.record.event_log import LogEntry, LogStep, sessions, steps
+from ecoshare.record.event_log import LogStep, sessions, steps
+from ecoshare.record.log_fold import LogEntry, LogFold
 from ecoshare.record.packing_record import PackingChanged, PackingEnding, PackingRecorder
 
 
@@ -281,33 +281,21 @@ class _Builder:
 
     def __init__(self) -> None:
         self.timeline = PackingTimeline()
+        self._fold = LogFold(self)
         self._open: dict[str, PackingPeriod] = {}
         self._classes: dict[str, str] = {}
         self._devices: dict[str, Device] = {}
         self._lanes: dict[int, str] = {}
         self._places: dict[str, str] = {}
         self._settings: dict[str, Setting] = {}
-        self._applying: dict[int, ApplySetting] = {}
-        self._measurements: dict[int, MeasureSetting] = {}
-        self._windows: dict[int, str] = {}
-        self._asked: dict[int, AskSetting] = {}
-        self._now_s = 0.0
 
     def add(self, step: LogStep) -> None:
-        event = step.event
-        if isinstance(event, RunOpened):
-            self._begin_session(event)
-        self._now_s = event.at_s
-        self._take(event)
-        for command in step.commands:
-            self._note(command)
-        for change in step.packings:
-            self._change(change)
+        for entry in (step.event, *step.commands, *step.packings):
+            self._fold.take(entry)
 
     def end(self, event: Event) -> None:
         """Add an event that the log lacks. The end of a job ends its stretch; what followed is not known."""
-        self._now_s = event.at_s
-        self._take(event)
+        self._fold.take(event)
         if isinstance(event, JobExited):
             for device in [device for device, stretch in self._open.items() if event.job in stretch.classes]:
                 self._close(device, PackingEnding.LEFT)
@@ -317,57 +305,43 @@ class _Builder:
         for device in list(self._open):
             self._close(device, PackingEnding.CUT_OFF)
 
-    def _begin_session(self, event: RunOpened) -> None:
-        """Begin a session: commands are numbered anew, and the guard has restored all settings."""
-        if event.segment is not None:
-            self._go_on(event, event.segment)
-            return
-        self.cut_off()
-        for kept in (self._settings, self._applying, self._measurements, self._windows, self._asked):
-            kept.clear()
+    def on_run_opened(self, event: RunOpened) -> None:
+        """Begin a session, or go on in a segment. At the beginning of a session the guard has restored all settings."""
+        if event.segment is None:
+            self.cut_off()
+            self._settings.clear()
         self._devices = {device.name: device for device in event.devices}
+        self.timeline.kept.update({each.packing: each.setting for each in event.known_settings})
+        if event.segment is not None:  # earlier segments may be gone
+            self._lanes = {number: device.name for number, device in event.lanes.items()}
+            self._settings = dict(event.segment.settings)
+            for job in event.segment.jobs:
+                self._arrived(job.spec)
+                if job.lanes:
+                    self._places[job.spec.name] = self._lanes[job.lanes[0]]
+
+    def on_classes_known(self, event: ClassesKnown) -> None:
         self.timeline.kept.update({each.packing: each.setting for each in event.known_settings})
 
-    def _go_on(self, event: RunOpened, segment: Segment) -> None:
-        """Go on in another segment. The opening tells what the log lacks, if earlier segments are gone."""
-        self._devices = {device.name: device for device in event.devices}
-        self._lanes = {number: device.name for number, device in event.lanes.items()}
-        self._settings = dict(segment.settings)
-        self.timeline.kept.update({each.packing: each.setting for each in event.known_settings})
-        for job in segment.jobs:
-            self._arrived(job.spec)
-            if job.lanes:
-                self._places[job.spec.name] = self._lanes[job.lanes[0]]
+    def on_job_arrived(self, event: JobArrived) -> None:
+        self._arrived(event.job)
 
     def _arrived(self, job: JobSpec) -> None:
         self._classes[job.name] = job.job_class
         if job.solo is not None:
             self.timeline.solos.setdefault(job.job_class, job.solo)
 
-    def _take(self, event: Event) -> None:
-        match event:
-            case ClassesKnown():
-                self.timeline.kept.update({each.packing: each.setting for each in event.known_settings})
-            case IterationsDone() | JobExited():
-                self._progress(event.job, event.usage)
-            case JobArrived():
-                self._arrived(event.job)
-            case Profiled() if event.command in self._windows and event.solo is not None:
-                job = self._windows.pop(event.command)
-                speed = self._speed(self._places.get(job, ""), job)
-                self.timeline.solos[self._classes[job]] = event.solo.on_typical_device(speed)
-            case Done() if event.command in self._applying:
-                applied = self._applying.pop(event.command)
-                self._settings[applied.device] = applied.setting
-                if (stretch := self._open.get(applied.device)) is not None:
-                    stretch.settings.append((event.at_s, applied.setting))
-            case SettingMeasured() if event.command in self._measurements:
-                asked = self._measurements.pop(event.command)
-                stretch = self._open.get(asked.device)
-                if stretch is not None and set(asked.jobs) == set(stretch.jobs):
-                    stretch.measurements.append((event.at_s, event.measurement))
-            case SettingAdvised() if event.command in self._asked:
-                self._advised(self._asked.pop(event.command), event)
+    def on_open_lane(self, command: OpenLane, _at_s: float) -> None:
+        self._lanes[command.lane] = command.device
+
+    def on_start_job(self, command: StartJob, _at_s: float) -> None:
+        self._places[command.job] = self._lanes.get(command.lanes[0], "")
+
+    def on_iterations_done(self, event: IterationsDone) -> None:
+        self._progress(event.job, event.usage)
+
+    def on_job_exited(self, event: JobExited) -> None:
+        self._progress(event.job, event.usage)
 
     def _progress(self, job: str, usage: Usage) -> None:
         for stretch in self._open.values():
@@ -375,34 +349,31 @@ class _Builder:
                 first, _ = stretch.progress.get(job, (usage, usage))
                 stretch.progress[job] = first, usage
 
-    def _advised(self, asked: AskSetting, event: SettingAdvised) -> None:
-        if not event.over:
-            return
-        self.timeline.kept[asked.packing] = event.setting
-        stretch = self._open.get(asked.device)
-        if stretch is not None and stretch.packing == asked.packing:
-            stretch.searched = event.at_s, event.setting, event.note
+    def on_profiled(self, event: Profiled, command: Command | None) -> None:
+        if isinstance(command, ProfileJob) and event.solo is not None:
+            speed = self._speed(self._places.get(command.job, ""), command.job)
+            self.timeline.solos[self._classes[command.job]] = event.solo.on_typical_device(speed)
 
-    def _note(self, command: Command) -> None:
-        match command:
-            case ApplySetting():
-                self._applying[command.id] = command
-            case MeasureSetting():
-                self._measurements[command.id] = command
-            case ProfileJob():
-                self._windows[command.id] = command.job
-            case AskSetting():
-                self._asked[command.id] = command
-            case OpenLane():
-                self._lanes[command.lane] = command.device
-            case StartJob():
-                self._places[command.job] = self._lanes.get(command.lanes[0], "")
+    def on_done(self, event: Done, command: Command | None) -> None:
+        if isinstance(command, ApplySetting):
+            self._settings[command.device] = command.setting
+            if (stretch := self._open.get(command.device)) is not None:
+                stretch.settings.append((event.at_s, command.setting))
 
-    def _speed(self, device: str, job: str) -> float:
-        """Relative speed of the class of a job on a device."""
-        return self._devices[device].speed(self._classes[job]) if device in self._devices else 1.0
+    def on_setting_measured(self, event: SettingMeasured, command: Command | None) -> None:
+        if isinstance(command, MeasureSetting):
+            stretch = self._open.get(command.device)
+            if stretch is not None and set(command.jobs) == set(stretch.jobs):
+                stretch.measurements.append((event.at_s, event.measurement))
 
-    def _change(self, change: PackingChanged) -> None:
+    def on_setting_advised(self, event: SettingAdvised, command: Command | None) -> None:
+        if event.over and isinstance(command, AskSetting):
+            self.timeline.kept[command.packing] = event.setting
+            stretch = self._open.get(command.device)
+            if stretch is not None and stretch.packing == command.packing:
+                stretch.searched = event.at_s, event.setting, event.note
+
+    def on_packing_changed(self, change: PackingChanged) -> None:
         """End and begin stretches on a device if other jobs run there now; else note lanes and the forecast."""
         stretch = self._open.get(change.device)
         if stretch is None or change.jobs.keys() != stretch.classes.keys():
@@ -419,12 +390,16 @@ class _Builder:
     def _begin(self, change: PackingChanged) -> PackingPeriod:
         classes = {job: self._classes[job] for job in change.jobs}
         speeds = {job: self._speed(change.device, job) for job in change.jobs}
-        stretch = PackingPeriod(change.device, classes, (), self._now_s, device_speeds=speeds)
-        stretch.settings.append((self._now_s, self._settings.get(change.device, AS_FOUND)))
+        stretch = PackingPeriod(change.device, classes, (), self._fold.at_s, device_speeds=speeds)
+        stretch.settings.append((self._fold.at_s, self._settings.get(change.device, AS_FOUND)))
         self._open[change.device] = stretch
         self.timeline.stretches.append(stretch)
         return stretch
 
+    def _speed(self, device: str, job: str) -> float:
+        """Relative speed of the class of a job on a device."""
+        return self._devices[device].speed(self._classes[job]) if device in self._devices else 1.0
+
     def _close(self, device: str, ending: PackingEnding | None) -> None:
         stretch = self._open.pop(device)
-        stretch.to_s, stretch.ending = self._now_s, ending
+        stretch.to_s, stretch.ending = self._fold.at_s, ending

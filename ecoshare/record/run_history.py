@@ -5,8 +5,6 @@
     events.jsonl ──► RunHistory ──► summary, resume, exports, explanations, charts
                        jobs, attempts, lanes, sweeps, settings, windows     in the pass
                        packings()                                           when they are asked for
-
-The pass keeps each command of a session until its answer comes, since answers name commands by number.
 """
 
 from __future__ import annotations
@@ -58,8 +56,7 @@ from ecoshare.core.events import (
 from ecoshare.core.placement.limits import too_slow
 from ecoshare.core.settings.service_targets import Missed
 from ecoshare.jobs.quantities import format_duration
-from ecoshare.record.event_log import LogEntry
-from ecoshare.record.packing_record import PackingChanged
+from ecoshare.record.log_fold import LogEntry, LogFold
 from ecoshare.record.packing_timeline import PackingTimeline, packing_timeline
 from ecoshare.record.setting_history import BudgetRecord, BudgetSummary, SettingHistory, SettingPeriod
 
@@ -338,7 +335,6 @@ class RunHistory:
         exhausted: Sweeps with an exhausted sampler, each with the sampler's error; empty without one.
         cancelled: Jobs and sweeps that were cancelled, each with the reason.
         is_stopped: Whether the user stopped the last session.
-        end_s: Time (s) of the last event.
     """
 
     def __init__(self, entries: Iterable[LogEntry] = ()) -> None:
@@ -354,22 +350,26 @@ class RunHistory:
         self.cancelled: dict[str, str] = {}
         self._windows: list[ProfilingSpan] = []
         self.is_stopped = False
-        self.end_s = 0.0
         self._attempts: dict[tuple[str, int], AttemptHistory] = {}
         self._moves: dict[tuple[str, int], list[LaneMove]] = {}
         self._going: dict[str, AttemptHistory] = {}
         self._settings, self._budget = SettingHistory(), BudgetRecord()
-        self._commands: dict[int, Command] = {}
         self._open_windows: dict[int, ProfilingSpan] = {}
         self._timeline: PackingTimeline | None = None
+        self._fold = LogFold(self)
         for entry in entries:
             self.entries.append(entry)
-            self._take(entry)
+            self._fold.take(entry)
+
+    @property
+    def end_s(self) -> float:
+        """Time (s) of the last event."""
+        return self._fold.at_s
 
     def add_unlogged(self, event: Event) -> None:
         """Add an end or a report that the log lacks."""
         self.unlogged.append(event)
-        self._take(event)
+        self._fold.take(event)
         self._timeline = None
 
     def of(self, name: str) -> JobHistory:
@@ -427,77 +427,24 @@ class RunHistory:
             job = self.jobs[name] = JobHistory(name)
         return job
 
-    def _take(self, entry: LogEntry) -> None:
-        if isinstance(entry, Command):
-            self._command(entry)
-        elif not isinstance(entry, PackingChanged):
-            self._event(entry)
-            self.end_s = max(self.end_s, entry.at_s)
+    # A method for each kind of entry that the history needs; the fold calls them.
 
-    def _command(self, command: Command) -> None:
-        self._commands[command.id] = command
-        match command:
-            case OpenLane():
-                self.lanes[command.lane] = OpenedLane(command.lane, command.device, command.budget_bytes)
-            case StartJob():
-                self._job(command.job).asked(command)
-                attempt = AttemptHistory(command.job, command.attempt, command.lanes, self.end_s)
-                self._going[command.job] = self._attempts[command.job, command.attempt] = attempt
-            case KillJob():
-                self._job(command.job).asked_to_end(command.pruned)
-            case DropJob():
-                self._job(command.job).dropped(command.reason, self.end_s, command.cancelled, command.pruned)
-            case ProfileJob():
-                lanes = self._going[command.job].lanes if command.job in self._going else ()
-                device = "".join(self.devices_of(lanes)[:1])
-                self._open_windows[command.id] = ProfilingSpan(command.job, self.end_s, device=device)
-
-    def _event(self, event: Event) -> None:
-        match event:
-            case RunOpened():
-                self._begin_session(event)
-            case JobArrived():
-                self._arrived(event)
-            case Done():
-                self._done(self._commands.pop(event.command, None), event)
-            case Refused():
-                self._refused(self._commands.pop(event.command, None), event)
-            case IterationsDone():
-                self._progressed(event)
-            case Reported():
-                self._job(event.job).reports.append((event.at_s, event.value))
-            case JobExited():
-                self._exited(event)
-            case TargetMissed():
-                self._job(event.job).missed.append((event.at_s, Missed(event.requests, event.missed)))
-            case Parked() if isinstance(command := self._commands.pop(event.command, None), ParkJob):
-                self._job(command.job).was_parked(command.attempt, event.usage, event.at_s)
-            case Resumed() if isinstance(command := self._commands.pop(event.command, None), ResumeJob):
-                self._job(command.job).resumed(event.at_s)
-            case Profiled() if (window := self._open_windows.pop(event.command, None)) is not None:
-                self._windows.append(replace(window, to_s=event.at_s, error=event.error))
-            case SettingMeasured():
-                command = self._commands.pop(event.command, None)
-                if isinstance(command, MeasureSetting):
-                    self._settings.measured(command.device, event.measurement)
-            case Exhausted():
-                command = self._commands.get(event.command)
-                assert isinstance(command, AskSampler), "the order of the log was checked"
-                self.exhausted[command.sweep] = event.error or self.exhausted.get(command.sweep, "")
-            case CancelRequested():
-                self.cancelled[event.job] = event.reason
-                if event.job in self.jobs:
-                    self.jobs[event.job].cancelled = event.reason
-            case RetryRequested():
-                self.cancelled.pop(event.job, None)
-                if event.job in self.jobs:
-                    self.jobs[event.job].retried()
-            case PriorityChanged() if (spec := self.jobs[event.job].spec) is not None:
-                self.jobs[event.job].spec = replace(spec, priority=event.priority)
-            case StopRequested() | DrainRequested():
-                self.is_stopped = True
-            case DeviceFailed():
-                self.failures.setdefault(event.device, DeviceFailure(event.at_s, event.reason))
+    def on_run_opened(self, event: RunOpened) -> None:
+        """Begin a session: commands are numbered anew. Attempts of the session before have no exits."""
+        if event.segment is not None:
+            self._go_on(event, event.segment)
+            return
+        for attempt in self._going.values():
+            self._job(attempt.job).resumed(self.end_s)
+            attempt.ended_s, attempt.outcome, attempt.reason = self.end_s, Outcome.LOST, "cut off with the run"
+        for device in event.devices:
+            self.devices[device.name] = device
+            self.failures.pop(device.name, None)
+        self._windows += self._open_windows.values()
+        self._settings.begin_session(self.end_s)
+        self._budget.begin_session(event)
+        for kept in (self._going, self._open_windows):
+            kept.clear()
 
     def _go_on(self, event: RunOpened, segment: Segment) -> None:
         """Go on in another segment. The opening tells what the entries lack, if earlier segments are not read."""
@@ -523,37 +470,38 @@ class RunHistory:
                 self._going[job.name] = self._attempts[job.name, each.attempt] = attempt
             if each.parked_in is not None:
                 job.was_parked(each.attempt, each.usage, event.at_s)
-            if each.command is not None:
-                self._commands[each.command] = StartJob.carried(each)
-        for sweep in segment.sweeps:
-            for id, number in sweep.asked:
-                self._commands.setdefault(id, AskSampler(id, sweep.spec.name, number))
 
-    def _begin_session(self, event: RunOpened) -> None:
-        """Begin a session: commands are numbered anew. Attempts of the session before have no exits."""
-        if event.segment is not None:
-            self._go_on(event, event.segment)
-            return
-        for attempt in self._going.values():
-            self._job(attempt.job).resumed(self.end_s)
-            attempt.ended_s, attempt.outcome, attempt.reason = self.end_s, Outcome.LOST, "cut off with the run"
-        for device in event.devices:
-            self.devices[device.name] = device
-            self.failures.pop(device.name, None)
-        self._windows += self._open_windows.values()
-        self._settings.begin_session(self.end_s)
-        self._budget.begin_session(event)
-        for kept in (self._going, self._commands, self._open_windows):
-            kept.clear()
-
-    def _arrived(self, event: JobArrived) -> None:
+    def on_job_arrived(self, event: JobArrived) -> None:
         job = self._job(event.job.name)
         if event.job.sweep and job.spec is None:  # a trial of a resumed run arrives again
             self.trials.setdefault(event.job.sweep, []).append(job.name)
         job.arrived(event.job, event.at_s)
         self.is_stopped = False  # jobs of a resumed run arrive again, so an earlier stop no longer counts
 
-    def _done(self, command: Command | None, event: Done) -> None:
+    def on_open_lane(self, command: OpenLane, _at_s: float) -> None:
+        self.lanes[command.lane] = OpenedLane(command.lane, command.device, command.budget_bytes)
+
+    def on_start_job(self, command: StartJob, at_s: float) -> None:
+        self._job(command.job).asked(command)
+        attempt = AttemptHistory(command.job, command.attempt, command.lanes, at_s)
+        self._going[command.job] = self._attempts[command.job, command.attempt] = attempt
+
+    def on_kill_job(self, command: KillJob, _at_s: float) -> None:
+        self._job(command.job).asked_to_end(command.pruned)
+
+    def on_drop_job(self, command: DropJob, at_s: float) -> None:
+        self._job(command.job).dropped(command.reason, at_s, command.cancelled, command.pruned)
+
+    def on_profile_job(self, command: ProfileJob, at_s: float) -> None:
+        lanes = self._going[command.job].lanes if command.job in self._going else ()
+        device = "".join(self.devices_of(lanes)[:1])
+        self._open_windows[command.id] = ProfilingSpan(command.job, at_s, device=device)
+
+    def on_profiled(self, event: Profiled, _command: Command | None) -> None:
+        if (window := self._open_windows.pop(event.command, None)) is not None:
+            self._windows.append(replace(window, to_s=event.at_s, error=event.error))
+
+    def on_done(self, event: Done, command: Command | None) -> None:
         match command:
             case StartJob():
                 self._job(command.job).began(event.at_s)
@@ -564,7 +512,7 @@ class RunHistory:
                 self._settings.applied(command, event.at_s)
                 self._budget.applied(command, event.limit_w)
 
-    def _refused(self, command: Command | None, event: Refused) -> None:
+    def on_refused(self, event: Refused, command: Command | None) -> None:
         match command:
             case StartJob():
                 self._job(command.job).refused(event.error, event.at_s)
@@ -575,12 +523,34 @@ class RunHistory:
                 self._settings.refused(command, event.error, event.at_s)
                 self._budget.refused(command, event.error)
 
-    def _progressed(self, event: IterationsDone) -> None:
+    def on_parked(self, event: Parked, command: Command | None) -> None:
+        if isinstance(command, ParkJob):
+            self._job(command.job).was_parked(command.attempt, event.usage, event.at_s)
+
+    def on_resumed(self, event: Resumed, command: Command | None) -> None:
+        if isinstance(command, ResumeJob):
+            self._job(command.job).resumed(event.at_s)
+
+    def on_setting_measured(self, event: SettingMeasured, command: Command | None) -> None:
+        if isinstance(command, MeasureSetting):
+            self._settings.measured(command.device, event.measurement)
+
+    def on_exhausted(self, event: Exhausted, command: Command | None) -> None:
+        assert isinstance(command, AskSampler), "the order of the log was checked"
+        self.exhausted[command.sweep] = event.error or self.exhausted.get(command.sweep, "")
+
+    def on_iterations_done(self, event: IterationsDone) -> None:
         self._job(event.job).progressed(event.usage)
         if event.usage.peak_bytes and (attempt := self._going.get(event.job)) is not None:
             attempt.peak_bytes = event.usage.peak_bytes
 
-    def _exited(self, event: JobExited) -> None:
+    def on_reported(self, event: Reported) -> None:
+        self._job(event.job).reports.append((event.at_s, event.value))
+
+    def on_target_missed(self, event: TargetMissed) -> None:
+        self._job(event.job).missed.append((event.at_s, Missed(event.requests, event.missed)))
+
+    def on_job_exited(self, event: JobExited) -> None:
         self._job(event.job).exited(event)
         attempt = self._end(event.job, event.attempt, event.at_s, event.outcome, event.reason)
         if attempt is not None:
@@ -592,3 +562,26 @@ class RunHistory:
             self._going.pop(job, None)
             attempt.ended_s, attempt.outcome, attempt.reason = at_s, outcome, reason
         return attempt
+
+    def on_cancel_requested(self, event: CancelRequested) -> None:
+        self.cancelled[event.job] = event.reason
+        if event.job in self.jobs:
+            self.jobs[event.job].cancelled = event.reason
+
+    def on_retry_requested(self, event: RetryRequested) -> None:
+        self.cancelled.pop(event.job, None)
+        if event.job in self.jobs:
+            self.jobs[event.job].retried()
+
+    def on_priority_changed(self, event: PriorityChanged) -> None:
+        if (spec := self.jobs[event.job].spec) is not None:
+            self.jobs[event.job].spec = replace(spec, priority=event.priority)
+
+    def on_stop_requested(self, _event: StopRequested) -> None:
+        self.is_stopped = True
+
+    def on_drain_requested(self, _event: DrainRequested) -> None:
+        self.is_stopped = True
+
+    def on_device_failed(self, event: DeviceFailed) -> None:
+        self.failures.setdefault(event.device, DeviceFailure(event.at_s, event.reason))

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from ecoshare.base.measurement import Setting
+from pydantic import BaseModel, ConfigDict, Field
+
 from ecoshare.core.commands import Command
 from ecoshare.core.events import Event
 
@@ -17,23 +18,20 @@ SILENT_S = 10.0
 """Time (s) from which a turn without the end of an iteration is a trouble to a job that waits as long behind it."""
 
 
-@dataclass(frozen=True, slots=True)
-class ServiceView:
-    """Requests of the last attempt of a service.
+class _Status(BaseModel):
+    """A part of a run, as the queue's HTTP interface tells it, too."""
 
-    Attributes:
-        target_s: Target (s) of the 99th percentile of latencies.
-        arrived: Number of requests that came.
-        late: Number of late answers.
-        unanswered: Number of requests that failed or were refused.
-        p99_s: 99th percentile (s) of the latencies of the last seconds; None if there was no answer.
-    """
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
-    target_s: float
-    arrived: int
-    late: int
-    unanswered: int
-    p99_s: float | None
+
+class ServiceStatus(_Status):
+    """Requests of the last attempt of a service."""
+
+    target_s: float = Field(description="Target (s) of the 99th percentile of latencies.")
+    arrived: int = Field(description="Number of requests that came.")
+    late: int = Field(description="Number of late answers.")
+    unanswered: int = Field(description="Number of requests that failed or were refused.")
+    p99_s: float | None = Field(description="99th percentile (s) of the latencies of the last seconds.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +67,7 @@ class JobView:
     reason: str = ""
     is_learned: bool = False
     devices: tuple[str, ...] = ()
-    service: ServiceView | None = None
+    service: ServiceStatus | None = None
     waits_for: tuple[str, ...] = ()
     metric: tuple[str, float] | None = None
     by_steps: bool = False
@@ -94,51 +92,31 @@ class SweepView:
     best: tuple[str, float] | None
 
 
-@dataclass(frozen=True, slots=True)
-class LaneView:
-    """A lane at one moment.
-
-    Attributes:
-        jobs: Jobs that are in it.
-        holder: Job that has the turn; empty if none has it.
-    """
+class LaneStatus(_Status):
+    """A lane of a device."""
 
     number: int
-    jobs: tuple[str, ...]
-    holder: str = ""
+    jobs: list[str] = Field(description="Jobs and trials that are in it.")
+    holder: str = Field(default="", description="Job that has the turn; empty if none has it.")
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceView:
-    """A device at one moment. Each value from `power_w` to `memory_bytes` is None if the device does not report it.
+class DeviceStatus(_Status):
+    """A device of a run. A value that the device does not report is null."""
 
-    Attributes:
-        name: Name of the device in the run.
-        described: Name that its maker gives it.
-        failed: Reason why it has failed; empty if it works.
-        setting: Knobs that differ from how the device was found, with their values.
-        power_w: Power (W), reported or the mean of about the last second.
-        energy_j: Joules in this session of the run.
-        energy_source: `measured` or `modelled`; empty without joules.
-        busy: Part of the last moments in which anything ran on it, 0 to 1.
-        memory_bytes: Memory in use, by all processes.
-        memory_total_bytes: Memory that the run may use.
-    """
-
-    name: str
-    described: str
-    lanes: tuple[LaneView, ...]
-    memory_total_bytes: int
-    failed: str = ""
-    setting: Setting = ()
-    power_w: float | None = None
-    energy_j: float | None = None
-    energy_source: str = ""
+    name: str = Field(description="Name in the run, such as cuda:0.")
+    described: str = Field(description="Name that its maker gives it.")
+    failed: str = Field(default="", description="Reason why it has failed; empty if it works.")
+    lanes: list[LaneStatus]
+    setting: dict[str, float | str] = Field(default={}, description="Knobs that differ from how it was found.")
+    power_w: float | None = Field(default=None, description="Mean power (W) of about the last second.")
+    energy_j: float | None = Field(default=None, description="Joules in this session of the run.")
+    energy_source: str = Field(default="", description="measured or modelled; empty without joules.")
     gpu_clock_mhz: float | None = None
     memory_clock_mhz: float | None = None
     temperature_c: float | None = None
-    busy: float | None = None
-    memory_bytes: int | None = None
+    busy: float | None = Field(default=None, description="Part of the last moments in which it worked, 0 to 1.")
+    memory_bytes: int | None = Field(default=None, description="Memory in use, on processors by the jobs alone.")
+    memory_total_bytes: int = Field(description="Memory that the run may use.")
 
 
 @dataclass(frozen=True, slots=True)

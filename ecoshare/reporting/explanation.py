@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from sortedcontainers import SortedList
@@ -18,7 +17,7 @@ from ecoshare.base.attempt import Outcome
 from ecoshare.base.documents import collector_paused
 from ecoshare.base.job_spec import JobSpec
 from ecoshare.base.plural import counted
-from ecoshare.core.commands import KillJob, MoveJob, ParkJob, ProfileJob, StartJob
+from ecoshare.core.commands import Command, KillJob, MoveJob, ParkJob, ProfileJob, StartJob
 from ecoshare.core.events import (
     CancelRequested,
     IterationsDone,
@@ -37,6 +36,7 @@ from ecoshare.core.records import Job, JobState, Key
 from ecoshare.core.scheduler import Scheduler, SchedulerView
 from ecoshare.core.settings.power_budget import PowerBudget
 from ecoshare.record.accounts.turn_account import TurnAccount
+from ecoshare.record.log_fold import LogFold
 from ecoshare.record.packing_timeline import LogReplay, PackingTimeline, ReplayMoment
 from ecoshare.record.run_history import RunHistory
 from ecoshare.reporting.reason_words import SHORTEST_S, ReasonInterval, Story, alike, joined
@@ -326,32 +326,40 @@ class _Listener:
     def __init__(self, only: str | None) -> None:
         self.explained = RunExplanation()
         self._only = only
+        self._fold = LogFold(self)
+        self._moment: ReplayMoment | None = None
         self._queued: Queued | None = None
         self._windows: dict[str, WindowSpan] = {}
-        self._asked: dict[int, str] = {}
         self._keepers: set[str] = set()
-        self._starting: dict[int, str] = {}
-        self._parking: dict[int, str] = {}
         self._short: set[str] = set()  # jobs with slowdown limits that a power budget does not suffice for
         self._displaced: set[str] = set()  # jobs that lost their device and have not started again
         self._since_s: float | None = None
 
     def hear(self, moment: ReplayMoment) -> None:
-        event, at_s = moment.event, moment.event.at_s
-        if isinstance(event, RunOpened):
-            self._open(event, moment.core)
-        self.explained.end_s = max(self.explained.end_s, at_s)
-        if isinstance(event, JobArrived):
-            self._arrived(event.job)
-        touched = self._touched(moment)
-        known = len(self._keepers)
-        self._remark(moment, touched)
-        changes = moment.commands or len(self._keepers) != known
-        if not isinstance(event, IterationsDone) or changes:  # other progress reports decide nothing
-            self._since_s = at_s if self._since_s is None else self._since_s
+        self._moment, event, known = moment, moment.event, len(self._keepers)
+        for entry in (event, *moment.commands):
+            self._fold.take(entry)
+        self._touch(event.job.name if isinstance(event, JobArrived) else getattr(event, "job", None))
+        self._line.changed()
+        self.explained.end_s = self._fold.at_s
+        if moment.commands:
+            self._falls_short()
+        decides = moment.commands or len(self._keepers) != known
+        if not isinstance(event, IterationsDone) or decides:  # other progress reports decide nothing
+            self._since_s = event.at_s if self._since_s is None else self._since_s
         if self._since_s is not None and not self._goes_on(moment, self._since_s):
             self._since_s = None
             self._note(moment)
+
+    @property
+    def _core(self) -> Scheduler:
+        assert self._moment is not None, "a moment is heard"
+        return self._moment.core
+
+    @property
+    def _line(self) -> Queued:
+        assert self._queued is not None, "a session begins with RunOpened"
+        return self._queued
 
     @staticmethod
     def _goes_on(moment: ReplayMoment, since_s: float) -> bool:
@@ -359,18 +367,9 @@ class _Listener:
         at_s, next_s = moment.event.at_s, moment.next_s
         return next_s is not None and next_s - at_s < _AT_ONCE_S and at_s - since_s < SHORTEST_S
 
-    def _touched(self, moment: ReplayMoment) -> list[Job]:
-        """Jobs that an event names, and jobs that it moved into the queue or out of it."""
-        assert self._queued is not None, "a session begins with RunOpened"
-        event = moment.event
-        name = event.job.name if isinstance(event, JobArrived) else getattr(event, "job", None)
-        if isinstance(event, Profiled):
-            name = self._asked.get(event.command)
-        elif isinstance(event, Refused):
-            name = self._starting.get(event.command)
-        if name in moment.core.jobs:
-            self._queued.touch(moment.core.jobs[name])
-        return self._queued.changed()
+    def _touch(self, name: str | None) -> None:
+        if name in self._core.jobs:
+            self._line.touch(self._core.jobs[name])
 
     def finished(self, replay: LogReplay) -> RunExplanation:
         """The explanation, with the windows that are still open."""
@@ -389,51 +388,124 @@ class _Listener:
             story.intervals[-1].to_s = self.explained.end_s
         return going
 
-    def _open(self, event: RunOpened, core: Scheduler) -> None:
+    def on_run_opened(self, event: RunOpened) -> None:
         """Begin a session. If the last session was cut off, its log has no end: end its intervals and windows here."""
+        core = self._core
         if self._queued is not None:
             self._queued.close()
         self._queued = Queued(core.view, self.explained.stories)
         self.explained.policy = event.config.policy
-        if event.segment is not None:
-            self._go_on(core, self._queued)
+        if event.segment is None:
+            for story in self._cut_off():
+                story.remarks.append((self.explained.end_s, "cut off with the run, which was resumed later"))
+            self.explained.windows += self._windows.values()
+            self._windows.clear()
             return
-        for story in self._cut_off():
-            story.remarks.append((self.explained.end_s, "cut off with the run, which was resumed later"))
-        self.explained.windows += self._windows.values()
-        self._windows.clear()
-        for kept in (self._asked, self._starting, self._parking):
-            kept.clear()
-
-    def _go_on(self, core: Scheduler, queued: Queued) -> None:
-        """Go on in another segment of the log: its core knows the same jobs by other objects."""
-        for job in core.jobs.values():
+        for job in core.jobs.values():  # the same jobs, by other objects
             self._arrived(job.spec)
-            queued.touch(job)
+            self._queued.touch(job)
+
+    def on_job_arrived(self, event: JobArrived) -> None:
+        self._arrived(event.job)
 
     def _arrived(self, job: JobSpec) -> None:
         self.explained.stories.setdefault(job.name, Story(job.name, job.job_class))
         if job.service is not None:
             self.explained.services.add(job.name)
 
+    def on_start_job(self, command: StartJob, at_s: float) -> None:
+        if len(command.lanes) > 1:
+            self._say(command.job, at_s, f"starts on {_gang_words(self._core, command)}")
+        if command.job in self._displaced:
+            self._displaced.remove(command.job)
+            devices = dict.fromkeys(self._core.lanes[lane].device.name for lane in command.lanes)
+            self._say(command.job, at_s, f"was started again on {', '.join(devices)}")
+
+    def on_kill_job(self, command: KillJob, at_s: float) -> None:
+        if command.reason:
+            self._say(command.job, at_s, f"was stopped: {command.reason}")
+
+    def on_refused(self, event: Refused, command: Command | None) -> None:
+        if isinstance(command, ParkJob):
+            self._say(command.job, event.at_s, f"was not parked: {event.error}")
+            return
+        if isinstance(command, StartJob):
+            self._touch(command.job)
+        for job in self._line.changed():
+            if job.history and job.history[-1].at_s == event.at_s and job.history[-1].cause == event.error:
+                self._say(job.spec.name, event.at_s, f"could not be started: {event.error}")
+
+    def on_profiled(self, event: Profiled, command: Command | None) -> None:
+        if isinstance(command, ProfileJob):
+            self._touch(command.job)
+            if event.error:
+                self._say(command.job, event.at_s, f"its measurement came to nothing: {event.error}")
+
+    def on_iterations_done(self, event: IterationsDone) -> None:
+        self._keeps(event)
+
+    def on_job_exited(self, event: JobExited) -> None:
+        self._keeps(event)
+        self._keepers.discard(event.job)
+        if event.outcome is Outcome.DEVICE_FAILED:
+            self._displaced.add(event.job)
+        if event.outcome is Outcome.COMPLETED:
+            self._say(event.job, event.at_s, "completed")
+            return
+        then = "; it starts again" if self._core.jobs[event.job].state is JobState.QUEUED else ""
+        reason = f": {event.reason}" if event.reason else ""
+        self._say(event.job, event.at_s, f"attempt {event.attempt} ended ({event.outcome.value}){reason}{then}")
+
+    def _keeps(self, event: IterationsDone | JobExited) -> None:
+        """Note as a remark that an attempt keeps its lane, once for each attempt."""
+        if event.usage.keeps_lane and event.job not in self._keepers:
+            self._keepers.add(event.job)
+            self._say(event.job, event.at_s, f"keeps its lane to its end: {event.usage.keeps_lane}")
+
+    def on_target_missed(self, event: TargetMissed) -> None:
+        """Note that a service has missed its target, and which jobs leave its lane for that."""
+        assert self._moment is not None, "a moment is heard"
+        missed = f"{event.missed} of {counted(event.requests, 'request')} were late, failed or were refused"
+        self._say(event.job, event.at_s, f"missed its target for a minute: {missed}")
+        for command in self._moment.commands:
+            if isinstance(command, MoveJob):
+                words = f"moves to lane {command.lane}, since {event.job} missed its target beside it"
+                self._say(command.job, event.at_s, words)
+
+    def on_cancel_requested(self, event: CancelRequested) -> None:
+        self.explained.stories.setdefault(event.job, Story(event.job, ""))  # it may never have arrived
+        self._say(event.job, event.at_s, f"was cancelled: {event.reason}")
+
+    def on_retry_requested(self, event: RetryRequested) -> None:
+        self._say(event.job, event.at_s, "runs again, since the user asked for it")
+
+    def on_priority_changed(self, event: PriorityChanged) -> None:
+        self._say(event.job, event.at_s, f"has priority {event.priority} from now on")
+
     def _note(self, moment: ReplayMoment) -> None:
-        assert self._queued is not None, "a session begins with RunOpened"
-        view = moment.core.view
-        reasons = Reasons(view, moment.event.at_s, self._queued.line)
-        devices: dict[str, str] = {}
-        self._queued.update()
+        """Note the present reasons of the jobs, and the windows that are open."""
+        view, at_s = moment.core.view, moment.event.at_s
+        reasons = Reasons(view, at_s, self._line.line)
+        self._line.update()
         if self._only is None:
-            for job in self._queued.single(view, reasons, moment.event.at_s):
+            for job in self._line.single(view, reasons, at_s):
                 reason = reasons.of(job)
-                self._add(self.explained.stories[job.spec.name], moment.event.at_s, reason)
+                self._add(self.explained.stories[job.spec.name], at_s, reason)
                 if reason is not None:
-                    self._queued.join(job, reason, view)
+                    self._line.join(job, reason, view)
         elif (only := moment.core.jobs.get(self._only)) is not None:
-            self._add(self.explained.stories[self._only], moment.event.at_s, reasons.of(only))
-        for device in view.lane_index.devices:
-            if (measured := reasons.measured(device)) is not None:
-                devices[device] = measured.spec.name
-        self._follow_windows(devices, moment.event.at_s)
+            self._add(self.explained.stories[self._only], at_s, reasons.of(only))
+        measured = {device: reasons.measured(device) for device in view.lane_index.devices}
+        self._follow_windows({device: job.spec.name for device, job in measured.items() if job is not None}, at_s)
+
+    def _follow_windows(self, now: dict[str, str], at_s: float) -> None:
+        for device, window in list(self._windows.items()):
+            if now.get(device) != window.job:
+                self.explained.windows.append(replace(window, to_s=at_s))
+                del self._windows[device]
+        for device, job in now.items():
+            if device not in self._windows:
+                self._windows[device] = WindowSpan(device, job, at_s, None)
 
     @staticmethod
     def _add(story: Story, at_s: float, reason: Reason | None) -> None:
@@ -445,104 +517,16 @@ class _Listener:
         if reason is not None:
             story.intervals.append(ReasonInterval(at_s, reason))
 
-    def _follow_windows(self, now: dict[str, str], at_s: float) -> None:
-        for device, window in list(self._windows.items()):
-            if now.get(device) != window.job:
-                self.explained.windows.append(replace(window, to_s=at_s))
-                del self._windows[device]
-        for device, job in now.items():
-            if device not in self._windows:
-                self._windows[device] = WindowSpan(device, job, at_s, None)
-
-    def _remark(self, moment: ReplayMoment, touched: Iterable[Job]) -> None:
-        """Note starts of gangs, failed windows, refused starts, kills and exits as remarks of their jobs.
-
-        Args:
-            touched: Jobs that the event may have moved into the queue or out of it.
-        """
-        event, at_s = moment.event, moment.event.at_s
-        if isinstance(event, JobExited) and event.outcome is Outcome.DEVICE_FAILED:
-            self._displaced.add(event.job)
-        for command in moment.commands:
-            if isinstance(command, ProfileJob):
-                self._asked[command.id] = command.job
-            elif isinstance(command, StartJob):
-                self._starting[command.id] = command.job
-                if len(command.lanes) > 1:
-                    self._say(command.job, at_s, f"starts on {_gang_words(moment.core, command)}")
-                self._starts_again(command, moment)
-            elif isinstance(command, ParkJob):
-                self._parking[command.id] = command.job
-            elif isinstance(command, KillJob) and command.reason:
-                self._say(command.job, at_s, f"was stopped: {command.reason}")
-        if isinstance(event, IterationsDone | JobExited):
-            self._keeps(event)
-        if moment.commands:
-            self._falls_short(moment)
-        match event:
-            case JobExited():
-                self._exited(moment, event)
-            case Profiled() if event.error and event.command in self._asked:
-                self._say(self._asked[event.command], at_s, f"its measurement came to nothing: {event.error}")
-            case TargetMissed():
-                self._missed(moment, event)
-            case CancelRequested():
-                self.explained.stories.setdefault(event.job, Story(event.job, ""))  # it may never have arrived
-                self._say(event.job, at_s, f"was cancelled: {event.reason}")
-            case RetryRequested():
-                self._say(event.job, at_s, "runs again, since the user asked for it")
-            case PriorityChanged():
-                self._say(event.job, at_s, f"has priority {event.priority} from now on")
-            case Refused() if event.command in self._parking:
-                self._say(self._parking[event.command], at_s, f"was not parked: {event.error}")
-            case Refused():
-                for job in touched:
-                    if job.history and job.history[-1].at_s == at_s and job.history[-1].cause == event.error:
-                        self._say(job.spec.name, at_s, f"could not be started: {event.error}")
-
-    def _starts_again(self, command: StartJob, moment: ReplayMoment) -> None:
-        """Note as a remark where a job goes on that has lost its device."""
-        if command.job in self._displaced:
-            self._displaced.remove(command.job)
-            devices = dict.fromkeys(moment.core.lanes[lane].device.name for lane in command.lanes)
-            self._say(command.job, moment.event.at_s, f"was started again on {', '.join(devices)}")
-
-    def _missed(self, moment: ReplayMoment, event: TargetMissed) -> None:
-        """Note as remarks that a service has missed its target, and which jobs leave its lane for that."""
-        missed = f"{event.missed} of {counted(event.requests, 'request')} were late, failed or were refused"
-        self._say(event.job, event.at_s, f"missed its target for a minute: {missed}")
-        for command in moment.commands:
-            if isinstance(command, MoveJob):
-                words = f"moves to lane {command.lane}, since {event.job} missed its target beside it"
-                self._say(command.job, event.at_s, words)
-
-    def _keeps(self, event: IterationsDone | JobExited) -> None:
-        """Note as a remark that an attempt keeps its lane, once for each attempt."""
-        if event.usage.keeps_lane and event.job not in self._keepers:
-            self._keepers.add(event.job)
-            self._say(event.job, event.at_s, f"keeps its lane to its end: {event.usage.keeps_lane}")
-        if isinstance(event, JobExited):
-            self._keepers.discard(event.job)
-
-    def _falls_short(self, moment: ReplayMoment) -> None:
+    def _falls_short(self) -> None:
         """Note as a remark, once for each job, that a power budget does not suffice for its slowdown limit."""
-        settings = moment.core.view.settings
+        settings = self._core.view.settings
         for device, needed_w in settings.short_w.items() if isinstance(settings, PowerBudget) else ():
-            here = [job for lane in moment.core.view.lane_index.devices[device] for job in lane.jobs.values()]
+            here = [job for lane in self._core.view.lane_index.devices[device] for job in lane.jobs.values()]
             for job in here:
                 if job.spec.slowdown_limit is not None and job.spec.name not in self._short:
                     self._short.add(job.spec.name)
                     words = f"the slowdown limits on {device} need a power limit of {needed_w:g} W, and"
-                    self._say(job.spec.name, moment.event.at_s, f"{words} the power budget does not suffice for that")
-
-    def _exited(self, moment: ReplayMoment, event: JobExited) -> None:
-        again = moment.core.jobs[event.job].state is JobState.QUEUED
-        then = "; it starts again" if again else ""
-        if event.outcome is Outcome.COMPLETED:
-            self._say(event.job, event.at_s, "completed")
-            return
-        reason = f": {event.reason}" if event.reason else ""
-        self._say(event.job, event.at_s, f"attempt {event.attempt} ended ({event.outcome.value}){reason}{then}")
+                    self._say(job.spec.name, self._fold.at_s, f"{words} the power budget does not suffice for that")
 
     def _say(self, job: str, at_s: float, words: str) -> None:
         self.explained.stories[job].remarks.append((at_s, words))

@@ -32,7 +32,8 @@ from ecoshare.core.events import (
 )
 from ecoshare.jobs.quantities import format_duration, number
 from ecoshare.lane.messages import GRACE_S
-from ecoshare.record.run_view import JobView, ProgressDisplay, RunView, ServiceView, SweepView
+from ecoshare.record.log_fold import LogFold
+from ecoshare.record.run_view import JobView, ProgressDisplay, RunView, ServiceStatus, SweepView
 from ecoshare.reporting.figures import UNKNOWN, broken, turn_wait, with_steps
 from ecoshare.reporting.tables.result_tables import metric_name
 from ecoshare.reporting.tables.text_table import TableColumn, laid_out
@@ -120,6 +121,12 @@ class _Lines:
         self._console = console
         self._said_s = 0.0
         self._told: set[str] = set()  # subjects of the present troubles that were printed
+        self._fold = LogFold(self)
+
+    def event(self, event: Event, commands: list[Command]) -> None:
+        """Print what a method of the display has to say of an event, and of the commands that followed."""
+        for entry in (event, *commands):
+            self._fold.take(entry)
 
     def close(self) -> None:
         """Do nothing: no line is pending."""
@@ -149,8 +156,7 @@ class PlainProgress(_Lines):
 
     def __init__(self, console: Console) -> None:
         super().__init__(console)
-        self._windows: dict[int, tuple[str, float]] = {}
-        self._transfers: dict[int, str] = {}
+        self._windows_s: dict[int, float] = {}  # begin (s) of each window, by its command
         self._said: dict[str, float] = {}  # time (s) at which it was last said that a job is parked
         self._hushed: set[str] = set()  # parked jobs of which that was not said
         self._trials: set[str] = set()
@@ -163,63 +169,80 @@ class PlainProgress(_Lines):
         soon_s = max(_PLAIN_FIRST_S, _PLAIN_SHARE * at_s)
         return super().is_due(at_s) or (self._trial_has_ended and at_s - self._said_s >= soon_s)
 
-    def event(self, event: Event, commands: list[Command]) -> None:
-        """Print which job, window or stop began or ended."""
-        if isinstance(event, IterationsDone) and event.usage.keeps_lane and event.job not in self._keepers:
+    def on_run_opened(self, event: RunOpened) -> None:
+        if joined := joined_line(event):
+            self._say(event.at_s, joined)
+
+    def on_device_failed(self, event: DeviceFailed) -> None:
+        self._say(event.at_s, failure_line(event))
+
+    def on_stop_requested(self, event: StopRequested) -> None:
+        self._say(event.at_s, stop_line(event.at_once))
+
+    def on_cancel_requested(self, event: CancelRequested) -> None:
+        self._say(event.at_s, f"{event.job}: is cancelled: {event.reason}")
+
+    def on_exhausted(self, event: Exhausted, _command: Command | None) -> None:
+        if event.error:
+            self._say(event.at_s, f"a sampler failed, and no more trials are drawn: {event.error}")
+
+    def on_job_arrived(self, event: JobArrived) -> None:
+        if event.job.sweep:
+            self._trials.add(event.job.name)
+        if event.job.service is not None:
+            self._services.add(event.job.name)
+
+    def on_start_job(self, command: StartJob, at_s: float) -> None:
+        if command.job not in self._trials:
+            again = f", attempt {command.attempt}" if command.attempt > 1 else ""
+            self._say(at_s, f"{command.job}: starts in lane {_lanes(command.lanes)}{again}")
+
+    def on_iterations_done(self, event: IterationsDone) -> None:
+        if event.usage.keeps_lane and event.job not in self._keepers:
             self._keepers.add(event.job)
             if event.job not in self._trials:
                 self._say(event.at_s, f"{event.job}: keeps its lane to its end: {event.usage.keeps_lane}")
-        if isinstance(event, JobArrived) and event.job.sweep:
-            self._trials.add(event.job.name)
-        if isinstance(event, JobArrived) and event.job.service is not None:
-            self._services.add(event.job.name)
-        if isinstance(event, JobExited) and event.job in self._trials:
-            self._trial_has_ended = True
-        if isinstance(event, Exhausted) and event.error:
-            self._say(event.at_s, f"a sampler failed, and no more trials are drawn: {event.error}")
-        if isinstance(event, JobExited) and not (event.job in self._trials and event.outcome in _AS_IT_SHOULD):
-            done = "" if event.job in self._services else f" ({_done(event.usage)})"
-            how = "completed" if event.outcome is Outcome.COMPLETED else f"{event.outcome.value}: {event.reason}"
-            which = f", attempt {event.attempt}" if event.attempt > 1 else ""
-            self._say(event.at_s, f"{event.job}{which}: {how}{done}")
-        if isinstance(event, StopRequested):
-            self._say(event.at_s, stop_line(event.at_once))
-        if isinstance(event, CancelRequested):
-            self._say(event.at_s, f"{event.job}: is cancelled: {event.reason}")
-        if isinstance(event, RunOpened) and (joined := joined_line(event)):
-            self._say(event.at_s, joined)
-        if isinstance(event, DeviceFailed):
-            self._say(event.at_s, failure_line(event))
-        if isinstance(event, Parked | Resumed | Refused) and event.command in self._transfers:
-            self._transferred(event, self._transfers.pop(event.command))
-        if isinstance(event, Profiled):
-            job, began_s = self._windows.pop(event.command)
-            took = format_duration(event.at_s - began_s)
-            self._say(event.at_s, f"{job}: {f'no profile: {event.error}' if event.error else f'profiled in {took}'}")
-        for command in commands:
-            if isinstance(command, ParkJob | ResumeJob):
-                self._transfers[command.id] = command.job
-            if isinstance(command, ProfileJob):
-                self._windows[command.id] = command.job, event.at_s
-                self._say(event.at_s, f"{command.job}: the first of its class, is measured alone for some seconds")
-            if isinstance(command, StartJob) and command.job not in self._trials:
-                again = f", attempt {command.attempt}" if command.attempt > 1 else ""
-                self._say(event.at_s, f"{command.job}: starts in lane {_lanes(command.lanes)}{again}")
 
-    def _transferred(self, event: Parked | Resumed | Refused, job: str) -> None:
-        if isinstance(event, Refused):
-            self._say(event.at_s, f"{job}: is not parked: {event.error}")
+    def on_job_exited(self, event: JobExited) -> None:
+        if event.job in self._trials:
+            self._trial_has_ended = True
+            if event.outcome in _AS_IT_SHOULD:
+                return
+        done = "" if event.job in self._services else f" ({_done(event.usage)})"
+        how = "completed" if event.outcome is Outcome.COMPLETED else f"{event.outcome.value}: {event.reason}"
+        which = f", attempt {event.attempt}" if event.attempt > 1 else ""
+        self._say(event.at_s, f"{event.job}{which}: {how}{done}")
+
+    def on_profile_job(self, command: ProfileJob, at_s: float) -> None:
+        self._windows_s[command.id] = at_s
+        self._say(at_s, f"{command.job}: the first of its class, is measured alone for some seconds")
+
+    def on_profiled(self, event: Profiled, command: Command | None) -> None:
+        if isinstance(command, ProfileJob):
+            took = format_duration(event.at_s - self._windows_s.pop(event.command))
+            found = f"no profile: {event.error}" if event.error else f"profiled in {took}"
+            self._say(event.at_s, f"{command.job}: {found}")
+
+    def on_refused(self, event: Refused, command: Command | None) -> None:
+        if isinstance(command, ParkJob):
+            self._say(event.at_s, f"{command.job}: is not parked: {event.error}")
+
+    def on_parked(self, event: Parked, command: Command | None) -> None:
+        if not isinstance(command, ParkJob):
             return
-        is_parked = isinstance(event, Parked)
-        if is_parked and event.at_s - self._said.get(job, -math.inf) < _PLAIN_EVERY_S:
-            self._hushed.add(job)
-        elif is_parked or job not in self._hushed:
-            if is_parked:
-                self._said[job] = event.at_s
-            took = f" after {format_duration(event.took_s)}" if event.took_s >= _WORTH_A_WORD_S else ""
-            self._say(event.at_s, f"{job}: {'parked' if is_parked else 'goes on'}{took}")
+        if event.at_s - self._said.get(command.job, -math.inf) < _PLAIN_EVERY_S:
+            self._hushed.add(command.job)
         else:
-            self._hushed.remove(job)
+            self._said[command.job] = event.at_s
+            self._say(event.at_s, f"{command.job}: parked{_after(event.took_s)}")
+
+    def on_resumed(self, event: Resumed, command: Command | None) -> None:
+        if not isinstance(command, ResumeJob):
+            return
+        if command.job in self._hushed:
+            self._hushed.remove(command.job)
+        else:
+            self._say(event.at_s, f"{command.job}: goes on{_after(event.took_s)}")
 
     def show(self, view: RunView) -> None:
         """Print the progress of running jobs and sweeps."""
@@ -239,14 +262,18 @@ class StagesProgress(PlainProgress):
         super().__init__(console)
         self._over = self._warned = False
 
-    def event(self, event: Event, commands: list[Command]) -> None:
-        """Print what began or ended, except that the jobs are stopped once the search is over."""
-        if isinstance(event, SettingAdvised) and event.over:
+    def on_setting_advised(self, event: SettingAdvised, _command: Command | None) -> None:
+        if event.over:
             self._over = True
             self._say(event.at_s, "the search is over; stopping the jobs")
-        stops = isinstance(event, StopRequested) or (isinstance(event, JobExited) and event.outcome is Outcome.STOPPED)
-        if not (self._over and stops):
-            super().event(event, commands)
+
+    def on_stop_requested(self, event: StopRequested) -> None:
+        if not self._over:
+            super().on_stop_requested(event)
+
+    def on_job_exited(self, event: JobExited) -> None:
+        if not (self._over and event.outcome is Outcome.STOPPED):
+            super().on_job_exited(event)
 
     def is_due(self, at_s: float) -> bool:
         """Whether the search has waited for so long, and nothing was said yet."""
@@ -269,20 +296,24 @@ class MeasuringProgress(_Lines):
         super().__init__(console)
         self._measured = False
 
-    def event(self, event: Event, commands: list[Command]) -> None:
-        """Print which stage has begun."""
-        if isinstance(event, Profiled) and not event.error:
+    def on_start_job(self, command: StartJob, at_s: float) -> None:
+        self._say(at_s, f"{command.job} starts; its first iterations are dropped")
+
+    def on_profile_job(self, _command: ProfileJob, at_s: float) -> None:
+        self._say(at_s, "it is warm: measuring its memory, then times and joules")
+
+    def on_profiled(self, event: Profiled, _command: Command | None) -> None:
+        if not event.error:
             self._measured = True
             self._say(event.at_s, "measured; stopping the script")
-        if isinstance(event, JobExited) and event.outcome is not Outcome.STOPPED:
+
+    def on_job_exited(self, event: JobExited) -> None:
+        if event.outcome is not Outcome.STOPPED:
             self._say(event.at_s, f"{event.job} ended by itself: {event.reason or event.outcome.value}")
-        if isinstance(event, StopRequested) and not self._measured:
+
+    def on_stop_requested(self, event: StopRequested) -> None:
+        if not self._measured:
             self._say(event.at_s, stop_line(event.at_once))
-        for command in commands:
-            if isinstance(command, StartJob):
-                self._say(event.at_s, f"{command.job} starts; its first iterations are dropped")
-            if isinstance(command, ProfileJob):
-                self._say(event.at_s, "it is warm: measuring its memory, then times and joules")
 
     def is_due(self, at_s: float) -> bool:
         """Whether the last time was ten seconds ago, and the script is not measured yet."""
@@ -435,6 +466,10 @@ def _most_interesting(jobs: tuple[JobView, ...]) -> list[JobView]:
     return sorted(jobs, key=lambda job: places.get(job.state, len(order)))[:_MOST_ROWS]
 
 
+def _after(took_s: float) -> str:
+    return f" after {format_duration(took_s)}" if took_s >= _WORTH_A_WORD_S else ""
+
+
 def _lanes(lanes: tuple[int, ...]) -> str:
     return ",".join(str(lane) for lane in lanes)
 
@@ -453,7 +488,7 @@ def _count(job: JobView) -> str:
     return with_steps(f"{job.iterations}{of}", job.by_steps)
 
 
-def _p99(service: ServiceView) -> Text:
+def _p99(service: ServiceStatus) -> Text:
     """The percentile of the last seconds and the target; red if it is above."""
     is_late = service.p99_s is not None and service.p99_s > service.target_s
     now = UNKNOWN if service.p99_s is None else format_duration(service.p99_s)

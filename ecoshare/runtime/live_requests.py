@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 
 from ecoshare.base.service import ServiceSpec
 from ecoshare.lane.serving.request_intervals import RECENT_S, RequestCounts, RequestInterval, percentiles_s
-from ecoshare.record.run_view import ServiceView
+from ecoshare.record.run_view import ServiceStatus
 
 _REFRESH_S = 5.0
 """Least time (s) between two percentiles: one takes some milliseconds, and a run may have many services."""
@@ -32,7 +32,7 @@ class RecentRequests:
             self._unanswered += each.failed + each.refused
             self._recent.append(each)
 
-    def view(self, target_s: float, now_s: float) -> ServiceView:
+    def view(self, target_s: float, now_s: float) -> ServiceStatus:
         """View of the service.
 
         Args:
@@ -45,7 +45,13 @@ class RecentRequests:
             self._known_s = now_s
             (p99_s,) = percentiles_s(self._recent, (99.0,))
             self._p99_s = None if math.isnan(p99_s) else p99_s
-        return ServiceView(target_s, self._arrived, self._late, self._unanswered, self._p99_s)
+        return ServiceStatus(
+            target_s=target_s,
+            arrived=self._arrived,
+            late=self._late,
+            unanswered=self._unanswered,
+            p99_s=self._p99_s,
+        )
 
 
 class ServiceViews:
@@ -81,7 +87,7 @@ class ServiceViews:
             for name in kept.keys() - names:
                 del kept[name]
 
-    def view(self, name: str, service: ServiceSpec) -> ServiceView:
+    def view(self, name: str, service: ServiceSpec) -> ServiceStatus:
         """Requests of the last attempt of a service, as far as they were heard."""
         _, recent = self._recent.get(name, (0, RecentRequests()))
         return recent.view(service.p99_s, self._now_s())

@@ -13,9 +13,9 @@ from ecoshare.record.accounts.alone_time import by_counters
 from ecoshare.record.run_view import (
     LONG_WAIT_S,
     SILENT_S,
-    DeviceView,
+    DeviceStatus,
     JobView,
-    LaneView,
+    LaneStatus,
     RunView,
     SweepView,
 )
@@ -163,25 +163,25 @@ class RunViews:
         lanes = (lane for device in job.device_names for lane in self._run.node.device(device).lanes.values())
         return tuple(dict.fromkeys(lane.holder for lane in lanes if lane.holder and lane.holder != job.spec.name))
 
-    def devices(self) -> tuple[DeviceView, ...]:
+    def devices(self) -> tuple[DeviceStatus, ...]:
         """State of each device now, in the order of the plan."""
         return tuple(map(self._device, self._run.devices))
 
-    def _device(self, device: DeviceInfo) -> DeviceView:
+    def _device(self, device: DeviceInfo) -> DeviceStatus:
         now, reading = self._run.node.device(device.name), self._run.energy.device(device.name)
         sample = reading.sample if reading is not None else None
-        lanes = tuple(
-            LaneView(number, tuple(self._run.core.lanes[number].jobs), lane.holder)
+        lanes = [
+            LaneStatus(number=number, jobs=list(self._run.core.lanes[number].jobs), holder=lane.holder)
             for number, lane in sorted(now.lanes.items())
             if number in self._run.core.lanes  # a segment of the log has no lanes of failed devices
-        )
-        return DeviceView(
+        ]
+        return DeviceStatus(
             name=device.name,
             described=device.described,
             lanes=lanes,
             memory_total_bytes=device.memory_bytes,
             failed=now.failed,
-            setting=now.setting,
+            setting=dict(now.setting),
             power_w=reading.power_w if reading is not None else None,
             energy_j=reading.energy_j if reading is not None else None,
             energy_source=reading.source if reading is not None else "",

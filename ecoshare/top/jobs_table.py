@@ -11,7 +11,8 @@ from textual.widgets import DataTable
 
 from ecoshare.base.plural import counted, listed
 from ecoshare.jobs.quantities import format_duration, format_size, number
-from ecoshare.queue.queue_documents import DeviceStatus, JobStatus, LaneStatus
+from ecoshare.queue.queue_documents import JobStatus
+from ecoshare.record.run_view import DeviceStatus, LaneStatus
 from ecoshare.record.setting_history import values_words
 from ecoshare.reporting.figures import UNKNOWN, printable, small_energy, turn_wait, with_steps
 from ecoshare.reporting.progress import COLOURS

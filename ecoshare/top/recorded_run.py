@@ -10,7 +10,7 @@ import math
 from array import array
 from bisect import bisect_right
 from collections import Counter, OrderedDict, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
@@ -39,15 +39,14 @@ from ecoshare.core.records import FINAL_STATES, JobState
 from ecoshare.lane import trace
 from ecoshare.lane.serving.request_intervals import RECENT_S, RequestInterval, percentiles_s
 from ecoshare.lane.trace import Kind
-from ecoshare.queue.queue_documents import DeviceStatus, JobStatus, LaneStatus, ServiceStatus
+from ecoshare.queue.queue_documents import JobStatus
 from ecoshare.record.accounts.energy_account import EnergyAccount
 from ecoshare.record.accounts.run_energy import RunEnergy
-from ecoshare.record.event_log import LogEntry
-from ecoshare.record.packing_record import PackingChanged
+from ecoshare.record.log_fold import LogEntry, LogFold
 from ecoshare.record.results.run_summary import DeviceSummary
 from ecoshare.record.run_data import RunData, is_live, read
 from ecoshare.record.run_folder import RunFolder
-from ecoshare.record.run_view import LONG_WAIT_S
+from ecoshare.record.run_view import LONG_WAIT_S, DeviceStatus, LaneStatus, ServiceStatus
 from ecoshare.record.samples import Sample, attempt_key
 from ecoshare.top.top_view import TopView, in_order
 
@@ -371,107 +370,119 @@ def changes(entries: Iterable[LogEntry], ends: Mapping[str, str]) -> list[Change
         ends: State of each job at the end of the record.
     """
     entries = list(entries)
-    starts = {entry.job: place for place, entry in enumerate(entries) if isinstance(entry, StartJob)}
-    pass_over = _Pass(starts, ends)
-    return [change for place, entry in enumerate(entries) for change in pass_over.take(place, entry)]
+    attempts = Counter(entry.job for entry in entries if isinstance(entry, StartJob))
+    found = _Changes(attempts, ends)
+    for entry in entries:
+        found.take(entry)
+    return found.changes
 
 
-class _Pass:
-    """Takes the entries of a log one by one."""
+class _Changes:
+    """Follows the entries of a log.
 
-    def __init__(self, starts: Mapping[str, int], ends: Mapping[str, str]) -> None:
-        self._starts, self._ends = starts, ends
+    Attributes:
+        changes: Changes so far.
+    """
+
+    def __init__(self, attempts: Counter[str], ends: Mapping[str, str]) -> None:
+        self.changes: list[Change] = []
+        self._to_start, self._ends = attempts, ends
         self._jobs: dict[str, JobMoment] = {}
-        self._commands: dict[int, Command] = {}
         self._progress_s: dict[str, float] = {}
         self._at_s = 0.0
-        self._place = 0
+        self._fold = LogFold(self)
 
-    def take(self, place: int, entry: LogEntry) -> Iterator[Change]:
-        """Changes that follow from the entry at this place."""
-        self._place = place
-        if isinstance(entry, PackingChanged):
-            return
-        if isinstance(entry, Command):
-            found = self._command(entry)
-        else:
+    def take(self, entry: LogEntry) -> None:
+        """Follow the next entry."""
+        if isinstance(entry, Event):
             self._at_s = max(self._at_s, entry.at_s)
-            found = self._event(entry)
-        for moment in found:
-            self._jobs[moment.name] = moment
-            yield self._at_s, moment
+        self._fold.take(entry)
 
-    def _with(self, name: str, state: JobState | None, /, **fields: Any) -> Iterator[JobMoment]:
-        """The job with other fields, if it has arrived."""
+    def _note(self, moment: JobMoment) -> None:
+        self._jobs[moment.name] = moment
+        self.changes.append((self._at_s, moment))
+
+    def _set(self, name: str, state: JobState | None, /, **fields: Any) -> None:
+        """Note other fields of a job, if it has arrived."""
         if (job := self._jobs.get(name)) is not None:
-            yield replace(job, state=job.state if state is None else state.value, **fields)
+            self._note(replace(job, state=job.state if state is None else state.value, **fields))
 
-    def _command(self, command: Command) -> Iterator[JobMoment]:
-        match command:
-            case StartJob():
-                self._commands[command.id] = command
-                begun = {"attempt": command.attempt, "lanes": command.lanes, "ended_s": None, "exit_code": None}
-                yield from self._with(command.job, JobState.STARTING, reason="", **begun, **_done(Usage()))
-            case MoveJob() | ParkJob() | ResumeJob():
-                self._commands[command.id] = command
-                if isinstance(command, ParkJob):
-                    yield from self._with(command.job, JobState.PARKING)
-                elif isinstance(command, ResumeJob):
-                    yield from self._with(command.job, JobState.RESUMING, lanes=(command.lane,))
-            case KillJob():
-                if self._state(command.job) in _IN_PLACE:
-                    yield from self._with(command.job, JobState.STOPPING)
-            case DropJob():
-                yield from self._over(command.job, command.reason, None)
+    def on_run_opened(self, event: RunOpened) -> None:
+        if event.segment is None:
+            for job in list(self._jobs.values()):
+                if job.state not in FINAL_STATES:
+                    self._set(job.name, JobState.QUEUED, lanes=())
+            return
+        for each in event.segment.jobs:
+            if each.spec.name not in self._jobs:  # the log has no earlier segments any more
+                state = JobState.RUNNING if each.lanes else JobState.HELD if each.held else JobState.QUEUED
+                self._note(replace(self._arrived(each.spec), state=each.state or state.value, lanes=each.lanes))
 
-    def _event(self, event: Event) -> Iterator[JobMoment]:
-        match event:
-            case RunOpened() if event.segment is not None:
-                for each in event.segment.jobs:
-                    if each.command is not None:
-                        self._commands[each.command] = StartJob.carried(each)
-                    if each.spec.name not in self._jobs:  # the log has no earlier segments any more
-                        state = JobState.RUNNING if each.lanes else JobState.HELD if each.held else JobState.QUEUED
-                        yield replace(self._arrived(each.spec), state=each.state or state.value, lanes=each.lanes)
-            case RunOpened():
-                self._commands.clear()
-                for job in self._jobs.values():
-                    if job.state not in FINAL_STATES:
-                        yield replace(job, state=JobState.QUEUED.value, lanes=())
-            case JobArrived():
-                yield self._arrived(event.job)
-            case IterationsDone() if self._at_s - self._progress_s.get(event.job, -math.inf) >= _PROGRESS_S:
-                self._progress_s[event.job] = self._at_s
-                yield from self._with(event.job, None, **_done(event.usage))
-            case JobExited():
-                yield from self._over(event.job, event.reason, event.exit_code, event.usage)
-            case CancelRequested() if event.job not in self._jobs and event.job in self._ends:
-                ended = JobState.CANCELLED.value
-                yield JobMoment(event.job, ended, arrived_s=event.at_s, ended_s=event.at_s, reason=event.reason)
-            case PriorityChanged():
-                yield from self._with(event.job, None, priority=event.priority)
-            case HoldRequested() if self._state(event.job) == JobState.QUEUED.value:
-                yield from self._with(event.job, JobState.HELD)
-            case ReleaseRequested() if self._state(event.job) == JobState.HELD.value:
-                yield from self._with(event.job, JobState.QUEUED)
-            case Done() | Refused() | Parked() | Resumed():
-                yield from self._answered(self._commands.pop(event.command, None), event)
+    def on_job_arrived(self, event: JobArrived) -> None:
+        self._note(self._arrived(event.job))
 
-    def _answered(self, command: Command | None, event: Done | Refused | Parked | Resumed) -> Iterator[JobMoment]:
-        match command, event:
-            case StartJob(), Done() if (job := self._jobs.get(command.job)) is not None:
-                state = JobState.RUNNING if job.state == JobState.STARTING.value else None
-                yield from self._with(job.name, state, began_s=event.at_s if job.began_s is None else job.began_s)
-            case StartJob(), Refused():
-                yield from self._over(command.job, event.error, None)
-            case MoveJob(), Done():
-                yield from self._with(command.job, None, lanes=(command.lane,))
-            case ParkJob(), Parked():
-                yield from self._with(command.job, JobState.PARKED, lanes=(), **_done(event.usage))
-            case ParkJob(), Refused():
-                yield from self._with(command.job, JobState.RUNNING)
-            case ResumeJob(), Resumed():
-                yield from self._with(command.job, JobState.RUNNING)
+    def on_start_job(self, command: StartJob, _at_s: float) -> None:
+        self._to_start[command.job] -= 1
+        begun = {"attempt": command.attempt, "lanes": command.lanes, "ended_s": None, "exit_code": None}
+        self._set(command.job, JobState.STARTING, reason="", **begun, **_done(Usage()))
+
+    def on_park_job(self, command: ParkJob, _at_s: float) -> None:
+        self._set(command.job, JobState.PARKING)
+
+    def on_resume_job(self, command: ResumeJob, _at_s: float) -> None:
+        self._set(command.job, JobState.RESUMING, lanes=(command.lane,))
+
+    def on_kill_job(self, command: KillJob, _at_s: float) -> None:
+        if self._state(command.job) in _IN_PLACE:
+            self._set(command.job, JobState.STOPPING)
+
+    def on_drop_job(self, command: DropJob, _at_s: float) -> None:
+        self._over(command.job, command.reason, None)
+
+    def on_done(self, event: Done, command: Command | None) -> None:
+        if isinstance(command, StartJob) and (job := self._jobs.get(command.job)) is not None:
+            state = JobState.RUNNING if job.state == JobState.STARTING.value else None
+            self._set(job.name, state, began_s=event.at_s if job.began_s is None else job.began_s)
+        elif isinstance(command, MoveJob):
+            self._set(command.job, None, lanes=(command.lane,))
+
+    def on_refused(self, event: Refused, command: Command | None) -> None:
+        if isinstance(command, StartJob):
+            self._over(command.job, event.error, None)
+        elif isinstance(command, ParkJob):
+            self._set(command.job, JobState.RUNNING)
+
+    def on_parked(self, event: Parked, command: Command | None) -> None:
+        if isinstance(command, ParkJob):
+            self._set(command.job, JobState.PARKED, lanes=(), **_done(event.usage))
+
+    def on_resumed(self, _event: Resumed, command: Command | None) -> None:
+        if isinstance(command, ResumeJob):
+            self._set(command.job, JobState.RUNNING)
+
+    def on_iterations_done(self, event: IterationsDone) -> None:
+        if self._at_s - self._progress_s.get(event.job, -math.inf) >= _PROGRESS_S:
+            self._progress_s[event.job] = self._at_s
+            self._set(event.job, None, **_done(event.usage))
+
+    def on_job_exited(self, event: JobExited) -> None:
+        self._over(event.job, event.reason, event.exit_code, event.usage)
+
+    def on_cancel_requested(self, event: CancelRequested) -> None:
+        if event.job not in self._jobs and event.job in self._ends:
+            ended = JobState.CANCELLED.value
+            self._note(JobMoment(event.job, ended, arrived_s=event.at_s, ended_s=event.at_s, reason=event.reason))
+
+    def on_priority_changed(self, event: PriorityChanged) -> None:
+        self._set(event.job, None, priority=event.priority)
+
+    def on_hold_requested(self, event: HoldRequested) -> None:
+        if self._state(event.job) == JobState.QUEUED.value:
+            self._set(event.job, JobState.HELD)
+
+    def on_release_requested(self, event: ReleaseRequested) -> None:
+        if self._state(event.job) == JobState.HELD.value:
+            self._set(event.job, JobState.QUEUED)
 
     def _arrived(self, spec: JobSpec) -> JobMoment:
         job = self._jobs.get(spec.name) or JobMoment(spec.name, "", spec.sweep, arrived_s=self._at_s)
@@ -484,22 +495,16 @@ class _Pass:
         }
         return replace(job, state=JobState.QUEUED.value, lanes=(), **fields)
 
-    def _over(self, name: str, reason: str, code: int | None, usage: Usage | None = None) -> Iterator[JobMoment]:
-        """The job after the end of an attempt: it waits for the next one, or has ended."""
-        job = self._jobs.get(name)
-        if job is None:
-            return
-        job = replace(job, **_done(usage)) if usage is not None else job
-        if self._starts.get(name, -1) > self._place:
-            yield replace(job, state=JobState.QUEUED.value, lanes=())
-            return
+    def _over(self, name: str, reason: str, code: int | None, usage: Usage | None = None) -> None:
+        """Note the end of an attempt: the job waits for the next one, or has ended."""
+        done = {} if usage is None else _done(usage)
         state = self._ends.get(name, JobState.CANCELLED.value)
-        if state not in FINAL_STATES:  # the run goes on, and its next attempt is not decided yet
-            yield replace(job, state=JobState.QUEUED.value, lanes=())
+        if self._to_start[name] or state not in FINAL_STATES:  # the next attempt may not be decided yet
+            self._set(name, JobState.QUEUED, lanes=(), **done)
             return
         said = "" if state in (JobState.COMPLETED.value, JobState.PRUNED.value) else reason
         over: dict[str, Any] = {"ended_s": self._at_s, "reason": said, "exit_code": code}
-        yield replace(job, state=state, lanes=(), **over)
+        self._set(name, JobState(state), lanes=(), **over, **done)
 
     def _state(self, name: str) -> str:
         job = self._jobs.get(name)

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from ecoshare.base.plural import counted
 from ecoshare.jobs.quantities import format_duration, number
-from ecoshare.queue.queue_documents import DeviceStatus, JobStatus, QueueStatus
+from ecoshare.queue.queue_documents import JobStatus, QueueStatus
+from ecoshare.record.run_view import DeviceStatus
 from ecoshare.reporting.figures import small_energy
 
 MOST_WAITING = 200

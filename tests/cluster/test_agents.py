@@ -25,7 +25,7 @@ from ecoshare.core.commands import StartJob
 from ecoshare.core.events import DeviceFailed, JobExited
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.record import event_log, run_documents
-from ecoshare.record.event_log import LogEntry
+from ecoshare.record.log_fold import LogEntry
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.runtime.measuring.profiling_window import Limits
 from ecoshare.runtime.measuring.run_claims import ClaimRequest

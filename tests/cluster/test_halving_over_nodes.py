@@ -11,7 +11,7 @@ from ecoshare.base.attempt import Outcome
 from ecoshare.core.commands import DropJob, KillJob, OpenLane, StartJob
 from ecoshare.core.events import JobExited, Reported
 from ecoshare.record import event_log
-from ecoshare.record.event_log import LogEntry
+from ecoshare.record.log_fold import LogEntry
 from tests.cluster.agents import members, run_on, states
 from tests.runtime.running import alone
 from tests.warm import wait_for

@@ -20,7 +20,7 @@ from ecoshare.devices.knob import GPU_CLOCK
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.knowledge.profile_store import ProfileStore
 from ecoshare.record import event_log
-from ecoshare.record.event_log import LogEntry
+from ecoshare.record.log_fold import LogEntry
 from ecoshare.runtime.run_lifecycle import FinishedRun
 from tests.cluster.agents import run_on
 from tests.devices.claims import FOUND_W

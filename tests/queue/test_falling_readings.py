@@ -15,7 +15,7 @@ from ecoshare.queue.live_queue import LiveQueue
 from ecoshare.queue.queue_metrics import QueueMetrics
 from ecoshare.queue.queue_totals import QueueTotals
 from ecoshare.record.accounts.run_energy import LiveReading
-from ecoshare.record.run_view import DeviceView, JobView, LaneView
+from ecoshare.record.run_view import DeviceStatus, JobView, LaneStatus
 from ecoshare.record.samples import Sample
 from ecoshare.runtime.nodes.run_node import AttemptReading, DeviceReading, LaneReading
 
@@ -25,7 +25,12 @@ class Device:
 
     def __init__(self) -> None:
         self.energy_j, self.job_j, self.usage = 100.0, 40.0, Usage(iterations=7, held_s=2.0)
-        self.view = DeviceView("cuda:0", "NVIDIA H200", (LaneView(0, ("a",)),), 1 << 30)
+        self.view = DeviceStatus(
+            name="cuda:0",
+            described="NVIDIA H200",
+            lanes=[LaneStatus(number=0, jobs=["a"])],
+            memory_total_bytes=1 << 30,
+        )
         waits = tuple(2 if bucket == 3 else 0 for bucket in range(len(WAIT_BOUNDS_S) + 1))
         reading = DeviceReading((), "", {0: LaneReading("a", waits, 0.015)})
         self.in_progress = {"a"}

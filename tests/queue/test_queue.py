@@ -15,9 +15,10 @@ from collections.abc import Iterator
 import pytest
 
 from ecoshare.errors import InvalidJobFile, UnfitEnvironment, UsageError
-from ecoshare.queue.queue_documents import DeviceStatus, JobStatus
+from ecoshare.queue.queue_documents import JobStatus
 from ecoshare.record.run_data import read
 from ecoshare.record.run_folder import RunFolder
+from ecoshare.record.run_view import DeviceStatus
 from tests.queue.queues import TRAINS, WAITS, Served, check_replay, served_alone
 from tests.warm import Started, ecoshare, wait_for
 

@@ -16,7 +16,8 @@ from ecoshare.core.policies.fifo import Fifo
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.errors import UsageError
 from ecoshare.record import event_log
-from ecoshare.record.event_log import EventLog, LogEntry
+from ecoshare.record.event_log import EventLog
+from ecoshare.record.log_fold import LogEntry
 from ecoshare.record.packing_record import PackingChanged, PackingRecorder
 from ecoshare.record.packing_timeline import packing_timeline
 from ecoshare.record.run_data import read

@@ -26,7 +26,7 @@ from ecoshare.core.events import (
     StopRequested,
 )
 from ecoshare.record.accounts.run_energy import RunEnergy
-from ecoshare.record.event_log import LogEntry
+from ecoshare.record.log_fold import LogEntry
 from ecoshare.record.results.costs_and_savings import windows
 from ecoshare.record.results.job_summary import job_state
 from ecoshare.record.run_history import JobHistory, LaneMove, ProfilingSpan, RunHistory

@@ -13,14 +13,14 @@ from ecoshare.base.attempt import Outcome, Usage
 from ecoshare.base.job_spec import JobSpec
 from ecoshare.base.service import ServiceSpec
 from ecoshare.core.events import JobArrived, JobExited
-from ecoshare.record.run_view import JobView, RunView, ServiceView, SweepView
+from ecoshare.record.run_view import JobView, RunView, ServiceStatus, SweepView
 from ecoshare.reporting.progress import LiveProgress, PlainProgress
 
 TRAINS = JobView("trains", "running", (0,), True, 120, 0, 600, 40.0, 1.1)
 
 
 def serving(p99_s: float | None, unanswered: int = 0) -> JobView:
-    told = ServiceView(0.05, 900, 19, unanswered, p99_s)
+    told = ServiceStatus(target_s=0.05, arrived=900, late=19, unanswered=unanswered, p99_s=p99_s)
     return JobView("ranker", "running", (0,), False, 0, 681, None, None, None, service=told)
 
 

@@ -25,7 +25,7 @@ from ecoshare.jobs.load import load
 from ecoshare.knowledge.profile_store import ProfileStore
 from ecoshare.lane.tables.table_layout import SlotState
 from ecoshare.record import event_log, run_documents
-from ecoshare.record.event_log import LogEntry
+from ecoshare.record.log_fold import LogEntry
 from ecoshare.record.run_view import ProgressDisplay
 from ecoshare.reporting.progress import Silent
 from ecoshare.runtime import run_lifecycle, run_opening

@@ -15,7 +15,7 @@ from ecoshare.base import machine_memory
 from ecoshare.core.commands import KillJob, ParkJob
 from ecoshare.core.events import Parked, Resumed
 from ecoshare.record import event_log
-from ecoshare.record.event_log import LogEntry
+from ecoshare.record.log_fold import LogEntry
 from ecoshare.runtime.nodes import cleanup
 from tests.runtime.running import SCRIPTS, Finished, alone, job_file, parent, resume, run, slow_steps, start, words
 from tests.warm import ecoshare, wait_for

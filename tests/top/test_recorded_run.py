@@ -12,7 +12,7 @@ from ecoshare.core.commands import KillJob
 from ecoshare.core.events import Config
 from ecoshare.core.records import JobState
 from ecoshare.record import event_log
-from ecoshare.record.event_log import LogEntry
+from ecoshare.record.log_fold import LogEntry
 from ecoshare.record.packing_timeline import LogReplay
 from ecoshare.record.run_data import read, with_traces
 from ecoshare.record.run_folder import RunFolder

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ecoshare.queue.queue_documents import DeviceStatus, JobStatus, LaneStatus, QueueStatus, ServiceStatus
+from ecoshare.queue.queue_documents import JobStatus, QueueStatus
+from ecoshare.record.run_view import DeviceStatus, LaneStatus, ServiceStatus
 from ecoshare.record.samples import AttemptProgress, Sample
 from ecoshare.reporting.tables.text_table import laid_out
 from ecoshare.top.jobs_table import device_rows, job_columns

@@ -27,7 +27,7 @@ from ecoshare.devices.vendor import ContextSharing, DeviceHealth, DeviceState
 from ecoshare.jobs.load import load
 from ecoshare.lane.messages import Message
 from ecoshare.record import event_log, kept_file
-from ecoshare.record.event_log import LogEntry
+from ecoshare.record.log_fold import LogEntry
 from ecoshare.reporting.progress import Silent
 from ecoshare.runtime import run_opening
 from ecoshare.runtime.measuring.device_claim import ClaimedDevice, DriverCalls

@@ -31,7 +31,7 @@ from ecoshare.base.joules import MEASURED
 from ecoshare.base.plural import counted
 from ecoshare.base.segment import CarriedJob
 from ecoshare.base.service import ARRIVALS, REQUESTS, RequestSource, ServiceSpec
-from ecoshare.core.commands import ProfileJob, StartJob
+from ecoshare.core.commands import Command, ProfileJob, StartJob
 from ecoshare.core.events import Done, JobArrived, JobExited, Profiled, RunOpened
 from ecoshare.devices.meter import PowerModel
 from ecoshare.errors import UsageError
@@ -42,6 +42,7 @@ from ecoshare.lane.serving.request_intervals import read as read_intervals
 from ecoshare.lane.serving.request_source import arrival_times, read_arrivals
 from ecoshare.lane.trace import Kind, Mark
 from ecoshare.record import event_log
+from ecoshare.record.log_fold import LogFold
 from ecoshare.record.run_data import RunData
 from ecoshare.record.run_data import read as read_run
 from ecoshare.record.run_folder import RunFolder
@@ -274,7 +275,8 @@ def read(path: Path) -> Trace:
         UsageError: The run folder is damaged.
     """
     folder = RunFolder(path)
-    stories, memory, on_cpu = _stories(folder)
+    log = _Stories(folder)
+    stories, memory, on_cpu = list(log.jobs.values()), log.memory, log.on_cpu
     for story in stories:
         story.marks = _marks(marks_file.trace_path(folder.job(story.spec.name), story.attempt))
     completed = [story for story in stories if story.is_over]
@@ -310,48 +312,52 @@ def read(path: Path) -> Trace:
     return Trace(str(path), KIND, in_order(jobs), "; ".join(notes))
 
 
-def _stories(folder: RunFolder) -> tuple[list[_Story], dict[str, MemoryDemand], bool]:
-    """Jobs, measured memory demand of each class, and whether the jobs ran on processors."""
-    stories: dict[str, _Story] = {}
-    memory: dict[str, MemoryDemand] = {}
-    starts: dict[int, str] = {}
-    profiled: dict[int, str] = {}
-    on_cpu = False
-    at_s = 0.0
-    for entry in event_log.read(folder.events):
-        at_s = getattr(entry, "at_s", at_s)
-        match entry:
-            case RunOpened():
-                on_cpu = all(device.name == "cpu" for device in entry.devices)
-                if entry.segment is None:  # a resumed run numbers its commands from the start
-                    starts.clear()
-                    profiled.clear()
-                for job in entry.segment.jobs if entry.segment is not None else ():
-                    if job.command is not None:
-                        starts[job.command] = job.spec.name
-                    if job.spec.name not in stories:  # the log has no earlier segments any more
-                        stories[job.spec.name] = _carried(job, at_s)
-                    if job.spec.memory is not None:
-                        memory[job.spec.job_class] = job.spec.memory
-            case JobArrived():
-                stories.setdefault(entry.job.name, _Story(entry.job, entry.at_s))
-                if entry.job.memory is not None:
-                    memory[entry.job.job_class] = entry.job.memory
-            case StartJob():
-                story = stories[entry.job]
-                story.started_s = story.launched_s = at_s
-                story.lanes, story.attempt, story.outcome = entry.lanes, entry.attempt, None
-                starts[entry.id] = entry.job
-            case ProfileJob():
-                profiled[entry.id] = stories[entry.job].spec.job_class
-            case Done() if entry.command in starts:
-                stories[starts[entry.command]].launched_s = entry.at_s
-            case Profiled() if entry.memory is not None and entry.command in profiled:
-                memory[profiled[entry.command]] = entry.memory
-            case JobExited():
-                story = stories[entry.job]
-                story.exited_s, story.outcome, story.usage = entry.at_s, entry.outcome, entry.usage
-    return list(stories.values()), memory, on_cpu
+class _Stories:
+    """Follows the log of a run.
+
+    Attributes:
+        jobs: Jobs by name, in the order of their arrivals.
+        memory: Measured memory demand of each class.
+        on_cpu: Whether the jobs ran on processors.
+    """
+
+    def __init__(self, folder: RunFolder) -> None:
+        self.jobs: dict[str, _Story] = {}
+        self.memory: dict[str, MemoryDemand] = {}
+        self.on_cpu = False
+        fold = LogFold(self)
+        for entry in event_log.read(folder.events):
+            fold.take(entry)
+
+    def on_run_opened(self, event: RunOpened) -> None:
+        self.on_cpu = all(device.name == "cpu" for device in event.devices)
+        for job in event.segment.jobs if event.segment is not None else ():
+            if job.spec.name not in self.jobs:  # the log has no earlier segments any more
+                self.jobs[job.spec.name] = _carried(job, event.at_s)
+            if job.spec.memory is not None:
+                self.memory[job.spec.job_class] = job.spec.memory
+
+    def on_job_arrived(self, event: JobArrived) -> None:
+        self.jobs.setdefault(event.job.name, _Story(event.job, event.at_s))
+        if event.job.memory is not None:
+            self.memory[event.job.job_class] = event.job.memory
+
+    def on_start_job(self, command: StartJob, at_s: float) -> None:
+        story = self.jobs[command.job]
+        story.started_s = story.launched_s = at_s
+        story.lanes, story.attempt, story.outcome = command.lanes, command.attempt, None
+
+    def on_done(self, event: Done, command: Command | None) -> None:
+        if isinstance(command, StartJob):
+            self.jobs[command.job].launched_s = event.at_s
+
+    def on_profiled(self, event: Profiled, command: Command | None) -> None:
+        if event.memory is not None and isinstance(command, ProfileJob):
+            self.memory[self.jobs[command.job].spec.job_class] = event.memory
+
+    def on_job_exited(self, event: JobExited) -> None:
+        story = self.jobs[event.job]
+        story.exited_s, story.outcome, story.usage = event.at_s, event.outcome, event.usage
 
 
 def _carried(job: CarriedJob, at_s: float) -> _Story:
