@@ -64,7 +64,7 @@ class Scheduler(ThreadingHTTPServer):
         self.answers = 200  # status of /sleep and /wake
         self.slow_s = 0.0
         self.is_asleep = False
-        self.computing = 0
+        self.computing = set[object]()
         self.go_on = threading.Event()
         super().__init__(("127.0.0.1", 0), Handler)
 
@@ -91,13 +91,17 @@ class Handler(BaseHTTPRequestHandler):
         if server.is_asleep:
             server.faults.append(f"{self.path} while it sleeps")
         server.asked.append((self.command, self.path, dict(self.headers.items()), body))
-        server.computing += 1
+        server.computing.add(self)
         try:
             self.answer(body)
         finally:
-            server.computing -= 1
+            self.over()
 
     do_GET = do_HEAD = do_POST
+
+    def over(self) -> None:
+        """Note that no more is computed. The front may know of the last byte before this thread goes on."""
+        self.server.computing.discard(self)
 
     def answer(self, body: bytes) -> None:
         server = self.server
@@ -107,6 +111,7 @@ class Handler(BaseHTTPRequestHandler):
             self.end_headers()
             self.wfile.write(b"5\r\nfirst\r\n")
             assert server.go_on.wait(LONG_S)
+            self.over()
             self.wfile.write(b"4\r\nlast\r\n0\r\n\r\n")
         elif self.path == "/waits":
             assert server.go_on.wait(LONG_S)
@@ -117,6 +122,7 @@ class Handler(BaseHTTPRequestHandler):
             self.send_response(200)
             self.send_header("Content-Length", "10")
             self.end_headers()
+            self.over()
             self.wfile.write(b"half")
             self.close_connection = True
         elif self.path == "/fails":
@@ -129,9 +135,13 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body)))
         self.send_header("Set-Cookie", "a=1")
         self.send_header("Set-Cookie", "b=2")
+        rest = body if self.command != "HEAD" else b""
+        if not rest:
+            self.over()
         self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
+        self.wfile.write(rest[:-1])
+        self.over()
+        self.wfile.write(rest[-1:])
 
     def log_message(self, *_: object) -> None:
         pass
@@ -244,7 +254,7 @@ def test_a_request_waits_for_the_turn_and_wakes_the_server(started: Fixture) -> 
 def test_the_gate_is_closed_while_another_job_must_have_the_turn(started: Fixture) -> None:
     """If it failed, requests that never stop would keep the turn for ever."""
     inside = started.later("/waits")
-    wait_for(lambda: started.scheduler.computing == 1)
+    wait_for(lambda: len(started.scheduler.computing) == 1)
     started.turn.is_due = True
     time.sleep(0.05)  # several looks
     outside = started.later("/echo")
@@ -384,7 +394,7 @@ def test_answers_that_fail(started: Fixture) -> None:
 def test_a_client_that_goes_frees_the_turn(started: Fixture) -> None:
     with socket.create_connection(("127.0.0.1", started.front.port), LONG_S) as own:
         own.sendall(b"POST /waits HTTP/1.1\r\nContent-Length: 0\r\n\r\n")
-        wait_for(lambda: started.scheduler.computing == 1)
+        wait_for(lambda: len(started.scheduler.computing) == 1)
     wait_for(lambda: started.turn.answers == 1)
     assert started.count("cancelled") == 1
     started.scheduler.go_on.set()
