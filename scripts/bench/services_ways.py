@@ -140,6 +140,7 @@ def plain(
     services: Sequence[Service],
     layers: int = 0,
     nice: int = 0,
+    passes: int = 1,
     serve_s: float = 0.0,
     on_one: bool = True,
 ) -> Ran:
@@ -149,6 +150,7 @@ def plain(
         folder: New folder.
         services: Services; none to train alone for `serve_s`.
         layers: Layers of the model that is trained; 0 for no training.
+        passes: Passes of an iteration of the training.
         nice: Niceness of the training.
         serve_s: Time (s) to wait before `done`, if there is no service.
         on_one: Whether all have one processor in common.
@@ -162,7 +164,7 @@ def plain(
     processes = [_popen([sys.executable, *line], folder) for line in lines]
     if layers:
         line = [*(["nice", "-n", str(nice)] if nice else []), sys.executable, TRAINING, str(folder)]
-        processes.append(_popen([*line, "--layers", str(layers), *_place(on_one)], folder))
+        processes.append(_popen([*line, "--layers", str(layers), "--passes", str(passes), *_place(on_one)], folder))
     with _ended(processes):
         pids = [each.pid for each in processes]
         ran = _served(folder, services, bool(layers), processes, lambda: proportional_bytes(pids), serve_s)
@@ -175,6 +177,7 @@ def shared(
     services: Sequence[Service],
     layers: int = 0,
     device: str = "cpu",
+    passes: int = 1,
     serve_s: float = 0.0,
     options: Sequence[str] = (),
     on_one: bool = True,
@@ -186,6 +189,7 @@ def shared(
         folder: New folder.
         services: Services; none to train alone for `serve_s`.
         layers: Layers of the model that is trained; 0 for no training.
+        passes: Passes of an iteration of the training.
         device: Device of the run: the processor that all share, or a GPU.
         serve_s: Time (s) to wait before `done`, if there is no service.
         options: More options of the command.
@@ -208,7 +212,7 @@ def shared(
         jobs.append({"name": service.name, "script": SERVICE, "args": args, "service": described})
         jobs[-1]["isolation"] = "lane" if is_fused else "process"
     if layers:
-        args = [str(folder), "--layers", str(layers), "--device", kind, *place]
+        args = [str(folder), "--layers", str(layers), "--passes", str(passes), "--device", kind, *place]
         jobs.append({"name": "training", "script": TRAINING, "args": args})
     line = [sys.executable, "-m", "ecoshare", "run", str(write_jobs(folder, jobs)), "--device", device]
     line += ["--policy", "fair", "--lanes", "1", "--jobs-per-lane", str(len(jobs)), "--no-profiles", "--no-report"]

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from statistics import mean
 
+from ecoshare.lane.supervisor.attempt_process import usage
 from ecoshare.lane.tables.lane_table import LaneTable
 from ecoshare.lane.tables.table_layout import Slot, SlotState
 from ecoshare.lane.turn import LaneTurn
@@ -114,11 +115,18 @@ class Shared:
     of such a stop (an iteration a second long, a longer wait) from the table.
     """
 
-    def __init__(self, jobs: int, layers: int, threads: str) -> None:
-        self._folder = tempfile.TemporaryDirectory()
+    def __init__(self, arguments: list[list[str]], threads: str) -> None:
+        """Start the jobs.
+
+        Args:
+            arguments: Arguments of each job.
+            threads: Number of threads of each; `default` for that of torch.
+        """
+        self._folder, jobs = tempfile.TemporaryDirectory(), len(arguments)
         folder = Path(self._folder.name)
-        args = ["--layers", str(layers)]
-        described: list[JobEntry] = [{"name": f"j{n}", "script": str(JOB), "args": args} for n in range(jobs)]
+        described: list[JobEntry] = [
+            {"name": f"j{n}", "script": str(JOB), "args": each} for n, each in enumerate(arguments)
+        ]
         path = write_jobs(folder, described)
         # The whole run has the thread count, so that jobs are forked from a warm server that has it too.
         environment = dict(os.environ) if threads == "default" else {**os.environ, "OMP_NUM_THREADS": threads}
@@ -128,12 +136,12 @@ class Shared:
         self._errors = (folder / "errors").open("w+")
         self._controller = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=self._errors, env=environment)
         self._table = self._find_table(folder / "runs" / "latest" / "environment.json")
-        self._until(lambda: self._table.header.used == jobs and all(slot.pid for slot in self._slots()))
-        self._pids = [slot.pid for slot in self._slots()]
+        self._until(lambda: self._table.header.used == jobs and all(slot.pid for slot in self.slots()))
+        self._pids = [slot.pid for slot in self.slots()]
         self._all_have_had_the_turn(3)
         self.pause()
 
-    def _slots(self) -> list[Slot]:
+    def slots(self) -> list[Slot]:
         return list(self._table.slots[: self._table.header.used])
 
     def _find_table(self, environment: Path) -> LaneTable:
@@ -155,15 +163,15 @@ class Shared:
             time.sleep(0.005)
 
     def _all_have_had_the_turn(self, times: int) -> None:
-        before = [slot.handovers for slot in self._slots()]
-        self._until(lambda: all(slot.handovers >= old + times for slot, old in zip(self._slots(), before, strict=True)))
+        before = [slot.handovers for slot in self.slots()]
+        self._until(lambda: all(slot.handovers >= old + times for slot, old in zip(self.slots(), before, strict=True)))
 
     def pause(self) -> None:
         """Stop every job at once."""
         with self._table.locked():
             self._learned = (
                 self._table.header.refill_s,
-                [(slot.iteration_s, slot.longest_iteration_s) for slot in self._slots()],
+                [(slot.iteration_s, slot.longest_iteration_s) for slot in self.slots()],
             )
         for pid in self._pids:
             os.kill(pid, signal.SIGSTOP)
@@ -175,7 +183,7 @@ class Shared:
         self._all_have_had_the_turn(1)
         with self._table.locked():
             self._table.header.refill_s = self._learned[0]
-            for slot, (mean_s, longest_s) in zip(self._slots(), self._learned[1], strict=True):
+            for slot, (mean_s, longest_s) in zip(self.slots(), self._learned[1], strict=True):
                 slot.iteration_s, slot.longest_iteration_s, slot.longest_wait_s = mean_s, longest_s, 0.0
             self._table.refresh()
 
@@ -188,12 +196,17 @@ class Shared:
 
     def _done(self) -> tuple[int, float]:
         with self._table.locked():
-            return sum(slot.iterations for slot in self._slots()), max(slot.last_s for slot in self._slots())
+            return sum(slot.iterations for slot in self.slots()), max(slot.last_s for slot in self.slots())
+
+    def held_s(self) -> list[float]:
+        """Time (s) for which each job has held its turn."""
+        with self._table.locked():
+            return [float(usage(slot)["held_s"]) for slot in self.slots()]
 
     @property
     def longest_wait_s(self) -> float:
         """Longest wait of a job since the jobs went on."""
-        return float(max(slot.longest_wait_s for slot in self._slots()))
+        return float(max(slot.longest_wait_s for slot in self.slots()))
 
     @property
     def quantum_s(self) -> float:
@@ -246,6 +259,34 @@ def measure(options: Options) -> list[Figure]:
         figures += compare(alone[threads], threads, length_ms, jobs, rounds=3 if options.quick else 5)
     for process in alone.values():
         process.close()
+    return figures + cut_turns(4.0 if options.quick else 30.0)
+
+
+def cut_turns(window_s: float) -> list[Figure]:
+    """Waits and shares where turns are cut inside iterations, or where none are seen."""
+    short, long = ["--layers", "10"], ["--layers", "10", "--passes", "2000"]
+    figures = []
+    for name, arguments in {
+        "iterations of 10 s and of 5 ms": [long, short],
+        "six jobs, three without iterations": [short, short, short, *[["--unseen"]] * 3],
+    }.items():
+        together = Shared(arguments, "1")
+        together.go_on()
+        before_s = together.held_s()
+        time.sleep(window_s)
+        after_s, wait_s = together.held_s(), max(slot.longest_wait_s for slot in together.slots())
+        cuts = sum(slot.cuts for slot in together.slots())
+        together.close()
+        shares = [(after - before) for after, before in zip(after_s, before_s, strict=True)]
+        least, most = (len(shares) * each / sum(shares) for each in (min(shares), max(shares)))
+        bound_s = 0.25 * len(arguments)
+        note = f"bound {bound_s:g} s, {cuts} cuts"
+        say(f"{name}: shares {[round(each, 2) for each in shares]} s, longest wait {wait_s:.3f} s, {note}")
+        figures += [
+            Figure(f"longest wait / bound, {name}", wait_s / bound_s, "", "<= 1.1", note),
+            Figure(f"least share / fair, {name}", least, "", ">= 0.95"),
+            Figure(f"largest share / fair, {name}", most, "", "<= 1.05"),
+        ]
     return figures
 
 
@@ -258,7 +299,7 @@ def compare(process: Alone, threads: str, length_ms: int, jobs: int, rounds: int
         return process.time_s(layers, iterations) / iterations
 
     ratios, waits_s, quanta_s, each_s = [], [], [], []
-    together = Shared(jobs, layers, threads)
+    together = Shared([["--layers", str(layers)]] * jobs, threads)
     before_s = alone_s()
     for _ in range(rounds):
         together.go_on()

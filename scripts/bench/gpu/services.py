@@ -31,7 +31,7 @@ def figures(folder: Path, device: str = "cuda:0", layers: int = LAYERS, serve_s:
     """
     folder.mkdir()
     service = Service(_NAME, "transformer", poisson(RATE_PER_S, serve_s, 0))
-    trained = shared(folder / "training", [], layers, device, serve_s)
+    trained = shared(folder / "training", [], layers, device, serve_s=serve_s)
     served = shared(folder / "service", [service], device=device)
     both = shared(folder / "both", [service], layers, device)
     return compared(trained, served, both)

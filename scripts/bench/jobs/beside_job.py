@@ -1,4 +1,7 @@
-"""Training of bench_services.py: it trains until the file `done` is there, and writes its losses and their times."""
+"""Training of bench_services.py: it trains until the file `done` is there, and writes its losses and their times.
+
+An iteration adds up the gradients of several passes, if it is to be long.
+"""
 
 import argparse
 import json
@@ -14,6 +17,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--layers", type=int, required=True)
+    parser.add_argument("--passes", type=int, default=1, help="passes of an iteration")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--processor", type=int, help="the only one that trains")
     args = parser.parse_args()
@@ -27,14 +31,15 @@ def main() -> None:
     x = torch.randn(64, 256).to(args.device)
     ends_s, losses = [], []
     while not (args.folder / "done").exists():
-        loss = (model(x) - x).square().mean()
         optimizer.zero_grad()
-        loss.backward()
+        for _ in range(args.passes):
+            loss = (model(x) - x).square().mean()
+            loss.backward()
+            losses.append(loss.item().hex())
+            ends_s.append(time.monotonic())
+            if len(ends_s) == 20:  # it is warm
+                (args.folder / "training.ready").touch()
         optimizer.step()
-        losses.append(loss.item().hex())
-        ends_s.append(time.monotonic())
-        if len(ends_s) == 20:  # it is warm
-            (args.folder / "training.ready").touch()
     (args.folder / "training.json").write_text(json.dumps({"ends_s": ends_s, "losses": losses}))
 
 

@@ -1,4 +1,7 @@
-"""Job of bench_turns.py: it trains layers for ever, or, with `--serve`, for each line `layers iterations`."""
+"""Job of bench_turns.py: it trains layers for ever, or, with `--serve`, for each line `layers iterations`.
+
+An iteration has several passes, if it is to be long. With `--unseen`, no module and no optimizer show any.
+"""
 
 import argparse
 import sys
@@ -10,11 +13,13 @@ from torch import nn
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--layers", type=int, default=1)
+parser.add_argument("--passes", type=int, default=1)
+parser.add_argument("--unseen", action="store_true")
 parser.add_argument("--serve", action="store_true")
 args = parser.parse_args()
 
 
-def trainer(layers: int) -> Callable[[], None]:
+def trainer(layers: int, passes: int = 1) -> Callable[[], None]:
     torch.manual_seed(0)
     blocks = [part for _ in range(layers) for part in (nn.Linear(256, 256), nn.ReLU())]
     model = nn.Sequential(*blocks)
@@ -22,12 +27,18 @@ def trainer(layers: int) -> Callable[[], None]:
     x = torch.randn(64, 256)
 
     def step() -> None:
-        loss = model(x).square().mean()
         optimizer.zero_grad()
-        loss.backward()
+        for _ in range(passes):
+            model(x).square().mean().backward()
         optimizer.step()
 
     return step
+
+
+def by_hand() -> None:
+    weights, x = torch.eye(256), torch.randn(64, 256)
+    while True:
+        weights = weights - 1e-6 * (x.T @ (x @ weights))
 
 
 if args.serve:
@@ -40,7 +51,9 @@ if args.serve:
         for _ in range(iterations):
             step()
         print(time.monotonic() - began_s, flush=True)
+elif args.unseen:
+    by_hand()
 else:
-    step = trainer(args.layers)
+    step = trainer(args.layers, args.passes)
     while True:
         step()
