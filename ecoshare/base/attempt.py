@@ -46,6 +46,10 @@ class Outcome(Enum):
         return self in (Outcome.STOPPED, Outcome.PRUNED)
 
 
+_SEEN_WITHIN_S = 2.0
+"""Time (s) with the turn within which most scripts have done an iteration."""
+
+
 @dataclass(frozen=True, slots=True)
 class Usage:
     """Resources that an attempt of a job has used so far.
@@ -68,6 +72,7 @@ class Usage:
             Empty if it does not.
         by_steps: Whether training iterations are steps of optimizers that step by turns, such as those of a GAN: one
             pass of the script's loop is several iterations.
+        cut_s: Longest time (s) of late until its turn could be cut inside an iteration; 0 before the first cut.
     """
 
     iterations: int = 0
@@ -84,11 +89,17 @@ class Usage:
     longest_iteration_s: float = 0.0
     keeps_lane: str = ""
     by_steps: bool = False
+    cut_s: float = 0.0
 
     @property
     def done(self) -> int:
         """Number of iterations of both kinds."""
         return self.iterations + self.eval_iterations
+
+    @property
+    def by_time(self) -> bool:
+        """Whether the attempt shares by the time of its turns: it has had several, and no iteration was seen."""
+        return not self.done and self.handovers > 1 and self.held_s >= _SEEN_WITHIN_S
 
     @property
     def iteration_s(self) -> float | None:

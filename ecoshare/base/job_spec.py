@@ -52,6 +52,7 @@ class JobSpec:
         values: Values, as text, in which the trial differs from other trials of the sweep.
         takes_turns: Whether a job of several devices takes turns with other jobs of its lanes. Otherwise it has its
             lanes to itself.
+        cuttable: Whether its turn can be cut inside an iteration.
         service: Service that the job is; None for any other job. The path of arrivals, if there is one, is relative to
             the folder of the job.
     """
@@ -77,6 +78,7 @@ class JobSpec:
     sweep: str = ""
     values: tuple[tuple[str, str], ...] = ()
     takes_turns: bool = False
+    cuttable: bool = False
     service: ServiceSpec | None = None
 
     @property

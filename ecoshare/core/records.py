@@ -11,6 +11,7 @@ from ecoshare.base.attempt import Usage
 from ecoshare.base.class_profile import MemoryDemand
 from ecoshare.base.device import Device
 from ecoshare.base.job_spec import JobSpec
+from ecoshare.core.turns import expected_cut_s
 
 
 class JobState(Enum):
@@ -323,6 +324,17 @@ class Job:
         if self.measured_longest_s is None and self.spec.solo is not None:
             return self.spec.solo.longest_s
         return self.measured_longest_s
+
+    @property
+    def longest_turn_s(self) -> float | None:
+        """Time (s) for which the job keeps its turn at most while a service must have it; None if it is not known.
+
+        It is an iteration, or the time to a cut inside one: of late, else expected.
+        """
+        longest_s = self.longest_iteration_s
+        if longest_s is None or not self.spec.cuttable or self.usage.keeps_lane:
+            return longest_s
+        return min(longest_s, self.usage.cut_s or expected_cut_s(longest_s))
 
     def held_s(self, at_s: float) -> float:
         """Time (s) for which this attempt has held its turn.

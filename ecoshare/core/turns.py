@@ -25,6 +25,14 @@ its time, the service has the turn, whatever the ranks; of several services the 
 
     service  S         ▏█▏          due ↓        the request came, and was answered, within one iteration of A
     rank 0   A ████████▏ ▏████████▏████████
+
+If no boundary comes in time, the turn is cut inside an iteration (`cut_at_s`): for a service that would be late, for a
+more urgent job, or at the end of a quantum where the wait of another job would exceed the bound.
+
+::
+
+    service  S              ▏█▏  due ↓
+    rank 0   A █████████████▏  ▏██████████████   one iteration, whose memory stays on the device meanwhile
 """
 
 from __future__ import annotations
@@ -50,6 +58,21 @@ WAIT_PER_JOB_S = 0.25
 
 WAIT_MARGIN = 0.75
 """Part of that bound that quanta are planned to fill. The rest is a margin for longer iterations than those seen."""
+
+HANDOVER_S = 0.001
+"""Time (s) that is assumed for a hand-over to a service: many times the measured one, since its process must wake."""
+
+URGENT_WAIT_S = 0.05
+"""Longest wait (s) of a job behind one of another rank that is less urgent, if that can be cut."""
+
+FIRST_CUT_S, _CUT_SHARE = 0.005, 0.025
+"""Least time (s) to a cut that is assumed before the first, and its part of the longest iteration: an operation is not
+cut."""
+
+
+def expected_cut_s(longest_iteration_s: float) -> float:
+    """Time (s) to a cut inside an iteration at most, as long as none has been measured."""
+    return max(FIRST_CUT_S, _CUT_SHARE * longest_iteration_s)
 
 
 class Contender(NamedTuple):
@@ -78,6 +101,64 @@ class Contender(NamedTuple):
     def latest_s(self) -> float:
         """Latest time (s) at which a service must have the turn to answer in time; infinity for any other job."""
         return self.due_s - self.needs_s
+
+
+class CuttableTurn(NamedTuple):
+    """Turn that may be cut inside an iteration, as those that wait see it.
+
+    Attributes:
+        rank: Rank of its job.
+        since_s: Time (s) at which it began.
+        next_s: Latest time (s) at which its next boundary is expected, from the longest iteration of late; infinity if
+            no iteration of the job was seen.
+        cut_s: Time (s) from the wish for a cut to the hand-over, at most, of late.
+    """
+
+    rank: int
+    since_s: float
+    next_s: float
+    cut_s: float
+
+
+def cut_at_s(turn: CuttableTurn, waiting: Contender, now_s: float, quantum_s: float, bound_s: float) -> float:
+    """Time (s) from which a turn is to be cut for a job that waits; infinity if a boundary is expected in time.
+
+    A boundary is the better place: the job keeps no memory of an iteration there. One that is overdue is expected no
+    more.
+
+    Args:
+        turn: The turn.
+        waiting: A job that waits.
+        now_s: Present time (s), as in `next_holder`.
+        quantum_s: Quantum (s) of the lane.
+        bound_s: Bound (s) of the wait of a job among jobs of equal rank.
+    """
+    if waiting.due_s < math.inf:
+        last_s, wanted_s = waiting.latest_s - HANDOVER_S, waiting.since_s
+    elif waiting.rank < turn.rank:
+        last_s = wanted_s = waiting.since_s + URGENT_WAIT_S
+    elif waiting.rank == turn.rank:
+        last_s = waiting.since_s + bound_s
+        wanted_s = min(last_s, turn.since_s + quantum_s)
+    else:
+        return math.inf
+    is_expected = now_s <= turn.next_s <= last_s and turn.next_s < math.inf
+    return math.inf if is_expected else wanted_s - turn.cut_s
+
+
+def stretch_s(longest_s: float, cut_s: float, jobs: int, wait_per_job_s: float = WAIT_PER_JOB_S) -> float:
+    """Time (s) for which a job that can be cut keeps the others waiting beyond its quantum, at most.
+
+    It is an iteration, or the time to a cut if iterations are so long that they would leave no quantum.
+
+    Args:
+        longest_s: Longest iteration (s) of the job of late.
+        cut_s: Time (s) to a cut, as in `CuttableTurn`.
+        jobs: Number of jobs in the lane.
+        wait_per_job_s: Bound (s) of the longest wait, multiplied by the number of jobs.
+    """
+    is_short = jobs < 2 or longest_s + SHORTEST_QUANTUM_S <= WAIT_MARGIN * jobs * wait_per_job_s / (jobs - 1)
+    return longest_s if is_short else min(longest_s, cut_s)
 
 
 def pressing(waiting: Iterable[Contender], now_s: float, needs_s: float) -> Contender | None:
@@ -209,13 +290,13 @@ def quantum_s(
 
     The quantum is so long that hand-overs cost at most `HANDOVER_SHARE` of the time. It is so short that the longest
     wait, `(jobs - 1) * (quantum + longest iteration)`, stays within `jobs * wait_per_job_s` with a margin. If both are
-    impossible, the wait decides. An iteration is never cut, so iterations longer than the bound exceed it.
+    impossible, the wait decides. Iterations longer than the bound exceed it, unless they can be cut.
 
     Args:
         jobs: Number of jobs in the lane, at least 1.
         handover_s: Measured cost (s) of one hand-over: the time until the next holder runs, and the time that its first
             iterations lose.
-        longest_iteration_s: Longest iteration (s) of any job in the lane.
+        longest_iteration_s: Longest iteration (s) of any job in the lane, or its `stretch_s`.
         wait_per_job_s: Bound (s) of the longest wait, multiplied by the number of jobs.
     """
     wanted_s = max(SHORTEST_QUANTUM_S, handover_s / HANDOVER_SHARE, FEWEST_ITERATIONS * longest_iteration_s)

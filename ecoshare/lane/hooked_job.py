@@ -5,16 +5,18 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import ecoshare
 from ecoshare.base.service import AnswerMeasurement
-from ecoshare.lane import child_processes, confinement, exit_records
+from ecoshare.lane import child_processes, confinement, cuts, exit_records
 from ecoshare.lane.child_processes import KeptLane, note_path, write_note
 from ecoshare.lane.device_sync import (
     DeviceSync,
@@ -77,6 +79,7 @@ class HookedJob:
                 partial(empty_cache, launch.device),
                 page_out if launch.device == "cpu" else lambda: None,
                 self._gang,
+                self._may_cut,
             )
             for place, (path, slot) in enumerate(launch.tables)
         ]
@@ -89,13 +92,36 @@ class HookedJob:
         # One process on several devices would have to hand over on all of them at one moment. So it keeps its lanes.
         self._keeps_lanes = len(self._turns) > 1
         self._kept: KeptLane | None = None
+        self._hears_cuts = False
 
     def start(self) -> None:
         """Take the turn before the script begins, if its first work is device work."""
         if self._launch.launcher:
             self.keep_lane(f"{self._launch.launcher} starts processes that use the device")
         elif self._launch.device == "cpu" or self._launch.ranks:
+            self._listen()
             self.take()
+
+    def _listen(self) -> None:
+        """Let jobs that wait cut the turn. One of a gang, of several devices or of a shared process keeps it."""
+        if self._gang is None and len(self._turns) == 1 and self._swap is None:
+            self._hears_cuts = cuts.listen(self._cut, self._turns[0].end_cuts)
+
+    def _may_cut(self) -> bool:
+        """Whether the turn that begins may be cut: the script works in the main thread, and in no other process."""
+        return (
+            self._hears_cuts
+            and signal.getsignal(cuts.CUT) == self._cut
+            and (self._hooks is None or self._hooks.is_in_main_thread)
+            and not self._spans_processes()
+        )
+
+    def _cut(self, _number: int, frame: FrameType | None) -> None:
+        if os.getpid() == self._pid and cuts.is_safe(frame) and not self._spans_processes():
+            self._use_turn(self._cut_turn)
+
+    def _cut_turn(self) -> None:
+        self._turns[0].cut(self._drain)
 
     def take(self) -> None:
         """Wait for the turn of every lane."""
@@ -151,6 +177,11 @@ class HookedJob:
     @property
     def is_waited_for(self) -> bool:
         return any(turn.is_waited_for for turn in self._turns)
+
+    @property
+    def may_be_cut(self) -> bool:
+        """Whether the turn may have to be cut inside an iteration, as things are in its lane."""
+        return self._hears_cuts and self._turns[0].may_be_cut
 
     def boundary(self, kind: Boundary) -> None:
         """Count the iteration that has ended, and let another job run if it is time."""

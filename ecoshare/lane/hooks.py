@@ -9,6 +9,7 @@ The hooks, all of them in this process alone, are on:
 * the next root forward after a boundary: a global forward pre-hook that removes itself when it fires, so that it is
   never there while a module's children run, nor when Dynamo traces a model;
 * `torch.compile` and `Module.compile`: a wrapper calls their results, because Dynamo would trace a hook or warn of it;
+* the parameters of a root, if its turn may have to be cut inside a backward pass (`cuts.py`);
 * replays of a CUDA graph, which are steps where nothing else is seen;
 * the fetch of a batch: `DataLoader`'s iterator.
 
@@ -40,6 +41,7 @@ from torch.nn.modules import module as module_hooks
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 from torch.utils.data import dataloader
 
+from ecoshare.lane import cuts
 from ecoshare.lane.after_import import after_import
 from ecoshare.lane.iterations import Boundary, IterationPhase, IterationTracker
 
@@ -199,6 +201,11 @@ class Yielder(Protocol):
         """Whether another job waits for the device."""
         ...
 
+    @property
+    def may_be_cut(self) -> bool:
+        """Whether the turn may have to be cut inside an iteration, as things are in its lane."""
+        ...
+
 
 class Hooks:
     """Hooks of one job: they turn what its script does into boundaries."""
@@ -222,12 +229,19 @@ class Hooks:
         self._thread = threading.get_ident() if stays else threading.main_thread().ident
         # Mean time of fetches for each iterator: of those with a batch that seemed ready (True), and of the others.
         self._fetch_s: weakref.WeakKeyDictionary[Any, dict[bool, float]] = weakref.WeakKeyDictionary()
+        self._cuttable: weakref.WeakSet[nn.Module] = weakref.WeakSet()
+        self._places: list[Any] = []  # hooks of parameters
         self._alive = True
 
     @property
     def by_steps(self) -> bool:
         """Whether iterations are steps of optimizers that step by turns, such as those of a GAN."""
         return self._tracker.by_steps
+
+    @property
+    def is_in_main_thread(self) -> bool:
+        """Whether the script works in the main thread, as far as was seen."""
+        return self._thread == threading.main_thread().ident
 
     def install(self) -> None:
         """Begin to watch. Children forked later (`DataLoader` workers) are not watched."""
@@ -278,6 +292,9 @@ class Hooks:
         """Yield no more."""
         self._alive = False
         self._disarm()
+        for each in self._places:
+            each.remove()
+        self._places.clear()
 
     # Forward
 
@@ -294,10 +311,23 @@ class Hooks:
         """Run as the armed hook: the first module called since it was armed is a root."""
         if torch.compiler.is_compiling() or self._busy() or not self._enters(module, id(module)):
             return
+        self._open_backward(module)
         if self._tracker.watches_forward:
             # Inference: arm the hook again when this root returns. The root's children must not count as roots.
             self._root = module
             self._root_watch = module_hooks.register_module_forward_hook(self._returned, always_call=True)
+
+    def _open_backward(self, root: nn.Module) -> None:
+        """Make places in the backward passes of a root at which the turn may be cut, or take them away."""
+        if not self._yielder.may_be_cut:
+            for each in self._places:
+                each.remove()
+            self._places.clear()
+            self._cuttable.clear()
+        elif root not in self._cuttable:
+            self._cuttable.add(root)
+            leaves = (each for each in root.parameters() if each.requires_grad and each.is_leaf)
+            self._places += [each.register_post_accumulate_grad_hook(cuts.place) for each in leaves]  # type: ignore[no-untyped-call]
 
     def _returned(self, module: nn.Module, _inputs: Any, _output: Any) -> None:
         if module is self._root:
@@ -519,6 +549,7 @@ def _wrap_backward() -> None:
         return result
 
     _hide_from_dynamo(run_and_note)
+    cuts.passes_on(run_and_note)
     torch.autograd._engine_run_backward = run_and_note  # type: ignore[attr-defined, assignment]
 
 
@@ -563,6 +594,8 @@ def _wrap_fetch() -> None:
     def fetch_and_yield(batches: Any) -> Any:
         return fetch(batches) if _here is None else _here.fetch(fetch, batches)
 
+    cuts.passes_on(Hooks.fetch)
+    cuts.passes_on(fetch_and_yield)
     dataloader._BaseDataLoaderIter.__next__ = fetch_and_yield  # type: ignore[method-assign, assignment]
 
 

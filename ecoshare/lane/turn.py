@@ -9,6 +9,9 @@
 
 No message goes to the controller: the holder picks its successor itself, with `core.turns`.
 
+A job that waits may ask the holder to hand the turn over inside an iteration, with a word in its slot and a signal. The
+holder does so between two bytecodes of its script (`lane/cuts.py`).
+
 If the memory of the device does not suffice for all caches, the holder empties that of its allocator before it passes
 the turn on to another process. The time that this takes is learned, and lengthens the quantum.
 
@@ -31,6 +34,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from ecoshare.core.turns import FIRST_CUT_S
+from ecoshare.lane.cuts import tell
 from ecoshare.lane.gang_turn import GangTurn
 from ecoshare.lane.own_memory import DriverAddresses
 from ecoshare.lane.tables.lane_table import LaneTable, lane_path
@@ -40,6 +45,7 @@ from ecoshare.lane.tables.table_layout import (
     REASON_BYTES,
     UNREACHABLE,
     BoundaryRequest,
+    CutState,
     ParkRequest,
     Slot,
     SlotState,
@@ -131,6 +137,10 @@ class BoundaryAnswers:
 _LOOK_AGAIN_S = 1.0
 """Time (s) after which a waiter looks for itself: the process that had to wake it may have been killed."""
 
+_ASK_AGAIN_S = 0.004, 0.05
+"""Shortest and longest time (s) after which a wish for a cut is repeated: the holder was at a place where it may not be
+cut, or is inside of a long operation."""
+
 _MOVED_WITHIN_S = 60.0
 """Time (s) after which a job of which the memory is being moved lets its other threads run for a moment."""
 
@@ -162,6 +172,7 @@ class LaneTurn:
         empty: Callable[[], None] = lambda: None,
         page_out: Callable[[], object] = lambda: None,
         gang: GangTurn | None = None,
+        may_cut: Callable[[], bool] = lambda: False,
     ) -> None:
         """Claim with slot `index`, which the controller has prepared.
 
@@ -173,11 +184,13 @@ class LaneTurn:
             empty: Gives the memory that the allocator of this process has in reserve back to the device.
             page_out: Moves the memory of this process out of the main memory, as far as it can do so itself.
             gang: The other ranks of the job; None if it is no rank.
+            may_cut: Whether the process hears the signal `cuts.CUT` in the turn that begins, and calls `cut` then.
         """
         self._trace = trace
         self._swap = swap
         self._empty, self._page_out = empty, page_out
         self._gang = gang
+        self._may_cut = may_cut
         self._addresses = DriverAddresses()
         self._table = table
         self._index = index
@@ -188,6 +201,7 @@ class LaneTurn:
         self._away_s = 0.0  # time away since the last iteration ended
         self.answers = BoundaryAnswers(lambda: self._slot)
         self._wanted = False  # True from `take` to `leave`
+        self._is_cut = False  # True while it waits inside an iteration
         self._waited_before_s = 0.0  # waits for the same turn in lanes that the job has left since
         self._handovers_before = 0  # hand-overs in those lanes
         self._slot.fused = swap is not None
@@ -231,16 +245,40 @@ class LaneTurn:
                 self.take()
             return
         self.stop_if_asked(drain)
-        if not self.is_due:
-            return
+        if self.is_due:
+            drain()
+            self._pass_on()
+
+    def cut(self, drain: Callable[[], None]) -> None:
+        """Hand the turn over inside an iteration, if a job that waits has asked for that.
+
+        Args:
+            drain: Waits until the device has finished the job's work.
+        """
+        if self._slot.cut == CutState.ASKED and self.holding:
+            drain()
+            self._is_cut = True
+            try:
+                self._pass_on()
+            finally:
+                self._is_cut = False
+
+    def end_cuts(self) -> None:
+        """Let the present turn be cut no more, and wait for a signal that may be on its way."""
+        with self._table.locked():
+            is_asked, self._slot.cut = self._slot.cut == CutState.ASKED, CutState.NEVER
+        if is_asked:
+            time.sleep(_LOOK_S)
+
+    def _pass_on(self) -> None:
+        """Hand the turn over to the job that is chosen now, and wait for it, unless this one goes on."""
         table, slot, header = self._table, self._slot, self._table.header
-        drain()
         emptied = False
         while True:
             with table.locked():
                 now_s = time.monotonic()
                 held_s = now_s - slot.since_s
-                used_up = held_s >= header.quantum_s
+                used_up = held_s >= header.quantum_s or slot.cut == CutState.ASKED
                 mine = table.contender(self._index, self._service_s(held_s), now_s)
                 chosen = table.succeed(mine, used_up, now_s)
                 if chosen == self._index and not used_up:
@@ -249,6 +287,7 @@ class LaneTurn:
                 if chosen == self._index:
                     self._account(now_s)
                     slot.since_s = now_s
+                    self._learn_cut(now_s)
                     table.refresh()
                     return
                 if emptied or not self._must_empty(chosen):
@@ -260,16 +299,33 @@ class LaneTurn:
         table.wake(chosen)  # last: a woken thread of this process needs the interpreter, which this one then releases
         self._wait()
 
+    def _learn_cut(self, now_s: float) -> None:
+        """Learn how long it took from the wish for a cut to the hand-over. The caller holds the lock."""
+        slot = self._slot
+        if slot.cut == CutState.ASKED:
+            slot.cut_s = max(now_s - slot.cut_asked_s, 0.95 * slot.cut_s)
+            slot.cut = CutState.READY
+
     @property
     def is_due(self) -> bool:
         """Whether another job may get the turn at this boundary, or the job was asked to end there."""
         slot, header = self._slot, self._table.header
         if slot.stop == 1 or header.waiting_rank == NO_RANK or slot.seat != SlotState.HOLDING:
             return bool(slot.stop == 1)
+        if slot.cut == CutState.ASKED:
+            return True
         now_s = time.monotonic()
         held_s = now_s - slot.since_s
         early = self._service_s(held_s) > header.early_at_s or now_s + slot.longest_iteration_s > header.latest_s
         return bool(held_s >= header.quantum_s or early or header.waiting_rank < slot.rank)
+
+    @property
+    def may_be_cut(self) -> bool:
+        """Whether the turn may have to be cut: for a service or a more urgent job, or since iterations are long."""
+        slot, header = self._slot, self._table.header
+        longest_s = slot.longest_iteration_s
+        presses = header.presses and longest_s > 2 * FIRST_CUT_S  # else a boundary comes as soon as a cut
+        return bool(slot.cut != CutState.NEVER and (presses or self._table.is_long(longest_s)))
 
     @property
     def longest_iteration_s(self) -> float:
@@ -327,6 +383,8 @@ class LaneTurn:
         slot.seat = SlotState.WAITING
         if used_up:  # a turn that was cut short has not had its full loss
             self._learn_loss()
+        self._learn_cut(now_s)
+        slot.cuts += self._is_cut
         self._put_aside(chosen)
         table.grant(chosen)
 
@@ -489,7 +547,8 @@ class LaneTurn:
             seen = slot.grant
             if header.holder == self._index:
                 break
-            if slot.stop == 1 and self._swap is None:  # a fused job may not run without the turn, not even to end
+            # A fused job may not run without the turn, not even to end. One that is cut may be writing a checkpoint.
+            if slot.stop == 1 and self._swap is None and not self._is_cut:
                 self._stop()
             if slot.goal != NO_GOAL and self._move():
                 if self._enter():
@@ -514,7 +573,7 @@ class LaneTurn:
                     if slot.parked == ParkRequest.MOVED:  # else the controller has let the job go on meanwhile
                         slot.parked = ParkRequest.RESERVED
                 continue
-            table.sleep(self._index, seen, _LOOK_AGAIN_S)
+            table.sleep(self._index, seen, min(_LOOK_AGAIN_S, self._until_cut_s()))
         self._gather()
         now_s = time.monotonic()
         waited_s = now_s - slot.since_s
@@ -523,6 +582,18 @@ class LaneTurn:
         slot.longest_wait_s = max(slot.longest_wait_s, self._waited_before_s + waited_s)
         self._place, self._lost_s = 0, 0.0
         self._begin(now_s)
+
+    def _until_cut_s(self) -> float:
+        """Time (s) until the turn of the holder is to be cut for this job. If it is time, ask for that."""
+        now_s = time.monotonic()
+        until_s = self._table.cut_at_s(self._index, now_s) - now_s
+        if until_s > 0.0:
+            last_s = self._slot.due_s - self._slot.answer_s - now_s
+            return min(until_s, last_s) if last_s > 0.0 else until_s
+        asked_s, pid = self._table.ask_cut(self._index)
+        if pid:
+            tell(pid)
+        return min(_ASK_AGAIN_S[1], max(_ASK_AGAIN_S[0], asked_s / 8))
 
     def _gather(self) -> None:
         """Let the other ranks of the job know that this one has its turn, and wait for theirs."""
@@ -550,7 +621,10 @@ class LaneTurn:
         self._table.note_emptied(self._index, False)
         slot.since_s = now_s
         slot.balance_s = slot.held_s - now_s
+        slot.cut = CutState.READY if self._may_cut() else CutState.NEVER
         slot.seat = SlotState.HOLDING
+        if slot.cut == CutState.READY and self._table.header.waiting_rank != NO_RANK:
+            self._table.tell_of_turn(self._index)
         self._mark(Kind.TURN_BEGINS, now_s)
         if self._swap is not None:
             self._swap.back()

@@ -47,6 +47,7 @@ class JobView:
         rate: Iterations per second of wall time, waits included; None before two are done, and in a long wait.
         slowdown: Slowdown so far, see `record.job_summary.slowdown`; None if not known.
         reason: Cause of a failure, or of a job that never arrives; empty in any other state.
+        by_time: Whether no iteration was seen for long, so that the job shares by time.
         by_steps: Whether iterations are steps of optimizers that step by turns, see `Usage`.
         is_learned: Whether `total` is learned from earlier runs.
         turn_wait_s: Time (s) for which it has waited for its turn so far; 0 up to `LONG_WAIT_S`.
@@ -71,6 +72,7 @@ class JobView:
     waits_for: tuple[str, ...] = ()
     metric: tuple[str, float] | None = None
     by_steps: bool = False
+    by_time: bool = False
     turn_wait_s: float = 0.0
     behind: tuple[str, ...] = ()
 

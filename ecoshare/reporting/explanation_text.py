@@ -161,6 +161,8 @@ def _heading(job: JobSummary, explained: RunExplanation) -> Iterator[str]:
     limit, slower = job.slowdown_limit, job.slowdown
     if job.keeps_lane:
         parts.append(f"kept its lane to its end: {job.keeps_lane}")
+    if job.by_time:
+        parts.append("shared by time, since no iterations were seen")
     if limit is not None:
         parts.append(f"its slowdown was {'not measured' if slower is None else f'{slower:.2f}'}, limit {limit:g}")
     if parts:

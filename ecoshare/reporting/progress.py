@@ -482,6 +482,8 @@ def _done(usage: Usage) -> str:
 def _count(job: JobView) -> str:
     if job.service is not None:
         return ""
+    if job.by_time:
+        return "by time"
     of = f"/{'~' if job.is_learned else ''}{job.total}" if job.total else ""
     if not job.iterations and job.eval_iterations:
         return f"{job.eval_iterations} eval"

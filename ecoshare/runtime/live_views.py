@@ -154,6 +154,7 @@ class RunViews:
             service=self._run.requests.view(name, service) if service is not None else None,
             metric=self._run.sweeping.metric_of(name),
             by_steps=usage.by_steps,
+            by_time=usage.by_time and service is None,
             turn_wait_s=waits_s,
             behind=self._holders(job) if waits_s else (),
         )

@@ -16,12 +16,18 @@ from ecoshare.core.turns import (
     FEWEST_ITERATIONS,
     HANDOVER_SHARE,
     SHORTEST_QUANTUM_S,
+    URGENT_WAIT_S,
+    WAIT_MARGIN,
+    WAIT_PER_JOB_S,
     Contender,
+    CuttableTurn,
+    cut_at_s,
     early_at_s,
     next_holder,
     pressing,
     quantum_s,
     service_on_return_s,
+    stretch_s,
     successor,
 )
 
@@ -412,3 +418,45 @@ def test_services_without_end_leave_a_job_an_iteration_within_the_bound(
     lane.run(10.0)
     assert plain.held_s > 0.0
     assert plain.longest_wait_s <= lane.bound_s + lane.quantum_s + max(answers_s) + 1e-9
+
+
+def cut_at(waiting: Contender, next_s: float = math.inf, now_s: float = 1.0, bound_s: float = 0.5) -> float:
+    """Time of a cut of a turn of rank 1 that began at 1 s, in a lane with quanta of 0.2 s."""
+    return cut_at_s(CuttableTurn(1, 1.0, next_s, 0.01), waiting, now_s, 0.2, bound_s)
+
+
+def test_a_turn_without_a_boundary_is_cut_at_the_end_of_its_quantum() -> None:
+    assert cut_at(Contender(0, 1, 0.0, 1.0)) == pytest.approx(1.2 - 0.01)
+    assert cut_at(Contender(0, 1, 0.0, 0.6)) == pytest.approx(1.1 - 0.01), "it has waited longer than the turn"
+    assert cut_at(Contender(0, 2, 0.0, 1.0)) == math.inf, "it is less urgent"
+
+
+def test_a_turn_is_not_cut_if_a_boundary_comes_within_the_bound() -> None:
+    waits = Contender(0, 1, 0.0, 1.0)
+    assert cut_at(waits, next_s=1.5) == math.inf
+    assert cut_at(waits, next_s=1.51) == pytest.approx(1.2 - 0.01)
+    assert cut_at(waits, next_s=1.5, now_s=1.51) == pytest.approx(1.2 - 0.01), "the boundary is overdue"
+
+
+def test_a_more_urgent_job_waits_for_a_boundary_for_a_moment_only() -> None:
+    waits = Contender(0, 0, 9.0, 3.0)
+    assert cut_at(waits, now_s=3.0) == pytest.approx(3.0 + URGENT_WAIT_S - 0.01)
+    assert cut_at(waits, next_s=3.04, now_s=3.0) == math.inf
+
+
+def test_a_turn_is_cut_at_once_for_a_service_that_would_be_late() -> None:
+    due = Contender(0, 5, 9.0, 3.0, needs_s=0.03, due_s=3.1)
+    assert cut_at(due, now_s=3.0) == pytest.approx(3.0 - 0.01), "whatever the ranks"
+    assert cut_at(due, next_s=3.06, now_s=3.0) == math.inf
+
+
+@given(st.integers(2, 64), st.floats(0, 30), st.floats(0, 0.02))
+def test_iterations_that_leave_no_quantum_count_as_long_as_a_cut_takes(
+    jobs: int, longest_s: float, cut_s: float
+) -> None:
+    stretched_s = stretch_s(longest_s, cut_s, jobs)
+    bound_s = jobs * WAIT_PER_JOB_S
+    if stretched_s < longest_s:
+        assert stretched_s == cut_s
+        assert (jobs - 1) * (longest_s + SHORTEST_QUANTUM_S) > WAIT_MARGIN * bound_s
+    assert (jobs - 1) * (quantum_s(jobs, 0.0, stretched_s) + stretched_s) <= bound_s, "the longest wait"

@@ -12,6 +12,7 @@ from ecoshare.core.placement.job_queue import WaitingJobs
 from ecoshare.core.placement.lane_index import LaneIndex
 from ecoshare.core.records import Job, JobState, Lane, LaneState
 from ecoshare.core.settings.power_allocation import TOLERANCE_W
+from ecoshare.core.turns import HANDOVER_S
 
 HORIZON_S = 60.0
 """Least work (s alone) that a job of unknown length is assumed to have left."""
@@ -48,9 +49,6 @@ def least_speed(job: Job, iteration_s: float | None, lost_s: float = 0.0) -> flo
     return min(1.0, max(least, left_s / wall_s)) if wall_s > 0.0 else 1.0
 
 
-HANDOVER_S = 0.001
-"""Time (s) that is assumed for a hand-over: many times the measured one, since the process of the service must wake."""
-
 MOST_WAITING = 64
 """Most waiting jobs that are looked at after each walk through the queue."""
 
@@ -81,10 +79,10 @@ def clash(one: Job, two: Job) -> Clash | None:
 
 
 def _clash(service: Job, other: Job) -> Clash | None:
-    iteration_s = other.longest_iteration_s
-    if service.spec.service is None or iteration_s is None:
+    turn_s = other.longest_turn_s
+    if service.spec.service is None or turn_s is None:
         return None
-    takes_s = iteration_s + HANDOVER_S + (service.longest_iteration_s or 0.0)
+    takes_s = turn_s + HANDOVER_S + (service.longest_iteration_s or 0.0)
     return Clash(service, other, takes_s) if takes_s > service.spec.service.p99_s else None
 
 
@@ -104,8 +102,9 @@ class LatencyRoom:
         request   ▼                         ├──────── target ────────┤
         lane      ▏ longest iteration of a neighbour ▏ hand-over ▏ answer ▏      later than the target: no room
 
-    An iteration is never cut, so a request may come at the beginning of the longest one. Numbers that are not known yet
-    keep no job out: a target that is missed then parts the jobs (`parting`).
+    A request may come at the beginning of the longest iteration. Where iterations can be cut, the time to a cut counts
+    in its place. Numbers that are not known yet keep no job out: a target that is missed then parts the jobs
+    (`parting`).
     """
 
     def __init__(self, lane_index: LaneIndex) -> None:
@@ -175,7 +174,7 @@ def too_slow(spec: JobSpec) -> str:
 def clash_words(found: Clash) -> str:
     """Clash in words, such as `a holds the turn for up to 80 ms at a time, so answers of s could take 95 ms (...)`."""
     return (
-        f"{found.other.spec.name} holds the turn for up to {_ms(found.other.longest_iteration_s or 0.0)} at a time, so "
+        f"{found.other.spec.name} holds the turn for up to {_ms(found.other.longest_turn_s or 0.0)} at a time, so "
         f"answers of {found.service.spec.name} could take {_ms(found.takes_s)} (target: {_ms(found.target_s)})"
     )
 

@@ -104,6 +104,11 @@ class RayTrial:
     def is_waited_for(self) -> bool:
         return self._turn.is_waited_for
 
+    @property
+    def may_be_cut(self) -> bool:
+        """Never: the trial is a thread of its actor, which hears no signals."""
+        return False
+
     def begin(self) -> None:
         """Take the turn before the user's function runs; on a GPU, when the function first uses it."""
         torch = sys.modules.get("torch")

@@ -327,6 +327,7 @@ def usage(slot: Slot, clock_s: Callable[[], float] = time.monotonic) -> dict[str
         "kept_bytes": slot.kept_bytes,
         "cpu_s": slot.cpu_s,
         "longest_iteration_s": slot.longest_iteration_s,
+        "cut_s": slot.cut_s if slot.cuts else 0.0,
     }
 
 

@@ -29,12 +29,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from ecoshare.core.turns import (
+    FIRST_CUT_S,
     WAIT_PER_JOB_S,
     Contender,
+    CuttableTurn,
+    cut_at_s,
     early_at_s,
     next_holder,
     quantum_s,
     service_on_return_s,
+    stretch_s,
     successor,
 )
 from ecoshare.lane.tables import shared_memory
@@ -50,6 +54,7 @@ from ecoshare.lane.tables.table_layout import (
     SLOTS,
     UNREACHABLE,
     WAIT_BOUNDS_S,
+    CutState,
     Header,
     ParkRequest,
     Slot,
@@ -139,6 +144,7 @@ class LaneTable:
             ctypes.memset(ctypes.addressof(slot), 0, ctypes.sizeof(Slot))
             slot.owner = owner
             slot.weight = 1.0
+            slot.cut_s = FIRST_CUT_S
             slot.seat = SlotState.AWAY
             self.header.used = max(self.header.used, index + 1)
 
@@ -295,6 +301,55 @@ class LaneTable:
             return self.choose(now_s)
         return successor(holder, self.contenders(), used_up, now_s, self.header.turn_s, self.header.bound_s)
 
+    def cut_at_s(self, index: int, now_s: float) -> float:
+        """Time (s) from which the turn is to be cut for the job that waits in a slot; infinity if it is not to be."""
+        header, slot = self.header, self.slots[index]
+        held = self.slots[header.holder] if header.holder != NO_SLOT else None
+        if held is None or held.cut == CutState.NEVER or not self.admits(index):
+            return math.inf
+        next_s = math.inf
+        if held.last_s:  # waits in the present iteration are no part of it
+            next_s = held.last_s + held.waited_s - held.waited_at_last_s + held.longest_iteration_s
+        rank = held.rank if self.admits(header.holder) else NO_RANK
+        turn = CuttableTurn(rank, held.since_s, next_s, held.cut_s)
+        waiting = self.contender(index, slot.service_s, slot.since_s)
+        return cut_at_s(turn, waiting, now_s, header.quantum_s, header.bound_s)
+
+    def ask_cut(self, index: int) -> tuple[float, int]:
+        """Ask the holder to hand the turn over inside its iteration, if it is time, for the job in a slot.
+
+        Returns:
+            Time (s) for which the holder has been asked, and the process to be told with the signal `cuts.CUT`; 0 for
+            none.
+        """
+        with self.locked():
+            now_s = self._clock_s()
+            if self.cut_at_s(index, now_s) > now_s:
+                return 0.0, 0
+            held = self.slots[self.header.holder]
+            if held.seat != SlotState.HOLDING:  # it has been granted the turn, and does not run yet
+                return 0.0, 0
+            if held.cut == CutState.READY:
+                held.cut_asked_s = now_s
+                held.cut = CutState.ASKED
+            return now_s - held.cut_asked_s, int(held.pid)
+
+    def tell_of_turn(self, index: int) -> None:
+        """Let the jobs that wait look when the turn that begins in a slot is to be cut, if that is to be expected."""
+        longest_s = self.slots[index].longest_iteration_s
+        if longest_s and not self.is_long(longest_s):
+            return
+        with self.locked():
+            waiting = [each.slot for each in self.contenders()]
+            for each in waiting:
+                self.slots[each].grant += 1
+        for each in waiting:
+            self.wake(each)
+
+    def is_long(self, iteration_s: float) -> bool:
+        """Whether iterations of this length (s) leave no quantum within the bound, so that they are to be cut."""
+        return stretch_s(iteration_s, 0.0, self.header.jobs, self.header.wait_per_job_s) < iteration_s
+
     def grant(self, index: int | None) -> None:
         """Give the turn to a slot, or to none. The caller holds the lock."""
         header = self.header
@@ -433,17 +488,24 @@ class LaneTable:
         """
         header, holder = self.header, self.header.holder
         jobs, longest_s, waiting_rank, back, latest_s = 0, 0.0, NO_RANK, False, math.inf
+        first_rank, presses = NO_RANK, False
         for index in range(header.used):
             slot = self.slots[index]
             seat = slot.seat
             if seat != SlotState.EMPTY and not slot.parked:
                 jobs += 1
                 longest_s = max(longest_s, slot.longest_iteration_s)
+                rank = slot.rank
+                first_rank = rank if first_rank == NO_RANK else first_rank
+                presses = presses or rank != first_rank or bool(slot.due_s)
                 if seat == SlotState.WAITING and index != holder and self.admits(index):
-                    waiting_rank = min(waiting_rank, slot.rank)
+                    waiting_rank = min(waiting_rank, rank)
                     back = back or bool(slot.back)
                     if slot.due_s:
                         latest_s = min(latest_s, slot.due_s - slot.answer_s)
+        header.jobs, header.presses = jobs, presses
+        if self.is_long(longest_s):
+            longest_s = max(map(self._stretch_s, self.slots[: header.used]))
         cost_s = header.latency_s + max(0.0, header.refill_s) + (header.empty_s if header.empties else 0.0)
         header.quantum_s = quantum_s(jobs, cost_s, longest_s, header.wait_per_job_s)
         header.turn_s = header.quantum_s + longest_s + cost_s
@@ -453,3 +515,10 @@ class LaneTable:
         header.early_at_s = math.inf
         if back and holder != NO_SLOT:
             header.early_at_s = early_at_s(self.slots[holder].rank, self.contenders())
+
+    def _stretch_s(self, slot: Slot) -> float:
+        """Time (s) for which the job of a slot keeps the others waiting beyond its quantum, at most."""
+        longest_s = float(slot.longest_iteration_s) if not slot.parked else 0.0
+        if slot.cut == CutState.NEVER:
+            return longest_s
+        return stretch_s(longest_s, slot.cut_s, self.header.jobs, self.header.wait_per_job_s)

@@ -30,7 +30,7 @@ NO_GOAL = 0
 UNREACHABLE = 1
 """Goal of a job that was asked to move and cannot: the job stays."""
 
-MAGIC = 0x45434F3F
+MAGIC = 0x45434F40
 """First word of a table. It changes with the layout."""
 
 WAIT_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0)
@@ -63,6 +63,8 @@ KEPT = (
     "due_s",
     "answer_s",
     "most_batch",
+    "cuts",
+    "cut_s",
 )
 """Fields that a job keeps when it moves to another lane: its claim, until the controller sends another, and its
 counters. Held service is not kept: the job is a newcomer there. Requests to the job have been written to both slots."""
@@ -77,6 +79,16 @@ class SlotState(IntEnum):
     """The job neither has nor wants the turn: it starts, loads data, or ends."""
     WAITING = 2
     HOLDING = 3
+
+
+class CutState(IntEnum):
+    """Whether the turn of a job may be cut inside an iteration."""
+
+    NEVER = 0
+    """It may not: nothing in its process could hand it over there."""
+    READY = 1
+    ASKED = 2
+    """A job that waits has asked for it. It comes at the next safe place, or at a boundary before that."""
 
 
 class BoundaryRequest(IntEnum):
@@ -112,6 +124,8 @@ class ParkRequest(IntEnum):
 class Header(ctypes.Structure):
     """State of the lane as a whole. Times are seconds of CLOCK_MONOTONIC, which all processes share.
 
+    A service, or jobs of several ranks, may have to be let in before a boundary (`presses`).
+
     The waits for the turn (`waits`, in buckets, and `waited_s`, their sum) are those of all jobs that were ever in the
     lane, so that they never decrease. A slot is erased at the end of its job.
     """
@@ -125,6 +139,8 @@ class Header(ctypes.Structure):
         ("only", ctypes.c_int32),
         ("pinned", ctypes.c_uint32),
         ("empties", ctypes.c_uint32),
+        ("presses", ctypes.c_uint32),
+        ("jobs", ctypes.c_uint32),
         ("unused", ctypes.c_uint32),
         ("quantum_s", ctypes.c_double),
         ("early_at_s", ctypes.c_double),
@@ -166,6 +182,9 @@ class Slot(ctypes.Structure):
 
     At the end of its script, a job tells why it has failed (`reason`), in UTF-8; nothing if it has ended well.
 
+    A job with the turn says whether that may be cut inside an iteration (`cut`). One that waits asks for it, and tells
+    when (`cut_asked_s`). The holder counts its cuts (`cuts`), and tells how long they take of late, at most (`cut_s`).
+
     A job without the turn says whether it has emptied the cache of its allocator (`emptied`). If the header's `empties`
     is set, such a job empties its cache before another job may allocate.
     """
@@ -187,6 +206,8 @@ class Slot(ctypes.Structure):
         ("barred", ctypes.c_uint32),
         ("most_batch", ctypes.c_uint32),
         ("by_steps", ctypes.c_uint32),
+        ("cut", ctypes.c_uint32),
+        ("cuts", ctypes.c_uint32),
         ("cap_bytes", ctypes.c_uint64),
         ("limited_bytes", ctypes.c_uint64),
         ("peak_bytes", ctypes.c_uint64),
@@ -211,6 +232,8 @@ class Slot(ctypes.Structure):
         ("cpu_s", ctypes.c_double),
         ("due_s", ctypes.c_double),
         ("answer_s", ctypes.c_double),
+        ("cut_asked_s", ctypes.c_double),
+        ("cut_s", ctypes.c_double),
         ("reason", ctypes.c_char * REASON_BYTES),
     )
 

@@ -61,7 +61,7 @@ _MOST_GUESSED = 0.1
 
 @dataclass(frozen=True, slots=True)
 class AloneTime:
-    """Time alone of the iterations of an attempt, from its first boundary to its last.
+    """Time alone of the iterations of an attempt, from its first boundary to its last; of its turns if it has none.
 
     Attributes:
         wall_s: Wall time (s) of the iterations, with all waits for the turn, that for the first turn included.
@@ -160,7 +160,7 @@ def alone_times(
             for kind in _KINDS:
                 own = _mean([iterations.typical_s(kind)])
                 means[kind] = _best([own, of_class[job_class, kind], _of_profile(profile, kind)])
-        told = _alone_time(job.usage, iterations, means)
+        told = _by_turns(times) if job.usage.by_time else _alone_time(job.usage, iterations, means)
         busy = others_busy(times.attempt.asked_s, end_s_of(times.attempt, history))
         error_s = math.hypot(told.error_s, busy * told.beside_s)
         inside_s = covered_s(times.spans[Spent.BESIDE], *times.ends_s[[0, -1]]) if len(times.ends_s) else 0.0
@@ -212,6 +212,18 @@ def _alone_time(usage: Usage, found: _Iterations | None, means: Mapping[Kind, _M
             error_s = math.hypot(error_s, len(beside) * mean.error_s, max(0.0, len(beside) * mean.mean_s - beside_s))
     alone_s = max(0.0, working_s - (spent_s - expected_s - guessed_s))
     return AloneTime(usage.span_s, working_s, alone_s, error_s, spent_s, guessed_s)
+
+
+def _by_turns(times: AttemptTimes) -> AloneTime:
+    """Time alone of a job without iterations: that with the turn, of which a neighbour may have had a part."""
+    held_s, beside_s = length_s(times.held), length_s(times.spans[Spent.BESIDE])
+    waits_s = length_s(times.spans[Spent.WAITS]) + length_s(times.spans[Spent.PARKED])
+    if beside_s <= _TOUCHED * held_s:
+        return AloneTime(held_s + waits_s, held_s, held_s)
+    guessed_s = GUESSED_SHARE * beside_s
+    return AloneTime(
+        held_s + waits_s, held_s, held_s - beside_s + guessed_s, GUESSED_ERROR * beside_s, beside_s, guessed_s
+    )
 
 
 def _split(times: AttemptTimes, history: RunHistory) -> _Iterations | None:

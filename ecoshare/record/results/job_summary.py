@@ -144,6 +144,12 @@ class JobSummary:
         return self.state == "completed"
 
     @property
+    def by_time(self) -> bool:
+        """Whether the job shared by the time of its turns, since no iteration was seen; see `Usage.by_time`."""
+        usage = Usage(self.iterations, self.eval_iterations, self.held_s or 0.0, handovers=self.handovers or 0)
+        return self.service is None and not self.keeps_lane and usage.by_time
+
+    @property
     def is_beside_its_gpu(self) -> bool:
         """Whether the job did its iterations on the processors, and took no turn on the GPU that it had.
 

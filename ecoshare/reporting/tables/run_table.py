@@ -225,6 +225,8 @@ def print_summary(summary: RunSummary, console: Console, with_meter: bool = True
         say(console, line)
     for line in kept_lanes(summary)[:_MOST_ERRORS]:
         say(console, printable(line, console.encoding))
+    if unseen := by_time(summary):
+        say(console, printable(unseen, console.encoding))
     if beside := beside_the_gpu(summary):
         say(console, printable(beside, console.encoding), "yellow")
     if moved := parked(summary):
@@ -352,6 +354,16 @@ def kept_lanes(summary: RunSummary) -> list[str]:
     ]
 
 
+def by_time(summary: RunSummary) -> str:
+    """Jobs that shared by time, in one line; empty if there is none."""
+    jobs = [job.name for job in summary.jobs if job.by_time]
+    if not jobs:
+        return ""
+    return (
+        f"{listed(jobs)} shared by time: no iterations were seen; `ecoshare.iteration()` at the end of each counts them"
+    )
+
+
 def beside_the_gpu(summary: RunSummary) -> str:
     """Jobs that never used their GPU, in one line; empty if there is none."""
     jobs = [job.name for job in summary.jobs if job.is_beside_its_gpu]
@@ -382,7 +394,7 @@ def _joules(value: DeviceEnergy | JobEnergy | None) -> str:
 
 def iterations(job: JobSummary) -> str:
     """Number of training iterations, followed by that of evaluation iterations. Those of child processes are unseen."""
-    if job.keeps_lane and not job.iterations and not job.eval_iterations:
+    if job.by_time or (job.keeps_lane and not job.iterations and not job.eval_iterations):
         return "not seen"
     evaluated = f" +{job.eval_iterations} eval" if job.eval_iterations else ""
     return with_steps(str(job.iterations), job.by_steps) + evaluated

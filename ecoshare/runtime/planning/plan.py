@@ -192,7 +192,9 @@ class Plan:
             )
             for job, job_class in planned
         ]
-        if not device.on_processors:
+        if device.on_processors:
+            both = list(map(plan_checks.with_cuts, both))
+        else:
             both = [plan_checks.with_whole_device(job, smallest_bytes) for job in both]
         notes += plan_checks.launcher_notes(both, device.on_processors)
         every_lane = lanes * len(devices)

@@ -127,6 +127,13 @@ def with_whole_device(job: PlannedJob, memory_bytes: int) -> PlannedJob:
     return replace(job, spec=replace(job.spec, memory=MemoryDemand(memory_bytes)))
 
 
+def with_cuts(job: PlannedJob) -> PlannedJob:
+    """The job on processors. Its turn can be cut if it has a process and a lane of its own."""
+    spec = job.spec
+    able = spec.gpus == spec.widest == 1 and spec.service is None and not (spec.fused or job.launcher)
+    return replace(job, spec=replace(spec, cuttable=able))
+
+
 def launcher_notes(jobs: Sequence[PlannedJob], on_processors: bool) -> list[str]:
     """Notes for the user about the launchers among these jobs; empty if there is none."""
     found = [job for job in jobs if job.launcher]

@@ -1,0 +1,259 @@
+"""Turns that are cut inside an iteration."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+
+import pytest
+
+from ecoshare.lane import cuts
+from ecoshare.lane.tables.lane_table import LaneTable
+from ecoshare.lane.tables.table_layout import NO_SLOT, CutState, SlotState
+from ecoshare.lane.turn import LaneTurn
+from tests.lane.cutting import cutting
+from tests.lane.served_lane import ServedLane
+from tests.runtime.running import copy_of_scripts, settled
+from tests.scripts.cases import CASES, Case
+from tests.warm import wait_for
+
+
+@pytest.fixture
+def hears() -> Iterator[list[bool]]:
+    """Whether the place was safe, at each signal to this process."""
+    heard: list[bool] = []
+
+    def hear(_number: int, frame: FrameType | None) -> None:
+        heard.append(cuts.is_safe(frame))
+
+    before = signal.getsignal(cuts.CUT)
+    assert cuts.listen(hear)
+    yield heard
+    signal.signal(cuts.CUT, before)
+
+
+def test_code_of_a_script_is_safe(hears: list[bool]) -> None:
+    signal.raise_signal(cuts.CUT)
+    assert hears == [True]
+
+
+def test_code_of_ecoshare_is_not_safe(hears: list[bool], tmp_path: Path) -> None:
+    """Whatever it calls at that moment."""
+    table = LaneTable.create(tmp_path / "lane")
+    table.seat(0)
+    LaneTurn(table, 0).take()
+    table.seat(1)
+    turn = LaneTurn(table, 0)
+    table.slots[1].seat = SlotState.WAITING
+    with table.locked():
+        table.refresh()
+        table.header.quantum_s = 60.0
+    table.slots[0].rank = 1  # the other job is more urgent
+    table.header.only = 0  # and may not have the turn all the same
+    turn.offer(lambda: signal.raise_signal(cuts.CUT))
+    assert hears == [False]
+
+
+def test_a_handler_of_the_script_is_not_safe(hears: list[bool]) -> None:
+    before = signal.signal(signal.SIGUSR1, lambda *_: signal.raise_signal(cuts.CUT))
+    try:
+        signal.raise_signal(signal.SIGUSR1)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert hears == [False]
+
+
+def test_code_of_the_script_below_a_hook_is_safe(hears: list[bool]) -> None:
+    call: dict[str, Callable[..., None]] = {"__name__": "ecoshare.lane.hooks"}  # type: ignore[dict-item]
+    exec("def call(function): function()", call)
+    call["call"](lambda: signal.raise_signal(cuts.CUT))
+    cuts.passes_on(call["call"])
+    call["call"](lambda: signal.raise_signal(cuts.CUT))
+    assert hears == [False, True]
+
+
+def test_a_script_that_hears_the_signal_keeps_it() -> None:
+    before = signal.signal(cuts.CUT, lambda *_: None)
+    try:
+        assert not cuts.listen(lambda *_: None)
+    finally:
+        signal.signal(cuts.CUT, before)
+
+
+def test_a_process_without_a_handler_ignores_the_signal() -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
+        cuts.tell(other.pid)
+        other.communicate(b"\n")
+        assert other.returncode == 0
+    cuts.tell(other.pid)  # gone
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> LaneTable:
+    """Lane at 10 s: the job of slot 0 has had the turn since 9 s, and that of slot 1 has waited since then."""
+    table = LaneTable.create(tmp_path / "lane", clock_s=lambda: 10.0)
+    for slot in (0, 1):
+        table.seat(slot)
+    holder, waits = table.slots[0], table.slots[1]
+    holder.seat, holder.since_s, holder.pid, holder.cut = SlotState.HOLDING, 9.0, 12345, CutState.READY
+    table.header.holder = 0
+    waits.seat, waits.since_s = SlotState.WAITING, 9.0
+    with table.locked():
+        table.refresh()
+    return table
+
+
+def test_the_holder_is_asked_once_and_told_again(table: LaneTable) -> None:
+    assert table.ask_cut(1) == (0.0, 12345)
+    assert table.slots[0].cut == CutState.ASKED
+    table.slots[0].cut_asked_s = 9.5
+    assert table.ask_cut(1) == (0.5, 12345), "the time for which it has been asked"
+
+
+def test_no_holder_is_asked_that_cannot_be_cut(table: LaneTable) -> None:
+    table.slots[0].cut = CutState.NEVER
+    assert table.ask_cut(1) == (0.0, 0)
+    table.slots[0].cut, table.slots[0].seat = CutState.READY, SlotState.WAITING
+    assert table.ask_cut(1) == (0.0, 0), "it was granted the turn, and does not run yet"
+    table.slots[0].seat, table.header.holder = SlotState.HOLDING, NO_SLOT
+    assert table.ask_cut(1) == (0.0, 0)
+
+
+def test_no_holder_is_asked_before_a_boundary_that_is_expected_in_time(table: LaneTable) -> None:
+    holder = table.slots[0]
+    holder.last_s, holder.longest_iteration_s = 9.9, 0.2
+    assert table.ask_cut(1) == (0.0, 12345), "the job has waited for longer than the bound"
+    holder.cut, table.slots[1].since_s = CutState.READY, 9.8
+    assert table.ask_cut(1) == (0.0, 0)
+    holder.last_s, holder.waited_s = 9.0, 0.9
+    assert table.ask_cut(1) == (0.0, 0), "the iteration has waited for as long"
+    holder.waited_s = 0.0
+    assert table.ask_cut(1)[1], "the boundary is overdue"
+
+
+def test_a_parked_job_asks_for_nothing(table: LaneTable) -> None:
+    table.slots[1].parked = 1
+    assert table.ask_cut(1) == (0.0, 0)
+
+
+@pytest.fixture(scope="module")
+def lane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedLane]:
+    lane = ServedLane(tmp_path_factory.mktemp("lane"))
+    yield lane
+    lane.close()
+
+
+def cut_often(lane: ServedLane, case: Case, folder: Path, name: str, seed: int = 0) -> int:
+    """Number of cuts while a script ran, which did what it does alone."""
+    scripts = copy_of_scripts(folder / name)
+    with cutting(lane, seed, longest_s=0.002) as found:
+        lane.start(name, scripts / case.script, *case.args, cwd=scripts, fused=False)
+        assert lane.ended(name).exit_code == case.exit_code
+    assert lane.printed(name) == settled(scripts / case.script, case.args, scripts)
+    return found.count
+
+
+OFTEN = [case for case in CASES if case.name in ("language_model", "never_steps", "gan", "lbfgs", "checkpointed")]
+APART = (*(case.name for case in OFTEN), "env_threads")  # the last one prints a variable of its environment
+OTHERS = [each for each in CASES if each.repeats and each.exit_code == 0 and each.iterations and each.name not in APART]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", OFTEN, ids=lambda case: case.name)
+def test_a_script_that_is_cut_at_random_moments_does_what_it_does_alone(
+    lane: ServedLane, case: Case, tmp_path: Path
+) -> None:
+    assert cut_often(lane, case, tmp_path, case.name) > 0
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("case", [*OFTEN, *OTHERS], ids=lambda case: case.name)
+def test_so_it_does_after_a_hundred_cuts(lane: ServedLane, case: Case, tmp_path: Path) -> None:
+    count = runs = 0
+    while count < 100 and runs < 15:
+        runs += 1
+        count += cut_often(lane, case, tmp_path, f"{case.name}-{runs}", seed=runs)
+
+
+WORDS = """
+import sys, time
+total = 0
+for place in range(int(sys.argv[1])):
+    for each in range(100_000):
+        total = (total * 31 + each) % 1_000_003
+    print(place, total, flush=True)
+"""
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(600)
+def test_deaths_and_stops_amid_cuts_lose_no_other_job(tmp_path: Path) -> None:
+    """Jobs without iterations cut each other's turns all the time, while others are killed, stopped and interrupted."""
+    script, draw = tmp_path / "words.py", random.Random(0)
+    script.write_text(WORDS)
+    alone = subprocess.run([sys.executable, script, "40"], capture_output=True, check=True).stdout
+    lane = ServedLane(tmp_path)
+    lane.hand_over_always()
+    try:
+        for turn in range(60):
+            stays, goes = f"stays{turn}", f"goes{turn}"
+            lane.start(stays, script, "40", fused=False)
+            pid = lane.pid(lane.start(goes, script, "4000", fused=False))
+            time.sleep(draw.uniform(0.0, 0.2))
+            how = draw.choice([signal.SIGKILL, signal.SIGINT, signal.SIGTERM, signal.SIGSTOP])
+            os.kill(pid, how)
+            if how is signal.SIGSTOP:
+                time.sleep(draw.uniform(0.0, 0.1))
+                os.kill(pid, signal.SIGCONT)
+                time.sleep(draw.uniform(0.0, 0.1))
+                os.kill(pid, signal.SIGKILL)
+            assert lane.ended(goes).exit_code != 0
+            assert lane.ended(stays).exit_code == 0
+            assert lane.printed(stays) == alone
+            wait_for(lambda: all(slot.seat == SlotState.EMPTY for slot in lane.table.slots))
+    finally:
+        lane.close()
+
+
+LOOP = """
+import signal, sys, time
+heard = []
+if "--own" in sys.argv:
+    signal.signal(signal.SIGURG, lambda number, frame: heard.append(number))
+print("begins", flush=True)
+end_s = time.process_time() + 1.0
+while time.process_time() < end_s:
+    pass
+print("ends", len(heard))
+"""
+
+
+@pytest.mark.slow
+def test_jobs_without_iterations_take_turns(lane: ServedLane, tmp_path: Path) -> None:
+    script = tmp_path / "loop.py"
+    script.write_text(LOOP)
+    with lane.together():
+        launches = [lane.start(name, script, fused=False) for name in ("one", "two")]
+    slots = [lane.table.slots[launch.tables[0][1]] for launch in launches]
+    wait_for(lambda: all(slot.cuts >= 2 for slot in slots))
+    assert max(slot.longest_wait_s for slot in slots) < 5.0
+    for name in ("one", "two"):
+        assert lane.ended(name).exit_code == 0
+
+
+@pytest.mark.slow
+def test_a_script_with_a_handler_of_its_own_is_never_cut(lane: ServedLane, tmp_path: Path) -> None:
+    script = tmp_path / "loop.py"
+    script.write_text(LOOP)
+    with cutting(lane):
+        lane.start("own", script, "--own", fused=False)
+        assert lane.ended("own").exit_code == 0
+    assert lane.printed("own").splitlines()[-1] == b"ends 0"
