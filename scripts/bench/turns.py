@@ -9,6 +9,7 @@ figure is the median of the rounds' ratios.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import signal
@@ -239,8 +240,20 @@ def watching(layers: int, length_ms: int, by_hand: bool, blocks: int) -> Figure:
     return Figure(f"time with hooks / without, {kind}, {length_ms} ms", ratio, "", WANTED["1", length_ms], note)
 
 
-def measure(options: Options) -> list[Figure]:
-    """All figures."""
+class TurnsOptions(Options):
+    """Options of this benchmark.
+
+    Attributes:
+        only: Part to run; None for all.
+    """
+
+    only: str | None
+
+
+def measure(options: TurnsOptions) -> list[Figure]:
+    """All figures, or those of turns that are cut."""
+    if options.only == "cuts":
+        return cut_turns(options.quick)
     figures = handover(2, 4000) + handover(8, 2000)
     cases = [
         (threads, length_ms, jobs)
@@ -259,21 +272,21 @@ def measure(options: Options) -> list[Figure]:
         figures += compare(alone[threads], threads, length_ms, jobs, rounds=3 if options.quick else 5)
     for process in alone.values():
         process.close()
-    return figures + cut_turns(4.0 if options.quick else 30.0)
+    return figures + cut_turns(options.quick)
 
 
-def cut_turns(window_s: float) -> list[Figure]:
+def cut_turns(quick: bool) -> list[Figure]:
     """Waits and shares where turns are cut inside iterations, or where none are seen."""
     short, long = ["--layers", "10"], ["--layers", "10", "--passes", "2000"]
+    cases = {"iterations of 10 s and of 5 ms": [long, short]}
+    if not quick:
+        cases["six jobs, three without iterations"] = [short, short, short, *[["--unseen"]] * 3]
     figures = []
-    for name, arguments in {
-        "iterations of 10 s and of 5 ms": [long, short],
-        "six jobs, three without iterations": [short, short, short, *[["--unseen"]] * 3],
-    }.items():
+    for name, arguments in cases.items():
         together = Shared(arguments, "1")
         together.go_on()
         before_s = together.held_s()
-        time.sleep(window_s)
+        time.sleep(4.0 if quick else 30.0)
         after_s, wait_s = together.held_s(), max(slot.longest_wait_s for slot in together.slots())
         cuts = sum(slot.cuts for slot in together.slots())
         together.close()
@@ -321,9 +334,13 @@ def compare(process: Alone, threads: str, length_ms: int, jobs: int, rounds: int
     ]
 
 
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--only", choices=("cuts",), help="one part")
+
+
 def main() -> None:
     """Run it from the command line."""
-    run_benchmark("turns", __doc__, measure, Options)
+    run_benchmark("turns", __doc__, measure, TurnsOptions, _add_options)
 
 
 if __name__ == "__main__":
