@@ -65,6 +65,9 @@ HANDOVER_S = 0.001
 URGENT_WAIT_S = 0.05
 """Longest wait (s) of a job behind one of another rank that is less urgent, if that can be cut."""
 
+_OVERDUE_S = 0.001
+"""Time (s) after which a boundary that was expected is overdue."""
+
 FIRST_CUT_S, _CUT_SHARE = 0.005, 0.025
 """Least time (s) to a cut that is assumed before the first, and its part of the longest iteration: an operation is not
 cut."""
@@ -121,10 +124,10 @@ class CuttableTurn(NamedTuple):
 
 
 def cut_at_s(turn: CuttableTurn, waiting: Contender, now_s: float, quantum_s: float, bound_s: float) -> float:
-    """Time (s) from which a turn is to be cut for a job that waits; infinity if a boundary is expected in time.
+    """Time (s) from which a turn is to be cut for a job that waits; infinity if the job is less urgent.
 
-    A boundary is the better place: the job keeps no memory of an iteration there. One that is overdue is expected no
-    more.
+    A boundary that is expected in time is the better place: the job keeps no memory of an iteration there. So the turn
+    is cut after that time only: the boundary is overdue then.
 
     Args:
         turn: The turn.
@@ -142,8 +145,9 @@ def cut_at_s(turn: CuttableTurn, waiting: Contender, now_s: float, quantum_s: fl
         wanted_s = min(last_s, turn.since_s + quantum_s)
     else:
         return math.inf
+    at_s = wanted_s - min(turn.cut_s, 0.5 * quantum_s)
     is_expected = now_s <= turn.next_s <= last_s and turn.next_s < math.inf
-    return math.inf if is_expected else wanted_s - turn.cut_s
+    return max(at_s, turn.next_s + _OVERDUE_S) if is_expected else at_s
 
 
 def stretch_s(longest_s: float, cut_s: float, jobs: int, wait_per_job_s: float = WAIT_PER_JOB_S) -> float:
@@ -157,8 +161,9 @@ def stretch_s(longest_s: float, cut_s: float, jobs: int, wait_per_job_s: float =
         jobs: Number of jobs in the lane.
         wait_per_job_s: Bound (s) of the longest wait, multiplied by the number of jobs.
     """
-    is_short = jobs < 2 or longest_s + SHORTEST_QUANTUM_S <= WAIT_MARGIN * jobs * wait_per_job_s / (jobs - 1)
-    return longest_s if is_short else min(longest_s, cut_s)
+    room_s = WAIT_MARGIN * jobs * wait_per_job_s / max(1, jobs - 1)
+    is_short = jobs < 2 or longest_s + SHORTEST_QUANTUM_S <= room_s
+    return longest_s if is_short else min(longest_s, cut_s, 0.5 * room_s)
 
 
 def pressing(waiting: Iterable[Contender], now_s: float, needs_s: float) -> Contender | None:

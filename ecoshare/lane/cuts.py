@@ -12,8 +12,9 @@ between the layers.
 The signal is SIGURG, as in Go, which preempts its goroutines with it: a process without a handler ignores it, so one
 that comes late, or after an `exec`, does no harm. A script that has a handler of its own for it is never cut.
 
-No cut is made inside of ecoshare's own code, a compiled function, the capture of a graph, or another signal handler of
-the script. The waiter asks again until the holder has come to a safe place, or to a boundary.
+No cut is made inside of ecoshare's own code, a compiled function, the fetch of a batch, the capture of a graph, another
+signal handler of the script, or a wait for a thread, a socket or a process. The waiter asks again until the holder has
+come to a safe place, or to a boundary.
 """
 
 from __future__ import annotations
@@ -31,6 +32,13 @@ CUT = signal.SIGURG
 """Signal that asks the main thread of a job to hand its turn over."""
 
 _RUNNER = "ecoshare.lane.runner"
+
+_WAITS = {"asyncio.base_events", "queue", "selectors", "socket", "ssl", "threading"}
+"""Modules in which a script waits, perhaps for a limited time: it would run out while the job is cut."""
+
+_BESIDE = {"multiprocessing", "subprocess"}
+"""Packages in which a script waits for other processes, which work on the processors meanwhile."""
+
 _passing: set[CodeType] = set()
 
 
@@ -82,25 +90,38 @@ def is_safe(frame: FrameType | None) -> bool:
     Args:
         frame: Innermost frame.
     """
+    if frame is None or _module(frame) in _WAITS or _is_importing_torch():
+        return False
     handlers = _handlers()
-    while frame is not None:
-        module = frame.f_globals.get("__name__", "")
-        if module == _RUNNER:
-            break
-        if frame.f_code in handlers or (module.startswith("ecoshare") and frame.f_code not in _passing):
+    while frame is not None and (module := _module(frame)) != _RUNNER:
+        package = module.partition(".")[0]
+        is_ours = package == "ecoshare" and frame.f_code not in _passing
+        if is_ours or package in _BESIDE or frame.f_code in handlers:
             return False
         frame = frame.f_back
     return not _is_capturing()
 
 
-def _handlers() -> set[CodeType]:
-    """Code of the signal handlers that are functions of Python."""
-    found = set()
+def _module(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", ""))
+
+
+def _handlers() -> set[Any]:
+    """Code of the signal handlers that are written in Python."""
+    found = set[Any]()
     for number in signal.valid_signals():
-        handler = getattr(signal.getsignal(number), "__func__", signal.getsignal(number))
-        if (code := getattr(handler, "__code__", None)) is not None:
-            found.add(code)
+        handler: Any = signal.getsignal(number)
+        while isinstance(handler, functools.partial):
+            handler = handler.func
+        for place, name in ((handler, "__code__"), (handler, "__func__"), (type(handler), "__call__")):
+            each = getattr(place, name, None)
+            found.add(getattr(each, "__code__", each))
     return found
+
+
+def _is_importing_torch() -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and getattr(torch.__spec__, "_initializing", False)
 
 
 def _is_capturing() -> bool:

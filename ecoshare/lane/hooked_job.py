@@ -103,8 +103,9 @@ class HookedJob:
             self.take()
 
     def _listen(self) -> None:
-        """Let jobs that wait cut the turn. One of a gang, of several devices or of a shared process keeps it."""
-        if self._gang is None and len(self._turns) == 1 and self._swap is None:
+        """Let jobs that wait cut the turn, on processors. One of a gang or of a shared process keeps it."""
+        alone = self._gang is None and len(self._turns) == 1 and self._swap is None
+        if alone and self._launch.device == "cpu":
             self._hears_cuts = cuts.listen(self._cut, self._turns[0].end_cuts)
 
     def _may_cut(self) -> bool:

@@ -32,12 +32,14 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any, Protocol
 
 import torch
 from torch import nn
 from torch._C._dynamo.eval_frame import set_eval_frame
 from torch.nn.modules import module as module_hooks
+from torch.nn.parameter import is_lazy
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 from torch.utils.data import dataloader
 
@@ -229,8 +231,9 @@ class Hooks:
         self._thread = threading.get_ident() if stays else threading.main_thread().ident
         # Mean time of fetches for each iterator: of those with a batch that seemed ready (True), and of the others.
         self._fetch_s: weakref.WeakKeyDictionary[Any, dict[bool, float]] = weakref.WeakKeyDictionary()
-        self._cuttable: weakref.WeakSet[nn.Module] = weakref.WeakSet()
-        self._places: list[Any] = []  # hooks of parameters
+        self._places: weakref.WeakKeyDictionary[nn.Module, list[Any]] = (
+            weakref.WeakKeyDictionary()
+        )  # hooks of parameters
         self._alive = True
 
     @property
@@ -292,9 +295,7 @@ class Hooks:
         """Yield no more."""
         self._alive = False
         self._disarm()
-        for each in self._places:
-            each.remove()
-        self._places.clear()
+        self._close_backward()
 
     # Forward
 
@@ -320,14 +321,19 @@ class Hooks:
     def _open_backward(self, root: nn.Module) -> None:
         """Make places in the backward passes of a root at which the turn may be cut, or take them away."""
         if not self._yielder.may_be_cut:
-            for each in self._places:
-                each.remove()
-            self._places.clear()
-            self._cuttable.clear()
-        elif root not in self._cuttable:
-            self._cuttable.add(root)
-            leaves = (each for each in root.parameters() if each.requires_grad and each.is_leaf)
-            self._places += [each.register_post_accumulate_grad_hook(cuts.place) for each in leaves]  # type: ignore[no-untyped-call]
+            self._close_backward()
+        elif root not in self._places:
+            with torch._C.DisableTorchFunction():  # modes that the script has entered would see the calls
+                leaves = [
+                    each for each in root.parameters() if each.requires_grad and each.is_leaf and not is_lazy(each)
+                ]
+                register: Any = torch.Tensor.register_post_accumulate_grad_hook
+                self._places[root] = [register(each, cuts.place) for each in leaves]
+
+    def _close_backward(self) -> None:
+        for each in chain.from_iterable(self._places.values()):
+            each.remove()
+        self._places.clear()
 
     def _returned(self, module: nn.Module, _inputs: Any, _output: Any) -> None:
         if module is self._root:
@@ -594,8 +600,6 @@ def _wrap_fetch() -> None:
     def fetch_and_yield(batches: Any) -> Any:
         return fetch(batches) if _here is None else _here.fetch(fetch, batches)
 
-    cuts.passes_on(Hooks.fetch)
-    cuts.passes_on(fetch_and_yield)
     dataloader._BaseDataLoaderIter.__next__ = fetch_and_yield  # type: ignore[method-assign, assignment]
 
 

@@ -28,6 +28,7 @@ from __future__ import annotations
 import math
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -214,6 +215,8 @@ class LaneTurn:
 
     def take(self) -> None:
         """Wait for the turn. Return at once if the job has it."""
+        if self._is_cut:
+            self._let_main_thread_wait()
         if self.holding:
             return
         if not self._wanted:
@@ -237,6 +240,8 @@ class LaneTurn:
         Args:
             drain: Waits until the device has finished the job's work.
         """
+        if self._is_cut:
+            self._let_main_thread_wait()
         if self._wanted and not self.holding:
             self.regain()
             return
@@ -255,13 +260,26 @@ class LaneTurn:
         Args:
             drain: Waits until the device has finished the job's work.
         """
-        if self._slot.cut == CutState.ASKED and self.holding:
+        slot = self._slot
+        if self._wanted and not self.holding:
+            self.regain()
+        elif slot.cut == CutState.ASKED and self.holding and not slot.stop:
             drain()
             self._is_cut = True
             try:
                 self._pass_on()
+            except BaseException:  # a handler of the script raised it: the script goes on, and needs the turn
+                later = threading.Timer(_LOOK_S, tell, (os.getpid(),))
+                later.daemon = True
+                later.start()
+                raise
             finally:
                 self._is_cut = False
+
+    def _let_main_thread_wait(self) -> None:
+        """Wait in another thread of the script until the main thread has been cut and has its turn again."""
+        while self._is_cut and threading.current_thread() is not threading.main_thread():
+            time.sleep(_LOOK_S)
 
     def end_cuts(self) -> None:
         """Let the present turn be cut no more, and wait for a signal that may be on its way."""
@@ -280,14 +298,16 @@ class LaneTurn:
                 held_s = now_s - slot.since_s
                 used_up = held_s >= header.quantum_s or slot.cut == CutState.ASKED
                 mine = table.contender(self._index, self._service_s(held_s), now_s)
+                if slot.cut == CutState.ASKED:  # nothing tells how long it would go on
+                    mine = mine._replace(needs_s=math.inf)
                 chosen = table.succeed(mine, used_up, now_s)
                 if chosen == self._index and not used_up:
                     header.early_at_s = math.inf  # not in this turn, unless a job comes or goes
                     return
                 if chosen == self._index:
                     self._account(now_s)
-                    slot.since_s = now_s
                     self._learn_cut(now_s)
+                    slot.since_s = now_s
                     table.refresh()
                     return
                 if emptied or not self._must_empty(chosen):
@@ -302,6 +322,8 @@ class LaneTurn:
     def _learn_cut(self, now_s: float) -> None:
         """Learn how long it took from the wish for a cut to the hand-over. The caller holds the lock."""
         slot = self._slot
+        if self._is_cut:
+            slot.inside_s += now_s - max(slot.last_s, slot.since_s)
         if slot.cut == CutState.ASKED:
             slot.cut_s = max(now_s - slot.cut_asked_s, 0.95 * slot.cut_s)
             slot.cut = CutState.READY
@@ -311,6 +333,8 @@ class LaneTurn:
         """Whether another job may get the turn at this boundary, or the job was asked to end there."""
         slot, header = self._slot, self._table.header
         if slot.stop == 1 or header.waiting_rank == NO_RANK or slot.seat != SlotState.HOLDING:
+            if slot.cut == CutState.ASKED:  # the job that asked is gone
+                slot.cut = CutState.READY
             return bool(slot.stop == 1)
         if slot.cut == CutState.ASKED:
             return True
@@ -377,13 +401,13 @@ class LaneTurn:
         """Pass the turn on to another slot, or to none, and wait for it again. The caller holds the lock."""
         table, slot = self._table, self._slot
         self._account(now_s)
+        self._learn_cut(now_s)
         slot.since_s = now_s
         if emptied:
             self._table.note_emptied(self._index, True)
         slot.seat = SlotState.WAITING
         if used_up:  # a turn that was cut short has not had its full loss
             self._learn_loss()
-        self._learn_cut(now_s)
         slot.cuts += self._is_cut
         self._put_aside(chosen)
         table.grant(chosen)
@@ -425,6 +449,7 @@ class LaneTurn:
                         self._account(now_s)
                         self._put_aside(chosen)
                     slot.seat = SlotState.AWAY
+                    slot.inside_s = 0.0
                     self._left_s = now_s
                     if passes_on:
                         table.grant(chosen)
@@ -458,7 +483,7 @@ class LaneTurn:
             self._learn(took_s - self._away_s)  # time away makes no other job wait
         else:
             slot.first_s, slot.waited_at_first_s = now_s, waited_s
-        slot.last_s, slot.waited_at_last_s = now_s, waited_s
+        slot.last_s, slot.waited_at_last_s, slot.inside_s = now_s, waited_s, 0.0
         self._away_s = 0.0
         if self._swap is not None:
             slot.cpu_s = self._swap.processor_s()
@@ -547,8 +572,7 @@ class LaneTurn:
             seen = slot.grant
             if header.holder == self._index:
                 break
-            # A fused job may not run without the turn, not even to end. One that is cut may be writing a checkpoint.
-            if slot.stop == 1 and self._swap is None and not self._is_cut:
+            if slot.stop == 1 and self._may_stop_waiting():
                 self._stop()
             if slot.goal != NO_GOAL and self._move():
                 if self._enter():
@@ -582,6 +606,14 @@ class LaneTurn:
         slot.longest_wait_s = max(slot.longest_wait_s, self._waited_before_s + waited_s)
         self._place, self._lost_s = 0, 0.0
         self._begin(now_s)
+
+    def _may_stop_waiting(self) -> bool:
+        """Whether the job, which was asked to end, may do so while it waits for its turn.
+
+        A fused job may not run without the turn, not even to end. One that is cut may be writing a checkpoint: it ends
+        at its boundary, unless the script hears the signal itself.
+        """
+        return self._swap is None and (not self._is_cut or callable(signal.getsignal(signal.SIGTERM)))
 
     def _until_cut_s(self) -> float:
         """Time (s) until the turn of the holder is to be cut for this job. If it is time, ask for that."""

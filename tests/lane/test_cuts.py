@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -70,6 +72,26 @@ def test_a_handler_of_the_script_is_not_safe(hears: list[bool]) -> None:
     assert hears == [False]
 
 
+def test_so_is_one_that_is_an_object(hears: list[bool]) -> None:
+    class Handler:
+        def __call__(self, *_: object) -> None:
+            signal.raise_signal(cuts.CUT)
+
+    before = signal.signal(signal.SIGUSR1, functools.partial(Handler()))
+    try:
+        signal.raise_signal(signal.SIGUSR1)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert hears == [False]
+
+
+def test_a_wait_for_another_thread_or_process_is_not_safe(hears: list[bool]) -> None:
+    later = threading.Timer(0.05, cuts.tell, (os.getpid(),))
+    later.start()
+    subprocess.run([sys.executable, "-c", "import time; time.sleep(0.2)"], capture_output=True, check=True)
+    assert hears == [False]
+
+
 def test_code_of_the_script_below_a_hook_is_safe(hears: list[bool]) -> None:
     call: dict[str, Callable[..., None]] = {"__name__": "ecoshare.lane.hooks"}  # type: ignore[dict-item]
     exec("def call(function): function()", call)
@@ -120,9 +142,13 @@ def test_the_holder_is_asked_once_and_told_again(table: LaneTable) -> None:
 def test_no_holder_is_asked_that_cannot_be_cut(table: LaneTable) -> None:
     table.slots[0].cut = CutState.NEVER
     assert table.ask_cut(1) == (0.0, 0)
-    table.slots[0].cut, table.slots[0].seat = CutState.READY, SlotState.WAITING
+    table.slots[0].cut, table.slots[0].seat, table.header.handed_s = CutState.READY, SlotState.WAITING, 9.99
     assert table.ask_cut(1) == (0.0, 0), "it was granted the turn, and does not run yet"
-    table.slots[0].seat, table.header.holder = SlotState.HOLDING, NO_SLOT
+    table.header.handed_s = 9.9
+    assert table.ask_cut(1) == (0.0, 12345), "it does not begin: an exception may have ended its wait"
+    table.slots[0].seat, table.slots[0].stop = SlotState.HOLDING, 2
+    assert table.ask_cut(1) == (0.0, 0), "it was asked to end, and may be saving"
+    table.slots[0].stop, table.header.holder = 0, NO_SLOT
     assert table.ask_cut(1) == (0.0, 0)
 
 
@@ -247,6 +273,88 @@ def test_jobs_without_iterations_take_turns(lane: ServedLane, tmp_path: Path) ->
     assert max(slot.longest_wait_s for slot in slots) < 5.0
     for name in ("one", "two"):
         assert lane.ended(name).exit_code == 0
+
+
+RAISES = """
+import signal, sys, time
+def late(*_):
+    raise TimeoutError
+signal.signal(signal.SIGALRM, late)
+caught = 0
+end_s = time.process_time() + 1.0
+while time.process_time() < end_s:
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.01)
+        while True:
+            pass
+    except TimeoutError:
+        caught += 1
+print("ends", caught > 10)
+"""
+
+
+@pytest.mark.slow
+def test_a_script_with_handlers_that_raise_has_its_turn_again(lane: ServedLane, tmp_path: Path) -> None:
+    """The exception ends a wait inside of a cut, and the script goes on."""
+    script = tmp_path / "raises.py"
+    script.write_text(RAISES)
+    with cutting(lane, longest_s=0.002) as found:
+        launch = lane.start("raises", script, fused=False)
+        slot = lane.table.slots[launch.tables[0][1]]
+        wait_for(lambda: slot.cuts > 20)
+        wait_for(lambda: slot.seat == SlotState.HOLDING)
+        assert lane.ended("raises").exit_code == 0
+    assert found.count > 20
+    assert lane.printed("raises") == b"ends True\n"
+
+
+HANGS = """
+import torch
+from torch import nn
+model = nn.Linear(4, 4)
+optimizer = torch.optim.SGD(model.parameters())
+for _ in range(3):
+    model(torch.ones(1, 4)).sum().backward()
+    optimizer.step()
+while True:
+    pass
+"""
+
+
+@pytest.mark.slow
+def test_a_job_that_hangs_is_ended_however_often_it_is_cut(lane: ServedLane, tmp_path: Path) -> None:
+    script = tmp_path / "hangs.py"
+    script.write_text(HANGS)
+    with cutting(lane):
+        lane.start("hangs", script, fused=False, timeout_s=1.0)
+        assert "inside an iteration (timeout)" in lane.ended("hangs").reason
+
+
+LAZY = """
+import torch
+from torch import nn
+for fold in range(2):
+    model = nn.Sequential(nn.LazyLinear(64), nn.Linear(64, 64))
+    for step in range(4):
+        for _ in range(60):
+            model(torch.ones(256, 64)).square().sum().backward()
+        with torch.no_grad():
+            for each in model.parameters():
+                each.grad = None
+        import ecoshare
+        ecoshare.iteration()
+print("ends")
+"""
+
+
+@pytest.mark.slow
+def test_a_model_that_is_not_initialised_yet_has_no_places(lane: ServedLane, tmp_path: Path) -> None:
+    script = tmp_path / "lazy.py"
+    script.write_text(LAZY)
+    lane.hand_over_always()  # iterations of any length are long
+    with cutting(lane):
+        lane.start("lazy", script, fused=False)
+        assert lane.ended("lazy").exit_code == 0, lane.printed("lazy", "stderr")
 
 
 @pytest.mark.slow

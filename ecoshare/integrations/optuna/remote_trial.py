@@ -21,6 +21,7 @@ from optuna.trial import BaseTrial
 import ecoshare
 from ecoshare.integrations.optuna.wire import Channel, Elsewhere, connect, described, rebuilt
 from ecoshare.jobs.sweep import trial_number
+from ecoshare.lane import cuts
 from ecoshare.lane.messages import PRUNED
 from ecoshare.lane.runner import DerivedSeeds
 
@@ -223,6 +224,9 @@ class Objective:
         channel.tell(value=plain)
         if isinstance(plain, float):
             ecoshare.report(value=plain)
+
+
+cuts.passes_on(Objective.__call__)
 
 
 def _plain(value: Any) -> float | str | None:

@@ -16,6 +16,7 @@ from typing import Any
 
 from ecoshare.base.attempt import Outcome
 from ecoshare.base.service import CALL_LIMIT_S
+from ecoshare.core.turns import FIRST_CUT_S
 from ecoshare.lane import exit_records, messages, processes
 from ecoshare.lane.child_processes import KEEP_LANE
 from ecoshare.lane.messages import PRUNED, Ended, LaunchAttempt, Left, Message, MoveAttempt, StopAttempt
@@ -199,7 +200,7 @@ class AttemptProcess:
                 silent_s = min(silent_s, self.gang.together_for_s(now_s))
             what = "before its first iteration ended (startup_timeout)"
         else:
-            limit_s, silent_s = self.launch.timeout_s, now_s - max(slot.last_s, slot.since_s)
+            limit_s, silent_s = self.launch.timeout_s, now_s - max(slot.last_s, slot.since_s) + slot.inside_s
             what = "inside an iteration (timeout)"
         if limit_s is None or silent_s <= limit_s:
             return None
@@ -327,7 +328,7 @@ def usage(slot: Slot, clock_s: Callable[[], float] = time.monotonic) -> dict[str
         "kept_bytes": slot.kept_bytes,
         "cpu_s": slot.cpu_s,
         "longest_iteration_s": slot.longest_iteration_s,
-        "cut_s": slot.cut_s if slot.cuts else 0.0,
+        "cut_s": slot.cut_s if slot.cut_s != FIRST_CUT_S else 0.0,
     }
 
 

@@ -62,6 +62,9 @@ from ecoshare.lane.tables.table_layout import (
     TableLayout,
 )
 
+_BEGINS_WITHIN_S = 0.05
+"""Time (s) within which a job that was granted the turn goes on."""
+
 
 def lane_path(folder: Path, lane: int) -> Path:
     """Path of a lane's table, in the folder of its run's tables."""
@@ -164,7 +167,10 @@ class LaneTable:
         with self.locked():
             self.header.only = only
             chosen = self.grant_if_free(self._clock_s())
+            if only >= 0:
+                self.slots[only].grant += 1  # it may let the turn be cut
         self.wake(chosen)
+        self.wake(only if only >= 0 else None)
 
     def pin(self, pinned: bool) -> None:
         """Keep all jobs in this lane whatever their goals, or let them move again.
@@ -305,8 +311,8 @@ class LaneTable:
         """Time (s) from which the turn is to be cut for the job that waits in a slot; infinity if it is not to be."""
         header, slot = self.header, self.slots[index]
         held = self.slots[header.holder] if header.holder != NO_SLOT else None
-        if held is None or held.cut == CutState.NEVER or not self.admits(index):
-            return math.inf
+        if held is None or held.cut == CutState.NEVER or held.stop or not self.admits(index):
+            return math.inf  # one that was asked to end may be saving
         next_s = math.inf
         if held.last_s:  # waits in the present iteration are no part of it
             next_s = held.last_s + held.waited_s - held.waited_at_last_s + held.longest_iteration_s
@@ -328,7 +334,8 @@ class LaneTable:
                 return 0.0, 0
             held = self.slots[self.header.holder]
             if held.seat != SlotState.HOLDING:  # it has been granted the turn, and does not run yet
-                return 0.0, 0
+                is_late = now_s - self.header.handed_s > _BEGINS_WITHIN_S  # an exception may have ended its wait
+                return 0.0, int(held.pid) if is_late else 0
             if held.cut == CutState.READY:
                 held.cut_asked_s = now_s
                 held.cut = CutState.ASKED

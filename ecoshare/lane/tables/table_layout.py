@@ -65,6 +65,7 @@ KEPT = (
     "most_batch",
     "cuts",
     "cut_s",
+    "inside_s",
 )
 """Fields that a job keeps when it moves to another lane: its claim, until the controller sends another, and its
 counters. Held service is not kept: the job is a newcomer there. Requests to the job have been written to both slots."""
@@ -183,7 +184,8 @@ class Slot(ctypes.Structure):
     At the end of its script, a job tells why it has failed (`reason`), in UTF-8; nothing if it has ended well.
 
     A job with the turn says whether that may be cut inside an iteration (`cut`). One that waits asks for it, and tells
-    when (`cut_asked_s`). The holder counts its cuts (`cuts`), and tells how long they take of late, at most (`cut_s`).
+    when (`cut_asked_s`). The holder counts its cuts (`cuts`). It tells how long they take of late, at most (`cut_s`),
+    and for how long it had the turn in the present iteration before they came (`inside_s`).
 
     A job without the turn says whether it has emptied the cache of its allocator (`emptied`). If the header's `empties`
     is set, such a job empties its cache before another job may allocate.
@@ -234,6 +236,7 @@ class Slot(ctypes.Structure):
         ("answer_s", ctypes.c_double),
         ("cut_asked_s", ctypes.c_double),
         ("cut_s", ctypes.c_double),
+        ("inside_s", ctypes.c_double),
         ("reason", ctypes.c_char * REASON_BYTES),
     )
 

@@ -146,7 +146,8 @@ class Node:
         turns = tuple(lane for lane, slot in places if self.attempts.tables[lane].header.holder == slot)
         slot, now_s = self.attempts.slot(name), self._run.host.clock.monotonic_s()
         waits_s = now_s - slot.since_s if slot.seat == SlotState.WAITING else 0.0
-        silent_s = now_s - max(slot.since_s, slot.last_s) if slot.seat == SlotState.HOLDING else 0.0
+        is_held = slot.seat == SlotState.HOLDING
+        silent_s = now_s - max(slot.since_s, slot.last_s) + slot.inside_s if is_held else 0.0
         lanes = tuple(lane for lane, _ in places)
         return AttemptReading(usage, lanes, turns, max(0.0, waits_s), max(0.0, silent_s))
 
