@@ -56,7 +56,7 @@ passes_on(place)
 
 def tell(pid: int) -> None:
     """Tell a process that its turn is to be cut. If it is gone, or another user's by now, nothing happens."""
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(pid, CUT)
 
 

@@ -107,7 +107,9 @@ class Tracer:
         if self._file is not None and self._pid == os.getpid():  # not in a child that the script has forked
             try:
                 os.write(self._file.number(), self._marks)
-            except OSError:
+            except OSError as error:
+                if error.errno is None:  # a signal handler of the script has raised it, such as a TimeoutError
+                    raise
                 self._file = None
         self._marks.clear()
 

@@ -260,14 +260,12 @@ class LaneTurn:
         Args:
             drain: Waits until the device has finished the job's work.
         """
-        slot = self._slot
-        if self._wanted and not self.holding:
-            self.regain()
-        elif slot.cut == CutState.ASKED and self.holding and not slot.stop:
+        slot, is_lost = self._slot, self._wanted and not self.holding
+        if is_lost or (slot.cut == CutState.ASKED and self.holding and not slot.stop):
             drain()
             self._is_cut = True
             try:
-                self._pass_on()
+                self.regain() if is_lost else self._pass_on()
             except BaseException:  # a handler of the script raised it: the script goes on, and needs the turn
                 later = threading.Timer(_LOOK_S, tell, (os.getpid(),))
                 later.daemon = True

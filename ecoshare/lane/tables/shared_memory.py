@@ -74,7 +74,9 @@ class OwnFile:
     def _is_open(self) -> bool:
         try:
             return _identity(self._number) == self._file
-        except OSError:
+        except OSError as error:
+            if error.errno != errno.EBADF:  # a signal handler of the script has raised it, such as a TimeoutError
+                raise
             return False
 
     def _open(self) -> int:
@@ -231,14 +233,21 @@ class TableLock:
                 fcntl.lockf(self._file.number(), fcntl.LOCK_EX)
             else:
                 self._enter_in_time(self.on_hung)
-        except BaseException:  # from a signal handler of the script, for example
-            self._threads.release()
+        except BaseException:  # from a signal handler of the script, for example, perhaps with the lock
+            self._leave()
             raise
 
     def __exit__(self, *_: object) -> None:
-        with contextlib.suppress(OSError):  # closed meanwhile, which has dropped the lock
+        self._leave()
+
+    def _leave(self) -> None:
+        try:
             fcntl.lockf(self._file.number(), fcntl.LOCK_UN)
-        self._threads.release()
+        except OSError as error:  # closed meanwhile, which has dropped the lock
+            if error.errno is None:  # a signal handler of the script has raised it
+                raise
+        finally:
+            self._threads.release()
 
     def _enter_in_time(self, on_hung: Callable[[int], None]) -> None:
         tell_s = time.monotonic() + _HUNG_S
