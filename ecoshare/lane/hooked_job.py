@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -35,7 +36,7 @@ from ecoshare.lane.own_memory import page_out
 from ecoshare.lane.supervisor import gang
 from ecoshare.lane.tables.gang_table import GangTable
 from ecoshare.lane.tables.lane_table import LaneTable
-from ecoshare.lane.tables.table_layout import BoundaryRequest
+from ecoshare.lane.tables.table_layout import BoundaryRequest, Slot
 from ecoshare.lane.trace import Reporter, Tracer, reports_path, trace_path
 from ecoshare.lane.turn import LaneTurn, ThreadState
 
@@ -43,8 +44,44 @@ _MEMORY_S = 0.25
 """Time (s) between two looks of a job at its device memory."""
 
 
+_LOOK_S = 0.002
+
 _LOOKED_AT_WITHIN_S = 1.0
 """Longest wait (s) of an observed job for the controller, which looks every few milliseconds unless busy or gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class BoundaryAnswers:
+    """Answers in the slot of one job.
+
+    Attributes:
+        slot: Returns the present slot of the job, which may move to another lane.
+    """
+
+    slot: Callable[[], Slot]
+
+    def limit(self, change: Callable[[int], bool]) -> None:
+        """Answer the request `LIMIT`: change the memory limit with `change`, which returns False if that cannot be."""
+        slot = self.slot()
+        most_bytes = slot.cap_bytes
+        is_kept = change(most_bytes)
+        if is_kept:
+            slot.limited_bytes = most_bytes
+        if slot.ask == BoundaryRequest.LIMIT:  # else another request has come meanwhile, and this one comes again
+            slot.ask = BoundaryRequest.NOTHING if is_kept else BoundaryRequest.UNFIT
+
+    def give(self, answer: BoundaryRequest) -> None:
+        """Answer the request of the controller."""
+        self.slot().ask = answer
+
+    def stay(self, longest_s: float) -> None:
+        """Wait until the controller has taken note of the answer, for at most `longest_s`."""
+        end_s = time.monotonic() + longest_s
+        while self.slot().ask == BoundaryRequest.OBSERVED:
+            if time.monotonic() > end_s:
+                self.slot().ask = BoundaryRequest.NOTHING
+                break
+            time.sleep(_LOOK_S)
 
 
 class HookedJob:
@@ -278,11 +315,12 @@ class HookedJob:
 
     def _answer(self, turn: LaneTurn) -> None:
         """Do what the controller asks at a boundary, after any wait."""
+        answers = BoundaryAnswers(lambda: turn.slot)
         if turn.asked == BoundaryRequest.FLUSH:
             self._trace.flush()
-            turn.answers.give(BoundaryRequest.NOTHING)
+            answers.give(BoundaryRequest.NOTHING)
         elif turn.asked == BoundaryRequest.LIMIT:
-            turn.answers.limit(partial(change_limit, device=self._devices[0]))
+            answers.limit(partial(change_limit, device=self._devices[0]))
         elif self._observer is None and turn.asked == BoundaryRequest.OBSERVE:
             self._observer = MemoryObserver(self._launch.device, alone=self._swap is None)
         if self._observer is not None and turn.asked != BoundaryRequest.OBSERVE:  # the window is over
@@ -291,8 +329,8 @@ class HookedJob:
         if self._observer is not None and self._observer.boundary():
             self._observer.write(memory_path(Path(self._launch.folder), self._launch.attempt))
             self._observer = None
-            turn.answers.give(BoundaryRequest.OBSERVED)
-            turn.answers.stay(_LOOKED_AT_WITHIN_S)
+            answers.give(BoundaryRequest.OBSERVED)
+            answers.stay(_LOOKED_AT_WITHIN_S)
 
     def _watch_cuda(self) -> None:
         """Let CUDA begin on the device of the lane, and with the turn. torch must be imported."""

@@ -384,7 +384,7 @@ class ServiceJob(HookedJob):
         """Let the program find the service. No turn is taken."""
         signal.signal(signal.SIGTERM, self._terminated)
         ecoshare._service, ecoshare._answering = self._spec, self.answering
-        ecoshare._most_batch = lambda: self._turns[0].answers.slot().most_batch
+        ecoshare._most_batch = lambda: self._turns[0].slot.most_batch
         ecoshare._requests_path, ecoshare._opened_s = self._launch.requests_path, self._launch.opened_s
 
     @contextmanager

@@ -58,7 +58,7 @@ class AwakeTurn:
         """Count an answer."""
         # `LaneTurn.count` would learn its time, and the longest iteration shortens the quanta of the lane: beside
         # answers of seconds, the other jobs would get one iteration a turn.
-        slot, now_s = self._turn.answers.slot(), time.monotonic()
+        slot, now_s = self._turn.slot, time.monotonic()
         slot.eval_iterations += 1
         if not slot.last_s:
             slot.first_s, slot.waited_at_first_s = now_s, slot.waited_s

@@ -31,7 +31,6 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -45,7 +44,6 @@ from ecoshare.lane.tables.table_layout import (
     NO_RANK,
     REASON_BYTES,
     UNREACHABLE,
-    BoundaryRequest,
     CutState,
     ParkRequest,
     Slot,
@@ -101,40 +99,6 @@ class ThreadState(Protocol):
 _LOOK_S = 0.002
 
 
-@dataclass(frozen=True, slots=True)
-class BoundaryAnswers:
-    """Answers in the slot of one job.
-
-    Attributes:
-        slot: Returns the present slot of the job, which may move to another lane.
-    """
-
-    slot: Callable[[], Slot]
-
-    def limit(self, change: Callable[[int], bool]) -> None:
-        """Answer the request `LIMIT`: change the memory limit with `change`, which returns False if that cannot be."""
-        slot = self.slot()
-        most_bytes = slot.cap_bytes
-        is_kept = change(most_bytes)
-        if is_kept:
-            slot.limited_bytes = most_bytes
-        if slot.ask == BoundaryRequest.LIMIT:  # else another request has come meanwhile, and this one comes again
-            slot.ask = BoundaryRequest.NOTHING if is_kept else BoundaryRequest.UNFIT
-
-    def give(self, answer: BoundaryRequest) -> None:
-        """Answer the request of the controller."""
-        self.slot().ask = answer
-
-    def stay(self, longest_s: float) -> None:
-        """Wait until the controller has taken note of the answer, for at most `longest_s`."""
-        end_s = time.monotonic() + longest_s
-        while self.slot().ask == BoundaryRequest.OBSERVED:
-            if time.monotonic() > end_s:
-                self.slot().ask = BoundaryRequest.NOTHING
-                break
-            time.sleep(_LOOK_S)
-
-
 _LOOK_AGAIN_S = 1.0
 """Time (s) after which a waiter looks for itself: the process that had to wake it may have been killed."""
 
@@ -161,7 +125,6 @@ class LaneTurn:
 
     Attributes:
         holding: Whether the job has the turn.
-        answers: Answers to requests of the controller.
     """
 
     def __init__(
@@ -200,13 +163,17 @@ class LaneTurn:
         self._lost_s = 0.0  # time that the cold iterations of this turn have lost
         self._left_s = 0.0
         self._away_s = 0.0  # time away since the last iteration ended
-        self.answers = BoundaryAnswers(lambda: self._slot)
         self._wanted = False  # True from `take` to `leave`
         self._is_cut = False  # True while it waits inside an iteration
         self._waited_before_s = 0.0  # waits for the same turn in lanes that the job has left since
         self._handovers_before = 0  # hand-overs in those lanes
         self._slot.fused = swap is not None
         self._slot.pid = os.getpid()
+
+    @property
+    def slot(self) -> Slot:
+        """Present slot of the job, which may move to another lane."""
+        return self._slot
 
     @property
     def holding(self) -> bool:
@@ -323,7 +290,7 @@ class LaneTurn:
         if self._is_cut:
             slot.inside_s += now_s - max(slot.last_s, slot.since_s)
         if slot.cut == CutState.ASKED:
-            slot.cut_s = max(now_s - slot.cut_asked_s, 0.95 * slot.cut_s)
+            slot.cut_s = max(now_s - slot.cut_asked_s, 0.95 * (slot.cut_s or FIRST_CUT_S))
             slot.cut = CutState.READY
 
     @property

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from ecoshare.lane.hooked_job import BoundaryAnswers
 from ecoshare.lane.tables.lane_table import LaneTable
 from ecoshare.lane.tables.table_layout import (
     ANY_SLOT,
@@ -455,12 +456,13 @@ def test_a_reservation_ends_with_the_job_that_it_was_for(table: LaneTable, fork:
 def test_a_job_stays_until_it_was_looked_at_but_not_for_ever(table: LaneTable) -> None:
     table.seat(0)
     turn = LaneTurn(table, 0)
-    turn.answers.give(BoundaryRequest.OBSERVED)
+    answers = BoundaryAnswers(lambda: turn.slot)
+    answers.give(BoundaryRequest.OBSERVED)
     began_s = time.monotonic()
-    turn.answers.stay(0.05)
+    answers.stay(0.05)
     assert 0.05 <= time.monotonic() - began_s < 1.0 and turn.asked == BoundaryRequest.NOTHING
-    turn.answers.give(BoundaryRequest.FLUSH)
-    turn.answers.stay(5.0)
+    answers.give(BoundaryRequest.FLUSH)
+    answers.stay(5.0)
     assert turn.asked == BoundaryRequest.FLUSH, "what the controller asks meanwhile was lost"
 
 

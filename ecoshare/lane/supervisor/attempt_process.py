@@ -16,7 +16,6 @@ from typing import Any
 
 from ecoshare.base.attempt import Outcome
 from ecoshare.base.service import CALL_LIMIT_S
-from ecoshare.core.turns import FIRST_CUT_S
 from ecoshare.lane import exit_records, messages, processes
 from ecoshare.lane.child_processes import KEEP_LANE
 from ecoshare.lane.messages import PRUNED, Ended, LaunchAttempt, Left, Message, MoveAttempt, StopAttempt
@@ -328,7 +327,7 @@ def usage(slot: Slot, clock_s: Callable[[], float] = time.monotonic) -> dict[str
         "kept_bytes": slot.kept_bytes,
         "cpu_s": slot.cpu_s,
         "longest_iteration_s": slot.longest_iteration_s,
-        "cut_s": slot.cut_s if slot.cut_s != FIRST_CUT_S else 0.0,
+        "cut_s": slot.cut_s,
     }
 
 

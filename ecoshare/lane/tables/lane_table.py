@@ -147,7 +147,6 @@ class LaneTable:
             ctypes.memset(ctypes.addressof(slot), 0, ctypes.sizeof(Slot))
             slot.owner = owner
             slot.weight = 1.0
-            slot.cut_s = FIRST_CUT_S
             slot.seat = SlotState.AWAY
             self.header.used = max(self.header.used, index + 1)
 
@@ -317,7 +316,7 @@ class LaneTable:
         if held.last_s:  # waits in the present iteration are no part of it
             next_s = held.last_s + held.waited_s - held.waited_at_last_s + held.longest_iteration_s
         rank = held.rank if self.admits(header.holder) else NO_RANK
-        turn = CuttableTurn(rank, held.since_s, next_s, held.cut_s)
+        turn = CuttableTurn(rank, held.since_s, next_s, held.cut_s or FIRST_CUT_S)
         waiting = self.contender(index, slot.service_s, slot.since_s)
         return cut_at_s(turn, waiting, now_s, header.quantum_s, header.bound_s)
 
@@ -528,4 +527,4 @@ class LaneTable:
         longest_s = float(slot.longest_iteration_s) if not slot.parked else 0.0
         if slot.cut == CutState.NEVER:
             return longest_s
-        return stretch_s(longest_s, slot.cut_s, self.header.jobs, self.header.wait_per_job_s)
+        return stretch_s(longest_s, slot.cut_s or FIRST_CUT_S, self.header.jobs, self.header.wait_per_job_s)
