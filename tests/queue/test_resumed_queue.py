@@ -47,7 +47,7 @@ def test_a_killed_queue_goes_on(folder: Path) -> None:
         once(up, "behind", "--after", "cut-off", "--priority", "4")
         up.waits("unwanted", "--after", "cut-off")
         up.lines("cancel", "unwanted")
-        once(up, "held", "--after", "before")
+        once(up, "held", "--after", "before", "--hold")
         jobs = {"version": 1, "jobs": [{"name": "gone", "script": "gone.py", "after": ["cut-off"]}]}
         (folder / "gone.py").write_text("")
         (folder / "gone.yaml").write_text(json.dumps(jobs))
@@ -66,6 +66,8 @@ def test_a_killed_queue_goes_on(folder: Path) -> None:
         assert states["unwanted"].state == "cancelled" and states["before"].state == "completed"
         assert states["gone"].state == "failed" and "gone.py" in states["gone"].reason
         assert states["behind"].waits_for == ["cut-off"] and states["behind"].priority == 9
+        assert states["held"].state == "held"
+        again.lines("release", "held")
         wait_for(lambda: again.queue.job("cut-off").attempts == 2, otherwise=lambda: again.process.stderr)
         assert again.queue.job("cut-off").started_unix_s == started_s, "the first start of all sessions"
         go.touch()
