@@ -522,7 +522,7 @@ def _latency(found: Clash) -> Explanation:
     return Explanation(
         ReasonKind.LATENCY,
         names([found.service, found.other]),
-        longest_s=found.other.longest_turn_s,
+        longest_s=found.turn_s,
         takes_s=found.takes_s,
         target_s=found.target_s,
     )

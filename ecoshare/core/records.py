@@ -329,7 +329,7 @@ class Job:
     def longest_turn_s(self) -> float | None:
         """Time (s) for which the job keeps its turn at most while a service must have it; None if it is not known.
 
-        It is an iteration, or the time to a cut inside one: of late, else expected.
+        It is an iteration, or the time to a cut inside one: of late, else expected. The device has memory for cuts.
         """
         longest_s = self.longest_iteration_s
         if longest_s is None or not self.spec.cuttable or self.usage.keeps_lane:
@@ -391,6 +391,7 @@ class Lane:
         command: Id of the `OpenLane` command; 0 for a lane that was open when the segment of the log began.
         jobs: Jobs that have a place in the lane, by name.
         coming: Jobs that are about to move here from another lane of the device, by name.
+        empties: Whether jobs empty their caches while they wait: there is memory for one iteration, so none is cut.
         shares_sent: Claims that were sent to the driver last. Only changes are sent.
     """
 
@@ -401,6 +402,7 @@ class Lane:
     state: LaneState = LaneState.OPENING
     jobs: dict[str, Job] = field(default_factory=dict)
     coming: dict[str, Job] = field(default_factory=dict)
+    empties: bool = False
     shares_sent: tuple[object, ...] = ()
     history: list[Step] = field(default_factory=list)
 

@@ -6,8 +6,9 @@
     holder   forward ─── op ─── op ─┤ Python's handler: drain, hand over, wait ├─── op ─── ...
 
 Python runs a handler in the main thread alone, between two bytecodes: so never inside an operation of torch. A backward
-pass is one such operation on processors, unless it calls Python. Hooks of the parameters do that, so the handler runs
-between the layers.
+pass is one such operation, unless it calls Python. Hooks of the parameters do that, so the handler runs between the
+layers. A pass on a GPU runs in a thread of torch, while the main thread waits: there the hooks themselves look whether
+the turn is to be cut.
 
 The signal is SIGURG, as in Go, which preempts its goroutines with it: a process without a handler ignores it, so one
 that comes late, or after an `exec`, does no harm. A script that has a handler of its own for it is never cut.
@@ -24,6 +25,7 @@ import functools
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any
@@ -39,19 +41,15 @@ _WAITS = {"asyncio.base_events", "queue", "selectors", "socket", "ssl", "threadi
 _BESIDE = {"multiprocessing", "subprocess"}
 """Packages in which a script waits for other processes, which work on the processors meanwhile."""
 
+_BACKWARD = "_engine_run_backward"
+"""Function of torch that runs a backward pass."""
+
 _passing: set[CodeType] = set()
 
 
 def passes_on(function: Any) -> None:
     """Let code of the script that is called by this function of ecoshare be cut."""
     _passing.add(function.__code__)
-
-
-def place(_parameter: object) -> None:
-    """Do nothing, as the hook of a parameter: Python's handler runs when a backward pass calls this."""
-
-
-passes_on(place)
 
 
 def tell(pid: int) -> None:
@@ -100,6 +98,12 @@ def is_safe(frame: FrameType | None) -> bool:
             return False
         frame = frame.f_back
     return not _is_capturing()
+
+
+def is_safe_in_backward() -> bool:
+    """Whether a job may be cut where a thread of torch is, in a backward pass for which the main thread waits."""
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    return frame is not None and frame.f_code.co_name == _BACKWARD and is_safe(frame)
 
 
 def _module(frame: FrameType) -> str:

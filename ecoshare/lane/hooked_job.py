@@ -7,6 +7,7 @@ import math
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -43,6 +44,8 @@ from ecoshare.lane.turn import LaneTurn, ThreadState
 _MEMORY_S = 0.25
 """Time (s) between two looks of a job at its device memory."""
 
+_PACE_S = 0.002
+"""Least time (s) between two places inside a backward pass at which the processor waits for the GPU."""
 
 _LOOK_S = 0.002
 
@@ -130,19 +133,20 @@ class HookedJob:
         self._keeps_lanes = len(self._turns) > 1
         self._kept: KeptLane | None = None
         self._hears_cuts = False
+        self._kept_pace_s = -math.inf
 
     def start(self) -> None:
         """Take the turn before the script begins, if its first work is device work."""
         if self._launch.launcher:
             self.keep_lane(f"{self._launch.launcher} starts processes that use the device")
-        elif self._launch.device == "cpu" or self._launch.ranks:
+        else:
             self._listen()
-            self.take()
+            if self._launch.device == "cpu" or self._launch.ranks:
+                self.take()
 
     def _listen(self) -> None:
-        """Let jobs that wait cut the turn, on processors. One of a gang or of a shared process keeps it."""
-        alone = self._gang is None and len(self._turns) == 1 and self._swap is None
-        if alone and self._launch.device == "cpu":
+        """Let jobs that wait cut the turn. One of a gang or of a shared process keeps it."""
+        if self._gang is None and len(self._turns) == 1 and self._swap is None:
             self._hears_cuts = cuts.listen(self._cut, self._turns[0].end_cuts)
 
     def _may_cut(self) -> bool:
@@ -157,6 +161,21 @@ class HookedJob:
     def _cut(self, _number: int, frame: FrameType | None) -> None:
         if os.getpid() == self._pid and cuts.is_safe(frame) and not self._spans_processes():
             self._use_turn(self._cut_turn)
+
+    def _place(self, _parameter: object) -> None:
+        """Let the turn be cut here, as the hook of a parameter in a backward pass.
+
+        In the main thread Python's handler does that. A GPU comes here with the processor, or a cut would have to wait
+        for all that it has still to do.
+        """
+        if threading.get_ident() == threading.main_thread().ident or os.getpid() != self._pid:
+            return
+        if not cuts.is_safe_in_backward() or self._spans_processes():
+            return
+        if self._launch.device == "cuda" and time.monotonic() - self._kept_pace_s > _PACE_S:
+            self._pace.keep()
+            self._kept_pace_s = time.monotonic()
+        self._cut_turn()
 
     def _cut_turn(self) -> None:
         self._turns[0].cut(self._drain)
@@ -217,9 +236,9 @@ class HookedJob:
         return any(turn.is_waited_for for turn in self._turns)
 
     @property
-    def may_be_cut(self) -> bool:
-        """Whether the turn may have to be cut inside an iteration, as things are in its lane."""
-        return self._hears_cuts and self._turns[0].may_be_cut
+    def cut_hook(self) -> Callable[[object], None] | None:
+        """Hook of parameters that lets the turn be cut in a backward pass; None if it need not be, as things are."""
+        return self._place if self._hears_cuts and self._turns[0].may_be_cut else None
 
     def boundary(self, kind: Boundary) -> None:
         """Count the iteration that has ended, and let another job run if it is time."""
@@ -412,6 +431,9 @@ class HookedJob:
             self._drain()
         for turn in self._turns:
             turn.leave()
+
+
+cuts.passes_on(HookedJob._place)
 
 
 def _is_out_of_memory(error: BaseException) -> bool:

@@ -204,8 +204,8 @@ class Yielder(Protocol):
         ...
 
     @property
-    def may_be_cut(self) -> bool:
-        """Whether the turn may have to be cut inside an iteration, as things are in its lane."""
+    def cut_hook(self) -> Callable[[object], None] | None:
+        """Hook of parameters that lets the turn be cut in a backward pass; None if it need not be, as things are."""
         ...
 
 
@@ -320,7 +320,7 @@ class Hooks:
 
     def _open_backward(self, root: nn.Module) -> None:
         """Make places in the backward passes of a root at which the turn may be cut, or take them away."""
-        if not self._yielder.may_be_cut:
+        if (hook := self._yielder.cut_hook) is None:
             self._close_backward()
         elif root not in self._places:
             with torch._C.DisableTorchFunction():  # modes that the script has entered would see the calls
@@ -328,7 +328,7 @@ class Hooks:
                     each for each in root.parameters() if each.requires_grad and each.is_leaf and not is_lazy(each)
                 ]
                 register: Any = torch.Tensor.register_post_accumulate_grad_hook
-                self._places[root] = [register(each, cuts.place) for each in leaves]
+                self._places[root] = [register(each, hook) for each in leaves]
 
     def _close_backward(self) -> None:
         for each in chain.from_iterable(self._places.values()):

@@ -164,7 +164,7 @@ class LaneTurn:
         self._left_s = 0.0
         self._away_s = 0.0  # time away since the last iteration ended
         self._wanted = False  # True from `take` to `leave`
-        self._is_cut = False  # True while it waits inside an iteration
+        self._cut_in: int | None = None  # thread that waits inside an iteration
         self._waited_before_s = 0.0  # waits for the same turn in lanes that the job has left since
         self._handovers_before = 0  # hand-overs in those lanes
         self._slot.fused = swap is not None
@@ -182,8 +182,8 @@ class LaneTurn:
 
     def take(self) -> None:
         """Wait for the turn. Return at once if the job has it."""
-        if self._is_cut:
-            self._let_main_thread_wait()
+        if self._cut_in is not None:
+            self._let_it_wait()
         if self.holding:
             return
         if not self._wanted:
@@ -207,8 +207,8 @@ class LaneTurn:
         Args:
             drain: Waits until the device has finished the job's work.
         """
-        if self._is_cut:
-            self._let_main_thread_wait()
+        if self._cut_in is not None:
+            self._let_it_wait()
         if self._wanted and not self.holding:
             self.regain()
             return
@@ -224,14 +224,17 @@ class LaneTurn:
     def cut(self, drain: Callable[[], None]) -> None:
         """Hand the turn over inside an iteration, if a job that waits has asked for that.
 
+        The main thread calls this, or one of torch for which the main thread waits.
+
         Args:
             drain: Waits until the device has finished the job's work.
         """
         slot, is_lost = self._slot, self._wanted and not self.holding
-        if is_lost or (slot.cut == CutState.ASKED and self.holding and not slot.stop):
-            drain()
-            self._is_cut = True
+        is_asked = slot.cut == CutState.ASKED and self.holding and not slot.stop
+        if (is_lost or is_asked) and self._cut_in is None:
+            self._cut_in = threading.get_ident()
             try:
+                drain()
                 self.regain() if is_lost else self._pass_on()
             except BaseException:  # a handler of the script raised it: the script goes on, and needs the turn
                 later = threading.Timer(_LOOK_S, tell, (os.getpid(),))
@@ -239,11 +242,11 @@ class LaneTurn:
                 later.start()
                 raise
             finally:
-                self._is_cut = False
+                self._cut_in = None
 
-    def _let_main_thread_wait(self) -> None:
-        """Wait in another thread of the script until the main thread has been cut and has its turn again."""
-        while self._is_cut and threading.current_thread() is not threading.main_thread():
+    def _let_it_wait(self) -> None:
+        """Wait in another thread of the script until the one that was cut has its turn again."""
+        while self._cut_in not in (None, threading.get_ident()):
             time.sleep(_LOOK_S)
 
     def end_cuts(self) -> None:
@@ -259,6 +262,9 @@ class LaneTurn:
         emptied = False
         while True:
             with table.locked():
+                if self._cut_in is not None and header.empties:  # there is no memory for two iterations any more
+                    slot.cut = CutState.READY
+                    return
                 now_s = time.monotonic()
                 held_s = now_s - slot.since_s
                 used_up = held_s >= header.quantum_s or slot.cut == CutState.ASKED
@@ -287,7 +293,7 @@ class LaneTurn:
     def _learn_cut(self, now_s: float) -> None:
         """Learn how long it took from the wish for a cut to the hand-over. The caller holds the lock."""
         slot = self._slot
-        if self._is_cut:
+        if self._cut_in is not None:
             slot.inside_s += now_s - max(slot.last_s, slot.since_s)
         if slot.cut == CutState.ASKED:
             slot.cut_s = max(now_s - slot.cut_asked_s, 0.95 * (slot.cut_s or FIRST_CUT_S))
@@ -314,7 +320,8 @@ class LaneTurn:
         slot, header = self._slot, self._table.header
         longest_s = slot.longest_iteration_s
         presses = header.presses and longest_s > 2 * FIRST_CUT_S  # else a boundary comes as soon as a cut
-        return bool(slot.cut != CutState.NEVER and (presses or self._table.is_long(longest_s)))
+        may_be = slot.cut != CutState.NEVER and not header.empties
+        return bool(may_be and (presses or self._table.is_long(longest_s)))
 
     @property
     def longest_iteration_s(self) -> float:
@@ -373,7 +380,9 @@ class LaneTurn:
         slot.seat = SlotState.WAITING
         if used_up:  # a turn that was cut short has not had its full loss
             self._learn_loss()
-        slot.cuts += self._is_cut
+        if self._cut_in is not None:
+            slot.cuts += 1
+            slot.cut = CutState.INSIDE
         self._put_aside(chosen)
         table.grant(chosen)
 
@@ -543,14 +552,15 @@ class LaneTurn:
                 if self._enter():
                     return
                 continue
-            if header.empties and not slot.emptied and not table.shares_process(self._index, header.holder):
+            is_idle = slot.cut != CutState.INSIDE and not table.shares_process(self._index, header.holder)
+            if header.empties and not slot.emptied and is_idle:
                 if slot.handovers or self._swap is not None:  # else the job has had no turn, and so no cache
                     self._empty_cache()
                 with table.locked():
                     if not table.shares_process(self._index, header.holder):
                         self._table.note_emptied(self._index, True)
                 continue
-            if slot.parked == ParkRequest.ASKED:
+            if slot.parked == ParkRequest.ASKED and slot.cut != CutState.INSIDE:
                 self._rest()
                 continue
             if slot.parked == ParkRequest.READY and self._addresses.are_noted:
@@ -578,7 +588,7 @@ class LaneTurn:
         A fused job may not run without the turn, not even to end. One that is cut may be writing a checkpoint: it ends
         at its boundary, unless the script hears the signal itself.
         """
-        return self._swap is None and (not self._is_cut or callable(signal.getsignal(signal.SIGTERM)))
+        return self._swap is None and (self._cut_in is None or callable(signal.getsignal(signal.SIGTERM)))
 
     def _until_cut_s(self) -> float:
         """Time (s) until the turn of the holder is to be cut for this job. If it is time, ask for that."""
@@ -637,7 +647,7 @@ class LaneTurn:
         """
         here, slot, place = self._table, self._slot, self._index
         goal = here.goal(place)
-        if goal is None:
+        if goal is None or (slot.cut == CutState.INSIDE and here.header.empties):  # else two would keep an iteration
             return False
         if self._swap is not None:  # the whole process would have to move
             slot.goal = UNREACHABLE

@@ -216,6 +216,7 @@ class SimulatedAttempt:
         past_longest_s: Longest iteration (s) of late, which decays as in a live lane.
         draws: Random numbers for the pace; None until it varies, since most attempts need none.
         back: Whether the attempt had the turn before, left it, and has not had it since.
+        is_inside: Whether its turn was cut inside an iteration, in a lane with services.
     """
 
     job: TraceJob
@@ -241,6 +242,7 @@ class SimulatedAttempt:
     past_longest_s: float = 0.0
     draws: Random | None = None
     back: bool = False
+    is_inside: bool = False
 
     @property
     def rate(self) -> float:

@@ -137,6 +137,7 @@ def spec_of(job: TraceJob, sweep: str, config: Config, cluster: Cluster, world: 
         slowdown_limit=job.slowdown_limit,
         sweep=sweep,
         service=job.service,
+        cuttable=job.is_cuttable,
     )
 
 

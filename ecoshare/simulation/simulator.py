@@ -240,10 +240,11 @@ class Simulator:
         self._push(now_s, What.DONE, (command.id, None))
 
     def set_caching(self, command: SetCaching, now_s: float) -> None:
-        """See `NodeCommands`. A hand-over takes longer while caches are emptied."""
+        """See `NodeCommands`. A hand-over takes longer while caches are emptied, and no turn is cut."""
         cost_s = 0.0 if command.is_kept else self._costs.empty_s
         for number in self._lanes.devices[command.device].lanes:
-            self._lanes.lanes[number].handover_s = self._costs.handover_s + cost_s
+            lane = self._lanes.lanes[number]
+            lane.handover_s, lane.empties = self._costs.handover_s + cost_s, not command.is_kept
         self._push(now_s + cost_s, What.DONE, (command.id, None))
 
     def limit_memory(self, command: LimitMemory, now_s: float) -> None:

@@ -11,7 +11,18 @@ from typing import Any
 
 from ecoshare.base.measurement import Setting
 from ecoshare.core.commands import Share
-from ecoshare.core.turns import WAIT_PER_JOB_S, Contender, next_holder, quantum_s, service_on_return_s, successor
+from ecoshare.core.turns import (
+    WAIT_PER_JOB_S,
+    Contender,
+    CuttableTurn,
+    cut_at_s,
+    expected_cut_s,
+    next_holder,
+    quantum_s,
+    service_on_return_s,
+    stretch_s,
+    successor,
+)
 from ecoshare.simulation.result import UsageIntegrals
 from ecoshare.simulation.simulated_attempt import Claim, ServiceAttempt, SimulatedAttempt
 from ecoshare.simulation.world import Truth
@@ -114,6 +125,8 @@ class VirtualLane:
         service            ▏██▏         ▏███▏          wants the turn while requests wait; a batch is its iteration
         training   ████████▏  ▏█████████▏   ▏██████    offers its turn at each boundary while a request waits
 
+    If no boundary comes in time, the turn is cut inside an iteration, by the rule of real lanes.
+
     Attributes:
         handover_s: Time (s) of a hand-over.
         closely: Whether progress of a lone job is reported, too, as in live runs.
@@ -123,6 +136,7 @@ class VirtualLane:
         at_s: Time (s) up to which progress is counted.
         began_s: Time (s) at which the turn began.
         turn_ends_s: Time (s) at which the turn ends, or is offered; infinite for a holder without rivals.
+        is_cut: Whether that is inside an iteration.
         next_s: Time (s) of the next event: the holder ends, its turn ends, or progress is due. Infinite if no job has
             the turn.
         ends: Whether the holder ends at `next_s`.
@@ -136,6 +150,7 @@ class VirtualLane:
         only: The one job that may hold the turn; empty for no job, None for all.
         services: Number of services in the lane.
         virtual_s: Largest service of any holder so far.
+        empties: Whether caches are emptied at a hand-over: there is no memory for cuts then.
     """
 
     handover_s: float
@@ -146,6 +161,7 @@ class VirtualLane:
     at_s: float = 0.0
     began_s: float = 0.0
     turn_ends_s: float = math.inf
+    is_cut: bool = False
     next_s: float = math.inf
     ends: bool = False
     tells: bool = False
@@ -157,6 +173,7 @@ class VirtualLane:
     only: str | None = None
     services: int = 0
     virtual_s: float = 0.0
+    empties: bool = False
 
     @property
     def is_watched(self) -> bool:
@@ -284,7 +301,7 @@ class VirtualLane:
             self.advance(now_s)
             self.holder.speed = speed
             if self.services and self._may(self.holder):
-                self.turn_ends_s = self._offers_s(max(self.at_s, now_s))
+                self._set_end(self._offers_s(max(self.at_s, now_s)), now_s)
             self._plan()
 
     def _look(self, now_s: float) -> None:
@@ -297,11 +314,11 @@ class VirtualLane:
             return
         rivals = [each for each in self._rivals(holder) if each.rank <= holder.rank]
         if self.services:
-            self.turn_ends_s = self._offers_s(max(self.at_s, now_s))
+            self._set_end(self._offers_s(max(self.at_s, now_s)), now_s)
         elif not rivals:
             self.turn_ends_s = math.inf
         elif any(each.rank < holder.rank for each in rivals):
-            self.turn_ends_s = max(self.at_s, now_s) + holder.boundary_s() / holder.rate
+            self._set_end(max(self.at_s, now_s) + holder.boundary_s() / holder.rate, now_s)
         elif self.turn_ends_s == math.inf:
             self.turn_ends_s = now_s + self._turn_s(holder)
         self._plan()
@@ -320,15 +337,20 @@ class VirtualLane:
         self._give(None if chosen is None else seats[chosen], now_s)
 
     def _offer(self, now_s: float) -> None:
-        """Offer the turn at a boundary of the holder, as `lane/turn.py` does. A service that keeps it goes on."""
+        """Offer the turn at a boundary of the holder, or inside an iteration, as `lane/turn.py` does.
+
+        A service that keeps it goes on.
+        """
         holder = self.holder
         assert holder is not None, "a holder has boundaries"
         if not self._may(holder):
             self._grant(now_s)
             return
-        used_up = now_s - self.began_s >= self._quantum_s() - _ROUNDING_S
+        used_up = self.is_cut or now_s - self.began_s >= self._quantum_s() - _ROUNDING_S
         place = list(self.seats).index(holder.job.name)
         mine = holder.contender(place)._replace(since_s=now_s)
+        if self.is_cut:  # nothing tells how long it would go on
+            mine, holder.is_inside = mine._replace(needs_s=math.inf), True
         others = [each for each in self._contenders() if each.slot != place]
         chosen = successor(mine, others, used_up, now_s, self._longest_turn_s(), self._bound_s())
         if chosen != place:
@@ -358,8 +380,10 @@ class VirtualLane:
         if isinstance(holder, ServiceAttempt):
             holder.left_s = holder.requests.begin(self.at_s)
         if self.services:
-            holder.vary()
-            self.turn_ends_s = self._offers_s(max(self.at_s, now_s))
+            if not holder.is_inside:
+                holder.vary()
+            holder.is_inside = False
+            self._set_end(self._offers_s(max(self.at_s, now_s)), now_s)
         else:
             rivals = any(each.rank <= holder.rank for each in self._rivals(holder))
             self.turn_ends_s = self.at_s + self._turn_s(holder) if rivals else math.inf
@@ -387,12 +411,35 @@ class VirtualLane:
         least_s = 0.0 if at_once else self.began_s + self._quantum_s() - now_s
         return now_s + holder.next_boundary_s(max(0.0, least_s) * holder.rate) / holder.rate
 
+    def _set_end(self, boundary_s: float, now_s: float) -> None:
+        """Let the turn end at a boundary (s), or be cut before that for a job that waits."""
+        holder = self.holder
+        assert holder is not None, "a turn has a holder"
+        self.turn_ends_s, self.is_cut = boundary_s, False
+        if self.empties or not holder.job.is_cuttable or boundary_s <= now_s:
+            return
+        cut_s = expected_cut_s(holder.longest_s)
+        turn = CuttableTurn(holder.rank, self.began_s, boundary_s, cut_s)
+        for slot, each in enumerate(self.seats.values()):
+            if each is not holder and self._may(each):
+                at_s = cut_at_s(turn, each.contender(slot), now_s, self._quantum_s(), self._bound_s())
+                at_s = max(self.at_s, now_s, at_s) + cut_s
+                if at_s < self.turn_ends_s:
+                    self.turn_ends_s, self.is_cut = at_s, True
+
     def _quantum_s(self) -> float:
         """Quantum (s) of a lane with services: all jobs count, as in the table of a live lane."""
         return quantum_s(len(self.seats), self.handover_s, self._longest_s())
 
     def _longest_s(self) -> float:
-        return max((each.longest_s for each in self.seats.values()), default=0.0)
+        return max((self._stretch_s(each, len(self.seats)) for each in self.seats.values()), default=0.0)
+
+    def _stretch_s(self, seat: SimulatedAttempt, jobs: int) -> float:
+        """Time (s) for which a job keeps the others waiting beyond its quantum: an iteration, or the time to a cut."""
+        longest_s = seat.longest_s
+        if self.empties or not seat.job.is_cuttable:
+            return longest_s
+        return stretch_s(longest_s, expected_cut_s(longest_s), jobs)
 
     def _longest_turn_s(self) -> float:
         return self._quantum_s() + self._longest_s() + self.handover_s
@@ -401,11 +448,15 @@ class VirtualLane:
         return len(self.seats) * WAIT_PER_JOB_S
 
     def _turn_s(self, holder: SimulatedAttempt) -> float:
-        """Length (s) of a turn: whole iterations, and several real turns in one if that makes no difference."""
+        """Length (s) of a turn: whole iterations unless it is cut; several real turns in one if that is the same."""
         rivals = [holder, *(each for each in self._rivals(holder) if each.rank <= holder.rank)]
         longest_s = max(each.iteration_s / each.speed for each in rivals)
+        if longest_s > WAIT_PER_JOB_S:
+            longest_s = max(self._stretch_s(each, len(rivals)) for each in rivals)
         turn_s = quantum_s(len(rivals), self.handover_s, longest_s)
         turn_s = max(turn_s, COARSE * min(each.left_s / each.speed for each in rivals))
+        if self._stretch_s(holder, len(rivals)) < holder.longest_s > turn_s:
+            return turn_s
         return holder.turn_s(turn_s * holder.speed) / holder.speed
 
     def _plan(self) -> None:

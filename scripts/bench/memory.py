@@ -2,7 +2,8 @@
 
 - *Schedules*: random jobs, policies, lanes, arrivals, moves and kills in virtual time (`tests/driver/memory_world.py`).
   The core decides as in a live run. The judge is a memory of its own with torch's segments and blocks. It shares
-  demands with the core, and nothing else. Jobs take exactly what a profile of them would say.
+  demands with the core, and nothing else. Jobs take exactly what a profile of them would say. In a second set turns are
+  cut inside iterations.
 - *Hand-overs*: real processes in a lane, with the real table and turn. To empty a cache and to fill it again are waits
   of the stated time, since no GPU was there to measure it.
 - *Lanes*: 100 jobs from Salus' catalogue on one GPU of 16 GB, simulated, with their measured memory, at the load of the
@@ -60,7 +61,7 @@ class MemoryOptions(DataOptions):
     """Options of this benchmark.
 
     Attributes:
-        only: Part to run, `lanes` or `parked`; None for all.
+        only: Part to run, `lanes`, `parked` or `cuts`; None for all.
     """
 
     only: str | None
@@ -70,7 +71,10 @@ def measure(options: MemoryOptions) -> list[Figure]:
     """All figures, or those of one part."""
     if options.only == "parked":
         return parked_jobs(options)
-    figures = schedules(QUICK_SCHEDULES if options.quick else SCHEDULES)
+    count = QUICK_SCHEDULES if options.quick else SCHEDULES
+    if options.only == "cuts":
+        return cut_schedules(count)
+    figures = schedules(count) + cut_schedules(count)
     for cost_ms in (1.0, 3.0, 10.0):
         figures += hand_overs(cost_ms / 1000.0, 6.0 if options.quick else 20.0)
     if options.data is not None:
@@ -84,6 +88,30 @@ def parked_jobs(options: DataOptions) -> list[Figure]:
     if options.data is not None:
         figures += parked(options.data, 1 if options.quick else SEEDS, QUICK_JOBS if options.quick else JOBS)
     return figures
+
+
+def cut_schedules(count: int) -> list[Figure]:
+    """Random schedules in which turns are cut inside iterations, wherever caches are kept, and jobs are parked."""
+    lacking = unfinished = jobs = cuts = 0
+    with (
+        mock.patch.multiple(memory, LEAST_STAY_S=0.05, BYTES_PER_S_AT_FIRST=1 << 50),
+        mock.patch.object(displacement, "LOOK_AGAIN_S", 0.05),
+    ):
+        for seed in range(count):
+            device_bytes, policy = (8 + seed % 17) * GIB, POLICIES[seed % len(POLICIES)]
+            host_bytes = 16 * GIB if seed % 2 else 0
+            config = Config(policy, 1 + seed // 6 % 3, 4, enforces_memory=True, host_bytes=host_bytes)
+            loads = drawn(seed, device_bytes, 2 + seed % 7)
+            world = MemoryWorld(seed, config, device_bytes, loads, cut_share=0.6).run()
+            lacking += len(world.failures)
+            unfinished += sum(state is not JobState.COMPLETED for state in world.states())
+            jobs, cuts = jobs + len(loads), cuts + world.cuts
+    note = f"{count:,} schedules, {jobs:,} jobs, {cuts:,} cuts"
+    say(f"cut: {note}")
+    return [
+        Figure("cut schedules: lacks of promised memory", lacking, "", "<= 0", note),
+        Figure("cut schedules: jobs that did not complete", unfinished, "", "<= 0", note),
+    ]
 
 
 def schedules(count: int) -> list[Figure]:
@@ -325,7 +353,8 @@ class _Residents:
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of this benchmark."""
     add_data(parser)
-    parser.add_argument("--only", choices=("lanes", "parked"), help="a part: all but parked jobs, or these")
+    parts = ("lanes", "parked", "cuts")
+    parser.add_argument("--only", choices=parts, help="a part: all but parked jobs, these, or cuts")
 
 
 def main() -> None:

@@ -44,6 +44,48 @@ def test_no_job_lacks_memory_that_it_was_promised(
     assert all(core.handle(event) == commands for event, commands in world.log), "it does not replay"
 
 
+@given(
+    seed=st.integers(0, 2**32),
+    policy=st.sampled_from(["fifo", "srtf", "pack", "fair", "priority", "energy"]),
+    lanes=st.integers(1, 3),
+    jobs=st.integers(2, 8),
+    gib=st.integers(8, 24),
+    parks=st.booleans(),
+)
+def test_no_job_lacks_memory_if_turns_are_cut_inside_iterations(
+    seed: int, policy: str, lanes: int, jobs: int, gib: int, parks: bool
+) -> None:
+    """A job that was cut keeps the memory of its iteration, while caches come to be emptied, and jobs move and park."""
+    config = Config(policy, lanes, 3, enforces_memory=True, host_bytes=16 * GIB if parks else 0)
+    with short_stays():
+        world = MemoryWorld(seed, config, gib * GIB, drawn(seed, gib * GIB, jobs), cut_share=0.6).run()
+    assert not world.failures
+    assert world.states() == {JobState.COMPLETED}
+    assert world.most_bytes <= gib * GIB
+
+
+def test_many_turns_of_these_worlds_are_cut_and_without_the_rule_jobs_lack_memory() -> None:
+    """If this failed, the test above would show little."""
+    config = Config("fair", 2, 4, enforces_memory=True)
+
+    def worlds(without_memory: bool) -> list[MemoryWorld]:
+        return [
+            MemoryWorld(
+                seed,
+                config,
+                14 * GIB,
+                drawn(seed, 14 * GIB, 6),
+                cut_share=0.6,
+                cuts_without_memory=without_memory,
+            ).run()
+            for seed in range(20)
+        ]
+
+    kept = worlds(False)
+    assert sum(world.cuts for world in kept) > 150 and not any(world.failures for world in kept)
+    assert sum(1 for world in worlds(True) if world.failures) >= 3
+
+
 @pytest.mark.slow
 @given(
     seed=st.integers(0, 2**32),

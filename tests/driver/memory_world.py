@@ -131,6 +131,8 @@ class Process:
         parks: Command to park it, until it rests; None for none.
         limit: Limit that it was asked to keep; None for none.
         emptied: Whether its cache is empty while it waits.
+        work: Allocations (bytes) that are still to be made in the present iteration, before which it was cut.
+        made: Allocations (bytes) of that iteration so far.
     """
 
     name: str
@@ -145,6 +147,13 @@ class Process:
     emptied: bool = True
     began: bool = False
     done: int = 0
+    work: list[int] = field(default_factory=list)
+    made: list[int] = field(default_factory=list)
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether it waits inside an iteration."""
+        return bool(self.work)
 
 
 @dataclass
@@ -169,6 +178,7 @@ class MemoryWorld:
         hand_overs: Number of turns that went from one job to another.
         emptied: Number of hand-overs at which a cache was emptied.
         parks: Number of times that a job was parked.
+        cuts: Number of turns that ended inside an iteration.
         failures: Jobs to which a device refused memory that they were promised, in words.
         hasty: Jobs that met the limit of their allocator while the device had memory for them, in words.
         restarts: Attempts after the first of each job that has grown.
@@ -182,6 +192,8 @@ class MemoryWorld:
         loads: dict[str, Load],
         obeys: bool = True,
         devices: int = 1,
+        cut_share: float = 0.0,
+        cuts_without_memory: bool = False,
     ) -> None:
         """World without an event.
 
@@ -192,7 +204,10 @@ class MemoryWorld:
             loads: Jobs by name; they arrive in this order, at random times.
             obeys: Whether jobs empty caches when they are told to. False shows what is missing without it.
             devices: Number of devices.
+            cut_share: Part of the iterations in which a turn is cut, if it may be, before another job has its own.
+            cuts_without_memory: Whether turns are cut where caches are emptied, too. True shows why they must not be.
         """
+        self._cut_share, self._cuts_without_memory = cut_share, cuts_without_memory
         self._draw, self._config, self._bytes, self._loads, self._obeys = (
             random.Random(seed),
             config,
@@ -212,7 +227,7 @@ class MemoryWorld:
         self._releasing: dict[str, list[int]] = {}
         self._parked: dict[str, Process] = {}
         self._held: dict[str, list[StartJob]] = {device.name: [] for device in self._devices}
-        self.most_bytes = self.hand_overs = self.emptied = self.parks = 0
+        self.most_bytes = self.hand_overs = self.emptied = self.parks = self.cuts = 0
         self.failures: list[str] = []
         self.hasty: list[str] = []
         self.restarts: Counter[str] = Counter()
@@ -363,23 +378,28 @@ class MemoryWorld:
         """Let the turn of a lane change hands, and its new holder do an iteration."""
         lane = self._lanes[number]
         before = lane.holder if lane.holder in lane.members else None
-        if before is not None and (before.goal is not None or before.parks is not None):
+        if before is not None and not before.is_cut and (before.goal is not None or before.parks is not None):
             self._moves_now(before, at_s)
             self._parks_now(before, at_s)
             before = None
         if not lane.members:
             lane.holder = None
             return
+        empties = lane.device in self._empties and self._obeys
+        may_cut = not empties or self._cuts_without_memory
         after = self._draw.choice(lane.members)
+        if before is not None and before.is_cut and not may_cut:
+            after = before
         if before is not None and after is not before:
             self.hand_overs += 1
-            if lane.device in self._empties and self._obeys:
+            self.cuts += before.is_cut
+            if empties and not before.is_cut:
                 self.emptied += 1
                 before.allocator.empty_cache()
                 before.emptied = True
         lane.holder = after
         after.emptied = False
-        if after.done:
+        if after.done and not after.is_cut:
             self._limits_now(after)
         self._look(lane.device)
         self._iterate(after, at_s)
@@ -393,12 +413,22 @@ class MemoryWorld:
                 process.began = True
                 for size in process.load.kept:
                     allocator.allocate(size)
-            work = list(process.load.work)
-            self._draw.shuffle(work)
+            if process.work:
+                work, process.work = process.work, []
+            else:
+                work = list(process.load.work)
+                self._draw.shuffle(work)
+            if self._cut_share and self._draw.random() < self._cut_share:
+                place = self._draw.randrange(len(work) + 1)
+                work, process.work = work[:place], work[place:]
             for size in work:
                 allocator.allocate(size)
-            for size in work:
+                process.made.append(size)
+            if process.is_cut:
+                return
+            for size in process.made:
                 allocator.free(size)
+            process.made.clear()
             for _, size in (each for each in process.load.grows if each[0] == process.done):
                 allocator.allocate(size)
         except MemoryError as error:
@@ -478,6 +508,8 @@ class MemoryWorld:
         move, lane = process.goal, self._lanes[process.lane]
         if move is None or process not in lane.members:
             return
+        if process.is_cut and lane.device in self._empties:
+            return  # it moves at its boundary
         process.goal = None
         if lane.device in self._empties and self._obeys:
             process.allocator.empty_cache()
@@ -490,7 +522,7 @@ class MemoryWorld:
 
     def _parks_now(self, process: Process, at_s: float) -> None:
         park, lane = process.parks, self._lanes[process.lane]
-        if park is None or process not in lane.members:
+        if park is None or process not in lane.members or process.is_cut:
             return
         process.parks = None
         process.allocator.empty_cache()
@@ -515,7 +547,7 @@ class MemoryWorld:
 
     def _empties_now(self, process: Process, at_s: float) -> None:
         lane = self._lanes[process.lane]
-        if process in lane.members and lane.holder is not process and self._obeys:
+        if process in lane.members and lane.holder is not process and self._obeys and not process.is_cut:
             process.allocator.empty_cache()
             process.emptied = True
         self._look(lane.device)

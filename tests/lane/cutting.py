@@ -21,7 +21,7 @@ class EagerTable(LaneTable):
 
     def cut_at_s(self, index: int, now_s: float) -> float:
         holder = self.header.holder
-        can_be = holder not in (NO_SLOT, index) and self.slots[holder].cut != CutState.NEVER
+        can_be = holder not in (NO_SLOT, index) and self.slots[holder].cut != CutState.NEVER and not self.header.empties
         return -math.inf if can_be else math.inf
 
 
@@ -37,28 +37,37 @@ class Cuts:
 
 
 @contextmanager
-def cutting(lane: ServedLane, seed: int = 0, longest_s: float = 0.01) -> Iterator[Cuts]:
-    """Context in which the turns of a job are cut, after pauses of up to `longest_s`, for turns of no length."""
-    table, found, is_over, draw = EagerTable(lane.table.path), Cuts(), threading.Event(), random.Random(seed)
+def competitor(lane: ServedLane) -> Iterator[LaneTurn]:
+    """Claim of a job that has the turn of the holder cut as soon as it wants it."""
+    table = EagerTable(lane.table.path)
     place = next(each for each in range(SLOTS) if table.slots[each].seat == SlotState.EMPTY)
     table.seat(place)
-    turn = LaneTurn(table, place)
+    try:
+        yield LaneTurn(table, place)
+    finally:
+        table.free(place)
+
+
+@contextmanager
+def cutting(lane: ServedLane, seed: int = 0, longest_s: float = 0.01) -> Iterator[Cuts]:
+    """Context in which the turns of a job are cut, after pauses of up to `longest_s`, for turns of no length."""
+    slots, found, is_over, draw = lane.table.slots, Cuts(), threading.Event(), random.Random(seed)
 
     def cut() -> None:
-        last = sum(each.cuts for each in table.slots)
+        last = sum(each.cuts for each in slots)
         while not is_over.is_set():
             time.sleep(draw.uniform(0.0, longest_s))
             turn.take()
-            now = sum(each.cuts for each in table.slots)
+            now = sum(each.cuts for each in slots)
             found.count += max(0, now - last)
             last = now
             turn.leave()
 
-    thread = threading.Thread(target=cut)
-    thread.start()
-    try:
-        yield found
-    finally:
-        is_over.set()
-        thread.join()
-        table.free(place)
+    with competitor(lane) as turn:
+        thread = threading.Thread(target=cut)
+        thread.start()
+        try:
+            yield found
+        finally:
+            is_over.set()
+            thread.join()

@@ -20,7 +20,7 @@ from ecoshare.lane import cuts
 from ecoshare.lane.tables.lane_table import LaneTable
 from ecoshare.lane.tables.table_layout import NO_SLOT, CutState, SlotState
 from ecoshare.lane.turn import LaneTurn
-from tests.lane.cutting import cutting
+from tests.lane.cutting import competitor, cutting
 from tests.lane.served_lane import ServedLane
 from tests.runtime.running import copy_of_scripts, settled
 from tests.scripts.cases import CASES, Case
@@ -159,6 +159,25 @@ def test_no_holder_is_asked_before_a_boundary_that_is_expected_in_time(table: La
     assert table.ask_cut(1)[1], "the boundary is overdue"
 
 
+def test_no_turn_is_cut_without_memory_for_two_iterations(table: LaneTable) -> None:
+    assert table.cut_at_s(1, 10.0) <= 10.0
+    table.set_caching(is_kept=False)
+    assert table.ask_cut(1) == (0.0, 0)
+    table.slots[1].cut, table.slots[1].handovers = CutState.INSIDE, 1
+    assert not table.caches_are_emptied, "the job keeps an iteration"
+    table.grant(1)
+    table.slots[0].seat, table.slots[1].seat = SlotState.WAITING, SlotState.HOLDING
+    assert table.caches_are_emptied
+
+
+def test_a_job_that_was_cut_is_parked_at_its_boundary(table: LaneTable) -> None:
+    table.slots[1].cut = CutState.INSIDE
+    table.park(1)
+    assert table.admits(1)
+    table.slots[1].cut = CutState.READY
+    assert not table.admits(1)
+
+
 def test_a_parked_job_asks_for_nothing(table: LaneTable) -> None:
     table.slots[1].parked = 1
     assert table.ask_cut(1) == (0.0, 0)
@@ -268,6 +287,106 @@ def test_jobs_without_iterations_take_turns(lane: ServedLane, tmp_path: Path) ->
     assert max(slot.longest_wait_s for slot in slots) < 5.0
     for name in ("one", "two"):
         assert lane.ended(name).exit_code == 0
+
+
+@pytest.mark.slow
+def test_a_job_that_was_cut_keeps_its_iteration_until_it_has_the_turn_again(lane: ServedLane, tmp_path: Path) -> None:
+    """Caches come to be emptied meanwhile. From then on its turn is cut no more."""
+    script = tmp_path / "loop.py"
+    script.write_text(LOOP)
+    with competitor(lane) as turn:
+        launch = lane.start("loop", script, fused=False)
+        slot = lane.table.slots[launch.tables[0][1]]
+        wait_for(lambda: slot.seat == SlotState.HOLDING)
+        turn.take()
+        lane.table.set_caching(is_kept=False)
+        lane.table.wake(launch.tables[0][1])
+        try:
+            assert not lane.table.caches_are_emptied and slot.cut == CutState.INSIDE and slot.cuts == 1
+            turn.leave()
+            wait_for(lambda: lane.table.caches_are_emptied)
+            turn.take()  # after the end of the script
+            turn.leave()
+            assert slot.cuts <= 1
+        finally:
+            lane.table.set_caching(is_kept=True)
+        assert lane.ended("loop").exit_code == 0
+
+
+REENTRANT = """
+import sys, time, torch
+from torch import nn
+LAYERS, told = 50, open(sys.argv[1], "w")
+done = 0
+
+class Slow(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+    @staticmethod
+    def backward(ctx, grad):
+        global done
+        end_s = time.thread_time() + 0.002
+        while time.thread_time() < end_s:
+            pass
+        done += 1
+        print(done, file=told, flush=True)
+        return grad
+
+class Nested(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, depth):
+        ctx.depth = depth
+        return x.clone()
+    @staticmethod
+    def backward(ctx, grad):
+        with torch.enable_grad():
+            y = torch.ones(1, requires_grad=True)
+            if ctx.depth:
+                y = Nested.apply(y, ctx.depth - 1)
+            else:
+                for each in model.parameters():
+                    y = Slow.apply(y * each)
+            y.backward()
+        return grad, None
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weights = nn.ParameterList(nn.Parameter(torch.ones(1)) for _ in range(LAYERS))
+    def forward(self, x):
+        return Nested.apply(x + self.weights[0], 70)
+
+model = Model()
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+for _ in range(int(sys.argv[2])):
+    model(torch.ones(1)).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+print(sum(each.item() for each in model.parameters()))
+"""
+
+
+@pytest.mark.slow
+def test_a_backward_pass_in_a_thread_of_torch_is_cut(lane: ServedLane, tmp_path: Path) -> None:
+    """Such threads run backward passes on GPUs, and those on processors that are nested more than sixty deep."""
+    script, told = tmp_path / "reentrant.py", tmp_path / "told"
+    script.write_text(REENTRANT)
+    alone = subprocess.run([sys.executable, script, told, "10"], capture_output=True, check=True).stdout
+    lane.hand_over_always()  # iterations of any length are long
+    with competitor(lane) as turn:
+        launch = lane.start("reentrant", script, str(told), "10", fused=False)
+        slot = lane.table.slots[launch.tables[0][1]]
+        wait_for(lambda: slot.iterations > 1)
+        places: list[int] = []
+        while lane.pid(launch) and slot.seat != SlotState.EMPTY and len(places) < 20:
+            turn.take()
+            if slot.cut == CutState.INSIDE:
+                places.append(len(told.read_text().splitlines()) % 50)
+            turn.leave()
+        assert lane.ended("reentrant").exit_code == 0, lane.printed("reentrant", "stderr")
+    assert sum(1 for each in places if each) > 3, "amid its fifty layers"
+    assert lane.printed("reentrant") == alone
 
 
 RAISES = """

@@ -30,7 +30,7 @@ class Recorder:
     """Receiver of boundaries."""
 
     absence_cost_s = 0.0
-    may_be_cut = False
+    cut_hook = None
     is_waited_for = False
 
     def __init__(self) -> None:

@@ -146,6 +146,8 @@ def test_scripts_of_kinds_that_need_no_gpu_do_the_same_alone_and_shared(tmp_path
     assert same == [True] * 2 * len(kinds.ON_PROCESSORS)
     assert [found[f"{kind}-0: iterations seen"].value for kind in kinds.ON_PROCESSORS] == [20, 20, 20]
     assert all((found[f"{kind}: under ecoshare / alone"].value or 0.0) > 0.0 for kind in kinds.MEASURED)
+    assert [found[f"cut: {kind}, the same parameters as alone"].value for kind in ("long", "plain")] == [1.0, 1.0]
+    assert (found["cut: longest wait of plain / bound"].value or 0.0) > 0.0
 
 
 @pytest.mark.skipif(COMPILER is None, reason="the fake driver is compiled, and there is no C compiler")

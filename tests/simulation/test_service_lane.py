@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ecoshare.base.service import RequestSource, ServiceSpec
-from ecoshare.core.turns import WAIT_PER_JOB_S
+from ecoshare.core.turns import WAIT_PER_JOB_S, expected_cut_s
 from ecoshare.simulation.simulated_attempt import ServiceAttempt, SimulatedAttempt, SimulatedRequests
 from ecoshare.simulation.traces.job_trace import AnswerTime, Phase, TraceJob
 from ecoshare.simulation.virtual_lanes import VirtualLane
@@ -90,18 +91,19 @@ loads = st.builds(lambda *each: each, rates, answers, targets)
 
 
 @pytest.mark.nightly
-@given(st.lists(loads, min_size=1, max_size=3), st.floats(0.002, 0.06), st.sampled_from([0.0, 0.3]))
+@given(st.lists(loads, min_size=1, max_size=3), st.floats(0.002, 0.06), st.sampled_from([0.0, 0.3]), st.booleans())
 def test_turns_keep_their_rules(
-    given_loads: list[tuple[float, float, float]], iteration_s: float, spread: float
+    given_loads: list[tuple[float, float, float]], iteration_s: float, spread: float, cuttable: bool
 ) -> None:
     """If it failed, the simulator would promise latencies, or a speed of training, that no live lane has."""
     jobs = [service(f"s{number}", *load) for number, load in enumerate(given_loads)]
-    turns = play([training("t", iteration_s, spread), *jobs], 3.0)
+    turns = play([replace(training("t", iteration_s, spread), speedups=() if cuttable else (1.0,)), *jobs], 3.0)
     longest_s = {"t": iteration_s} | {job.name: 0.0 for job in jobs}
     waits_from_s = 0.0
     for turn in turns:
         if turn.job == "t":
-            assert turn.iterations == pytest.approx(round(turn.iterations), abs=1e-4), "an iteration is never cut"
+            is_whole = turn.iterations == pytest.approx(round(turn.iterations), abs=1e-4)
+            assert is_whole or cuttable, "an iteration is cut where it can be"
             longest_s["t"] = max(longest_s["t"], turn.to_s - turn.from_s)
             others = sum(longest for name, longest in longest_s.items() if name != "t")
             bound_s = (len(jobs) + 1) * WAIT_PER_JOB_S
@@ -130,6 +132,17 @@ def test_a_request_waits_for_one_iteration_at_most() -> None:
     waits_s = [begin - arrived for begin, arrived in zip(begins, arrivals_s, strict=True)][1:]
     assert max(waits_s) <= 0.02 + 2 * HANDOVER_S + 0.004, "one iteration, and an answer to an earlier request"
     assert max(waits_s) > 0.01, "an iteration is not cut"
+
+
+def test_a_long_iteration_is_cut_for_a_request_and_goes_on_where_it_was() -> None:
+    turns = play([training("t", 1.0, 0.2), service("s", 10.0, 0.002, 0.05, (1,))], 20.0)
+    arrivals_s = [(turn.from_s, turn.due_s["s"] - 0.05) for turn in turns if turn.job == "s"]
+    waits_s = [begin_s - arrived_s for begin_s, arrived_s in arrivals_s]
+    assert len(waits_s) > 100 and max(waits_s) <= expected_cut_s(2.0) + 2 * HANDOVER_S + 0.004
+    parts = [turn for turn in turns if turn.job == "t"]
+    done = [after.iterations - before.iterations for before, after in pairwise(parts)]
+    assert all(0.0 <= each < 1.5 for each in done) and sum(1 for each in done if each % 1.0 > 0.01) > 50
+    assert parts[-1].iterations == pytest.approx(20.0 - sum(t.to_s - t.from_s for t in turns if t.job == "s"), rel=0.2)
 
 
 def test_training_has_what_the_service_leaves() -> None:

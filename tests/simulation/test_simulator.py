@@ -14,6 +14,7 @@ from ecoshare.base.class_profile import MemoryDemand
 from ecoshare.core.commands import KillJob, StartJob
 from ecoshare.core.events import Config
 from ecoshare.core.placement.strategies.preemptive_placement import FailedSearches
+from ecoshare.core.turns import URGENT_WAIT_S
 from ecoshare.errors import UsageError
 from ecoshare.simulation.cluster import GPUS, Cluster
 from ecoshare.simulation.costs import NO_COSTS, Costs
@@ -168,10 +169,26 @@ def test_jobs_of_a_lane_take_turns() -> None:
     assert [each.jct_s for each in pack.finished] == pytest.approx([10.0, 20.0, 30.0])
 
 
-def test_one_that_comes_with_less_to_do_gets_the_turn_at_the_next_boundary() -> None:
-    jobs = [job("long", 100.0, iterations=100), job("short", 5.0, 20.5)]
+@pytest.mark.parametrize(
+    ("iterations", "wait_s"),
+    [(2500, 0.02), (100, URGENT_WAIT_S)],
+    ids=["at the next boundary", "inside an iteration of a second"],
+)
+def test_one_that_comes_with_less_to_do_gets_the_turn(iterations: int, wait_s: float) -> None:
+    jobs = [job("long", 100.0, iterations=iterations), job("short", 5.0, 20.5)]
     found = {each.name: each.jct_s for each in run(jobs, "srtf", places=2).result.finished}
-    assert found == pytest.approx({"short": 0.5 + 5.0, "long": 105.0})
+    assert found == pytest.approx({"short": wait_s + 5.0, "long": 105.0})
+
+
+@pytest.mark.parametrize("memory_share", [0.2, 0.3], ids=["memory for two iterations", "memory for one"])
+def test_an_iteration_of_ten_seconds_is_cut_if_there_is_memory(memory_share: float) -> None:
+    part_bytes = int(memory_share * GPU.memory_bytes)
+    memory = MemoryDemand(part_bytes, part_bytes)
+    jobs = [job("long", 20.0, iterations=2), job("short", 1.0, iterations=200)]
+    done = run([replace(each, memory=memory) for each in jobs], "fair", places=2)
+    finish_s = {each.name: each.finish_s for each in done.result.finished}
+    assert finish_s["short"] == pytest.approx(2.0 if memory_share == 0.2 else 11.0, abs=0.5)
+    assert finish_s["long"] == pytest.approx(21.0)
 
 
 def test_a_neighbour_in_another_lane_slows_both() -> None:

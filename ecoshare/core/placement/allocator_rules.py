@@ -65,7 +65,13 @@ class AllocatorRules:
 
     def go_on(self, emptied: Iterable[str]) -> None:
         """Take over the devices where waiting jobs empty their caches."""
-        self._emptied.update(emptied)
+        for device in emptied:
+            self._set_caching(device, is_kept=False)
+
+    def _set_caching(self, device: str, is_kept: bool) -> None:
+        (self._emptied.discard if is_kept else self._emptied.add)(device)
+        for lane in self._lane_index.devices[device]:
+            lane.empties = not is_kept
 
     def await_limits(self, asked: Iterable[tuple[int, str, int]]) -> None:
         """Take over limits that have no answer yet. Their jobs are there by now."""
@@ -94,7 +100,7 @@ class AllocatorRules:
         for device in self._changed:
             is_kept = self._keeps_caches(device)
             if is_kept == (device in self._emptied):
-                self._emptied ^= {device}
+                self._set_caching(device, is_kept)
                 before.append(SetCaching(self._next_id(), device, is_kept))
             if self._has_limits(device):
                 for job in starts:

@@ -59,11 +59,13 @@ class Clash(NamedTuple):
     Attributes:
         service: The service.
         other: The other job.
+        turn_s: Time (s) for which the other job holds the turn at most.
         takes_s: Time (s) from the arrival of a request to its answer, in the worst case.
     """
 
     service: Job
     other: Job
+    turn_s: float
     takes_s: float
 
     @property
@@ -79,11 +81,12 @@ def clash(one: Job, two: Job) -> Clash | None:
 
 
 def _clash(service: Job, other: Job) -> Clash | None:
-    turn_s = other.longest_turn_s
+    empties = any(lane.empties for lane in (*service.lanes, *other.lanes))
+    turn_s = other.longest_iteration_s if empties else other.longest_turn_s
     if service.spec.service is None or turn_s is None:
         return None
     takes_s = turn_s + HANDOVER_S + (service.longest_iteration_s or 0.0)
-    return Clash(service, other, takes_s) if takes_s > service.spec.service.p99_s else None
+    return Clash(service, other, turn_s, takes_s) if takes_s > service.spec.service.p99_s else None
 
 
 def in_time(jobs: Iterable[Job]) -> bool:
@@ -174,7 +177,7 @@ def too_slow(spec: JobSpec) -> str:
 def clash_words(found: Clash) -> str:
     """Clash in words, such as `a holds the turn for up to 80 ms at a time, so answers of s could take 95 ms (...)`."""
     return (
-        f"{found.other.spec.name} holds the turn for up to {_ms(found.other.longest_turn_s or 0.0)} at a time, so "
+        f"{found.other.spec.name} holds the turn for up to {_ms(found.turn_s)} at a time, so "
         f"answers of {found.service.spec.name} could take {_ms(found.takes_s)} (target: {_ms(found.target_s)})"
     )
 

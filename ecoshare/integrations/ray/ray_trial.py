@@ -61,6 +61,8 @@ class RayTrial:
         on_gpu: True if the trial's device is a GPU, not the processors.
     """
 
+    cut_hook = None  # the trial is a thread of its actor, which hears no signals
+
     def __init__(self, ledger: NodeLedger, place: TrialPlace, queued_s: float) -> None:
         self._ledger = ledger
         self._place = place
@@ -103,11 +105,6 @@ class RayTrial:
     @property
     def is_waited_for(self) -> bool:
         return self._turn.is_waited_for
-
-    @property
-    def may_be_cut(self) -> bool:
-        """Never: the trial is a thread of its actor, which hears no signals."""
-        return False
 
     def begin(self) -> None:
         """Take the turn before the user's function runs; on a GPU, when the function first uses it."""

@@ -212,7 +212,7 @@ class LaneTable:
         """Whether a job may have a cache while another job has the turn. The caller holds the lock."""
         slot, holder = self.slots[index], self.header.holder
         if slot.seat in (SlotState.EMPTY, SlotState.HOLDING) or slot.emptied or self.shares_process(index, holder):
-            return False
+            return False  # one that was cut is not emptied, since it keeps an iteration
         if not slot.fused:
             return bool(slot.handovers)
         return any(self.slots[each].handovers for each in range(self.header.used) if self.shares_process(index, each))
@@ -294,7 +294,7 @@ class LaneTable:
     def admits(self, index: int) -> bool:
         """Whether a slot may have the turn: every slot may, unless it is reserved, or the job parked or barred."""
         slot = self.slots[index]
-        return self.header.only in (ANY_SLOT, index) and not slot.parked and not slot.barred
+        return self.header.only in (ANY_SLOT, index) and not slot.is_parked and not slot.barred
 
     def choose(self, now_s: float) -> int | None:
         """Slot that gets the turn next, among those that wait; None if none waits. The caller holds the lock."""
@@ -310,7 +310,7 @@ class LaneTable:
         """Time (s) from which the turn is to be cut for the job that waits in a slot; infinity if it is not to be."""
         header, slot = self.header, self.slots[index]
         held = self.slots[header.holder] if header.holder != NO_SLOT else None
-        if held is None or held.cut == CutState.NEVER or held.stop or not self.admits(index):
+        if held is None or held.cut == CutState.NEVER or held.stop or header.empties or not self.admits(index):
             return math.inf  # one that was asked to end may be saving
         next_s = math.inf
         if held.last_s:  # waits in the present iteration are no part of it
@@ -498,7 +498,7 @@ class LaneTable:
         for index in range(header.used):
             slot = self.slots[index]
             seat = slot.seat
-            if seat != SlotState.EMPTY and not slot.parked:
+            if seat != SlotState.EMPTY and not slot.is_parked:
                 jobs += 1
                 longest_s = max(longest_s, slot.longest_iteration_s)
                 rank = slot.rank
@@ -524,7 +524,7 @@ class LaneTable:
 
     def _stretch_s(self, slot: Slot) -> float:
         """Time (s) for which the job of a slot keeps the others waiting beyond its quantum, at most."""
-        longest_s = float(slot.longest_iteration_s) if not slot.parked else 0.0
-        if slot.cut == CutState.NEVER:
+        longest_s = float(slot.longest_iteration_s) if not slot.is_parked else 0.0
+        if slot.cut == CutState.NEVER or self.header.empties:
             return longest_s
         return stretch_s(longest_s, slot.cut_s or FIRST_CUT_S, self.header.jobs, self.header.wait_per_job_s)

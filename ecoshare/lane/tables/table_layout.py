@@ -30,7 +30,7 @@ NO_GOAL = 0
 UNREACHABLE = 1
 """Goal of a job that was asked to move and cannot: the job stays."""
 
-MAGIC = 0x45434F40
+MAGIC = 0x45434F41
 """First word of a table. It changes with the layout."""
 
 WAIT_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0)
@@ -63,6 +63,7 @@ KEPT = (
     "due_s",
     "answer_s",
     "most_batch",
+    "cut",
     "cuts",
     "cut_s",
     "inside_s",
@@ -90,6 +91,8 @@ class CutState(IntEnum):
     READY = 1
     ASKED = 2
     """A job that waits has asked for it. It comes at the next safe place, or at a boundary before that."""
+    INSIDE = 3
+    """It was cut: the job waits inside an iteration, and keeps the memory of that."""
 
 
 class BoundaryRequest(IntEnum):
@@ -168,8 +171,8 @@ class Slot(ctypes.Structure):
 
     A fused job shares its process (`pid`) with others, so it counts the processor time of its turns (`cpu_s`) itself.
 
-    A job that is parked, or is about to be (`parked`), gets no turn. Neither does a rank of a gang while a rank before
-    it has no turn in its own lane (`barred`).
+    A job that is parked, or is about to be (`parked`), gets no turn; one that waits inside an iteration comes to its
+    boundary first. Neither does a rank of a gang while a rank before it has no turn in its own lane (`barred`).
 
     A service that waits says when its answer is due (`due_s`), and how long the answer takes at most (`answer_s`). The
     time is 0 for any other job, and for a service that has nothing to answer.
@@ -188,7 +191,8 @@ class Slot(ctypes.Structure):
     and for how long it had the turn in the present iteration before they came (`inside_s`).
 
     A job without the turn says whether it has emptied the cache of its allocator (`emptied`). If the header's `empties`
-    is set, such a job empties its cache before another job may allocate.
+    is set, such a job empties its cache before another job may allocate, and no turn is cut: there is memory for one
+    iteration only. A job that waits inside an iteration by then keeps that, and empties its cache at its boundary.
     """
 
     _fields_ = (
@@ -239,6 +243,11 @@ class Slot(ctypes.Structure):
         ("inside_s", ctypes.c_double),
         ("reason", ctypes.c_char * REASON_BYTES),
     )
+
+    @property
+    def is_parked(self) -> bool:
+        """Whether the job gets no turn since it is parked, or about to be."""
+        return bool(self.parked) and not (self.parked == ParkRequest.ASKED and self.cut == CutState.INSIDE)
 
     def process(self) -> tuple[int, bool]:
         """Process id of the job (0: none yet, or none any more), and whether the job shares the process with others.

@@ -192,9 +192,8 @@ class Plan:
             )
             for job, job_class in planned
         ]
-        if device.on_processors:
-            both = list(map(plan_checks.with_cuts, both))
-        else:
+        both = list(map(plan_checks.with_cuts, both))
+        if not device.on_processors:
             both = [plan_checks.with_whole_device(job, smallest_bytes) for job in both]
         notes += plan_checks.launcher_notes(both, device.on_processors)
         every_lane = lanes * len(devices)

@@ -128,7 +128,7 @@ def with_whole_device(job: PlannedJob, memory_bytes: int) -> PlannedJob:
 
 
 def with_cuts(job: PlannedJob) -> PlannedJob:
-    """The job on processors, marked as one with turns that can be cut if it has a process and a lane of its own."""
+    """The job, marked as one with turns that can be cut if it has a process and a lane of its own."""
     spec = job.spec
     able = spec.gpus == spec.widest == 1 and spec.service is None and not (spec.fused or job.launcher)
     return replace(job, spec=replace(spec, cuttable=able))

@@ -116,6 +116,11 @@ class TraceJob:
         """GPUs that the job asks for, with parts of a GPU as such."""
         return self.gpus * (1.0 if self.share is None else self.share)
 
+    @property
+    def is_cuttable(self) -> bool:
+        """Whether its turn can be cut inside an iteration, as that of a job in one process on one device."""
+        return self.gpus == 1 and not self.speedups and self.service is None
+
     def speedup(self, gpus: int) -> float:
         """Speed on `gpus` GPUs / speed on the number that the job asks for."""
         return self.speedups[gpus - 2] if self.speedups and gpus > 1 else 1.0

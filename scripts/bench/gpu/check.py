@@ -22,7 +22,7 @@ Then the checks, as far as the nine minutes go; `--only` names one part:
 * contexts, caches that are emptied and filled again, and three jobs with caches that do not fit together (memory.py);
 * memory of jobs that goes to the host and back: its speed, equal numbers, and a run that parks (parked.py);
 * scripts that use a GPU in other ways: streams, graphs, GradScaler, pinned memory, cudaMallocAsync, torch.compile
-  (kinds.py);
+  and one with long iterations, which are cut (kinds.py);
 * a service beside training: the same answers and losses, latencies, joules a request (services.py);
 * the energy counter against the power that is told, integrated (counter.py);
 * which knobs the board offers, read and not set.

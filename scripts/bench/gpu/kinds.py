@@ -1,7 +1,7 @@
 """Scripts that use a GPU in different ways: the same parameters alone and shared, and what ecoshare's hooks cost.
 
 Each kind of script runs by itself, and then two copies of each share one lane. Two kinds are timed alone, with and
-without ecoshare.
+without ecoshare. A script with long iterations is cut for another one.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ MEASURED = ("plain", "fetches")
 """Kinds of which the cost of ecoshare's hooks is measured."""
 
 _MOST_SLOWER = 1.05
+_BOUND_S = 0.5
+"""Bound (s) of the longest wait of two jobs in a lane."""
 
 
 def figures(folder: Path, device: str = "cuda", steps: int = STEPS, rounds: int = 3) -> list[Figure]:
@@ -61,7 +63,25 @@ def figures(folder: Path, device: str = "cuda", steps: int = STEPS, rounds: int 
             continue
         found.append(Figure(f"{job['name']}: the same parameters as alone", float(same), "", ">= 1", note))
         found.append(Figure(f"{job['name']}: iterations seen", job["iterations"], f"of {steps}", f">= {steps}"))
-    return found + [_cost(folder / kind, words[kind], rounds) for kind in MEASURED]
+    found += [_cost(folder / kind, words[kind], rounds) for kind in MEASURED]
+    return found + cut_turns(folder / "cut", device, 20 * steps)
+
+
+def cut_turns(folder: Path, device: str, steps: int) -> list[Figure]:
+    """A script with iterations of a second and more beside one with short ones, in one lane.
+
+    Args:
+        steps: Iterations of the second one.
+    """
+    each = [["long", "4", device], ["plain", str(steps), device]]
+    run = _shared(folder, each, 1)
+    figures = [
+        Figure(f"cut: {args[0]}, the same parameters as alone", float(same), "", ">= 1")
+        for args in each
+        for same in [run.printed(f"{args[0]}-0") == _alone(args).stdout]
+    ]
+    waited_s = {job["name"]: job["longest_wait_s"] for job in run.summary["jobs"]}["plain-0"]
+    return [*figures, Figure("cut: longest wait of plain / bound", waited_s / _BOUND_S, "", "<= 1.1")]
 
 
 def _cost(folder: Path, args: list[str], rounds: int) -> Figure:

@@ -18,6 +18,7 @@ import torch  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.utils.data import DataLoader, Dataset  # noqa: E402
 
+PASSES = 2000 if KIND == "long" else 1
 WIDTH, BATCH = (64, 32) if DEVICE == "cpu" else (1024, 256)
 
 
@@ -65,15 +66,16 @@ def train(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     for batch in batches:
         x = batch.to(DEVICE, non_blocking=True)
         optimizer.zero_grad()
-        with torch.autocast(DEVICE, torch.float16 if DEVICE != "cpu" else torch.bfloat16, enabled=KIND == "scaler"):
-            if side is None:
-                loss = model(x).square().mean()
-            else:
-                side.wait_stream(torch.cuda.current_stream())
-                with torch.cuda.stream(side):
+        for _ in range(PASSES):
+            with torch.autocast(DEVICE, torch.float16 if DEVICE != "cpu" else torch.bfloat16, enabled=KIND == "scaler"):
+                if side is None:
                     loss = model(x).square().mean()
-                torch.cuda.current_stream().wait_stream(side)
-        scaler.scale(loss).backward()
+                else:
+                    side.wait_stream(torch.cuda.current_stream())
+                    with torch.cuda.stream(side):
+                        loss = model(x).square().mean()
+                    torch.cuda.current_stream().wait_stream(side)
+            scaler.scale(loss).backward()
         scaler.step(optimizer)
         scaler.update()
 

@@ -30,7 +30,7 @@ class Counter:
 
     iterations = 0
     absence_cost_s = 0.0
-    may_be_cut = False
+    cut_hook = None
     is_waited_for = False
 
     def boundary(self, _kind: Boundary) -> None:

@@ -25,7 +25,7 @@ class Yielder:
     """Job's side of the lane that only observes."""
 
     absence_cost_s = 0.0
-    may_be_cut = False
+    cut_hook = None
     is_waited_for = False
 
     def __init__(self) -> None:
