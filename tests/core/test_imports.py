@@ -46,7 +46,17 @@ ALLOWED = {
         "torch",
         "numpy",
     },
-    "devices": {*BASE, "ecoshare.devices", "amdsmi", "httpx", "platformdirs", "pydantic", "pynvml", "zeus"},
+    "devices": {
+        *BASE,
+        "ecoshare.devices",
+        "ecoshare.core.slices",
+        "amdsmi",
+        "httpx",
+        "platformdirs",
+        "pydantic",
+        "pynvml",
+        "zeus",
+    },
     "knowledge": {
         *BASE,
         "ecoshare.knowledge",

@@ -1,0 +1,590 @@
+"""Runs of all users on this machine agree on slices, over Unix sockets.
+
+::
+
+    /run/lock/ecoshare-slices-1.0.lock   held (flock) by the run that keeps the table
+    /run/lock/ecoshare-slices-1.0.sock   the other runs connect there, and it connects to itself
+
+    run     hello, wants, took, ended ──►  table (core/slices.py)
+    run     ◄── begin, end, members, twice a second
+
+No process must not die. If the keeper ends, its lock is free and its line is closed: another run takes the lock, and
+each says hello again, with the slice that it has. If the keeper hangs, or gives no slices, the others go to the next
+table, 1, 2 and so on. The highest table that is kept is the one that counts; a keeper that sees a higher one gives up.
+
+What comes over a line may be anything, since every user can connect. Lines are short, few, and numbers and names in
+their bounds. The kernel says which user is at the other end. A run that lies about its slices gets more of the device
+than its share, as it would without ecoshare.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import fcntl
+import itertools
+import os
+import re
+import socket
+import stat
+import struct
+import threading
+from collections import Counter
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from ecoshare.core.slices import ENDS_WITHIN_S, SLICE_S, Member, SliceTable
+from ecoshare.devices.control.state_folder import StateFolder, open_lock
+
+VERSION = 1
+"""Version of the messages. Runs of different versions have different tables, so they do not take turns."""
+
+_NAME = f"ecoshare-slices-{VERSION}"
+
+_BEAT_S = 0.5
+"""Time (s) between two lists of the members, by which a keeper shows that it lives."""
+
+_SILENT_S = 1.5
+"""Time (s) after which a keeper that says nothing counts as hung."""
+
+_AGAIN_S = 0.02
+"""Time (s) between two tries to reach a table."""
+
+_MOST_TABLE, _MOST_BYTES, _MOST_MEMBERS, _MOST_OF_A_USER, _MOST_IN_A_SECOND = 9999, 1 << 14, 128, 32, 100
+"""Bounds: number of a table, bytes of a line, members, members of one user, and lines of a member in a second."""
+
+_LISTED_BYTES = 1 << 18
+_MOST_FAILURES = 20
+"""Failures to make a table, one after the other, after which a run does without."""
+
+_MOST_PATIENCE_S = 60.0
+_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
+
+Key = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[\x21-\x7e]+$")]
+Seconds = Annotated[float, Field(ge=0.0, le=1e10, allow_inf_nan=False)]
+
+
+class _Message(BaseModel):
+    model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
+
+
+class Hello(_Message):
+    """First message of a run.
+
+    Attributes:
+        devices: Keys of its devices.
+        run: Path of its folder, or what it is called.
+        wants: Whether it wants slices.
+        runs: Whether it has one, from another table.
+    """
+
+    say: Literal["hello"] = "hello"
+    version: int
+    devices: list[Key] = Field(min_length=1, max_length=128)
+    run: str = Field(max_length=512)
+    wants: bool
+    runs: bool
+
+
+class Wants(_Message):
+    """A run wants slices."""
+
+    say: Literal["wants"] = "wants"
+
+
+class Took(_Message):
+    """A run has begun its slice."""
+
+    say: Literal["took"] = "took"
+
+
+class Ended(_Message):
+    """A run has drained its lanes."""
+
+    say: Literal["ended"] = "ended"
+    wants: bool
+
+
+class Begin(_Message):
+    """A run is to begin its slice."""
+
+    say: Literal["begin"] = "begin"
+
+
+class End(_Message):
+    """A run is to end its slice."""
+
+    say: Literal["end"] = "end"
+
+
+class ListedMember(_Message):
+    """Member of a table, for the others to see.
+
+    Attributes:
+        name: Name that tells it from the others.
+        user: Number of its user.
+        pid: Number of its process.
+        run: Path of its folder, or what it is called; from the run itself.
+        devices: Keys of its devices.
+        state: What it does, see `MemberState`.
+        since_s: Time (s) for which it has done that.
+        used_s: Device time (s) that it has had.
+    """
+
+    name: str = Field(max_length=32)
+    user: Annotated[int, Field(ge=0, le=2**32)]
+    pid: Annotated[int, Field(ge=0, le=2**32)]
+    run: str = Field(max_length=512)
+    devices: list[Key] = Field(max_length=128)
+    state: Literal["idle", "waits", "given", "runs", "ends", "beside", "silent"]
+    since_s: Seconds
+    used_s: Seconds
+
+
+class Members(_Message):
+    """All members of a table. `you` is the name of the one that reads this."""
+
+    say: Literal["members"] = "members"
+    you: str = Field(max_length=32)
+    members: list[ListedMember] = Field(max_length=_MOST_MEMBERS)
+
+
+_FROM_RUN: TypeAdapter[Hello | Wants | Took | Ended] = TypeAdapter(
+    Annotated[Hello | Wants | Took | Ended, Field(discriminator="say")]
+)
+_FROM_KEEPER: TypeAdapter[Begin | End | Members] = TypeAdapter(
+    Annotated[Begin | End | Members, Field(discriminator="say")]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TablePaths:
+    """Paths of the tables of this machine.
+
+    Attributes:
+        folder: Folder of the locks of all users.
+    """
+
+    folder: Path
+
+    @classmethod
+    def of_this_user(cls) -> TablePaths:
+        """Paths that this process uses."""
+        return cls(StateFolder.of_this_user().locks)
+
+    def lock(self, number: int) -> Path:
+        """Path of the lock of a table."""
+        return self.folder / f"{_NAME}.{number}.lock"
+
+    def socket(self, number: int) -> Path:
+        """Path of the socket of a table."""
+        return self.folder / f"{_NAME}.{number}.sock"
+
+    def kept(self) -> list[int]:
+        """Numbers of the tables that are kept, the highest first."""
+        found = (re.fullmatch(rf"{_NAME}\.(\d{{1,4}})\.lock", path.name) for path in self._locks())
+        return sorted((number for each in found if each and self._is_kept(number := int(each[1]))), reverse=True)
+
+    def _locks(self) -> list[Path]:
+        try:
+            return list(self.folder.glob(f"{_NAME}.*.lock"))
+        except OSError:
+            return []
+
+    def _is_kept(self, number: int) -> bool:
+        try:
+            file = os.open(self.lock(number), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return False
+        except OSError:
+            return stat.S_ISREG(os.fstat(file).st_mode)
+        finally:
+            os.close(file)
+
+
+def _line(message: BaseModel) -> bytes:
+    return message.model_dump_json().encode() + b"\n"
+
+
+@dataclass(eq=False)
+class _Line:
+    """Line to a member, with what the kernel says of its other end."""
+
+    name: str
+    user: int
+    pid: int
+    run: str
+    writer: asyncio.StreamWriter
+
+    def tell(self, message: bytes) -> None:
+        """Send a message. One that does not read is cut off."""
+        if self.writer.transport.get_write_buffer_size() > _LISTED_BYTES:
+            self.writer.transport.abort()
+        elif not self.writer.is_closing():
+            self.writer.write(message)
+
+
+class Keeper:
+    """Keeps one table: the run that holds its lock does so, beside its own work."""
+
+    def __init__(self, paths: TablePaths, number: int) -> None:
+        """Take the lock of a table.
+
+        Raises:
+            BlockingIOError: Another run keeps it.
+            OSError: The lock cannot be made.
+        """
+        self.number = number
+        self._paths, self._table = paths, SliceTable()
+        self._lines: dict[str, _Line] = {}
+        self._names = itertools.count(1)
+        self._news = asyncio.Event()
+        self._server: asyncio.Server | None = None
+        self._lock = open_lock(paths.lock(number))
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BaseException:
+            os.close(self._lock)
+            raise
+
+    async def open(self) -> None:
+        """Let runs connect.
+
+        Raises:
+            OSError: The socket cannot be made.
+        """
+        path = self._paths.socket(self.number)
+        with contextlib.suppress(FileNotFoundError):
+            path.unlink()
+        self._server = await asyncio.start_unix_server(self._hear, path, limit=_MOST_BYTES)
+        path.chmod(0o666)
+
+    async def keep(self) -> None:
+        """Give slices, until a higher table is kept."""
+        now = asyncio.get_running_loop().time
+        beat_s = now()
+        while True:
+            for order in self._table.look(now()):
+                self._lines[order.member.name].tell(_line(Begin() if order.begins else End()))
+            if now() >= beat_s:
+                beat_s = now() + _BEAT_S
+                self._list()
+                if any(number > self.number for number in self._paths.kept()):
+                    return
+            until_s = min(beat_s, self._table.next_look_s(now()))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(until_s):
+                    await self._news.wait()
+            self._news.clear()
+
+    def close(self) -> None:
+        """Close all lines, and let the table go."""
+        if self._server is not None:
+            self._server.close()
+            with contextlib.suppress(OSError):
+                self._paths.socket(self.number).unlink()
+        for each in self._lines.values():
+            each.writer.transport.abort()
+        os.close(self._lock)
+
+    def _list(self) -> None:
+        now_s = asyncio.get_running_loop().time()
+        listed = [self._listed(each, now_s) for each in self._table.members.values()]
+        for each in list(self._lines.values()):
+            each.tell(_line(Members(you=each.name, members=listed)))
+
+    def _listed(self, member: Member, now_s: float) -> ListedMember:
+        line, devices = self._lines[member.name], sorted(member.devices)
+        since_s = max(0.0, now_s - member.since_s)
+        return ListedMember.model_construct(
+            name=member.name,
+            user=member.user,
+            pid=line.pid,
+            run=line.run,
+            devices=devices,
+            state=member.state.value,
+            since_s=since_s,
+            used_s=member.used_s,
+        )
+
+    async def _hear(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        line = None
+        try:
+            line = await self._welcome(reader, writer)
+            if line is not None:
+                await self._follow(line, reader)
+        except (OSError, ValueError, TimeoutError, asyncio.IncompleteReadError):
+            pass  # it is gone, or says what no run says
+        finally:
+            if line is not None:
+                del self._lines[line.name]
+                self._table.leave(line.name, asyncio.get_running_loop().time())
+                self._news.set()
+            writer.transport.abort()
+
+    async def _welcome(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> _Line | None:
+        own: socket.socket = writer.get_extra_info("socket")
+        credentials = own.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        pid, user, _ = _CREDENTIALS.unpack(credentials)
+        async with asyncio.timeout(_SILENT_S):
+            hello = _FROM_RUN.validate_json(await reader.readuntil())
+        of_users = Counter(each.user for each in self._lines.values())
+        if len(self._lines) >= _MOST_MEMBERS or of_users[user] >= _MOST_OF_A_USER:
+            return None
+        if not isinstance(hello, Hello) or hello.version != VERSION:
+            return None
+        now_s, run = asyncio.get_running_loop().time(), hello.run if hello.run.isprintable() else ascii(hello.run)[1:-1]
+        line = _Line(f"{next(self._names):09}", user, max(0, pid), run[:512], writer)
+        self._lines[line.name] = line
+        self._table.join(line.name, user, hello.devices, now_s, hello.runs)
+        if hello.wants:
+            self._table.wants(line.name, now_s)
+        self._list()
+        self._news.set()
+        return line
+
+    async def _follow(self, line: _Line, reader: asyncio.StreamReader) -> None:
+        now, second, count = asyncio.get_running_loop().time, 0, 0
+        while True:
+            message = _FROM_RUN.validate_json(await reader.readuntil())
+            second, count = int(now()), count + 1 if int(now()) == second else 1
+            if count > _MOST_IN_A_SECOND:
+                return
+            match message:
+                case Wants():
+                    self._table.wants(line.name, now())
+                case Took():
+                    self._table.took(line.name, now())
+                case Ended():
+                    self._table.ended(line.name, now(), message.wants)
+                case Hello():
+                    return
+            self._news.set()
+
+
+class _Gone(Exception):
+    """A table is gone, silent, or gives no slices."""
+
+
+class DeviceSlices:
+    """Slices of one run on its devices: it begins and ends them as the others of the machine allow.
+
+    A thread keeps the line, so that a busy run answers at once. It calls `begin`, `end` and `say`.
+    """
+
+    def __init__(
+        self,
+        devices: Collection[str],
+        begin: Callable[[], None],
+        end: Callable[[], None],
+        say: Callable[[str], None],
+        run: str = "",
+        paths: TablePaths | None = None,
+    ) -> None:
+        """Not open yet.
+
+        Args:
+            devices: Keys of the devices.
+            begin: Called when a slice begins.
+            end: Called when it is to end; the run then calls `ended`.
+            say: Shows a note to the user.
+            run: Path of the folder of the run, for others to see.
+            paths: Paths of the tables; None for those of this machine.
+        """
+        self._devices, self._run = sorted(devices), run[:512]
+        self._begin, self._end, self._say = begin, end, say
+        self._paths = paths or TablePaths.of_this_user()
+        self._wants = self._runs = False
+        self._waits_from_s = 0.0
+        self._listed: Members | None = None
+        self._is_alone = False
+        self._shunned: set[int] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._work: asyncio.Task[None] | None = None
+        self._writer: asyncio.StreamWriter | None = None
+        self._is_open = threading.Event()
+        self._thread = threading.Thread(target=self._live, name="ecoshare-slices", daemon=True)
+
+    @property
+    def members(self) -> tuple[ListedMember, ...]:
+        """All runs of the table, as of half a second ago, this one included."""
+        return () if self._listed is None else tuple(self._listed.members)
+
+    @property
+    def others(self) -> list[ListedMember]:
+        """Other runs that share one of the devices of this one."""
+        mine, listed = set(self._devices), self._listed
+        if listed is None:
+            return []
+        return [each for each in listed.members if each.name != listed.you and mine & set(each.devices)]
+
+    def open(self) -> None:
+        """Begin to take part."""
+        self._thread.start()
+        self._is_open.wait()
+
+    def want(self, wants: bool) -> None:
+        """Want slices from now on, or no more. A run that has a slice and wants no more calls `ended`, too."""
+        self._call(lambda: self._set_wants(wants))
+
+    def ended(self) -> None:
+        """Tell that the slice is over: no lane of the run is at work any more."""
+        self._call(self._tell_end)
+
+    def close(self) -> None:
+        """Leave. The run has no lane at work any more."""
+        self._call(lambda: self._work.cancel() if self._work is not None else None)
+        self._thread.join()
+
+    def _call(self, act: Callable[[], object]) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            if self._loop is not None:
+                self._loop.call_soon_threadsafe(act)
+
+    def _set_wants(self, wants: bool) -> None:
+        if wants and not self._wants:
+            self._waits_from_s = asyncio.get_running_loop().time()
+        self._wants = wants
+        if self._is_alone:
+            self._take()
+        elif not self._runs:
+            self._tell(Wants() if wants else Ended(wants=False))
+
+    def _tell_end(self) -> None:
+        self._runs = False
+        self._waits_from_s = asyncio.get_running_loop().time()
+        self._tell(Ended(wants=self._wants))
+
+    def _tell(self, message: BaseModel) -> None:
+        if self._writer is not None and not self._writer.is_closing():
+            self._writer.write(_line(message))
+
+    def _live(self) -> None:
+        with contextlib.suppress(asyncio.CancelledError):
+            asyncio.run(self._take_part())
+
+    async def _take_part(self) -> None:
+        self._loop, self._work = asyncio.get_running_loop(), asyncio.current_task()
+        self._is_open.set()
+        failures = 0
+        while failures < _MOST_FAILURES:
+            number, keeping = self._highest(), None
+            is_kept = number is not None and number not in self._shunned
+            try:
+                if number is None or not is_kept:
+                    number = 0 if number is None else number + 1
+                    while number in self._shunned:
+                        number += 1
+                    keeping = await self._keep(number)
+                await self._talk(number)
+                failures = 0
+            except BlockingIOError:
+                pass  # another run was faster
+            except (OSError, ValueError, TimeoutError, asyncio.IncompleteReadError, _Gone) as error:
+                failures += 1
+                reason = (isinstance(error, OSError) and error.strerror) or str(error) or "a table is silent"
+                if keeping is None and number is not None:
+                    self._shunned.add(number)
+            finally:
+                if keeping is not None:
+                    keeping.cancel()
+                    await asyncio.wait([keeping])
+            await asyncio.sleep(_AGAIN_S)
+        self._say(f"takes no turns with other runs of this machine: {reason}")
+        self._is_alone = True
+        self._take()
+        await asyncio.Event().wait()
+
+    def _highest(self) -> int | None:
+        return next(iter(self._paths.kept()), None)
+
+    async def _keep(self, number: int) -> asyncio.Task[None]:
+        """Begin to keep a table.
+
+        Raises:
+            BlockingIOError: Another run keeps it.
+            OSError: It cannot be made.
+        """
+        if number > _MOST_TABLE:
+            raise OSError(errno.ENOSPC, "all tables are kept, and none answers")
+        keeper = Keeper(self._paths, number)
+        try:
+            await keeper.open()
+        except BaseException:
+            keeper.close()
+            raise
+
+        async def keep() -> None:
+            try:
+                await keeper.keep()
+            finally:
+                keeper.close()
+
+        return asyncio.get_running_loop().create_task(keep())
+
+    async def _talk(self, number: int) -> None:
+        """Take part in a table, until its line is cut.
+
+        Raises:
+            OSError: It cannot be reached.
+            TimeoutError, ValueError, asyncio.IncompleteReadError, _Gone: It hangs, talks nonsense or gives no slices.
+        """
+        now = asyncio.get_running_loop().time
+        reader, writer = await self._connect(number)
+        self._writer, self._waits_from_s, self._listed = writer, now(), None
+        try:
+            hello = Hello(version=VERSION, devices=self._devices, run=self._run, wants=self._wants, runs=self._runs)
+            self._tell(hello)
+            while True:
+                async with asyncio.timeout(_SILENT_S):
+                    line = await reader.readline()
+                if not line and self._listed is None:
+                    raise _Gone  # it did not even answer
+                if not line:
+                    return
+                message = _FROM_KEEPER.validate_json(line)
+                match message:
+                    case Begin():
+                        self._take()
+                    case End() if self._runs:
+                        self._end()
+                    case End():
+                        self._tell_end()
+                    case Members():
+                        self._listed = message
+                if self._wants and not self._runs and now() - self._waits_from_s > self._patience_s():
+                    raise _Gone
+        finally:
+            self._writer = None
+            writer.transport.abort()
+
+    async def _connect(self, number: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Connect to a table, of which the keeper may have taken the lock just now."""
+        async with asyncio.timeout(_SILENT_S):
+            while True:
+                try:
+                    return await asyncio.open_unix_connection(self._paths.socket(number), limit=_LISTED_BYTES)
+                except (FileNotFoundError, ConnectionRefusedError):
+                    await asyncio.sleep(_AGAIN_S)
+
+    def _patience_s(self) -> float:
+        """Longest wait (s) in a table that gives slices."""
+        return min(_MOST_PATIENCE_S, 2.0 * (1 + len(self.others)) * (SLICE_S + ENDS_WITHIN_S))
+
+    def _take(self) -> None:
+        """Begin a slice, if the run wants one."""
+        if self._wants and not self._runs:
+            self._runs = True
+            self._tell(Took())
+            self._begin()
+        elif not self._wants:
+            self._tell(Took())
+            self._tell(Ended(wants=False))

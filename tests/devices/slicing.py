@@ -1,0 +1,36 @@
+"""Run in a process of its own that takes part in slices: `slicing.py FOLDER USER DEVICE...`.
+
+Prints `begin` and `end` with the time, and `note` with what it would tell its user.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+from ecoshare.devices.device_slices import DeviceSlices, TablePaths
+
+
+def main() -> None:
+    folder, user, devices = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
+    os.setuid(user)
+
+    def tell(what: str) -> None:
+        print(f"{what} {time.monotonic():.4f}", flush=True)
+
+    def end() -> None:
+        tell("end")
+        slices.ended()
+
+    slices = DeviceSlices(
+        devices, lambda: tell("begin"), end, lambda words: tell(f"note:{words!r}"), "run", TablePaths(folder)
+    )
+    slices.open()
+    slices.want(True)
+    time.sleep(600.0)
+
+
+if __name__ == "__main__":
+    main()
