@@ -52,12 +52,14 @@ def _policy_options(words: list[str]) -> Mapping[str, float]:
 class MachineOptions:
     """Options for the machines of a run. [The table](../commands.md#options-of-run) has their meaning."""
 
-    wait: bool = option(
-        "Wait for the end of a run that uses a device of this one, as the command does by default; or be refused.",
-        default=False,
+    wait: bool | None = option(
+        "Wait for the end of a run that uses a device of this one, or be refused. Without it, both take turns if they "
+        "can, and otherwise this one waits.",
+        default=None,
         flag="--wait/--no-wait",
         given_none=True,
     )
+    exclusive: bool = option("Let no other run take turns with this one.", default=False)
     share_device: bool = option(
         "Run beside a run that uses a device of this one, with the memory that is free.",
         default=False,
@@ -116,8 +118,8 @@ class MachineOptions:
             raise UsageError("--ship goes with --on ray: the machines of a Slurm cluster share their file system")
         elif self.on == "ray" and self.address is None and self.release_idle is not None:
             raise UsageError("--release-idle gives machines back to a cluster: name it with --address")
-        elif self.wait:
-            raise UsageError(f"--wait does not go with --on {self.on}")
+        elif self.wait or self.exclusive:
+            raise UsageError(f"{'--wait' if self.wait else '--exclusive'} does not go with --on {self.on}")
         elif not LEAST_NODE_TIMEOUT_S <= self.node_timeout_s < math.inf:
             raise UsageError(f"--node-timeout {self.node_timeout_s:g}: expected {LEAST_NODE_TIMEOUT_S:g} s or more")
         else:

@@ -188,9 +188,9 @@ def holder(options: MachineOptions, note: Callable[[str], None]) -> HoldMachines
     from ecoshare.devices.occupancy import DeviceAdmission
     from ecoshare.runtime.nodes.held_machines import this_machine
 
-    admission = DeviceAdmission.of(options.wait, options.share_device)
+    admission = DeviceAdmission.of(options.wait, options.share_device, options.exclusive)
     if options.on is None:
-        return partial(this_machine, admission=admission, say=note)
+        return partial(this_machine, admission=admission, say=note, takes_turns=not options.exclusive)
     from ecoshare.cluster.nodes_request import NodesRequest, check_ray
 
     asked = NodesRequest(

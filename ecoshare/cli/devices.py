@@ -87,8 +87,9 @@ def _write(path: Path, device: str | None, store: CalibrationStore) -> None:
 
 def _show(profiles: Path, as_json: bool) -> None:
     from ecoshare.devices.control.state_folder import StateFolder
+    from ecoshare.devices.device_slices import members_now
     from ecoshare.devices.knob_survey import survey
-    from ecoshare.reporting.tables.device_table import print_devices
+    from ecoshare.reporting.tables.device_table import print_devices, print_members
 
     found = survey(StateFolder.of_this_user())
     speeds = _speeds(profiles, [each.key for each in found])
@@ -96,7 +97,9 @@ def _show(profiles: Path, as_json: bool) -> None:
         told = [{**each.as_dict(), "speeds": [of.as_dict() for of in speeds.get(each.key, ())]} for each in found]
         print(json.dumps(told, indent=2))
     else:
-        print_devices(found, speeds, Console(highlight=False))
+        console = Console(highlight=False)
+        print_devices(found, speeds, console)
+        print_members(members_now(), console)
 
 
 def _speeds(profiles: Path, keys: list[str]) -> dict[str, list[KnownSpeed]]:

@@ -31,8 +31,6 @@ def takes(kind: type[Any]) -> Callable[[Command], Command]:
         @wraps(command)
         def taken(**given: Any) -> None:
             asked = {name: _value(each, given.pop(name)) for name, each in fields.items()}
-            if "wait" in asked:
-                asked["wait"] = waits(asked["wait"], asked.get("share_device", False), asked.get("on"))
             command(**given, asked=asked)
 
         taken.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
@@ -79,9 +77,9 @@ def is_given(context: typer.Context, name: str) -> bool:
     return source is not None and source.name in ("COMMANDLINE", "ENVIRONMENT")
 
 
-def waits(wait: bool | None, share_device: bool = False, on: str | None = None) -> bool:
-    """Whether a command waits for the end of a run that uses its device: by default where it could not begin."""
-    return not (share_device or on) if wait is None else wait
+def waits(wait: bool | None) -> bool:
+    """Whether a command that needs its device alone waits for the end of a run that uses it: by default."""
+    return wait is None or wait
 
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")]

@@ -445,6 +445,20 @@ class DeviceFailed:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class SliceChanged:
+    """Other runs of the machine share the devices of the run, so that it has them in slices; see `slices.py`.
+
+    Attributes:
+        runs: Whether the run has its devices now.
+        others: Number of other runs that want them.
+    """
+
+    at_s: float
+    runs: bool
+    others: int
+
+
 Event = (
     RunOpened
     | ClassesKnown
@@ -474,6 +488,7 @@ Event = (
     | WorkOver
     | TargetMissed
     | DeviceFailed
+    | SliceChanged
 )
 
 UserRequest = CancelRequested | HoldRequested | ReleaseRequested | PriorityChanged | RetryRequested

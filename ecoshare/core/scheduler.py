@@ -21,6 +21,7 @@
     WorkOver              ──►   end of open-ended services      ──►   KillJob
     TargetMissed          ──►   neighbours of the service       ──►   MoveJob, ParkJob, KillJob
     DeviceFailed          ──►   lanes of the device close       ──►   KillJob, StartJob elsewhere
+    SliceChanged          ──►   nothing is measured while other runs share the devices
 
 The scheduler is deterministic: equal events give equal commands, so the log of a run replays to the same decisions. No
 event costs a scan of all jobs.
@@ -61,6 +62,7 @@ from ecoshare.core.events import (
     RetryRequested,
     RunOpened,
     SettingAnswer,
+    SliceChanged,
     StopRequested,
     SweepOpened,
     TargetMissed,
@@ -264,6 +266,9 @@ class Scheduler:
                 return [*self._carry_out(self._placement.missed(job), event.at_s)] if back is None else back
             case DeviceFailed():
                 return self._device_failed(event)
+            case SliceChanged():
+                self._profiling.others = event.others
+                return []
             case _:
                 return self._settings_answered(event)
 

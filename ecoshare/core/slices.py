@@ -36,7 +36,7 @@ _ROUNDING_S = 1e-6
 
 
 class MemberState(Enum):
-    """What a member does."""
+    """State of a member."""
 
     IDLE = "idle"
     """It has no work for the devices."""
@@ -64,8 +64,8 @@ class Member:
         name: Name that tells the member from the others.
         user: Number of its user.
         devices: Keys of its devices.
-        state: What it does.
-        since_s: Time (s) since which it does that.
+        state: Present state.
+        since_s: Time (s) since which it is in this state.
         used_s: Device time (s) that it has had.
         service_s: Device time (s) on the clock of its user, with which it contends.
         is_told: Whether it was told to end its slice.
@@ -82,8 +82,8 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
-    """What a member is told: to begin its slice, or to end it."""
+class SliceOrder:
+    """Order to a member, to begin its slice or to end it."""
 
     member: Member
     begins: bool
@@ -154,7 +154,7 @@ class SliceTable:
         self._account(at_s)
         self._move(self.members[name], MemberState.WAITS if wants else MemberState.IDLE, at_s)
 
-    def look(self, at_s: float) -> list[Order]:
+    def look(self, at_s: float) -> list[SliceOrder]:
         """Orders that are due now."""
         self._account(at_s)
         for each in self.members.values():
@@ -164,7 +164,7 @@ class SliceTable:
                 self._move(each, MemberState.BESIDE, at_s)
         taken = {key for each in self._in(*_BUSY) if not self._is_over(each, at_s) for key in each.devices}
         held = {key for each in self._in(*_BUSY) for key in each.devices}
-        orders, reserved = list[Order](), set[str]()
+        orders, reserved = list[SliceOrder](), set[str]()
         for each in self._in(MemberState.BESIDE):
             if not each.is_told:
                 orders.append(self._end(each))
@@ -186,7 +186,7 @@ class SliceTable:
             else:
                 self._move(each, MemberState.GIVEN, at_s)
                 each.is_told = False
-                orders.append(Order(each, begins=True))
+                orders.append(SliceOrder(each, begins=True))
                 taken |= each.devices
         return orders
 
@@ -201,9 +201,9 @@ class SliceTable:
                 times.append(each.since_s + slices * SLICE_S)
         return min(times, default=math.inf)
 
-    def _end(self, member: Member) -> Order:
+    def _end(self, member: Member) -> SliceOrder:
         member.is_told = True
-        return Order(member, begins=False)
+        return SliceOrder(member, begins=False)
 
     def _in(self, *states: MemberState) -> Iterator[Member]:
         return (each for each in self.members.values() if each.state in states)
@@ -215,9 +215,9 @@ class SliceTable:
     def _in_order(self, at_s: float) -> Iterator[Member]:
         """Members that contend, each after those that go before it.
 
-        The user with the least device time goes first, then its member with the least, in whole slices. Of equal ones,
-        those that wait go before those that run, and the longest wait goes first. A member that was placed counts as if
-        it had had its slice.
+        The user with the least device time goes first, then its member with the least, in whole slices. If two are
+        equal, one that waits goes before one that runs, and the longest wait goes first. A member that was placed
+        counts as if it had had its slice.
         """
         contend = [
             each for each in self.members.values() if each.state is MemberState.WAITS or self._is_over(each, at_s)

@@ -12,7 +12,7 @@ No process must not die. If the keeper ends, its lock is free and its line is cl
 each says hello again, with the slice that it has. If the keeper hangs, or gives no slices, the others go to the next
 table, 1, 2 and so on. The highest table that is kept is the one that counts; a keeper that sees a higher one gives up.
 
-What comes over a line may be anything, since every user can connect. Lines are short, few, and numbers and names in
+A line may bring anything, since every user can connect. Lines are short, few, and numbers and names in
 their bounds. The kernel says which user is at the other end. A run that lies about its slices gets more of the device
 than its share, as it would without ecoshare.
 """
@@ -59,6 +59,9 @@ _MOST_TABLE, _MOST_BYTES, _MOST_MEMBERS, _MOST_OF_A_USER, _MOST_IN_A_SECOND = 99
 """Bounds: number of a table, bytes of a line, members, members of one user, and lines of a member in a second."""
 
 _LISTED_BYTES = 1 << 18
+_LOOKS = "none"
+"""Key of the device of one that only looks."""
+
 _MOST_FAILURES = 20
 """Failures to make a table, one after the other, after which a run does without."""
 
@@ -103,7 +106,7 @@ class Took(_Message):
     say: Literal["took"] = "took"
 
 
-class Ended(_Message):
+class SliceOver(_Message):
     """A run has drained its lanes."""
 
     say: Literal["ended"] = "ended"
@@ -131,8 +134,8 @@ class ListedMember(_Message):
         pid: Number of its process.
         run: Path of its folder, or what it is called; from the run itself.
         devices: Keys of its devices.
-        state: What it does, see `MemberState`.
-        since_s: Time (s) for which it has done that.
+        state: Present state; see `MemberState`.
+        since_s: Time (s) for which it has been in this state.
         used_s: Device time (s) that it has had.
     """
 
@@ -154,8 +157,8 @@ class Members(_Message):
     members: list[ListedMember] = Field(max_length=_MOST_MEMBERS)
 
 
-_FROM_RUN: TypeAdapter[Hello | Wants | Took | Ended] = TypeAdapter(
-    Annotated[Hello | Wants | Took | Ended, Field(discriminator="say")]
+_FROM_RUN: TypeAdapter[Hello | Wants | Took | SliceOver] = TypeAdapter(
+    Annotated[Hello | Wants | Took | SliceOver, Field(discriminator="say")]
 )
 _FROM_KEEPER: TypeAdapter[Begin | End | Members] = TypeAdapter(
     Annotated[Begin | End | Members, Field(discriminator="say")]
@@ -232,7 +235,7 @@ class _Line:
             self.writer.write(message)
 
 
-class Keeper:
+class TableKeeper:
     """Keeps one table: the run that holds its lock does so, beside its own work."""
 
     def __init__(self, paths: TablePaths, number: int) -> None:
@@ -363,11 +366,26 @@ class Keeper:
                     self._table.wants(line.name, now())
                 case Took():
                     self._table.took(line.name, now())
-                case Ended():
+                case SliceOver():
                     self._table.ended(line.name, now(), message.wants)
                 case Hello():
                     return
             self._news.set()
+
+
+def members_now(paths: TablePaths | None = None) -> list[ListedMember]:
+    """Runs of this machine that take turns, without taking part; empty if there is none, or if it does not answer."""
+    paths = paths or TablePaths.of_this_user()
+    for number in paths.kept()[:1]:
+        with contextlib.suppress(OSError, ValueError), socket.socket(socket.AF_UNIX) as line:
+            line.settimeout(_SILENT_S)
+            line.connect(str(paths.socket(number)))
+            line.sendall(_line(Hello(version=VERSION, devices=[_LOOKS], run="", wants=False, runs=False)))
+            with line.makefile("rb") as answers:
+                found = _FROM_KEEPER.validate_json(answers.readline(_LISTED_BYTES))
+            if isinstance(found, Members):
+                return [each for each in found.members if each.devices != [_LOOKS]]
+    return []
 
 
 class _Gone(Exception):
@@ -377,7 +395,10 @@ class _Gone(Exception):
 class DeviceSlices:
     """Slices of one run on its devices: it begins and ends them as the others of the machine allow.
 
-    A thread keeps the line, so that a busy run answers at once. It calls `begin`, `end` and `say`.
+    A thread keeps the line, so that a busy run answers at once. It calls `begin` and `end`.
+
+    Attributes:
+        fault: Reason why the run takes no turns with others, in words; empty if it does.
     """
 
     def __init__(
@@ -385,7 +406,6 @@ class DeviceSlices:
         devices: Collection[str],
         begin: Callable[[], None],
         end: Callable[[], None],
-        say: Callable[[str], None],
         run: str = "",
         paths: TablePaths | None = None,
     ) -> None:
@@ -395,15 +415,15 @@ class DeviceSlices:
             devices: Keys of the devices.
             begin: Called when a slice begins.
             end: Called when it is to end; the run then calls `ended`.
-            say: Shows a note to the user.
             run: Path of the folder of the run, for others to see.
             paths: Paths of the tables; None for those of this machine.
         """
         self._devices, self._run = sorted(devices), run[:512]
-        self._begin, self._end, self._say = begin, end, say
+        self._begin, self._end = begin, end
         self._paths = paths or TablePaths.of_this_user()
         self._wants = self._runs = False
         self._waits_from_s = 0.0
+        self.fault = ""
         self._listed: Members | None = None
         self._is_alone = False
         self._shunned: set[int] = set()
@@ -456,12 +476,12 @@ class DeviceSlices:
         if self._is_alone:
             self._take()
         elif not self._runs:
-            self._tell(Wants() if wants else Ended(wants=False))
+            self._tell(Wants() if wants else SliceOver(wants=False))
 
     def _tell_end(self) -> None:
         self._runs = False
         self._waits_from_s = asyncio.get_running_loop().time()
-        self._tell(Ended(wants=self._wants))
+        self._tell(SliceOver(wants=self._wants))
 
     def _tell(self, message: BaseModel) -> None:
         if self._writer is not None and not self._writer.is_closing():
@@ -498,8 +518,7 @@ class DeviceSlices:
                     keeping.cancel()
                     await asyncio.wait([keeping])
             await asyncio.sleep(_AGAIN_S)
-        self._say(f"takes no turns with other runs of this machine: {reason}")
-        self._is_alone = True
+        self.fault, self._is_alone = reason, True
         self._take()
         await asyncio.Event().wait()
 
@@ -515,7 +534,7 @@ class DeviceSlices:
         """
         if number > _MOST_TABLE:
             raise OSError(errno.ENOSPC, "all tables are kept, and none answers")
-        keeper = Keeper(self._paths, number)
+        keeper = TableKeeper(self._paths, number)
         try:
             await keeper.open()
         except BaseException:
@@ -587,4 +606,4 @@ class DeviceSlices:
             self._begin()
         elif not self._wants:
             self._tell(Took())
-            self._tell(Ended(wants=False))
+            self._tell(SliceOver(wants=False))

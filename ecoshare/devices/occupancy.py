@@ -1,11 +1,12 @@
-"""Tracks which runs use which devices. A second run waits, is refused, or shares the devices on purpose.
+"""Tracks which runs use which devices. A second run takes turns, waits, is refused, or shares them on purpose.
 
 ::
 
     /run/lock/ecoshare-<device>.queue         held (flock) by the run that is admitted next
     /run/lock/ecoshare-<device>.<token>.run   held by a run as long as it uses the device; names the run
 
-Each run plans with all free memory, and measures as if it were alone. So two runs at once disturb each other. A lock
+On processors runs take turns (`device_slices.py`), unless one has asked for the devices alone. On a GPU each run plans
+with all free memory, so two at once would disturb each other. A lock
 ends with the process that holds it, however that process ends. A file without a lock belongs to a run that is over.
 
 A run of several devices takes their locks in one order, so that two runs never wait for each other. The processors are
@@ -32,6 +33,7 @@ from pydantic import BaseModel, Field, NonNegativeInt
 from ecoshare.base import documents
 from ecoshare.base.device import PROCESSORS, DeviceInfo
 from ecoshare.base.plural import counted
+from ecoshare.core.slices import SLICE_S
 from ecoshare.devices.control.state_folder import STATE_HINT, StateFolder, described, open_lock
 from ecoshare.devices.registry import open_device
 from ecoshare.errors import UnfitEnvironment, UsageError
@@ -54,17 +56,29 @@ class DeviceAdmission(Enum):
     REFUSE = "refuse"
     WAIT = "wait"
     SHARE = "share"
+    TURNS = "turns"
+    """It takes turns with the other run if both can, and waits for the end of that otherwise."""
 
     @classmethod
-    def of(cls, wait: bool = False, share_device: bool = False) -> DeviceAdmission:
+    def of(cls, wait: bool | None = False, share_device: bool = False, exclusive: bool = False) -> DeviceAdmission:
         """Admission that the user asks for.
 
+        Args:
+            wait: Whether the run waits for the end of another one, or is refused; None for turns.
+            share_device: Whether it runs beside another one at any rate.
+            exclusive: Whether no other run may have the device meanwhile.
+
         Raises:
-            UsageError: The user asks for both at once.
+            UsageError: The user asks for two of them at once.
         """
-        if wait and share_device:
-            raise UsageError("to wait for the device and to share it exclude each other: ask for one of them")
-        return cls.WAIT if wait else cls.SHARE if share_device else cls.REFUSE
+        if share_device and (wait or exclusive):
+            first = "to wait for the device" if wait else "to have the device alone"
+            raise UsageError(f"{first} and to share it exclude each other: ask for one of them")
+        if share_device:
+            return cls.SHARE
+        if wait is None:
+            return cls.WAIT if exclusive else cls.TURNS
+        return cls.WAIT if wait else cls.REFUSE
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +89,13 @@ class Occupant:
         pid: Number of the process that conducts the run; 0 if unknown.
         run: Path of the run folder; empty until there is one.
         processors: Numbers of the processors that the run may use; empty for a run on a GPU.
+        takes_turns: Whether it takes turns with other runs.
     """
 
     pid: int = 0
     run: str = ""
     processors: frozenset[int] = frozenset()
+    takes_turns: bool = False
 
     @property
     def is_conducted(self) -> bool:
@@ -107,6 +123,7 @@ class _Record(BaseModel):
     pid: NonNegativeInt
     run: str = Field(max_length=4096)
     processors: list[NonNegativeInt]
+    takes_turns: bool = False
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -127,13 +144,13 @@ class _Resource:
 class _Use:
     """Use of one resource by a run: the run's file, and the lock on it."""
 
-    def __init__(self, resource: _Resource, state: StateFolder) -> None:
+    def __init__(self, resource: _Resource, state: StateFolder, takes_turns: bool) -> None:
         """Begin to use a resource.
 
         Raises:
             OSError: The run's file cannot be made.
         """
-        self._resource = resource
+        self._resource, self._takes_turns = resource, takes_turns
         while True:
             self._path = state.place(resource.key, secrets.token_hex(8))
             self._file = _made(self._path)
@@ -145,7 +162,8 @@ class _Use:
 
     def tell(self, run: str) -> None:
         """Write the run folder into the file."""
-        content = json.dumps({"pid": os.getpid(), "run": run, "processors": self._resource.processors}).encode()
+        record = {"pid": os.getpid(), "run": run, "processors": self._resource.processors}
+        content = json.dumps({**record, "takes_turns": self._takes_turns}).encode()
         with contextlib.suppress(OSError):  # on a full disk, other runs learn less
             os.ftruncate(self._file, 0)
             os.pwrite(self._file, content, 0)
@@ -163,18 +181,22 @@ class Occupancy:
     Attributes:
         devices: The devices as they were when the run was admitted.
         is_shared: Whether another run used one of them at that time.
+        turns: Keys of the devices that are had in turns with other runs; empty if they are not.
     """
 
-    def __init__(self, devices: tuple[DeviceInfo, ...], state: StateFolder) -> None:
+    def __init__(self, devices: tuple[DeviceInfo, ...], state: StateFolder, takes_turns: bool = False) -> None:
         """Begin to use devices.
 
         Raises:
             OSError: A file of the run cannot be made. No device is used then.
         """
         self.devices, self.is_shared, self._uses = devices, False, list[_Use]()
+        resources = _resources(devices)
+        keys = (f"processor:{number}" for each in resources for number in each.processors)
+        self.turns = tuple(keys) if takes_turns else ()
         with contextlib.ExitStack() as undo:
-            for each in _resources(devices):
-                self._uses.append(_Use(each, state))
+            for each in resources:
+                self._uses.append(_Use(each, state, takes_turns))
                 undo.callback(self._uses[-1].end)
             undo.pop_all()
 
@@ -191,7 +213,10 @@ class Occupancy:
 
 @contextmanager
 def occupied(
-    find: Callable[[], tuple[DeviceInfo, ...]], admission: DeviceAdmission, say: Callable[[str], None]
+    find: Callable[[], tuple[DeviceInfo, ...]],
+    admission: DeviceAdmission,
+    say: Callable[[str], None],
+    takes_turns: bool = False,
 ) -> Iterator[Occupancy]:
     """Context manager: a run uses devices until the context ends.
 
@@ -199,6 +224,7 @@ def occupied(
         find: Finds the devices, and is called again after a wait: the amount of free memory has changed then.
         admission: Behaviour if another run uses one of the devices.
         say: Shows a note to the user.
+        takes_turns: Whether runs that come later may take turns with this one, if it is on processors.
 
     Raises:
         UsageError: From `find`.
@@ -206,6 +232,9 @@ def occupied(
     """
     state, devices = StateFolder.of_this_user(), find()
     resources = _resources(devices)
+    takes_turns = takes_turns and admission is not DeviceAdmission.SHARE and all(each.processors for each in resources)
+    if admission is DeviceAdmission.TURNS and not takes_turns:
+        admission = DeviceAdmission.WAIT
     with contextlib.ExitStack() as line:
         if admission is not DeviceAdmission.SHARE:
             for each in resources:
@@ -214,12 +243,12 @@ def occupied(
             devices = find() if any(waits) else devices
         beside = [(each.name, occupant) for each in resources for occupant in _occupants(each, state)]
         try:
-            occupancy = Occupancy(devices, state)
+            occupancy = Occupancy(devices, state, takes_turns)
         except OSError as error:
             raise UnfitEnvironment(f"cannot write to {state.locks}: {error.strerror or error}") from error
     occupancy.is_shared = bool(beside)
     for name, occupant in beside:
-        say(f"{name} is shared with {occupant}: both are slower, and what is measured is that of both")
+        say(_beside(name, occupant, takes_turns and occupant.takes_turns))
     try:
         yield occupancy
     finally:
@@ -247,6 +276,18 @@ def _resources(devices: tuple[DeviceInfo, ...]) -> list[_Resource]:
     return sorted([*gpus, *([_Resource(PROCESSORS, PROCESSORS, tuple(sorted(processors)))] if processors else [])])
 
 
+def _beside(device: str, other: Occupant, takes_turns: bool) -> str:
+    """Line that says with which run a device is shared."""
+    if not takes_turns:
+        return f"{device} is shared with {other}: both are slower, and what is measured is that of both"
+    instead = f"; {_submit(other.queue)} gives that queue the jobs instead" if other.queue else ""
+    return f"takes turns on {device} with {other}, for {SLICE_S:g} s each{instead}"
+
+
+def _submit(queue: str) -> str:
+    return f"`ecoshare submit{'' if queue == 'default' else f' --queue {queue}'}`"
+
+
 @contextmanager
 def _first_in_line(
     resource: _Resource, state: StateFolder, admission: DeviceAdmission, say: Callable[[str], None]
@@ -267,7 +308,8 @@ def _first_in_line(
             except BlockingIOError:
                 if admission is DeviceAdmission.REFUSE and time.monotonic() > until_s:
                     raise _refused(resource, _occupants(resource, state)) from None
-            if admission is DeviceAdmission.WAIT and not told:
+            is_long = admission is DeviceAdmission.TURNS and time.monotonic() > until_s
+            if not told and (admission is DeviceAdmission.WAIT or is_long):
                 told = True
                 say(f"another run waits for {resource.name} already: this one is behind it")
             time.sleep(_LOOK_S)
@@ -280,9 +322,9 @@ def _wait_for_the_end(
     resource: _Resource, state: StateFolder, admission: DeviceAdmission, say: Callable[[str], None]
 ) -> bool:
     """Wait until no other run uses a resource, or refuse; return whether another run used it."""
-    has_waited, told = False, list[Occupant]()
+    has_waited, told, is_joined = False, list[Occupant](), admission is DeviceAdmission.TURNS
     until_s = time.monotonic() + _ENDS_WITHIN_S
-    while others := _occupants(resource, state):
+    while others := [each for each in _occupants(resource, state) if not (is_joined and each.takes_turns)]:
         has_waited = True
         is_ending = not any(each.is_conducted for each in others) and time.monotonic() < until_s
         if admission is DeviceAdmission.REFUSE and not is_ending:
@@ -298,7 +340,7 @@ def _waits(other: Occupant, resource: _Resource) -> str:
     """Line that says for which run another one waits. A queue does not end by itself."""
     if other.queue:
         option = "" if other.queue == "default" else f" --queue {other.queue}"
-        until = f" until `ecoshare down{option}`; `ecoshare submit{option}` gives it jobs instead"
+        until = f" until `ecoshare down{option}`; {_submit(other.queue)} gives it jobs instead"
     else:
         until = "; `--no-wait` refuses, `--share-device` runs beside it"
     return f"waits for {other}, which uses {resource.name}{until}"
@@ -344,7 +386,7 @@ def _read(content: bytes) -> Occupant:
     except ValueError:
         return Occupant()
     run = record.run if record.run.isprintable() else ascii(record.run)[1:-1]  # keeps it on one line
-    return Occupant(record.pid, run, frozenset(record.processors))
+    return Occupant(record.pid, run, frozenset(record.processors), record.takes_turns)
 
 
 _GPUS = ("SLURM_STEP_GPUS", "SLURM_JOB_GPUS")

@@ -50,6 +50,7 @@ from ecoshare.core.events import (
     RetryRequested,
     RunOpened,
     SettingMeasured,
+    SliceChanged,
     StopRequested,
     TargetMissed,
 )
@@ -350,6 +351,8 @@ class RunHistory:
         self.cancelled: dict[str, str] = {}
         self._windows: list[ProfilingSpan] = []
         self.is_stopped = False
+        self._away_s: float | None = None
+        self._away_from_s: float | None = None
         self._attempts: dict[tuple[str, int], AttemptHistory] = {}
         self._moves: dict[tuple[str, int], list[LaneMove]] = {}
         self._going: dict[str, AttemptHistory] = {}
@@ -365,6 +368,13 @@ class RunHistory:
     def end_s(self) -> float:
         """Time (s) of the last event."""
         return self._fold.at_s
+
+    @property
+    def away_s(self) -> float | None:
+        """Time (s) for which other runs of the machine had the devices; None if none shared them."""
+        if self._away_s is None or self._away_from_s is None:
+            return self._away_s
+        return self._away_s + self.end_s - self._away_from_s
 
     def add_unlogged(self, event: Event) -> None:
         """Add an end or a report that the log lacks."""
@@ -440,6 +450,7 @@ class RunHistory:
         for device in event.devices:
             self.devices[device.name] = device
             self.failures.pop(device.name, None)
+        self._away_s, self._away_from_s = self.away_s, None
         self._windows += self._open_windows.values()
         self._settings.begin_session(self.end_s)
         self._budget.begin_session(event)
@@ -582,6 +593,12 @@ class RunHistory:
 
     def on_drain_requested(self, _event: DrainRequested) -> None:
         self.is_stopped = True
+
+    def on_slice_changed(self, event: SliceChanged) -> None:
+        if self._away_from_s is not None:
+            self._away_s = (self._away_s or 0.0) + event.at_s - self._away_from_s
+        self._away_s = self._away_s or 0.0
+        self._away_from_s = None if event.runs else event.at_s
 
     def on_device_failed(self, event: DeviceFailed) -> None:
         self.failures.setdefault(event.device, DeviceFailure(event.at_s, event.reason))

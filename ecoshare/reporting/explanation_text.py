@@ -27,6 +27,7 @@ from ecoshare.record.setting_history import values_words
 from ecoshare.reporting.explanation import RunExplanation, explain
 from ecoshare.reporting.figures import Writer, short_class
 from ecoshare.reporting.reason_words import ReasonInterval, Story, listed, percent, reason_words, speeds
+from ecoshare.reporting.tables.run_table import away
 
 _SPENT = {
     Spent.QUEUED: "in the queue",
@@ -113,6 +114,8 @@ def _remedy(job: str, known: list[str]) -> str:
 def of_run(explained: RunExplanation, summary: RunSummary) -> Iterator[str]:
     """Lines about a run: packings of each device in order of time, then a few lines for each job."""
     yield f"{summary.run}: {summary.state}, objective {summary.objective}, policy {summary.policy}"
+    if others := away(summary):
+        yield others
     for device in summary.devices:
         yield from ("", device.name)
         lines = sorted(_of_device(explained, device.name))

@@ -138,6 +138,8 @@ def _figures(summary: RunSummary) -> list[tuple[str, str, str]]:
         figures.append(("mean JCT", format_duration(summary.mean_jct_s), f"of the {completed} completed"))
     if summary.makespan_s is not None:
         figures.append(("makespan", format_duration(summary.makespan_s), "first arrival to last finish"))
+    if summary.away_s is not None:
+        figures.append(("away", format_duration(summary.away_s), "other runs of this machine had the devices"))
     figures.append(("jobs", f"{completed} of {len(states)} completed" if completed else str(len(states)), others))
     if idle_j is not None:
         figures.append(("idle part", f"{format_energy(idle_j)} {part}", _idle_caption(summary)))

@@ -36,6 +36,7 @@ GIVEN: dict[str, tuple[list[str], Any]] = {
     "control": (["off"], "off"),
     "tuning_limit": (["1.3"], 1.3),
     "share_device": ([], True),
+    "exclusive": ([], True),
     "profiles": (["mine"], "mine"),
     "use_profiles": ([], False),
     "on": (["ray"], "ray"),

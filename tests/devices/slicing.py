@@ -1,6 +1,6 @@
 """Run in a process of its own that takes part in slices: `slicing.py FOLDER USER DEVICE...`.
 
-Prints `begin` and `end` with the time, and `note` with what it would tell its user.
+Prints `begin` and `end` with the time.
 """
 
 from __future__ import annotations
@@ -24,9 +24,7 @@ def main() -> None:
         tell("end")
         slices.ended()
 
-    slices = DeviceSlices(
-        devices, lambda: tell("begin"), end, lambda words: tell(f"note:{words!r}"), "run", TablePaths(folder)
-    )
+    slices = DeviceSlices(devices, lambda: tell("begin"), end, "run", TablePaths(folder))
     slices.open()
     slices.want(True)
     time.sleep(600.0)

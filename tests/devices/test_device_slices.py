@@ -50,10 +50,9 @@ class Sharer:
     paths: TablePaths
     devices: tuple[str, ...] = ("gpu",)
     turns: list[list[float]] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.slices = DeviceSlices(self.devices, self._begin, self._end, self.notes.append, "a run", self.paths)
+        self.slices = DeviceSlices(self.devices, self._begin, self._end, "a run", self.paths)
         self.slices.open()
         self.slices.want(True)
 
@@ -248,7 +247,7 @@ def test_hostile_lines_cost_nothing_but_slices(paths: TablePaths, shares: Callab
     attack(paths.socket(number), count, 0)
     turns = len(one.turns), len(two.turns)
     wait_for(lambda: len(one.turns) > turns[0] + 1 and len(two.turns) > turns[1] + 1, 30.0)
-    assert not one.notes and not two.notes
+    assert not one.slices.fault and not two.slices.fault
     assert all(each.run.isprintable() for each in one.slices.members)
 
 
@@ -270,7 +269,7 @@ def test_a_keeper_that_answers_nonsense_is_left(paths: TablePaths, shares: Calla
         answers.start()
         one, two = shares(), shares()
         wait_for(lambda: len(one.turns) > 1 and len(two.turns) > 1, 30.0)
-        assert paths.kept()[0] == 6 and not one.notes
+        assert paths.kept()[0] == 6 and not one.slices.fault
         hostile.shutdown(socket.SHUT_RDWR)
         answers.join()
 
@@ -279,5 +278,5 @@ def test_one_that_can_make_no_table_runs_and_says_so(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     one = Sharer(TablePaths(tmp_path / "file" / "below"))
     wait_for(lambda: one.runs)
-    assert len(one.notes) == 1 and "takes no turns with other runs" in one.notes[0]
+    assert "Not a directory" in one.slices.fault
     one.slices.close()

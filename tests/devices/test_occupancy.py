@@ -246,7 +246,7 @@ def test_real_runs_wait_for_each_other_or_are_refused(tmp_path: Path) -> None:
     assert two.wait(timeout=60) == 4
     assert f"error: cpu is used by the run {(folders[0] / 'ecoshare-runs').resolve()}/" in two.stderr
     assert not (folders[1] / "ecoshare-runs").exists()
-    three = start(job_file(folders[2], slow_steps("a", 3)))
+    three = start(job_file(folders[2], slow_steps("a", 3)), "--wait")
     wait_for(lambda: "note: waits for the run" in three.stderr)
     assert one.wait(timeout=60) == 0
     assert three.wait(timeout=60) == 0

@@ -41,6 +41,7 @@ class Profiling:
     Attributes:
         memory: Memory demand of each class that was measured in this run.
         windows: Jobs that are measured now, by the id of the `ProfileJob` command.
+        others: Number of other runs that share the devices now: nothing is measured beside them.
     """
 
     def __init__(self, wanted: bool, on_processors: bool = False) -> None:
@@ -50,7 +51,8 @@ class Profiling:
             wanted: Whether jobs are measured in this run.
             on_processors: Whether the devices are processors.
         """
-        self._wanted, self._on_processors = wanted, on_processors
+        self._asked, self._on_processors = wanted, on_processors
+        self.others = 0
         self.memory: dict[str, MemoryDemand] = {}
         self.windows: dict[int, Job] = {}
         self._devices: dict[str, int] = {}
@@ -58,6 +60,10 @@ class Profiling:
         self._classes: set[str] = set()  # measured, or in a window now
         self._tries: Counter[str] = Counter()
         self._not_before_s: dict[str, float] = {}
+
+    @property
+    def _wanted(self) -> bool:
+        return self._asked and not self.others
 
     def wants(self, job: Job, at_s: float) -> bool:
         """Whether a window for this job should begin now."""

@@ -129,7 +129,8 @@ class SettingReview:
     def _is_ready(self, device: str) -> bool:
         """Whether the packing of a device will last, as a search needs: no job will start, move or be profiled."""
         first = self._placement.lane_index.devices[device][0]
-        return not self._profiling.occupies(first) and self._placement.is_settled(device)
+        is_free = not self._profiling.others and not self._profiling.occupies(first)
+        return is_free and self._placement.is_settled(device)
 
     def answered(self, event: SettingAnswer) -> tuple[str, list[Command]]:
         """Device that the answer to a command is about, and the commands that follow from the answer."""

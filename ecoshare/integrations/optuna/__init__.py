@@ -97,7 +97,7 @@ def optimize(
     profiles: str | os.PathLike[str] | None = None,
     hang_timeout: float | None = None,
     runs: str | os.PathLike[str] = RUNS,
-    wait: bool = False,
+    wait: bool | None = None,
     share_device: bool = False,
 ) -> Optimized:
     """Run `study.optimize(objective, ...)` with each trial in a process of its own, in ecoshare's lanes.
@@ -116,7 +116,7 @@ def optimize(
             control "off", the run neither uses nor measures profiles.
         hang_timeout: Time (s) after which a trial fails that holds its turn without an iteration.
         runs: Folder that holds run folders.
-        wait: Wait for the end of a run that uses the device.
+        wait: Wait for the end of a run that uses the device, or be refused; None to take turns with it if both can.
         share_device: Run beside a run that uses the device, with the memory that is free.
 
     Raises:
@@ -146,7 +146,7 @@ def optimize(
     loaded = _loaded(study, objective, hang_timeout)
     with ExitStack() as undo:
         admission = DeviceAdmission.of(wait, share_device)
-        occupancy = undo.enter_context(occupied(partial(find_all, device), admission, _note))
+        occupancy = undo.enter_context(occupied(partial(find_all, device), admission, _note, takes_turns=True))
         check_forkable(not occupancy.devices[0].on_processors)
         plan = Plan.of(loaded, FoundDevices(occupancy.devices), options)
         for note in plan.notes:

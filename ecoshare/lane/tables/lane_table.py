@@ -292,9 +292,9 @@ class LaneTable:
         return Contender(index, slot.rank, service_s, since_s, bool(slot.back), needs_s, slot.due_s or math.inf)
 
     def admits(self, index: int) -> bool:
-        """Whether a slot may have the turn: every slot may, unless it is reserved, or the job parked or barred."""
-        slot = self.slots[index]
-        return self.header.only in (ANY_SLOT, index) and not slot.is_parked and not slot.barred
+        """Whether a slot may have the turn: it is not reserved for another, and the job neither parked nor barred."""
+        slot, header = self.slots[index], self.header
+        return not header.closed and header.only in (ANY_SLOT, index) and not slot.is_parked and not slot.barred
 
     def choose(self, now_s: float) -> int | None:
         """Slot that gets the turn next, among those that wait; None if none waits. The caller holds the lock."""
@@ -308,17 +308,53 @@ class LaneTable:
 
     def cut_at_s(self, index: int, now_s: float) -> float:
         """Time (s) from which the turn is to be cut for the job that waits in a slot; infinity if it is not to be."""
-        header, slot = self.header, self.slots[index]
+        slot = self.slots[index]
+        if not self.admits(index):
+            return math.inf
+        return self._cut_for(self.contender(index, slot.service_s, slot.since_s), now_s)
+
+    def _cut_for(self, waiting: Contender, now_s: float) -> float:
+        header = self.header
         held = self.slots[header.holder] if header.holder != NO_SLOT else None
-        if held is None or held.cut == CutState.NEVER or held.stop or header.empties or not self.admits(index):
+        if held is None or held.cut == CutState.NEVER or held.stop or header.empties:
             return math.inf  # one that was asked to end may be saving
         next_s = math.inf
         if held.last_s:  # waits in the present iteration are no part of it
             next_s = held.last_s + held.waited_s - held.waited_at_last_s + held.longest_iteration_s
         rank = held.rank if self.admits(header.holder) else NO_RANK
         turn = CuttableTurn(rank, held.since_s, next_s, held.cut_s or FIRST_CUT_S)
-        waiting = self.contender(index, slot.service_s, slot.since_s)
         return cut_at_s(turn, waiting, now_s, header.quantum_s, header.bound_s)
+
+    def close_turns(self, is_closed: bool) -> None:
+        """Let no job have the turn, or let them have it again. The holder keeps it to its boundary, or to a cut."""
+        chosen = None
+        with self.locked():
+            self.header.closed = is_closed
+            self.refresh()
+            if not is_closed:
+                chosen = self.grant_if_free(self._clock_s())
+        self.wake(chosen)
+
+    @property
+    def wants_turn(self) -> bool:
+        """Whether a job has the turn or waits for it."""
+        seats = (self.slots[index].seat for index in range(self.header.used))
+        return any(seat in (SlotState.WAITING, SlotState.HOLDING) for seat in seats)
+
+    def ask_cut_to_close(self, since_s: float) -> int:
+        """Ask the holder to hand the turn over inside its iteration, if no boundary comes in time.
+
+        Args:
+            since_s: Time (s) since when the lane is closed.
+
+        Returns:
+            Process to be told with the signal `cuts.CUT`; 0 for none.
+        """
+        with self.locked():
+            now_s = self._clock_s()
+            if self._cut_for(Contender(NO_SLOT, -1, 0.0, since_s), now_s) > now_s:
+                return 0
+            return self._ask(now_s)[1]
 
     def ask_cut(self, index: int) -> tuple[float, int]:
         """Ask the holder to hand the turn over inside its iteration, if it is time, for the job in a slot.
@@ -329,16 +365,18 @@ class LaneTable:
         """
         with self.locked():
             now_s = self._clock_s()
-            if self.cut_at_s(index, now_s) > now_s:
-                return 0.0, 0
-            held = self.slots[self.header.holder]
-            if held.seat != SlotState.HOLDING:  # it has been granted the turn, and does not run yet
-                is_late = now_s - self.header.handed_s > _BEGINS_WITHIN_S  # an exception may have ended its wait
-                return 0.0, int(held.pid) if is_late else 0
-            if held.cut == CutState.READY:
-                held.cut_asked_s = now_s
-                held.cut = CutState.ASKED
-            return now_s - held.cut_asked_s, int(held.pid)
+            return self._ask(now_s) if self.cut_at_s(index, now_s) <= now_s else (0.0, 0)
+
+    def _ask(self, now_s: float) -> tuple[float, int]:
+        """Ask the holder to hand over inside its iteration. The caller holds the lock."""
+        held = self.slots[self.header.holder]
+        if held.seat != SlotState.HOLDING:  # it has been granted the turn, and does not run yet
+            is_late = now_s - self.header.handed_s > _BEGINS_WITHIN_S  # an exception may have ended its wait
+            return 0.0, int(held.pid) if is_late else 0
+        if held.cut == CutState.READY:
+            held.cut_asked_s = now_s
+            held.cut = CutState.ASKED
+        return now_s - held.cut_asked_s, int(held.pid)
 
     def tell_of_turn(self, index: int) -> None:
         """Let the jobs that wait look when the turn that begins in a slot is to be cut, if that is to be expected."""

@@ -30,7 +30,7 @@ NO_GOAL = 0
 UNREACHABLE = 1
 """Goal of a job that was asked to move and cannot: the job stays."""
 
-MAGIC = 0x45434F41
+MAGIC = 0x45434F42
 """First word of a table. It changes with the layout."""
 
 WAIT_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0)
@@ -130,6 +130,8 @@ class Header(ctypes.Structure):
 
     A service, or jobs of several ranks, may have to be let in before a boundary (`presses`).
 
+    While other runs have the devices, the lane is closed (`closed`), and no job of it gets the turn.
+
     The waits for the turn (`waits`, in buckets, and `waited_s`, their sum) are those of all jobs that were ever in the
     lane, so that they never decrease. A slot is erased at the end of its job.
     """
@@ -145,7 +147,7 @@ class Header(ctypes.Structure):
         ("empties", ctypes.c_uint32),
         ("presses", ctypes.c_uint32),
         ("jobs", ctypes.c_uint32),
-        ("unused", ctypes.c_uint32),
+        ("closed", ctypes.c_uint32),
         ("quantum_s", ctypes.c_double),
         ("early_at_s", ctypes.c_double),
         ("latest_s", ctypes.c_double),

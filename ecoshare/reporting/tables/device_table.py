@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pwd
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ from ecoshare.reporting.figures import say
 from ecoshare.reporting.tables.text_table import TableColumn, print_columns
 
 if TYPE_CHECKING:
+    from ecoshare.devices.device_slices import ListedMember
     from ecoshare.knowledge.calibration_store import KnownSpeed
 
 
@@ -37,6 +39,28 @@ _WORDS = {
     near.ONE_BOARD: "on one board",
     near.XGMI: "over XGMI",
 }
+
+
+_STATES = {
+    "idle": "has nothing to do",
+    "waits": "waits",
+    "beside": "runs beside the others",
+    "silent": "does not answer",
+}
+
+
+def print_members(members: Sequence[ListedMember], console: Console) -> None:
+    """Print the runs that take turns on the devices of this machine, with the time that each has had them."""
+    if members:
+        say(console, "runs that take turns:", "bold")
+    for each in members:
+        try:
+            user = pwd.getpwuid(each.user).pw_name
+        except KeyError:
+            user = str(each.user)
+        state = f"{_STATES.get(each.state, 'has its slice')} for {format_duration(each.since_s)}"
+        had = f"has had {format_duration(each.used_s / max(1, len(each.devices)))}"
+        say(console, f"  {each.run or 'a run'} ({user}'s process {each.pid}): {state}, {had}")
 
 
 def nearness_words(nearness: int) -> str:

@@ -217,6 +217,8 @@ def print_summary(summary: RunSummary, console: Console, with_meter: bool = True
     say(console, totals(summary, with_meter))
     for line in devices(summary):
         say(console, line)
+    if others := away(summary):
+        say(console, others)
     if summary.windows:
         say(console, measured(summary))
     if tried := settings_tried(summary):
@@ -339,6 +341,14 @@ def settings_tried(summary: RunSummary) -> str:
     if whole_j is not None and summary.energy is not None:
         cost = f", which cost {format_energy(whole_j - (windows_j or 0.0))} {summary.energy.source} beyond the work"
     return f"tried {counted(count, 'setting')} of {counted(len(searched), 'packing')}{cost}"
+
+
+def away(summary: RunSummary) -> str:
+    """Time for which other runs had the devices, in one line; empty if none shared them."""
+    if summary.away_s is None:
+        return ""
+    whole = "" if summary.makespan_s is None else f" of {format_duration(summary.makespan_s)}"
+    return f"other runs of this machine had the devices for {format_duration(summary.away_s)}{whole}"
 
 
 def kept_lanes(summary: RunSummary) -> list[str]:

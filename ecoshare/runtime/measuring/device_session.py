@@ -174,6 +174,7 @@ class DeviceSession:
         settings: Settings of the claimed device; None if nothing may be set.
         setting: Setting in force, with the knobs of services.
         windows: Number of open windows. The job of an open window may have ended, with its profile still to be stored.
+        measurements: Number of measurements of settings under way.
     """
 
     def __init__(self, claimed: ClaimedDevice, live: LiveRun) -> None:
@@ -187,7 +188,7 @@ class DeviceSession:
             self._overhead_s,
         )
         self.setting: Setting = AS_FOUND
-        self.windows = 0
+        self.windows = self.measurements = 0
         self._bystanders = Bystanders(live.run.token, self.sampler.processes)
 
     def _overhead_s(self) -> float | None:
@@ -296,6 +297,7 @@ class DeviceSession:
             self._run.tell(partial(Done, command=command.id, limit_w=limit_w))
 
     async def _measure(self, command: MeasureSetting) -> None:
+        self.measurements += 1
         try:
             with self._jobs_stay():
                 found = await self._measured(command)
@@ -307,6 +309,8 @@ class DeviceSession:
             found = Measurement(
                 command.setting, MeasurementStatus.CONTAMINATED, note=f"could not be measured: {defect!r}"
             )
+        finally:
+            self.measurements -= 1
         self._run.tell(partial(SettingMeasured, command=command.id, measurement=found))
 
     async def _measured(self, command: MeasureSetting) -> Measurement:

@@ -346,11 +346,12 @@ class Attempts:
 
     # Lanes
 
-    def open_lane(self, command: OpenLane, tell_of_hung: Callable[[int], None]) -> None:
+    def open_lane(self, command: OpenLane, tell_of_hung: Callable[[int], None], is_closed: bool = False) -> None:
         """Make the table of a lane.
 
         Args:
             tell_of_hung: Called with a process that is stopped while it holds the lock of the table.
+            is_closed: Whether another run has the device now.
 
         Raises:
             UnfitEnvironment: The table cannot be written.
@@ -364,6 +365,8 @@ class Attempts:
                 "or lift the limit on the size of files (`ulimit -f`)",
             ) from error
         table.tell_of_hung(tell_of_hung)
+        if is_closed:
+            table.close_turns(True)
         self.tables[command.lane], self._device_of[command.lane] = table, command.device
 
     def device_of(self, lane: int) -> str:

@@ -128,13 +128,17 @@ class ThisMachine(FoundDevices):
     def open_node(self, run: Run) -> AbstractContextManager[OpenedNode]:
         from ecoshare.runtime.nodes.node_opening import open_this_machine  # late: the server loads meanwhile
 
-        return open_this_machine(run, self._search)
+        return open_this_machine(run, self._search, self._occupancy.turns if self._occupancy is not None else ())
 
 
 @contextlib.contextmanager
 def this_machine(
-    find: FindDevices, _names: str | None, admission: DeviceAdmission, say: Callable[[str], None]
+    find: FindDevices,
+    _names: str | None,
+    admission: DeviceAdmission,
+    say: Callable[[str], None],
+    takes_turns: bool = False,
 ) -> Iterator[ThisMachine]:
     """Context manager: hold devices of this machine; see `occupied`."""
-    with occupied(find, admission, say) as occupancy:
+    with occupied(find, admission, say, takes_turns) as occupancy:
         yield ThisMachine(occupancy)

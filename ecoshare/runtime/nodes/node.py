@@ -49,6 +49,7 @@ from ecoshare.runtime.nodes.job_looks import ProgressReports, TargetReports, Wai
 from ecoshare.runtime.nodes.live_memory import LiveParking, MemoryRelease, transfers
 from ecoshare.runtime.nodes.run_host import Supervisor
 from ecoshare.runtime.nodes.run_node import AttemptReading, DeviceReading, LaneReading, NodeMachine, NodeRun
+from ecoshare.runtime.nodes.run_slices import RunSlices
 
 _METER_WITHIN_S = 5.0
 
@@ -70,6 +71,7 @@ class Node:
         children: Child processes of the jobs.
         memory: Memory that jobs give back, and the starts that wait until they have done so.
         sessions: Session of each device, by its name.
+        slices: Slices in which the run has the devices.
         supervisor: Server of the lanes.
         targets: Requests of services against their targets.
         waiting: Watch over programs that wait, if the run only measures; otherwise None.
@@ -121,6 +123,8 @@ class Node:
             run.attempt_over,
             run.tell,
         )
+        is_measuring = lambda: any(each.windows or each.measurements for each in self.sessions.values())  # noqa: E731
+        self.slices = RunSlices(machine.slices, folder.path.absolute(), self.attempts.tables, is_measuring, run.tell)
         self._progress = ProgressReports(self.attempts, machine.on_processors, run.now_s, run.tell)
 
     @property
@@ -176,6 +180,7 @@ class Node:
         yield self._progress.keep_early()
         yield self.targets.keep()
         yield self.watch.keep()
+        yield self.slices.keep()
         if self.waiting is not None:
             yield self.waiting.keep()
 
@@ -215,7 +220,7 @@ class Node:
         return self._launches.take_port()
 
     def open_lane(self, command: OpenLane, now_s: float) -> None:
-        self.attempts.open_lane(command, self.supervisor.kill_if_stopped)
+        self.attempts.open_lane(command, self.supervisor.kill_if_stopped, self.slices.is_closed)
         self._run.tell(partial(Done, command=command.id))
 
     def start_job(self, command: StartJob, now_s: float) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -65,12 +65,13 @@ class OpenedNode:
 
 
 @contextlib.contextmanager
-def open_this_machine(run: Run, search: OneSearch | None = None) -> Iterator[OpenedNode]:
+def open_this_machine(run: Run, search: OneSearch | None = None, turns: Collection[str] = ()) -> Iterator[OpenedNode]:
     """Context manager: this machine is the node of a run; see `HeldMachines.open_node`.
 
     Args:
         run: The run.
         search: The search, if the run is for one only; otherwise None.
+        turns: Keys of the devices that are had in turns with other runs.
     """
     plan = run.plan
     with contextlib.ExitStack() as undo:
@@ -100,7 +101,7 @@ def open_this_machine(run: Run, search: OneSearch | None = None) -> Iterator[Ope
             )
             for each in plan.devices
         ]
-        machine = NodeMachine(shared, devices, sharing, guard)
+        machine = NodeMachine(shared, devices, sharing, guard, turns)
         facts = {"shared": str(shared), "mps": sharing.evidence}
         yield OpenedNode(plan, partial(Node, machine), facts, claims, searches)
 

@@ -173,12 +173,14 @@ class NodeMachine:
         devices: Devices of the machine, claimed.
         sharing: Decision about the contexts of the jobs.
         guard: Cleans up after this process; kept alive during the run.
+        slices: Keys of the devices that other runs may share in slices; empty if none may.
     """
 
     shared: Path
     devices: Sequence[ClaimedDevice]
     sharing: ContextSharing
     guard: Guard
+    slices: Collection[str] = ()
 
     @property
     def on_processors(self) -> bool:

@@ -1,0 +1,130 @@
+"""A run that shares its devices with other runs of the machine works in slices of seconds.
+
+::
+
+    other runs ◄──► DeviceSlices ──begin──► lanes open   ──► jobs take turns as ever
+                    (its thread)  ──end───► lanes closed ──► each holder hands over at its boundary, or is cut
+                                  ◄─ended── no lane has a holder any more
+
+Jobs of the run start outside of its slices, too, and wait for their turn. A window or a measurement is not interrupted:
+the slice ends after it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from pathlib import Path
+
+from ecoshare.base.clock import loop_s
+from ecoshare.core.events import Event, SliceChanged
+from ecoshare.devices.device_slices import DeviceSlices
+from ecoshare.lane import cuts
+from ecoshare.lane.tables.lane_table import LaneTable
+from ecoshare.lane.tables.table_layout import NO_SLOT
+
+_LOOK_S = 0.05
+"""Time (s) between two looks whether jobs want their turn, and whether other runs are there."""
+
+_DRAIN_LOOK_S = 0.004
+"""Time (s) between two looks at lanes that are closed, and between two wishes for a cut."""
+
+_UNUSED_S = 0.2
+"""Time (s) without a job that wants its turn, after which the run leaves its slice to the others."""
+
+
+class RunSlices:
+    """Opens and closes the lanes of a run on this machine."""
+
+    def __init__(
+        self,
+        keys: Collection[str],
+        folder: Path,
+        tables: Mapping[int, LaneTable],
+        is_measuring: Callable[[], bool],
+        tell: Callable[[Callable[..., Event | None]], None],
+    ) -> None:
+        """No slice so far: the lanes are to be closed when they are made.
+
+        Args:
+            keys: Keys of the devices; empty if no other run can share them.
+            folder: The run folder, for other runs to see.
+            tables: Tables of the lanes.
+            is_measuring: Returns whether a window or a measurement is under way.
+            tell: Reports an event to the core.
+        """
+        self.is_closed = bool(keys)
+        self._keys, self._folder, self._tables = keys, folder, tables
+        self._is_measuring, self._tell = is_measuring, tell
+        self._slices: DeviceSlices | None = None
+        self._told = SliceChanged(0.0, True, 0)
+        self._wanted_s = 0.0
+
+    async def keep(self) -> None:
+        """Work in slices until this is cancelled."""
+        if not self._keys:
+            return
+        loop, orders = asyncio.get_running_loop(), asyncio.Queue[bool]()
+
+        def hear(begins: bool) -> None:
+            loop.call_soon_threadsafe(orders.put_nowait, begins)
+
+        slices = DeviceSlices(self._keys, partial(hear, True), partial(hear, False), str(self._folder))
+        self._slices, self._wanted_s = slices, loop_s()
+        slices.open()
+        slices.want(True)
+        draining: asyncio.Task[None] | None = None
+        try:
+            while True:
+                try:
+                    begins: bool | None = await asyncio.wait_for(orders.get(), _LOOK_S)
+                except TimeoutError:
+                    begins = None
+                is_draining = draining is not None and not draining.done()
+                if begins and not is_draining:
+                    self._set_closed(False)
+                    self._wanted_s = loop_s()
+                elif not is_draining and (begins is False or self._is_unused(slices)):
+                    draining = loop.create_task(self._end(slices))
+                self._look(slices)
+        finally:
+            if draining is not None:
+                draining.cancel()
+            await asyncio.to_thread(slices.close)
+
+    def _set_closed(self, is_closed: bool) -> None:
+        self.is_closed = is_closed
+        for table in self._tables.values():
+            table.close_turns(is_closed)
+
+    def _is_unused(self, slices: DeviceSlices) -> bool:
+        """Note whether jobs want their turn. Return whether the slice is not used, and another run could use it."""
+        if any(table.wants_turn for table in self._tables.values()):
+            self._wanted_s = loop_s()
+            slices.want(True)
+        is_unused = loop_s() - self._wanted_s > _UNUSED_S and any(each.state != "idle" for each in slices.others)
+        if is_unused:
+            slices.want(False)
+        return is_unused and not self.is_closed
+
+    async def _end(self, slices: DeviceSlices) -> None:
+        """Close the lanes, and wait until no job has the turn."""
+        while self._is_measuring():
+            await asyncio.sleep(_DRAIN_LOOK_S)
+        self._set_closed(True)
+        since_s = loop_s()
+        while held := [table for table in self._tables.values() if table.header.holder != NO_SLOT]:
+            for table in held:
+                if pid := table.ask_cut_to_close(since_s):
+                    cuts.tell(pid)
+            await asyncio.sleep(_DRAIN_LOOK_S)
+        slices.ended()
+
+    def _look(self, slices: DeviceSlices) -> None:
+        """Report whether the run has its devices, and how many other runs want them, if that has changed."""
+        others = sum(1 for each in slices.others if each.state != "idle")
+        runs = not self.is_closed or not others
+        if (runs, others) != (self._told.runs, self._told.others):
+            self._told = SliceChanged(0.0, runs, others)
+            self._tell(partial(SliceChanged, runs=runs, others=others))
