@@ -97,6 +97,8 @@ class Sample:
         memory_busy: Part of them during which the device's memory was read or written, 0 to 1.
         memory_bytes: Memory (bytes) in use on the device, by all processes.
         others_s: Processor time (s) that other programs have taken on these processors since ecoshare looks at it.
+        away_s: Time (s) for which other runs have had the device so far, in slices; None if none shared it.
+        idle_of_others_s: Part of the time (s) so far of which other runs count the idle joules; None as above.
         jobs: Progress of each attempt, by name and attempt: `name#1`.
         device: Name of the device in this run.
     """
@@ -112,6 +114,8 @@ class Sample:
     memory_busy: float | None = None
     memory_bytes: int | None = None
     others_s: float | None = None
+    away_s: float | None = None
+    idle_of_others_s: float | None = None
     jobs: dict[str, AttemptProgress] = field(default_factory=dict)
     device: str = ""
 

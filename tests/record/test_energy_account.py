@@ -194,6 +194,42 @@ def test_processor_time_that_is_told_late_takes_its_joules_along() -> None:
     assert result.iterations["a"] == 18
 
 
+slices = st.lists(st.tuples(st.integers(0, 2), st.integers(1, 6), st.floats(1.0, 50.0)), min_size=1, max_size=20)
+
+
+@given(slices, st.floats(0.0, 20.0))
+def test_the_joules_of_runs_that_share_a_device_add_up_to_those_of_the_meter(
+    halves: list[tuple[int, int, float]], idle_w: float
+) -> None:
+    """Three runs have the device one after the other. Each samples at times of its own, with what it knows by then."""
+    had = [(who, count / 2, watts) for who, count, watts in halves]
+    ends_s = [0.0]
+    for _, length_s, _ in had:
+        ends_s.append(ends_s[-1] + length_s)
+    whole_s = ends_s[-1]
+
+    def spent_j(at_s: float) -> float:
+        parts = zip(had, ends_s, strict=False)
+        return idle_w * at_s + sum(watts * min(max(0.0, at_s - from_s), length) for (_, length, watts), from_s in parts)
+
+    def had_s(run: int, at_s: float) -> float:
+        parts = zip(had, ends_s, strict=False)
+        return sum(min(max(0.0, at_s - from_s), length) for (who, length, _), from_s in parts if who == run)
+
+    found_j = []
+    for run in range(3):
+        times = sorted({*ends_s, *(place * (run + 1) / 4 for place in range(300))})
+        lines: list[Line] = [Session(0.0, "d", "m", "measured", "gpu", "", 0.01, idle_w)]
+        for at_s in (each for each in times if each <= whole_s):
+            own_s = had_s(run, at_s)
+            jobs = {"job#1": AttemptProgress(0, own_s, int(10 * own_s), 0, 0.0)}
+            away_s, idle_s = at_s - own_s, 2.0 / 3.0 * at_s
+            lines.append(Sample(at_s, spent_j(at_s), jobs=jobs, device="d", away_s=away_s, idle_of_others_s=idle_s))
+        energy = account(lines, lambda _: None).energy
+        found_j.append(0.0 if energy is None else energy.value_j)
+    assert sum(found_j) == pytest.approx(spent_j(whole_s), rel=1e-6, abs=1e-6)
+
+
 def test_the_time_between_two_sessions_is_not_covered() -> None:
     """No meter was read while the run was interrupted, and the joules were told to be those of the whole time."""
     lines: list[Line] = [

@@ -332,6 +332,7 @@ def _interval(
         return EnergyInterval(first.at_s, last.at_s, None, 0.0, {}, {}, _STALE, stale=True)
     wall_s = last.at_s - first.at_s
     idle_j = idle_part_j(value_j, session.idle_w or 0.0, wall_s)
+    value_j, idle_j = _own(value_j, idle_j, first, last, session)
     works = _works(done, value_j - idle_j, session, rates)
     shares = split(value_j - idle_j, works)
     if not any(work.alone_j > 0.0 for work in works):
@@ -344,6 +345,22 @@ def _interval(
         iterations[job_of(key)] = iterations.get(job_of(key), 0) + each.iterations + each.eval_iterations
     begun = any(each.held_s > _NOTHING_S for each in last.jobs.values())
     return EnergyInterval(first.at_s, last.at_s, value_j, idle_j, jobs_j, iterations, begun=begun)
+
+
+def _own(value_j: float, idle_j: float, first: Sample, last: Sample, session: Session) -> tuple[float, float]:
+    """Joules of a device that are those of this run, and the idle part of them.
+
+    Runs that share a device in slices have it one after the other. Each counts the active joules of its slices, and an
+    equal part of the idle ones. A model knows the active joules of this run only.
+    """
+    if last.away_s is None or last.idle_of_others_s is None:
+        return value_j, idle_j
+    wall_s = last.at_s - first.at_s
+    away_s = last.away_s - (first.away_s or 0.0) if session.source == MEASURED else 0.0
+    of_others_s = last.idle_of_others_s - (first.idle_of_others_s or 0.0)
+    active_j = (value_j - idle_j) * max(0.0, 1.0 - away_s / wall_s)
+    own_idle_j = idle_j * max(0.0, 1.0 - of_others_s / wall_s)
+    return active_j + own_idle_j, own_idle_j
 
 
 def spent(first: Sample, last: Sample, counter: Counter) -> Energy:

@@ -156,6 +156,7 @@ class LiveRun:
         ready: Returns the start message of the warm server; None before it has loaded torch.
         missed_share: Returns the part of the requests of a service of the last minute that missed its target, by the
             name of the service.
+        shared_s: Returns times (s) that tell of other runs; see `MeterSampler`.
     """
 
     run: NodeRun
@@ -163,6 +164,7 @@ class LiveRun:
     attempts: Attempts
     ready: Callable[[], Ready | None]
     missed_share: Callable[[str], float]
+    shared_s: Callable[[], tuple[float | None, float | None]] = lambda: (None, None)
 
 
 class DeviceSession:
@@ -186,6 +188,7 @@ class DeviceSession:
             claimed,
             partial(live.attempts.progress_on, claimed.device),
             self._overhead_s,
+            live.shared_s,
         )
         self.setting: Setting = AS_FOUND
         self.windows = self.measurements = 0

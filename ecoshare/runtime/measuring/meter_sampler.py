@@ -52,6 +52,7 @@ class MeterSampler:
         claimed: ClaimedDevice,
         jobs: Callable[[Mapping[int, int]], dict[str, AttemptProgress]],
         overhead_s: Callable[[], float | None] = lambda: None,
+        shared_s: Callable[[], tuple[float | None, float | None]] = lambda: (None, None),
     ) -> None:
         """Prepare a sampler. `begin` opens its meter.
 
@@ -61,13 +62,14 @@ class MeterSampler:
             jobs: Returns the progress of each attempt in progress, and once more of each attempt that ended since the
                 last call. The argument is the memory (bytes) of each process on the GPU, as far as the driver reports.
             overhead_s: Returns the processor time (s) of ecoshare itself so far; None before it is known.
+            shared_s: Returns the times (s) of the sample that tell of other runs: `away_s` and `idle_of_others_s`.
         """
         self.session: Session | None = None
         self.idle_w: float | None = None
         self._known_idle_w = claimed.known_idle_w
         self.idle_watched = False
         self._file, self._jobs, self._device, self._model = file, jobs, claimed.device, claimed.power
-        self._overhead_s = overhead_s
+        self._overhead_s, self._shared_s = overhead_s, shared_s
         self._opened: OpenDevice | None = None
         self._meter: Meter | None = None
         self._done: dict[str, AttemptProgress] = {}
@@ -185,6 +187,8 @@ class MeterSampler:
             sample = Sample(now_s(), None, str(fault))
         state = self._opened.state() if self._opened is not None else None
         told = asdict(state) if state is not None else {}
+        away_s, idle_of_others_s = self._shared_s()
+        sample = replace(sample, away_s=away_s, idle_of_others_s=idle_of_others_s)
         return replace(sample, **told, others_s=self._of_others_s(), jobs=jobs, device=self._device.name)
 
     def _own_s(self) -> float:

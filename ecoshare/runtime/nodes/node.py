@@ -95,7 +95,14 @@ class Node:
         self.waiting = WaitingWatch(self.attempts, run.tell) if only_measures else None
         self._samples = SampleFile(folder.samples, run.hear_sample)
         self._launches = AttemptLaunches(machine, run, self.attempts)
-        live = LiveRun(run, self._samples, self.attempts, lambda: self.supervisor.ready, self.targets.missed_share)
+        live = LiveRun(
+            run,
+            self._samples,
+            self.attempts,
+            lambda: self.supervisor.ready,
+            self.targets.missed_share,
+            lambda: self.slices.shared_s,
+        )
         self.sessions = {each.device.name: DeviceSession(each, live) for each in machine.devices}
         # Read now: later, a thread that applies a setting may drop a knob meanwhile.
         self.knobs = {

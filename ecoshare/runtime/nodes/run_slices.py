@@ -59,7 +59,16 @@ class RunSlices:
         self._is_measuring, self._tell = is_measuring, tell
         self._slices: DeviceSlices | None = None
         self._told = SliceChanged(0.0, True, 0)
-        self._wanted_s = 0.0
+        self._wanted_s = self._counted_s = 0.0
+        self._shared_s: tuple[float, float] | None = None
+
+    @property
+    def shared_s(self) -> tuple[float | None, float | None]:
+        """Time (s) so far for which other runs had the devices, and the part of it of which they count the idle joules.
+
+        Both are None if no run has shared the devices.
+        """
+        return self._shared_s or (None, None)
 
     async def keep(self) -> None:
         """Work in slices until this is cancelled."""
@@ -124,7 +133,17 @@ class RunSlices:
     def _look(self, slices: DeviceSlices) -> None:
         """Report whether the run has its devices, and how many other runs want them, if that has changed."""
         others = sum(1 for each in slices.others if each.state != "idle")
+        self._count(len(slices.others))
         runs = not self.is_closed or not others
         if (runs, others) != (self._told.runs, self._told.others):
             self._told = SliceChanged(0.0, runs, others)
             self._tell(partial(SliceChanged, runs=runs, others=others))
+
+    def _count(self, present: int) -> None:
+        """Count the time since the last look, with the number of other runs that are there."""
+        now_s = loop_s()
+        passed_s, self._counted_s = now_s - (self._counted_s or now_s), now_s
+        if present or self._shared_s is not None:
+            away_s, idle_s = self._shared_s or (0.0, 0.0)
+            away_s += passed_s if self.is_closed and present else 0.0
+            self._shared_s = away_s, idle_s + passed_s * present / (1 + present)
