@@ -7,6 +7,8 @@ runs beside another.
 In the second mix the choice of neighbours matters (share_packing.py): it has jobs that keep all processors busy, and
 jobs that mostly wait. *Blind* starts all of them beside each other as plain processes. Ecoshare chooses groups, once
 without profiles and once with them.
+
+The third part has several runs at once, which take turns (share_runs.py).
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import argparse
 from collections.abc import Callable
 from statistics import mean
 
-from scripts.bench import share_packing
+from scripts.bench import share_packing, share_runs
 from scripts.bench.benchmarking import ROOT, Figure, Options, median, run_benchmark, say
 from scripts.bench.share_ways import Task, all_at_once, one_after_the_other, shared
 
@@ -38,7 +40,7 @@ class ShareOptions(Options):
     """Options of this benchmark.
 
     Attributes:
-        only: The mix to run, `examples` or `packing`; None for both.
+        only: The part to run, `examples`, `packing` or `runs`; None for all.
     """
 
     only: str | None
@@ -55,9 +57,9 @@ def tasks(quick: bool) -> list[Task]:
 
 
 def measure(options: ShareOptions) -> list[Figure]:
-    """All figures, or those of one mix."""
-    parts = {"examples": examples, "packing": share_packing.measure}
-    chosen = [options.only] if options.only else list(parts)
+    """All figures, or those of one part."""
+    parts = {"examples": examples, "packing": share_packing.measure, "runs": share_runs.measure}
+    chosen = [options.only] if options.only else list(parts)[: 2 if options.quick else 3]
     return [figure for name in chosen for figure in parts[name](options.quick)]
 
 
@@ -96,7 +98,7 @@ def _against_better(
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--only", choices=("examples", "packing"), help="one of the two mixes")
+    parser.add_argument("--only", choices=("examples", "packing", "runs"), help="one part")
 
 
 def main() -> None:

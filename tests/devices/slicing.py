@@ -1,4 +1,4 @@
-"""Run in a process of its own that takes part in slices: `slicing.py FOLDER USER DEVICE...`.
+"""Run in a process of its own that takes part in slices: `slicing.py FOLDER USER SLICE_S DEVICE...`.
 
 Prints `begin` and `end` with the time.
 """
@@ -10,11 +10,13 @@ import sys
 import time
 from pathlib import Path
 
+from ecoshare.core import slices as rules
 from ecoshare.devices.device_slices import DeviceSlices, TablePaths
 
 
 def main() -> None:
-    folder, user, devices = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
+    folder, user, devices = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[4:]
+    rules.SLICE_S = float(sys.argv[3])
     os.setuid(user)
 
     def tell(what: str) -> None:

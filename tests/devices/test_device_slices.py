@@ -163,8 +163,9 @@ class Process:
 def begin(paths: TablePaths) -> Iterator[Callable[..., Process]]:
     made: list[Process] = []
 
-    def start(user: int | None = None) -> Process:
-        words = [sys.executable, "-m", "tests.devices.slicing", str(paths.folder), str(user or os.getuid()), "gpu"]
+    def start(user: int | None = None, slice_s: float = 2.0) -> Process:
+        words = [sys.executable, "-m", "tests.devices.slicing", str(paths.folder), str(user or os.getuid())]
+        words += [str(slice_s), "gpu"]
         process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2])
         made.append(Process(process))
         return made[-1]
@@ -201,6 +202,35 @@ def test_users_share_and_then_their_runs(begin: Callable[..., Process], paths: T
     own = begin()
     wait_for(lambda: own.count("begin") >= 4 and all(each.count("begin") >= 2 for each in others), 60.0)
     assert own.count("begin") >= sum(each.count("begin") for each in others) - 2
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(900)
+def test_three_hundred_deaths_and_hangs_stop_nobody_else(begin: Callable[..., Process]) -> None:
+    """Members are killed, stopped, woken and begun at random. One that lives has a slice within seconds, always."""
+    draw, steady = random.Random(0), [begin(slice_s=0.2) for _ in range(2)]
+    others: list[tuple[Process, bool]] = []
+    for _ in range(300):
+        time.sleep(draw.uniform(0.0, 0.6))
+        kind = draw.random()
+        if len(others) < 3 and kind < 0.5:
+            others.append((begin(slice_s=0.2), False))
+        elif others:
+            place = draw.randrange(len(others))
+            process, is_stopped = others.pop(place)
+            if kind < 0.75 or is_stopped:
+                if is_stopped and kind < 0.4:
+                    os.kill(process.process.pid, signal.SIGCONT)
+                    others.append((process, False))
+                else:
+                    process.end()
+            else:
+                os.kill(process.process.pid, signal.SIGSTOP)
+                others.append((process, True))
+    for each in steady:
+        begins = [at_s for what, at_s in each.lines if what == "begin"]
+        assert len(begins) > 50
+        assert max(after - before for before, after in pairwise(begins)) < 3 * (2.0 + rules.ENDS_WITHIN_S)
 
 
 def messages(draw: random.Random) -> bytes:
