@@ -237,6 +237,7 @@ class LaneTurn:
                 drain()
                 self.regain() if is_lost else self._pass_on()
             except BaseException:  # a handler of the script raised it: the script goes on, and needs the turn
+                self._table.free_lock()
                 later = threading.Timer(_LOOK_S, tell, (os.getpid(),))
                 later.daemon = True
                 later.start()
@@ -543,6 +544,7 @@ class LaneTurn:
     def _wait(self) -> None:
         while True:
             table, slot, header = self._table, self._slot, self._table.header
+            table.free_lock()
             seen = slot.grant
             if header.holder == self._index:
                 break

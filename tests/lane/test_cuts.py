@@ -424,6 +424,33 @@ def test_a_script_with_handlers_that_raise_has_its_turn_again(lane: ServedLane, 
     assert lane.printed("raises") == b"ends True\n"
 
 
+class LeavesItsLock(LaneTable):
+    """Table of which the lock is not released after the section before the wait."""
+
+    def wake(self, index: int | None) -> None:
+        super().wake(index)
+        self.locked().__enter__()
+
+
+def test_a_lock_that_an_exception_has_left_is_given_up_before_the_wait(tmp_path: Path) -> None:
+    """Else every other job would wait for it. A handler may raise between the end of a section and the release."""
+    holds = LaneTable.create(tmp_path / "lane")
+    for slot in (0, 1):
+        holds.seat(slot)
+    LaneTurn(holds, 0).take()
+    waits = LeavesItsLock(tmp_path / "lane")
+    program = "import fcntl, sys; fcntl.lockf(open(sys.argv[1], 'r+'), fcntl.LOCK_EX)"
+
+    thread = threading.Thread(target=LaneTurn(waits, 1).take)
+    thread.start()
+    wait_for(lambda: holds.slots[1].seat == SlotState.WAITING)
+    try:
+        subprocess.run([sys.executable, "-c", program, holds.path], check=True, timeout=30)
+    finally:
+        LaneTurn(holds, 0).leave()
+        thread.join()
+
+
 HANGS = """
 import torch
 from torch import nn

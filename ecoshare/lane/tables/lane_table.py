@@ -130,6 +130,10 @@ class LaneTable:
         """Process id of the lock's owner, if it was stopped (SIGSTOP, a debugger); else None."""
         return self._lock.stopped_owner()
 
+    def free_lock(self) -> None:
+        """Give the lock up if an exception in a signal handler of the script has left it to this thread."""
+        self._lock.free()
+
     def locked(self) -> TableLock:
         """Context manager of the critical section: it excludes all other threads and processes."""
         return self._lock

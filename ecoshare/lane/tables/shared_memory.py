@@ -240,6 +240,14 @@ class TableLock:
     def __exit__(self, *_: object) -> None:
         self._leave()
 
+    def free(self) -> None:
+        """Give the lock up if this thread has it, outside of any critical section.
+
+        A signal handler of the script may raise an exception between the end of a section and the release.
+        """
+        while self._threads._is_owned():  # type: ignore[attr-defined]
+            self._leave()
+
     def _leave(self) -> None:
         try:
             fcntl.lockf(self._file.number(), fcntl.LOCK_UN)
