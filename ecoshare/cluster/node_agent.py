@@ -308,6 +308,9 @@ class Agent:
     def now_s(self) -> float:
         return self._clock.monotonic_s() - self.began_s
 
+    def warn(self, subject: str, words: str) -> None:
+        """See `NodeRun`: a node elsewhere has no displays."""
+
     def begin(self, work: Coroutine[Any, Any, None]) -> None:
         self._tasks.begin(work)
 

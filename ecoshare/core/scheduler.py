@@ -262,6 +262,8 @@ class Scheduler:
             case WorkOver():
                 return [*self._services.over(event.at_s)]
             case TargetMissed():
+                if self._profiling.others:  # the jobs and the setting here are not at fault
+                    return []
                 back = self._review.missed(job := self.jobs[event.job])
                 return [*self._carry_out(self._placement.missed(job), event.at_s)] if back is None else back
             case DeviceFailed():

@@ -140,8 +140,9 @@ class SliceTable:
         member = self.members[name]
         if member.state is MemberState.GIVEN:
             self._move(member, MemberState.RUNS, at_s)
-        elif member.state is MemberState.SILENT:
+        elif member.state in (MemberState.SILENT, MemberState.WAITS, MemberState.IDLE):
             self._move(member, MemberState.BESIDE, at_s)
+            member.is_told = False
 
     def ended(self, name: str, at_s: float, wants: bool) -> None:
         """Note that a member has no lane at work any more.
@@ -160,6 +161,7 @@ class SliceTable:
         for each in self.members.values():
             if each.state is MemberState.GIVEN and at_s >= each.since_s + ANSWERS_WITHIN_S - _ROUNDING_S:
                 self._move(each, MemberState.SILENT, at_s)
+                self._charge(each, SLICE_S * len(each.devices))  # else it would be the next again, for ever
             elif each.state is MemberState.ENDS and at_s >= each.since_s + ENDS_WITHIN_S - _ROUNDING_S:
                 self._move(each, MemberState.BESIDE, at_s)
         taken = {key for each in self._in(*_BUSY) if not self._is_over(each, at_s) for key in each.devices}
@@ -244,8 +246,11 @@ class SliceTable:
         for each in self._in(*_WORKS) if passed_s else ():
             held_s = passed_s * len(each.devices)
             each.used_s += held_s
-            each.service_s += held_s
-            self._users[each.user] = self._users.get(each.user, 0.0) + held_s
+            self._charge(each, held_s)
+
+    def _charge(self, member: Member, held_s: float) -> None:
+        member.service_s += held_s
+        self._users[member.user] = self._users.get(member.user, 0.0) + held_s
 
     def _level(self, member: Member) -> None:
         """Bring one that comes, or comes back, level with those present: it does not catch up on the past."""

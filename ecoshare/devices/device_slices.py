@@ -31,7 +31,7 @@ import stat
 import struct
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -65,10 +65,17 @@ _LOOKS = "none"
 _MOST_FAILURES = 20
 """Failures to make a table, one after the other, after which a run does without."""
 
-_MOST_PATIENCE_S = 60.0
+_MOST_PATIENCE_S = 300.0
+"""Longest wait (s) in a table that gives slices, whatever the number of members that it lists."""
+
+_SHORTEST = 0.5
+"""Part of the usual length from which a slice counts as one."""
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 
+_RANGE = re.compile(r"processors:(\d{1,4})-(\d{1,4})")
+
 Key = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[\x21-\x7e]+$")]
+"""Key of a device, or of processors in a row, as `processors:0-63`."""
 Seconds = Annotated[float, Field(ge=0.0, le=1e10, allow_inf_nan=False)]
 
 
@@ -125,6 +132,12 @@ class End(_Message):
     say: Literal["end"] = "end"
 
 
+class Full(_Message):
+    """There are as many members as can be, of all users or of this one."""
+
+    say: Literal["full"] = "full"
+
+
 class ListedMember(_Message):
     """Member of a table, for the others to see.
 
@@ -136,7 +149,7 @@ class ListedMember(_Message):
         devices: Keys of its devices.
         state: Present state; see `MemberState`.
         since_s: Time (s) for which it has been in this state.
-        used_s: Device time (s) that it has had.
+        used_s: Time (s) for which it has had them.
     """
 
     name: str = Field(max_length=32)
@@ -160,8 +173,8 @@ class Members(_Message):
 _FROM_RUN: TypeAdapter[Hello | Wants | Took | SliceOver] = TypeAdapter(
     Annotated[Hello | Wants | Took | SliceOver, Field(discriminator="say")]
 )
-_FROM_KEEPER: TypeAdapter[Begin | End | Members] = TypeAdapter(
-    Annotated[Begin | End | Members, Field(discriminator="say")]
+_FROM_KEEPER: TypeAdapter[Begin | End | Full | Members] = TypeAdapter(
+    Annotated[Begin | End | Full | Members, Field(discriminator="say")]
 )
 
 
@@ -213,6 +226,26 @@ class TablePaths:
             os.close(file)
 
 
+def keys_of(processors: Iterable[int]) -> tuple[str, ...]:
+    """Keys of processors, those in a row together."""
+    rows: list[list[int]] = []
+    for number in sorted(processors):
+        if rows and number == rows[-1][1] + 1:
+            rows[-1][1] = number
+        else:
+            rows.append([number, number])
+    return tuple(f"processors:{first}-{last}" for first, last in rows)
+
+
+def _each(keys: Iterable[str]) -> frozenset[str]:
+    """Keys with each processor for itself."""
+    found = set[str]()
+    for key in keys:
+        row = _RANGE.fullmatch(key)
+        found |= {key} if row is None else {f"processor:{number}" for number in range(int(row[1]), int(row[2]) + 1)}
+    return frozenset(found)
+
+
 def _line(message: BaseModel) -> bytes:
     return message.model_dump_json().encode() + b"\n"
 
@@ -225,6 +258,7 @@ class _Line:
     user: int
     pid: int
     run: str
+    devices: list[str]
     writer: asyncio.StreamWriter
 
     def tell(self, message: bytes) -> None:
@@ -248,6 +282,7 @@ class TableKeeper:
         self.number = number
         self._paths, self._table = paths, SliceTable()
         self._lines: dict[str, _Line] = {}
+        self._open: dict[asyncio.StreamWriter, int] = {}  # user of each line, before its hello, too
         self._names = itertools.count(1)
         self._news = asyncio.Event()
         self._server: asyncio.Server | None = None
@@ -294,8 +329,8 @@ class TableKeeper:
             self._server.close()
             with contextlib.suppress(OSError):
                 self._paths.socket(self.number).unlink()
-        for each in self._lines.values():
-            each.writer.transport.abort()
+        for writer in self._open:
+            writer.transport.abort()
         os.close(self._lock)
 
     def _list(self) -> None:
@@ -305,49 +340,56 @@ class TableKeeper:
             each.tell(_line(Members(you=each.name, members=listed)))
 
     def _listed(self, member: Member, now_s: float) -> ListedMember:
-        line, devices = self._lines[member.name], sorted(member.devices)
+        line = self._lines[member.name]
         since_s = max(0.0, now_s - member.since_s)
         return ListedMember.model_construct(
             name=member.name,
             user=member.user,
             pid=line.pid,
             run=line.run,
-            devices=devices,
+            devices=line.devices,
             state=member.state.value,
             since_s=since_s,
-            used_s=member.used_s,
+            used_s=member.used_s / max(1, len(member.devices)),
         )
 
     async def _hear(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         line = None
         try:
-            line = await self._welcome(reader, writer)
+            own: socket.socket = writer.get_extra_info("socket")
+            pid, user, _ = _CREDENTIALS.unpack(own.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+            if Counter(self._open.values())[user] >= 2 * _MOST_OF_A_USER or len(self._open) >= 2 * _MOST_MEMBERS:
+                return
+            self._open[writer] = user
+            line = await self._welcome(reader, writer, user, max(0, pid))
             if line is not None:
                 await self._follow(line, reader)
-        except (OSError, ValueError, TimeoutError, asyncio.IncompleteReadError):
+        except (OSError, ValueError, EOFError, asyncio.LimitOverrunError):
             pass  # it is gone, or says what no run says
         finally:
+            self._open.pop(writer, None)
             if line is not None:
                 del self._lines[line.name]
                 self._table.leave(line.name, asyncio.get_running_loop().time())
                 self._news.set()
             writer.transport.abort()
 
-    async def _welcome(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> _Line | None:
-        own: socket.socket = writer.get_extra_info("socket")
-        credentials = own.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        pid, user, _ = _CREDENTIALS.unpack(credentials)
+    async def _welcome(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, user: int, pid: int
+    ) -> _Line | None:
         async with asyncio.timeout(_SILENT_S):
             hello = _FROM_RUN.validate_json(await reader.readuntil())
         of_users = Counter(each.user for each in self._lines.values())
         if len(self._lines) >= _MOST_MEMBERS or of_users[user] >= _MOST_OF_A_USER:
+            writer.write(_line(Full()))
+            await writer.drain()
             return None
         if not isinstance(hello, Hello) or hello.version != VERSION:
             return None
         now_s, run = asyncio.get_running_loop().time(), hello.run if hello.run.isprintable() else ascii(hello.run)[1:-1]
-        line = _Line(f"{next(self._names):09}", user, max(0, pid), run[:512], writer)
+        line = _Line(f"{next(self._names):09}", user, pid, run[:512], hello.devices, writer)
         self._lines[line.name] = line
-        self._table.join(line.name, user, hello.devices, now_s, hello.runs)
+        self._table.join(line.name, user, _each(hello.devices), now_s, hello.runs)
         if hello.wants:
             self._table.wants(line.name, now_s)
         self._list()
@@ -392,6 +434,10 @@ class _Gone(Exception):
     """A table is gone, silent, or gives no slices."""
 
 
+class _Full(Exception):
+    """A table has as many members as can be."""
+
+
 class DeviceSlices:
     """Slices of one run on its devices: it begins and ends them as the others of the machine allow.
 
@@ -422,7 +468,7 @@ class DeviceSlices:
         self._begin, self._end = begin, end
         self._paths = paths or TablePaths.of_this_user()
         self._wants = self._runs = False
-        self._waits_from_s = 0.0
+        self._waits_from_s = self._took_s = 0.0
         self.fault = ""
         self._listed: Members | None = None
         self._is_alone = False
@@ -441,10 +487,10 @@ class DeviceSlices:
     @property
     def others(self) -> list[ListedMember]:
         """Other runs that share one of the devices of this one."""
-        mine, listed = set(self._devices), self._listed
+        mine, listed = _each(self._devices), self._listed
         if listed is None:
             return []
-        return [each for each in listed.members if each.name != listed.you and mine & set(each.devices)]
+        return [each for each in listed.members if each.name != listed.you and mine & _each(each.devices)]
 
     def open(self) -> None:
         """Begin to take part."""
@@ -479,8 +525,10 @@ class DeviceSlices:
             self._tell(Wants() if wants else SliceOver(wants=False))
 
     def _tell_end(self) -> None:
+        now_s = asyncio.get_running_loop().time()
+        if now_s - self._took_s > _SHORTEST * SLICE_S:  # else a keeper could starve the run with slices of no length
+            self._waits_from_s = now_s
         self._runs = False
-        self._waits_from_s = asyncio.get_running_loop().time()
         self._tell(SliceOver(wants=self._wants))
 
     def _tell(self, message: BaseModel) -> None:
@@ -488,13 +536,19 @@ class DeviceSlices:
             self._writer.write(_line(message))
 
     def _live(self) -> None:
-        with contextlib.suppress(asyncio.CancelledError):
-            asyncio.run(self._take_part())
+        try:
+            with contextlib.suppress(asyncio.CancelledError):
+                asyncio.run(self._take_part())
+        except Exception as defect:  # the run goes on without turns
+            self.fault = repr(defect)
+            self._is_open.set()
+            self._begin()
 
     async def _take_part(self) -> None:
         self._loop, self._work = asyncio.get_running_loop(), asyncio.current_task()
+        self._loop.set_exception_handler(lambda _loop, _context: None)  # a line of another user prints nothing here
         self._is_open.set()
-        failures = 0
+        failures = locked = 0
         while failures < _MOST_FAILURES:
             number, keeping = self._highest(), None
             is_kept = number is not None and number not in self._shunned
@@ -505,10 +559,17 @@ class DeviceSlices:
                         number += 1
                     keeping = await self._keep(number)
                 await self._talk(number)
-                failures = 0
+                failures = locked = 0
+            except _Full as full:
+                reason = str(full)
+                break
             except BlockingIOError:
-                pass  # another run was faster
-            except (OSError, ValueError, TimeoutError, asyncio.IncompleteReadError, _Gone) as error:
+                locked += 1  # another run was faster, or a program holds a lock that is not a keeper's
+                if locked > _SILENT_S / _AGAIN_S and number is not None:
+                    self._shunned.add(number)
+                    locked, reason = 0, "its tables are locked"
+                    failures += 1
+            except (OSError, ValueError, EOFError, asyncio.LimitOverrunError, _Gone) as error:
                 failures += 1
                 reason = (isinstance(error, OSError) and error.strerror) or str(error) or "a table is silent"
                 if keeping is None and number is not None:
@@ -518,7 +579,7 @@ class DeviceSlices:
                     keeping.cancel()
                     await asyncio.wait([keeping])
             await asyncio.sleep(_AGAIN_S)
-        self.fault, self._is_alone = reason, True
+        self.fault, self._is_alone, self._listed = reason, True, None
         self._take()
         await asyncio.Event().wait()
 
@@ -553,8 +614,8 @@ class DeviceSlices:
         """Take part in a table, until its line is cut.
 
         Raises:
-            OSError: It cannot be reached.
-            TimeoutError, ValueError, asyncio.IncompleteReadError, _Gone: It hangs, talks nonsense or gives no slices.
+            OSError: It cannot be reached, or hangs.
+            ValueError, EOFError, _Gone, _Full: It talks nonsense, gives no slices or has no place.
         """
         now = asyncio.get_running_loop().time
         reader, writer = await self._connect(number)
@@ -577,6 +638,8 @@ class DeviceSlices:
                         self._end()
                     case End():
                         self._tell_end()
+                    case Full():
+                        raise _Full("too many runs take turns already")
                     case Members():
                         self._listed = message
                 if self._wants and not self._runs and now() - self._waits_from_s > self._patience_s():
@@ -600,10 +663,9 @@ class DeviceSlices:
 
     def _take(self) -> None:
         """Begin a slice, if the run wants one."""
+        self._tell(Took())
         if self._wants and not self._runs:
-            self._runs = True
-            self._tell(Took())
+            self._runs, self._took_s = True, asyncio.get_running_loop().time()
             self._begin()
-        elif not self._wants:
-            self._tell(Took())
+        elif not self._runs:
             self._tell(SliceOver(wants=False))

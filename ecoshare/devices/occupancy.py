@@ -35,6 +35,7 @@ from ecoshare.base.device import PROCESSORS, DeviceInfo
 from ecoshare.base.plural import counted
 from ecoshare.core.slices import SLICE_S
 from ecoshare.devices.control.state_folder import STATE_HINT, StateFolder, described, open_lock
+from ecoshare.devices.device_slices import keys_of
 from ecoshare.devices.registry import open_device
 from ecoshare.errors import UnfitEnvironment, UsageError
 
@@ -192,8 +193,7 @@ class Occupancy:
         """
         self.devices, self.is_shared, self._uses = devices, False, list[_Use]()
         resources = _resources(devices)
-        keys = (f"processor:{number}" for each in resources for number in each.processors)
-        self.turns = tuple(keys) if takes_turns else ()
+        self.turns = keys_of(number for each in resources for number in each.processors) if takes_turns else ()
         with contextlib.ExitStack() as undo:
             for each in resources:
                 self._uses.append(_Use(each, state, takes_turns))

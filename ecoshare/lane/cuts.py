@@ -97,7 +97,7 @@ def is_safe(frame: FrameType | None) -> bool:
         if is_ours or package in _BESIDE or frame.f_code in handlers:
             return False
         frame = frame.f_back
-    return not _is_capturing()
+    return not is_capturing()
 
 
 def is_safe_in_backward() -> bool:
@@ -128,6 +128,7 @@ def _is_importing_torch() -> bool:
     return torch is not None and getattr(torch.__spec__, "_initializing", False)
 
 
-def _is_capturing() -> bool:
+def is_capturing() -> bool:
+    """Whether the calling thread captures a CUDA graph."""
     torch = sys.modules.get("torch")
     return torch is not None and torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()

@@ -170,12 +170,12 @@ class HookedJob:
         """
         if threading.get_ident() == threading.main_thread().ident or os.getpid() != self._pid:
             return
-        if not cuts.is_safe_in_backward() or self._spans_processes():
-            return
-        if self._launch.device == "cuda" and time.monotonic() - self._kept_pace_s > _PACE_S:
-            self._pace.keep()
+        if self._turns[0].cut_is_asked and cuts.is_safe_in_backward() and not self._spans_processes():
+            self._cut_turn()
+        elif self._launch.device == "cuda" and time.monotonic() - self._kept_pace_s > _PACE_S:
+            if not cuts.is_capturing():
+                self._pace.keep()
             self._kept_pace_s = time.monotonic()
-        self._cut_turn()
 
     def _cut_turn(self) -> None:
         self._turns[0].cut(self._drain)

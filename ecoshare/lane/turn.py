@@ -325,6 +325,11 @@ class LaneTurn:
         return bool(may_be and (presses or self._table.is_long(longest_s)))
 
     @property
+    def cut_is_asked(self) -> bool:
+        """Whether `cut` has something to do: a job that waits has asked for a cut, or the turn was lost."""
+        return bool(self._slot.cut == CutState.ASKED or (self._wanted and not self.holding))
+
+    @property
     def longest_iteration_s(self) -> float:
         """Longest iteration (s) of the job of late."""
         return float(self._slot.longest_iteration_s)
@@ -550,6 +555,8 @@ class LaneTurn:
                 break
             if slot.stop == 1 and self._may_stop_waiting():
                 self._stop()
+            if slot.stop and header.closed and slot.cut == CutState.INSIDE:
+                table.let_save(self._index)
             if slot.goal != NO_GOAL and self._move():
                 if self._enter():
                     return

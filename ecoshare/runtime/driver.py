@@ -236,7 +236,7 @@ class Driver:
                 await self._handle(WorkOver(run.now_s()))
             if run.events.empty() and (self._source is None or self._source.is_settled):
                 await self._begin_segment()
-            self._warn(_LOG, self._turnover.overdue())
+            self.run.warn(_LOG, self._turnover.overdue())
             await asyncio.sleep(0)  # lets a Ctrl-C in, even if the queue is never empty
             more = core.live_jobs or core.open_sweeps or (run.arrivals.to_come and not core.stopping)
             if not more and core.lanes and not run.node.is_measuring and run.events.empty():
@@ -266,7 +266,7 @@ class Driver:
         self.run.arrivals.look(event, self.run.core)
         if isinstance(event, SliceChanged):
             others = counted(event.others, "other run") if event.others else ""
-            self._warn(_SLICES, others and f"takes turns with {others} of this machine")
+            self.run.warn(_SLICES, others and f"takes turns with {others} of this machine")
         if self._on_end is not None:
             self._on_end.look(event, self.run.core)
 
@@ -292,13 +292,6 @@ class Driver:
         self._drive.carry_out(event, commands)
         return commands
 
-    def _warn(self, subject: str, words: str) -> None:
-        """Tell of a trouble in all displays; without words it is over."""
-        if words:
-            self.run.warnings[subject] = words
-        else:
-            self.run.warnings.pop(subject, None)
-
     async def _write_held(self, error: OSError) -> None:
         """Wait until the disk has room for the log. The jobs go on meanwhile, and nothing is decided.
 
@@ -307,7 +300,7 @@ class Driver:
         """
         log, until_s = self.run.log, self.run.now_s() + FULL_DISK_S
         words = f"no space is left for {self.run.folder.events}: jobs that run go on, and nothing new begins. "
-        self._warn(DISK, words + f"The run is given up after {format_duration(FULL_DISK_S)}, and can be resumed")
+        self.run.warn(DISK, words + f"The run is given up after {format_duration(FULL_DISK_S)}, and can be resumed")
         while True:
             if not log.holds or not lacks_room(error) or self.run.now_s() >= until_s or self._stops:
                 raise error  # a line in the file may not be on the disk
@@ -317,7 +310,7 @@ class Driver:
                 break
             except OSError as again:
                 error = again
-        self._warn(DISK, "")
+        self.run.warn(DISK, "")
 
     async def _hear_trials(self) -> None:
         """Report to the core the values that running trials report."""

@@ -182,6 +182,12 @@ class Run:
     def tell(self, make: Callable[..., Event | None]) -> None:
         self.events.put_nowait(make)
 
+    def warn(self, subject: str, words: str) -> None:
+        if words:
+            self.warnings[subject] = words
+        else:
+            self.warnings.pop(subject, None)
+
     def begin(self, work: Coroutine[Any, Any, None]) -> None:
         self.tasks.begin(work)
 

@@ -229,6 +229,34 @@ def test_one_that_got_its_slice_from_another_table_keeps_it() -> None:
     assert [(each.member.name, each.begins) for each in table.look(7.0)] == [("a", False)]
 
 
+def test_one_that_never_takes_its_slices_is_charged_for_them() -> None:
+    """Else another user could have the least time for ever, and others no slice."""
+    table = SliceTable()
+    for name in ("x", "y", "well"):
+        table.join(name, 2 if name == "well" else 1, ["gpu"], 0.0)
+        table.wants(name, 0.0)
+    now_s = had_s = 0.0
+    while now_s < 120.0:
+        for order in table.look(now_s):
+            if order.member.name == "well" and order.begins:
+                table.took("well", now_s)
+            elif order.member.name == "well":
+                table.ended("well", now_s, wants=True)
+        for name in ("x", "y"):
+            table.wants(name, now_s)
+        had_s += 0.1 if table.members["well"].state is MemberState.RUNS else 0.0
+        now_s += 0.1
+    assert had_s > 60.0
+
+
+def test_a_slice_of_which_the_table_does_not_know_comes_to_an_end() -> None:
+    table = SliceTable()
+    table.join("a", 1, ["gpu"], 0.0)
+    table.wants("a", 0.0)
+    table.took("a", 0.1)
+    assert [(each.member.name, each.begins) for each in table.look(0.2)] == [("a", False)]
+
+
 def test_two_that_got_slices_from_two_tables_do_not_go_on_together() -> None:
     table = SliceTable()
     for at_s, name in enumerate("ab"):

@@ -22,7 +22,8 @@ from pathlib import Path
 import pytest
 
 from ecoshare.core import slices as rules
-from ecoshare.devices.device_slices import VERSION, DeviceSlices, TablePaths
+from ecoshare.devices import device_slices
+from ecoshare.devices.device_slices import VERSION, DeviceSlices, TablePaths, keys_of
 from tests.warm import wait_for
 
 
@@ -302,6 +303,32 @@ def test_a_keeper_that_answers_nonsense_is_left(paths: TablePaths, shares: Calla
         assert paths.kept()[0] == 6 and not one.slices.fault
         hostile.shutdown(socket.SHUT_RDWR)
         answers.join()
+
+
+def test_a_lock_of_another_program_on_the_table_stops_nobody(paths: TablePaths, shares: Callable[..., Sharer]) -> None:
+    with paths.lock(0).open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_SH)
+        one, two = shares(), shares()
+        wait_for(lambda: len(one.turns) > 1 and len(two.turns) > 1, 60.0)
+        assert not one.slices.fault and not two.slices.fault
+
+
+def test_one_too_many_runs_without_turns(shares: Callable[..., Sharer], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_slices, "_MOST_OF_A_USER", 2)
+    one, two = shares(), shares()
+    wait_for(lambda: len(one.turns) > 1 and len(two.turns) > 1)
+    three = shares()
+    wait_for(lambda: three.runs)
+    assert three.slices.fault == "too many runs take turns already" and not three.slices.others
+    turns = len(one.turns)
+    wait_for(lambda: len(one.turns) > turns + 2)
+
+
+def test_processors_in_a_row_have_one_key() -> None:
+    assert keys_of([3, 0, 1, 2, 8, 9, 11]) == ("processors:0-3", "processors:8-9", "processors:11-11")
+    assert len(device_slices._each(keys_of(range(192)))) == 192
+    assert not device_slices._each(["processors:0-3"]) & device_slices._each(["processors:4-7"])
+    assert device_slices._each(["processors:0-3", "GPU-1"]) & device_slices._each(["processors:3-7"])
 
 
 def test_one_that_can_make_no_table_runs_and_says_so(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ import pytest
 
 from ecoshare.lane import cuts
 from ecoshare.lane.tables.lane_table import LaneTable
-from ecoshare.lane.tables.table_layout import NO_SLOT, CutState, SlotState
+from ecoshare.lane.tables.table_layout import AT_ONCE, NO_SLOT, CutState, SlotState
 from ecoshare.lane.turn import LaneTurn
 from tests.lane.cutting import competitor, cutting
 from tests.lane.served_lane import ServedLane
@@ -176,6 +176,37 @@ def test_a_job_that_was_cut_is_parked_at_its_boundary(table: LaneTable) -> None:
     assert table.admits(1)
     table.slots[1].cut = CutState.READY
     assert not table.admits(1)
+
+
+def test_a_closed_lane_has_no_holder_and_its_waits_are_no_waits_for_its_jobs(table: LaneTable) -> None:
+    table.close_turns(True)
+    assert table.header.waiting_rank == AT_ONCE, "the holder hands over at its next boundary"
+    assert table.choose(10.0) is None and table.wants_turn
+    table.grant(None)
+    table.slots[0].seat = SlotState.AWAY
+    table.slots[1].parked = 1
+    assert not table.wants_turn, "the only job that waits is parked"
+    table.slots[1].parked = 0
+    table.close_turns(False)
+    assert table.header.holder == 1 and table.slots[1].since_s == 10.0 and table.slots[1].waited_s == 1.0
+
+
+def test_a_job_that_was_asked_to_end_amid_an_iteration_has_a_turn_in_a_closed_lane(table: LaneTable) -> None:
+    """It may be writing a checkpoint."""
+    table.close_turns(True)
+    table.grant(None)
+    table.slots[0].seat = SlotState.AWAY
+    table.let_save(1)
+    assert table.header.holder == NO_SLOT
+    table.slots[1].stop, table.slots[1].cut = 1, CutState.INSIDE
+    table.let_save(1)
+    assert table.header.holder == 1
+
+
+def test_a_lane_that_is_closed_asks_its_holder_for_a_cut(table: LaneTable) -> None:
+    table.close_turns(True)
+    assert table.ask_cut_to_close(9.99) == 0, "a boundary may come within 50 ms"
+    assert table.ask_cut_to_close(9.9) == 12345 and table.slots[0].cut == CutState.ASKED
 
 
 def test_a_parked_job_asks_for_nothing(table: LaneTable) -> None:

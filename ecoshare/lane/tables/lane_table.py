@@ -298,7 +298,9 @@ class LaneTable:
     def admits(self, index: int) -> bool:
         """Whether a slot may have the turn: it is not reserved for another, and the job neither parked nor barred."""
         slot, header = self.slots[index], self.header
-        return not header.closed and header.only in (ANY_SLOT, index) and not slot.is_parked and not slot.barred
+        saves = slot.stop and slot.cut == CutState.INSIDE  # it was asked to end, and may be amid a checkpoint
+        is_open = saves or not header.closed
+        return bool(is_open and header.only in (ANY_SLOT, index) and not slot.is_parked and not slot.barred)
 
     def choose(self, now_s: float) -> int | None:
         """Slot that gets the turn next, among those that wait; None if none waits. The caller holds the lock."""
@@ -333,17 +335,36 @@ class LaneTable:
         """Let no job have the turn, or let them have it again. The holder keeps it to its boundary, or to a cut."""
         chosen = None
         with self.locked():
-            self.header.closed = is_closed
+            self.header.closed, now_s = is_closed, self._clock_s()
+            for slot in self.slots[: self.header.used] if not is_closed else ():
+                if slot.seat == SlotState.WAITING:  # the wait for other runs is no wait for the jobs of this lane
+                    slot.waited_s += now_s - slot.since_s
+                    slot.since_s = now_s
             self.refresh()
             if not is_closed:
-                chosen = self.grant_if_free(self._clock_s())
+                chosen = self.grant_if_free(now_s)
         self.wake(chosen)
 
     @property
     def wants_turn(self) -> bool:
-        """Whether a job has the turn or waits for it."""
-        seats = (self.slots[index].seat for index in range(self.header.used))
-        return any(seat in (SlotState.WAITING, SlotState.HOLDING) for seat in seats)
+        """Whether a job has the turn or waits for it, and could have it if the lane is open."""
+        return any(
+            slot.seat == SlotState.HOLDING
+            or (
+                slot.seat == SlotState.WAITING
+                and self.header.only in (ANY_SLOT, index)
+                and not (slot.is_parked or slot.barred)
+            )
+            for index, slot in enumerate(self.slots[: self.header.used])
+        )
+
+    def let_save(self, index: int) -> None:
+        """Let the job of a slot have a turn in a closed lane, if it was asked to end inside an iteration."""
+        chosen = None
+        with self.locked():
+            if self.header.closed and self.header.holder == NO_SLOT and self.admits(index):
+                chosen = self.grant_if_free(self._clock_s())
+        self.wake(chosen)
 
     def ask_cut_to_close(self, since_s: float) -> int:
         """Ask the holder to hand the turn over inside its iteration, if no boundary comes in time.

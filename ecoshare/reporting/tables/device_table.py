@@ -59,7 +59,7 @@ def print_members(members: Sequence[ListedMember], console: Console) -> None:
         except KeyError:
             user = str(each.user)
         state = f"{_STATES.get(each.state, 'has its slice')} for {format_duration(each.since_s)}"
-        had = f"has had {format_duration(each.used_s / max(1, len(each.devices)))}"
+        had = f"has had {format_duration(each.used_s)}"
         say(console, f"  {each.run or 'a run'} ({user}'s process {each.pid}): {state}, {had}")
 
 

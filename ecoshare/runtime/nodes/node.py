@@ -130,8 +130,7 @@ class Node:
             run.attempt_over,
             run.tell,
         )
-        is_measuring = lambda: any(each.windows or each.measurements for each in self.sessions.values())  # noqa: E731
-        self.slices = RunSlices(machine.slices, folder.path.absolute(), self.attempts.tables, is_measuring, run.tell)
+        self.slices = RunSlices(machine.slices, self.attempts.tables, self.sessions.values(), run)
         self._progress = ProgressReports(self.attempts, machine.on_processors, run.now_s, run.tell)
 
     @property

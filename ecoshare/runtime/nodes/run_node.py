@@ -228,6 +228,10 @@ class NodeRun(Protocol):
         """Report an event to the core. A function that gives None when its turn comes reports nothing."""
         ...
 
+    def warn(self, subject: str, words: str) -> None:
+        """Tell of a trouble in all displays; without words it is over."""
+        ...
+
     def begin(self, work: Coroutine[Any, Any, None]) -> None:
         """Begin work beside the loop of the run; the end of the run cancels it."""
         ...

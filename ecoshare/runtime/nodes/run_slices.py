@@ -13,16 +13,19 @@ the slice ends after it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+import contextlib
+from collections.abc import Collection, Mapping
 from functools import partial
-from pathlib import Path
 
 from ecoshare.base.clock import loop_s
-from ecoshare.core.events import Event, SliceChanged
+from ecoshare.core.events import SliceChanged
+from ecoshare.core.slices import ENDS_WITHIN_S
 from ecoshare.devices.device_slices import DeviceSlices
 from ecoshare.lane import cuts
 from ecoshare.lane.tables.lane_table import LaneTable
 from ecoshare.lane.tables.table_layout import NO_SLOT
+from ecoshare.runtime.measuring.device_session import DeviceSession
+from ecoshare.runtime.nodes.run_node import NodeRun
 
 _LOOK_S = 0.05
 """Time (s) between two looks whether jobs want their turn, and whether other runs are there."""
@@ -40,23 +43,20 @@ class RunSlices:
     def __init__(
         self,
         keys: Collection[str],
-        folder: Path,
         tables: Mapping[int, LaneTable],
-        is_measuring: Callable[[], bool],
-        tell: Callable[[Callable[..., Event | None]], None],
+        sessions: Collection[DeviceSession],
+        run: NodeRun,
     ) -> None:
         """No slice so far: the lanes are to be closed when they are made.
 
         Args:
             keys: Keys of the devices; empty if no other run can share them.
-            folder: The run folder, for other runs to see.
             tables: Tables of the lanes.
-            is_measuring: Returns whether a window or a measurement is under way.
-            tell: Reports an event to the core.
+            sessions: Sessions of the devices.
+            run: The run.
         """
         self.is_closed = bool(keys)
-        self._keys, self._folder, self._tables = keys, folder, tables
-        self._is_measuring, self._tell = is_measuring, tell
+        self._keys, self._tables, self._sessions, self._run = keys, tables, sessions, run
         self._slices: DeviceSlices | None = None
         self._told = SliceChanged(0.0, True, 0)
         self._wanted_s = self._counted_s = 0.0
@@ -79,17 +79,19 @@ class RunSlices:
         def hear(begins: bool) -> None:
             loop.call_soon_threadsafe(orders.put_nowait, begins)
 
-        slices = DeviceSlices(self._keys, partial(hear, True), partial(hear, False), str(self._folder))
+        slices = DeviceSlices(
+            self._keys, partial(hear, True), partial(hear, False), str(self._run.folder.path.absolute())
+        )
         self._slices, self._wanted_s = slices, loop_s()
         slices.open()
         slices.want(True)
         draining: asyncio.Task[None] | None = None
         try:
             while True:
-                try:
-                    begins: bool | None = await asyncio.wait_for(orders.get(), _LOOK_S)
-                except TimeoutError:
-                    begins = None
+                begins: bool | None = None
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_LOOK_S):  # `wait_for` may lose a cancellation, in Python 3.11
+                        begins = await orders.get()
                 is_draining = draining is not None and not draining.done()
                 if begins and not is_draining:
                     self._set_closed(False)
@@ -118,26 +120,36 @@ class RunSlices:
         return is_unused and not self.is_closed
 
     async def _end(self, slices: DeviceSlices) -> None:
-        """Close the lanes, and wait until no job has the turn."""
-        while self._is_measuring():
+        """Close the lanes, and wait until no job has the turn.
+
+        A job that keeps its lane, or an iteration that cannot be cut, goes on in the slices of others. A rank that waits
+        for the turns of the other ranks has them in the next slice.
+        """
+        while any(each.windows or each.measurements for each in self._sessions):
             await asyncio.sleep(_DRAIN_LOOK_S)
         self._set_closed(True)
         since_s = loop_s()
-        while held := [table for table in self._tables.values() if table.header.holder != NO_SLOT]:
+        while (held := self._held()) and loop_s() - since_s < ENDS_WITHIN_S:
             for table in held:
                 if pid := table.ask_cut_to_close(since_s):
                     cuts.tell(pid)
             await asyncio.sleep(_DRAIN_LOOK_S)
         slices.ended()
 
+    def _held(self) -> list[LaneTable]:
+        """Tables of the lanes in which a job has the turn."""
+        return [table for table in self._tables.values() if table.header.holder != NO_SLOT]
+
     def _look(self, slices: DeviceSlices) -> None:
         """Report whether the run has its devices, and how many other runs want them, if that has changed."""
+        if slices.fault:
+            self._run.warn("slices", f"takes no turns with other runs of this machine: {slices.fault}")
         others = sum(1 for each in slices.others if each.state != "idle")
         self._count(len(slices.others))
         runs = not self.is_closed or not others
         if (runs, others) != (self._told.runs, self._told.others):
             self._told = SliceChanged(0.0, runs, others)
-            self._tell(partial(SliceChanged, runs=runs, others=others))
+            self._run.tell(partial(SliceChanged, runs=runs, others=others))
 
     def _count(self, present: int) -> None:
         """Count the time since the last look, with the number of other runs that are there."""
@@ -145,5 +157,5 @@ class RunSlices:
         passed_s, self._counted_s = now_s - (self._counted_s or now_s), now_s
         if present or self._shared_s is not None:
             away_s, idle_s = self._shared_s or (0.0, 0.0)
-            away_s += passed_s if self.is_closed and present else 0.0
+            away_s += passed_s if self.is_closed and present and not self._held() else 0.0
             self._shared_s = away_s, idle_s + passed_s * present / (1 + present)
