@@ -122,8 +122,8 @@ class RunSlices:
     async def _end(self, slices: DeviceSlices) -> None:
         """Close the lanes, and wait until no job has the turn.
 
-        A job that keeps its lane, or an iteration that cannot be cut, goes on in the slices of others. A rank that waits
-        for the turns of the other ranks has them in the next slice.
+        A job that keeps its lane, or an iteration that cannot be cut, goes on in the slices of others. A rank that
+        waits for the turns of the other ranks has them in the next slice.
         """
         while any(each.windows or each.measurements for each in self._sessions):
             await asyncio.sleep(_DRAIN_LOOK_S)
