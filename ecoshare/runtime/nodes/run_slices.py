@@ -57,7 +57,6 @@ class RunSlices:
         """
         self.is_closed = bool(keys)
         self._keys, self._tables, self._sessions, self._run = keys, tables, sessions, run
-        self._slices: DeviceSlices | None = None
         self._told = SliceChanged(0.0, True, 0)
         self._wanted_s = self._counted_s = 0.0
         self._shared_s: tuple[float, float] | None = None
@@ -82,7 +81,7 @@ class RunSlices:
         slices = DeviceSlices(
             self._keys, partial(hear, True), partial(hear, False), str(self._run.folder.path.absolute())
         )
-        self._slices, self._wanted_s = slices, loop_s()
+        self._wanted_s = loop_s()
         slices.open()
         slices.want(True)
         draining: asyncio.Task[None] | None = None
