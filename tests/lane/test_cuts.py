@@ -347,7 +347,7 @@ def test_a_job_that_was_cut_keeps_its_iteration_until_it_has_the_turn_again(lane
 
 
 REENTRANT = """
-import sys, time, torch
+import os, sys, time, torch
 from torch import nn
 LAYERS, told = 50, open(sys.argv[1], "w")
 done = 0
@@ -396,7 +396,8 @@ for _ in range(int(sys.argv[2])):
     model(torch.ones(1)).sum().backward()
     optimizer.step()
     optimizer.zero_grad()
-print(sum(each.item() for each in model.parameters()))
+print(sum(each.item() for each in model.parameters()), flush=True)
+os._exit(0)  # a thread of torch's pool that ends while the interpreter does so would abort the process
 """
 
 

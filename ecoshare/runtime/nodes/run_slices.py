@@ -76,7 +76,8 @@ class RunSlices:
         loop, orders = asyncio.get_running_loop(), asyncio.Queue[bool]()
 
         def hear(begins: bool) -> None:
-            loop.call_soon_threadsafe(orders.put_nowait, begins)
+            with contextlib.suppress(RuntimeError):  # the loop is closed: the run is over
+                loop.call_soon_threadsafe(orders.put_nowait, begins)
 
         slices = DeviceSlices(
             self._keys, partial(hear, True), partial(hear, False), str(self._run.folder.path.absolute())
@@ -101,7 +102,7 @@ class RunSlices:
         finally:
             if draining is not None:
                 draining.cancel()
-            await asyncio.to_thread(slices.close)
+            slices.close()  # in this thread: the loop may be about to close
 
     def _set_closed(self, is_closed: bool) -> None:
         self.is_closed = is_closed
