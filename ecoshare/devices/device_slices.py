@@ -49,7 +49,7 @@ _NAME = f"ecoshare-slices-{VERSION}"
 _BEAT_S = 0.5
 """Time (s) between two lists of the members, by which a keeper shows that it lives."""
 
-_SILENT_S = 1.5
+_SILENT_S = 3.0
 """Time (s) after which a keeper that says nothing counts as hung."""
 
 _AGAIN_S = 0.02
