@@ -1,4 +1,4 @@
-"""Several runs at once on the same processors: shares, losses between slices, the wait of a run that comes later.
+"""Several runs at once on the same processors: shares, losses between slices, the start of one that comes later.
 
 Each run is a real `ecoshare run` with two jobs in one lane, which write when each iteration ended. All runs are those
 of one user: the shares of users follow from the same rule, which tests play in virtual time
@@ -14,13 +14,14 @@ import sys
 import tempfile
 import time
 from bisect import bisect_left
+from collections.abc import Sequence
 from pathlib import Path
 
 from scripts.bench.benchmarking import JOBS, Figure, median, say
 from scripts.bench.job_file import JobEntry, write_jobs
 
-WINDOW_S, QUICK_WINDOW_S = 48.0, 8.0
-"""Time (s) in which iterations are counted; a whole number of circles of two and of four runs."""
+WINDOW_S, QUICK_WINDOW_S = 24.0, 4.0
+"""Time (s) for each run in which iterations are counted: a whole number of its slices."""
 
 _STARTS_S = 6.0
 """Time (s) for all runs to load torch."""
@@ -68,15 +69,15 @@ class OneRun:
 def measure(quick: bool) -> list[Figure]:
     """All figures."""
     window_s = QUICK_WINDOW_S if quick else WINDOW_S
+    figures: list[Figure] = []
     with tempfile.TemporaryDirectory(prefix="bench-runs-") as name:
         folder = Path(name)
-        rate, first_s = _alone(folder, window_s / 2)
-        figures = [
-            figure for count in ((2,) if quick else (2, 4)) for figure in _together(folder, count, window_s, rate)
-        ]
-        if not quick:
-            rate_after, _ = _alone(folder, window_s / 2)
-            say(f"alone {rate:.1f} and {rate_after:.1f} iterations a second, before and after")
+        rate, first_s = _alone(folder, window_s)
+        for count in (2,) if quick else (2, 4):
+            done = _together(folder, count, count * window_s)
+            after, _ = _alone(folder, window_s)
+            figures += _figures(done, count * window_s, (rate + after) / 2)
+            rate = after
         return figures if quick else figures + _short(folder, first_s, 5)
 
 
@@ -91,8 +92,8 @@ def _alone(folder: Path, window_s: float) -> tuple[float, float]:
     return (bisect_left(times, until_s) - bisect_left(times, from_s)) / window_s, first_s
 
 
-def _together(folder: Path, count: int, window_s: float, rate: float) -> list[Figure]:
-    """Shares of some runs at once, and their iterations against those of one run alone in that time."""
+def _together(folder: Path, count: int, window_s: float) -> list[int]:
+    """Iterations of some runs at once in a window (s)."""
     place = Path(tempfile.mkdtemp(dir=folder))
     runs = [OneRun(place / f"run{number}", 2.0 * _STARTS_S + window_s) for number in range(count)]
     for each in runs:
@@ -100,12 +101,19 @@ def _together(folder: Path, count: int, window_s: float, rate: float) -> list[Fi
     from_s = time.monotonic()
     for each in runs:
         each.wait()
-    done = [
+    return [
         bisect_left(times, from_s + window_s) - bisect_left(times, from_s) for times in (each.times() for each in runs)
     ]
+
+
+def _figures(done: Sequence[int], window_s: float, rate: float) -> list[Figure]:
+    """Shares of some runs, and their iterations against those of one run alone in that time, before and after."""
+    count = len(done)
     shares = [count * each / sum(done) for each in done]
     whole = sum(done) / window_s / rate
-    say(f"{count} runs: shares {[round(each, 3) for each in shares]}, together / alone {whole:.3f}")
+    say(
+        f"{count} runs: shares {[round(each, 3) for each in shares]}, together / alone {whole:.3f} ({rate:.1f} a second)"
+    )
     return [
         Figure(f"{count} runs: least share / fair", min(shares), "", ">= 0.97"),
         Figure(f"{count} runs: largest share / fair", max(shares), "", "<= 1.03"),
