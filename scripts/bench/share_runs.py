@@ -111,9 +111,8 @@ def _figures(done: Sequence[int], window_s: float, rate: float) -> list[Figure]:
     count = len(done)
     shares = [count * each / sum(done) for each in done]
     whole = sum(done) / window_s / rate
-    say(
-        f"{count} runs: shares {[round(each, 3) for each in shares]}, together / alone {whole:.3f} ({rate:.1f} a second)"
-    )
+    told = [round(each, 3) for each in shares]
+    say(f"{count} runs: shares {told}, together / alone {whole:.3f} ({rate:.1f} a second)")
     return [
         Figure(f"{count} runs: least share / fair", min(shares), "", ">= 0.97"),
         Figure(f"{count} runs: largest share / fair", max(shares), "", "<= 1.03"),
