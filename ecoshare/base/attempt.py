@@ -73,6 +73,7 @@ class Usage:
         by_steps: Whether training iterations are steps of optimizers that step by turns, such as those of a GAN: one
             pass of the script's loop is several iterations.
         cut_s: Longest time (s) of late until its turn could be cut inside an iteration; 0 before the first wish for it.
+            It is the longest iteration if the turn is never cut.
     """
 
     iterations: int = 0

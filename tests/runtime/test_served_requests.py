@@ -133,8 +133,10 @@ def test_a_server_that_knows_nothing_of_ecoshare_answers_beside_training(tmp_pat
 
 
 SLOW_STEPS = """
-import sys, time
+import signal, sys, time
 import torch
+if "uncut" in sys.argv:
+    signal.signal(signal.SIGURG, lambda *_: None)
 torch.set_num_threads(1)
 model = torch.nn.Linear(8, 8)
 optimizer = torch.optim.SGD(model.parameters(), 0.01)
@@ -157,7 +159,7 @@ def test_a_target_missed_for_a_minute_parts_the_jobs(tmp_path: Path) -> None:
         tmp_path,
         {"name": "serves", "script": "serves.py", "service": {"p99": "150 ms", "requests": {"rate": 10, "count": 720}}},
         {"name": "short", "script": "steps.py", "args": ["0.01", "6000"]},
-        {"name": "long", "script": "steps.py", "args": ["0.4", "175"]},
+        {"name": "long", "script": "steps.py", "args": ["0.4", "175", "uncut"]},
         options=("--lanes", "2"),
     )
     entries = list(event_log.read(done.folder / "events.jsonl"))

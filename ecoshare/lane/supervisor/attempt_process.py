@@ -22,7 +22,7 @@ from ecoshare.lane.messages import PRUNED, Ended, LaunchAttempt, Left, Message, 
 from ecoshare.lane.supervisor.gang import OF_RANK, number_of
 from ecoshare.lane.tables.gang_table import GangTable
 from ecoshare.lane.tables.lane_table import LaneTable
-from ecoshare.lane.tables.table_layout import Slot, SlotState
+from ecoshare.lane.tables.table_layout import CutState, Slot, SlotState
 
 _SIGTERM_TO_SIGKILL_S = 3.0
 """Time (s) between the two signals for a job that hangs, and so has nothing to save."""
@@ -327,7 +327,7 @@ def usage(slot: Slot, clock_s: Callable[[], float] = time.monotonic) -> dict[str
         "kept_bytes": slot.kept_bytes,
         "cpu_s": slot.cpu_s,
         "longest_iteration_s": slot.longest_iteration_s,
-        "cut_s": slot.cut_s,
+        "cut_s": slot.longest_iteration_s if slot.cut == CutState.NEVER else slot.cut_s,
     }
 
 
