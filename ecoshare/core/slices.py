@@ -9,7 +9,7 @@ Runs of one machine take turns, as jobs of a lane do, but for seconds: a run dra
              run C (user 2)         ██████▏     ▏██████▏
 
     cuda:0   A ██████▏ ▏C C C C      a run of several devices has all of them at once: while it is next in order,
-    cuda:1   B ███▏    ▏C C C C      nobody else begins on any of them
+    cuda:1   B ███▏    ▏C C C C      no other run begins on any of them
 
 A member is never trusted to answer. One that does not take its slice at once has none until it is heard again. One
 that does not end its slice in time runs on beside the others, as without ecoshare.
@@ -164,8 +164,7 @@ class SliceTable:
                 self._charge(each, SLICE_S * len(each.devices))  # else it would be the next again, for ever
             elif each.state is MemberState.ENDS and at_s >= each.since_s + ENDS_WITHIN_S - _ROUNDING_S:
                 self._move(each, MemberState.BESIDE, at_s)
-        taken = {key for each in self._in(*_BUSY) if not self._is_over(each, at_s) for key in each.devices}
-        held = {key for each in self._in(*_BUSY) for key in each.devices}
+        taken = {key for each in self._in(*_BUSY) for key in each.devices}
         orders, reserved = list[SliceOrder](), set[str]()
         for each in self._in(MemberState.BESIDE):
             if not each.is_told:
@@ -181,9 +180,7 @@ class SliceTable:
                 if each.devices & reserved:
                     self._move(each, MemberState.ENDS, at_s)
                     orders.append(self._end(each))
-                else:
-                    taken |= each.devices
-            elif each.devices & (held | taken | reserved):
+            elif each.devices & (taken | reserved):
                 reserved |= each.devices
             else:
                 self._move(each, MemberState.GIVEN, at_s)

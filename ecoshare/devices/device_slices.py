@@ -101,16 +101,10 @@ class Hello(_Message):
     runs: bool
 
 
-class Wants(_Message):
-    """A run wants slices."""
+class RunWord(_Message):
+    """A run wants slices, or has begun the one that it was given."""
 
-    say: Literal["wants"] = "wants"
-
-
-class Took(_Message):
-    """A run has begun its slice."""
-
-    say: Literal["took"] = "took"
+    say: Literal["wants", "took"]
 
 
 class SliceOver(_Message):
@@ -120,22 +114,10 @@ class SliceOver(_Message):
     wants: bool
 
 
-class Begin(_Message):
-    """A run is to begin its slice."""
+class KeeperWord(_Message):
+    """A run is to begin its slice, or to end it; or there is no place for one more, of all users or of this one."""
 
-    say: Literal["begin"] = "begin"
-
-
-class End(_Message):
-    """A run is to end its slice."""
-
-    say: Literal["end"] = "end"
-
-
-class Full(_Message):
-    """There are as many members as can be, of all users or of this one."""
-
-    say: Literal["full"] = "full"
+    say: Literal["begin", "end", "full"]
 
 
 class ListedMember(_Message):
@@ -170,11 +152,11 @@ class Members(_Message):
     members: list[ListedMember] = Field(max_length=_MOST_MEMBERS)
 
 
-_FROM_RUN: TypeAdapter[Hello | Wants | Took | SliceOver] = TypeAdapter(
-    Annotated[Hello | Wants | Took | SliceOver, Field(discriminator="say")]
+_FROM_RUN: TypeAdapter[Hello | RunWord | SliceOver] = TypeAdapter(
+    Annotated[Hello | RunWord | SliceOver, Field(discriminator="say")]
 )
-_FROM_KEEPER: TypeAdapter[Begin | End | Full | Members] = TypeAdapter(
-    Annotated[Begin | End | Full | Members, Field(discriminator="say")]
+_FROM_KEEPER: TypeAdapter[KeeperWord | Members] = TypeAdapter(
+    Annotated[KeeperWord | Members, Field(discriminator="say")]
 )
 
 
@@ -311,7 +293,7 @@ class TableKeeper:
         beat_s = now()
         while True:
             for order in self._table.look(now()):
-                self._lines[order.member.name].tell(_line(Begin() if order.begins else End()))
+                self._lines[order.member.name].tell(_line(KeeperWord(say="begin" if order.begins else "end")))
             if now() >= beat_s:
                 beat_s = now() + _BEAT_S
                 self._list()
@@ -381,7 +363,7 @@ class TableKeeper:
             hello = _FROM_RUN.validate_json(await reader.readuntil())
         of_users = Counter(each.user for each in self._lines.values())
         if len(self._lines) >= _MOST_MEMBERS or of_users[user] >= _MOST_OF_A_USER:
-            writer.write(_line(Full()))
+            writer.write(_line(KeeperWord(say="full")))
             await writer.drain()
             return None
         if not isinstance(hello, Hello) or hello.version != VERSION:
@@ -404,9 +386,9 @@ class TableKeeper:
             if count > _MOST_IN_A_SECOND:
                 return
             match message:
-                case Wants():
+                case RunWord(say="wants"):
                     self._table.wants(line.name, now())
-                case Took():
+                case RunWord():
                     self._table.took(line.name, now())
                 case SliceOver():
                     self._table.ended(line.name, now(), message.wants)
@@ -465,6 +447,7 @@ class DeviceSlices:
             paths: Paths of the tables; None for those of this machine.
         """
         self._devices, self._run = sorted(devices), run[:512]
+        self._mine = _each(self._devices)
         self._begin, self._end = begin, end
         self._paths = paths or TablePaths.of_this_user()
         self._wants = self._runs = False
@@ -480,17 +463,11 @@ class DeviceSlices:
         self._thread = threading.Thread(target=self._live, name="ecoshare-slices", daemon=True)
 
     @property
-    def members(self) -> tuple[ListedMember, ...]:
-        """All runs of the table, as of half a second ago, this one included."""
-        return () if self._listed is None else tuple(self._listed.members)
-
-    @property
     def others(self) -> list[ListedMember]:
-        """Other runs that share one of the devices of this one."""
-        mine, listed = _each(self._devices), self._listed
-        if listed is None:
+        """Other runs that share one of the devices of this one, as of half a second ago."""
+        if (listed := self._listed) is None:
             return []
-        return [each for each in listed.members if each.name != listed.you and mine & _each(each.devices)]
+        return [each for each in listed.members if each.name != listed.you and self._mine & _each(each.devices)]
 
     def open(self) -> None:
         """Begin to take part."""
@@ -516,13 +493,13 @@ class DeviceSlices:
                 self._loop.call_soon_threadsafe(act)
 
     def _set_wants(self, wants: bool) -> None:
-        if wants and not self._wants:
-            self._waits_from_s = asyncio.get_running_loop().time()
-        self._wants = wants
+        if wants == self._wants:
+            return
+        self._wants, self._waits_from_s = wants, asyncio.get_running_loop().time()
         if self._is_alone:
             self._take()
         elif not self._runs:
-            self._tell(Wants() if wants else SliceOver(wants=False))
+            self._tell(RunWord(say="wants") if wants else SliceOver(wants=False))
 
     def _tell_end(self) -> None:
         now_s = asyncio.get_running_loop().time()
@@ -530,6 +507,8 @@ class DeviceSlices:
             self._waits_from_s = now_s
         self._runs = False
         self._tell(SliceOver(wants=self._wants))
+        if self._is_alone:
+            self._take()
 
     def _tell(self, message: BaseModel) -> None:
         if self._writer is not None and not self._writer.is_closing():
@@ -632,13 +611,13 @@ class DeviceSlices:
                     return
                 message = _FROM_KEEPER.validate_json(line)
                 match message:
-                    case Begin():
+                    case KeeperWord(say="begin"):
                         self._take()
-                    case End() if self._runs:
+                    case KeeperWord(say="end") if self._runs:
                         self._end()
-                    case End():
+                    case KeeperWord(say="end"):
                         self._tell_end()
-                    case Full():
+                    case KeeperWord():
                         raise _Full("too many runs take turns already")
                     case Members():
                         self._listed = message
@@ -663,7 +642,7 @@ class DeviceSlices:
 
     def _take(self) -> None:
         """Begin a slice, if the run wants one."""
-        self._tell(Took())
+        self._tell(RunWord(say="took"))
         if self._wants and not self._runs:
             self._runs, self._took_s = True, asyncio.get_running_loop().time()
             self._begin()

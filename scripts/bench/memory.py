@@ -28,11 +28,9 @@ from pathlib import Path
 from statistics import fmean, quantiles
 from unittest import mock
 
-from ecoshare.core import memory
 from ecoshare.core.commands import Command, ResumeJob, StartJob
 from ecoshare.core.events import Config, Event, JobExited, Parked, Resumed
 from ecoshare.core.memory import lane_bytes
-from ecoshare.core.placement import displacement
 from ecoshare.core.placement.memory_fit import MemoryFit
 from ecoshare.core.placement.strategies import strategy_choice
 from ecoshare.core.placement.strategies.queue_placement import LaneShaping
@@ -46,7 +44,7 @@ from ecoshare.simulation.traces.generate import generate
 from ecoshare.simulation.traces.job_trace import Trace
 from ecoshare.simulation.world import World
 from scripts.bench.benchmarking import DataOptions, Figure, add_data, median, run_benchmark, say
-from tests.driver.memory_world import MemoryWorld, drawn
+from tests.driver.memory_world import MemoryWorld, drawn, short_stays
 
 GIB = 1 << 30
 PARKS = ("srtf", "pack", "fair", "priority")
@@ -92,26 +90,14 @@ def parked_jobs(options: DataOptions) -> list[Figure]:
 
 def cut_schedules(count: int) -> list[Figure]:
     """Random schedules in which turns are cut inside iterations, wherever caches are kept, and jobs are parked."""
-    lacking = unfinished = jobs = cuts = 0
-    with (
-        mock.patch.multiple(memory, LEAST_STAY_S=0.05, BYTES_PER_S_AT_FIRST=1 << 50),
-        mock.patch.object(displacement, "LOOK_AGAIN_S", 0.05),
-    ):
-        for seed in range(count):
-            device_bytes, policy = (8 + seed % 17) * GIB, POLICIES[seed % len(POLICIES)]
-            host_bytes = 16 * GIB if seed % 2 else 0
-            config = Config(policy, 1 + seed // 6 % 3, 4, enforces_memory=True, host_bytes=host_bytes)
-            loads = drawn(seed, device_bytes, 2 + seed % 7)
-            world = MemoryWorld(seed, config, device_bytes, loads, cut_share=0.6).run()
-            lacking += len(world.failures)
-            unfinished += sum(state is not JobState.COMPLETED for state in world.states())
-            jobs, cuts = jobs + len(loads), cuts + world.cuts
-    note = f"{count:,} schedules, {jobs:,} jobs, {cuts:,} cuts"
-    say(f"cut: {note}")
-    return [
-        Figure("cut schedules: lacks of promised memory", lacking, "", "<= 0", note),
-        Figure("cut schedules: jobs that did not complete", unfinished, "", "<= 0", note),
-    ]
+
+    def world(seed: int) -> MemoryWorld:
+        device_bytes, policy = (8 + seed % 17) * GIB, POLICIES[seed % len(POLICIES)]
+        host_bytes = 16 * GIB if seed % 2 else 0
+        config = Config(policy, 1 + seed // 6 % 3, 4, enforces_memory=True, host_bytes=host_bytes)
+        return MemoryWorld(seed, config, device_bytes, drawn(seed, device_bytes, 2 + seed % 7), cut_share=0.6)
+
+    return _kept_promises("cut schedules", count, world, lambda each: each.cuts, "{:,} cuts")
 
 
 def schedules(count: int) -> list[Figure]:
@@ -136,26 +122,41 @@ def schedules(count: int) -> list[Figure]:
 
 def parked_schedules(count: int) -> list[Figure]:
     """Random schedules in which jobs are parked as often as possible, after moments in their places."""
-    lacking = unfinished = jobs = parks = 0
-    with (
-        mock.patch.multiple(memory, LEAST_STAY_S=0.05, BYTES_PER_S_AT_FIRST=1 << 50),
-        mock.patch.object(displacement, "LOOK_AGAIN_S", 0.05),
-    ):
-        for seed in range(count):
-            device_bytes, policy = (8 + seed % 9) * GIB, PARKS[seed % len(PARKS)]
-            config = Config(
-                policy, 1 + seed // 4 % 3, 1 + seed // 12 % 3, enforces_memory=True, host_bytes=(4 + seed % 13) * GIB
-            )
-            loads = drawn(seed, device_bytes, 3 + seed % 7)
-            world = MemoryWorld(seed, config, device_bytes, loads, devices=1 + seed // 36 % 2).run()
+
+    def world(seed: int) -> MemoryWorld:
+        device_bytes, policy = (8 + seed % 9) * GIB, PARKS[seed % len(PARKS)]
+        config = Config(
+            policy, 1 + seed // 4 % 3, 1 + seed // 12 % 3, enforces_memory=True, host_bytes=(4 + seed % 13) * GIB
+        )
+        loads = drawn(seed, device_bytes, 3 + seed % 7)
+        return MemoryWorld(seed, config, device_bytes, loads, devices=1 + seed // 36 % 2)
+
+    return _kept_promises("schedules with parked jobs", count, world, lambda each: each.parks, "parked {:,} times")
+
+
+def _kept_promises(
+    name: str, count: int, make: Callable[[int], MemoryWorld], number: Callable[[MemoryWorld], int], words: str
+) -> list[Figure]:
+    """Lacks of promised memory in random schedules in which jobs keep their places for moments only.
+
+    Args:
+        name: Name of the schedules.
+        count: Number of schedules; their seeds follow each other.
+        make: Makes the world of a seed.
+        number: Returns how often that happened in a world of which the schedules are about.
+        words: Words for the sum of these numbers.
+    """
+    lacking = unfinished = jobs = happened = 0
+    with short_stays():
+        for world in (make(seed).run() for seed in range(count)):
             lacking += len(world.failures)
             unfinished += sum(state is not JobState.COMPLETED for state in world.states())
-            jobs, parks = jobs + len(loads), parks + world.parks
-    note = f"{count:,} schedules, {jobs:,} jobs, parked {parks:,} times"
-    say(note)
+            jobs, happened = jobs + len(world.core.jobs), happened + number(world)
+    note = f"{count:,} schedules, {jobs:,} jobs, {words.format(happened)}"
+    say(f"{name}: {note}")
     return [
-        Figure("schedules with parked jobs: lacks of promised memory", lacking, "", "<= 0", note),
-        Figure("schedules with parked jobs: jobs that did not complete", unfinished, "", "<= 0", note),
+        Figure(f"{name}: lacks of promised memory", lacking, "", "<= 0", note),
+        Figure(f"{name}: jobs that did not complete", unfinished, "", "<= 0", note),
     ]
 
 

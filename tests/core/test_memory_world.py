@@ -5,21 +5,15 @@ The figure over 10,000 schedules is in docs/figures.md (`scripts/bench_memory.py
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from unittest import mock
-
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ecoshare.core import memory
 from ecoshare.core.commands import LimitMemory
 from ecoshare.core.events import Config
-from ecoshare.core.placement import displacement
 from ecoshare.core.records import JobState
 from ecoshare.core.scheduler import Scheduler
-from tests.driver.memory_world import Load, MemoryWorld, drawn
+from tests.driver.memory_world import Load, MemoryWorld, drawn, short_stays
 
 GIB = 1 << 30
 
@@ -118,16 +112,6 @@ def test_many_jobs_of_these_worlds_grow_to_a_multiple() -> None:
         each for world in worlds for _, commands in world.log for each in commands if isinstance(each, LimitMemory)
     ]
     assert len(raised) > 50 and sum(sum(world.restarts.values()) for world in worlds) < 20
-
-
-@contextmanager
-def short_stays() -> Iterator[None]:
-    """Jobs keep their places for moments only, so that many are parked in the short life of these worlds."""
-    with (
-        mock.patch.multiple(memory, LEAST_STAY_S=0.05, BYTES_PER_S_AT_FIRST=1 << 50),
-        mock.patch.object(displacement, "LOOK_AGAIN_S", 0.05),
-    ):
-        yield
 
 
 @pytest.mark.slow

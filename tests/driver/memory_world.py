@@ -18,16 +18,19 @@ from __future__ import annotations
 import heapq
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
 from typing import Any
+from unittest import mock
 
 from ecoshare.base.attempt import Outcome, Usage
 from ecoshare.base.class_profile import MemoryDemand, Solo
 from ecoshare.base.device import Device
 from ecoshare.base.job_spec import JobSpec
+from ecoshare.core import memory
 from ecoshare.core.commands import (
     AskInterference,
     Command,
@@ -58,6 +61,7 @@ from ecoshare.core.events import (
     RunOpened,
 )
 from ecoshare.core.memory import KEPT_ALLOWANCE_BYTES, LOST_SHARE
+from ecoshare.core.placement import displacement
 from ecoshare.core.records import JobState
 from ecoshare.core.scheduler import Scheduler
 from tests.driver.caching import SEGMENT_BYTES, CachingAllocator, rounded
@@ -69,6 +73,16 @@ STEP_BYTES = 64 * MIB
 
 class RefusedByDevice(Exception):
     """The device had not enough memory, though the job was within its limit."""
+
+
+@contextmanager
+def short_stays() -> Iterator[None]:
+    """Jobs keep their places for moments only, so that many are parked in the short life of these worlds."""
+    with (
+        mock.patch.multiple(memory, LEAST_STAY_S=0.05, BYTES_PER_S_AT_FIRST=1 << 50),
+        mock.patch.object(displacement, "LOOK_AGAIN_S", 0.05),
+    ):
+        yield
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 
 from ecoshare.base.clock import loop_s
 from ecoshare.core.events import SliceChanged
 from ecoshare.core.slices import ENDS_WITHIN_S
-from ecoshare.devices.device_slices import DeviceSlices
+from ecoshare.devices.device_slices import DeviceSlices, ListedMember
 from ecoshare.lane import cuts
 from ecoshare.lane.tables.lane_table import LaneTable
 from ecoshare.lane.tables.table_layout import NO_SLOT
@@ -92,13 +92,14 @@ class RunSlices:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_LOOK_S):  # `wait_for` may lose a cancellation, in Python 3.11
                         begins = await orders.get()
+                others = slices.others
                 is_draining = draining is not None and not draining.done()
                 if begins and not is_draining:
                     self._set_closed(False)
                     self._wanted_s = loop_s()
-                elif not is_draining and (begins is False or self._is_unused(slices)):
+                elif not is_draining and (begins is False or self._is_unused(slices, others)):
                     draining = loop.create_task(self._end(slices))
-                self._look(slices)
+                self._look(slices.fault, others)
         finally:
             if draining is not None:
                 draining.cancel()
@@ -109,12 +110,15 @@ class RunSlices:
         for table in self._tables.values():
             table.close_turns(is_closed)
 
-    def _is_unused(self, slices: DeviceSlices) -> bool:
+    def _is_unused(self, slices: DeviceSlices, others: Sequence[ListedMember]) -> bool:
         """Note whether jobs want their turn. Return whether the slice is not used, and another run could use it."""
+        if not others and not self.is_closed:
+            self._wanted_s = loop_s()
+            return False
         if any(table.wants_turn for table in self._tables.values()):
             self._wanted_s = loop_s()
             slices.want(True)
-        is_unused = loop_s() - self._wanted_s > _UNUSED_S and any(each.state != "idle" for each in slices.others)
+        is_unused = loop_s() - self._wanted_s > _UNUSED_S and any(each.state != "idle" for each in others)
         if is_unused:
             slices.want(False)
         return is_unused and not self.is_closed
@@ -140,12 +144,12 @@ class RunSlices:
         """Tables of the lanes in which a job has the turn."""
         return [table for table in self._tables.values() if table.header.holder != NO_SLOT]
 
-    def _look(self, slices: DeviceSlices) -> None:
+    def _look(self, fault: str, present: Sequence[ListedMember]) -> None:
         """Report whether the run has its devices, and how many other runs want them, if that has changed."""
-        if slices.fault:
-            self._run.warn("slices", f"takes no turns with other runs of this machine: {slices.fault}")
-        others = sum(1 for each in slices.others if each.state != "idle")
-        self._count(len(slices.others))
+        if fault:
+            self._run.warn("slices", f"takes no turns with other runs of this machine: {fault}")
+        others = sum(1 for each in present if each.state != "idle")
+        self._count(len(present))
         runs = not self.is_closed or not others
         if (runs, others) != (self._told.runs, self._told.others):
             self._told = SliceChanged(0.0, runs, others)
