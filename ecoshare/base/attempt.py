@@ -73,7 +73,7 @@ class Usage:
         by_steps: Whether training iterations are steps of optimizers that step by turns, such as those of a GAN: one
             pass of the script's loop is several iterations.
         cut_s: Longest time (s) of late until its turn could be cut inside an iteration; 0 before the first wish for it.
-            It is the longest iteration if the turn is never cut.
+        never_cut: Whether nothing in its process could hand its turn over inside an iteration.
     """
 
     iterations: int = 0
@@ -91,6 +91,7 @@ class Usage:
     keeps_lane: str = ""
     by_steps: bool = False
     cut_s: float = 0.0
+    never_cut: bool = False
 
     @property
     def done(self) -> int:

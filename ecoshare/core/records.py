@@ -332,7 +332,7 @@ class Job:
         It is an iteration, or the time to a cut inside one: of late, else expected. The device has memory for cuts.
         """
         longest_s = self.longest_iteration_s
-        if longest_s is None or not self.spec.cuttable or self.usage.keeps_lane:
+        if longest_s is None or not self.spec.cuttable or self.usage.keeps_lane or self.usage.never_cut:
             return longest_s
         return min(longest_s, self.usage.cut_s or expected_cut_s(longest_s))
 

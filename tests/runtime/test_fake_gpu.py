@@ -162,7 +162,7 @@ def test_a_profile_is_that_of_the_job_alone(
     assert 0.0 < energy.relative_error < 0.02
     alone_w = watts(training.compute, training.memory)
     assert energy.power_w == pytest.approx(alone_w, rel=3 * energy.relative_error)
-    beyond_idle_j = (alone_w - watts(0.0)) * training.ms / 1000
+    beyond_idle_j = (alone_w - watts(0.0)) * made.train.mean_s
     assert energy.active_per_iteration_j == pytest.approx(beyond_idle_j, rel=4 * energy.relative_error)
     # The fake tells the load of the instant: one of the few samples may fall between two iterations.
     assert (made.use.busy, made.use.memory_busy) == pytest.approx((training.compute, training.memory), rel=0.25)

@@ -327,7 +327,8 @@ def usage(slot: Slot, clock_s: Callable[[], float] = time.monotonic) -> dict[str
         "kept_bytes": slot.kept_bytes,
         "cpu_s": slot.cpu_s,
         "longest_iteration_s": slot.longest_iteration_s,
-        "cut_s": slot.longest_iteration_s if slot.cut == CutState.NEVER else slot.cut_s,
+        "cut_s": slot.cut_s,
+        "never_cut": bool(slot.handovers) and slot.cut == CutState.NEVER,
     }
 
 
