@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from sortedcontainers import SortedList
@@ -17,7 +18,7 @@ from ecoshare.base.attempt import Outcome
 from ecoshare.base.documents import collector_paused
 from ecoshare.base.job_spec import JobSpec
 from ecoshare.base.plural import counted
-from ecoshare.core.commands import Command, KillJob, MoveJob, ParkJob, ProfileJob, StartJob
+from ecoshare.core.commands import Command, KillJob, MoveJob, ParkJob, ProfileJob, SetCaching, StartJob
 from ecoshare.core.events import (
     CancelRequested,
     IterationsDone,
@@ -32,7 +33,7 @@ from ecoshare.core.events import (
 )
 from ecoshare.core.placement.packer import SEARCH_WIDTH
 from ecoshare.core.reasons import MOST_NAMED, Explanation, Reason, ReasonKind, Reasons, names
-from ecoshare.core.records import Job, JobState, Key
+from ecoshare.core.records import Job, JobState, Key, Lane
 from ecoshare.core.scheduler import Scheduler, SchedulerView
 from ecoshare.core.settings.power_budget import PowerBudget
 from ecoshare.record.accounts.turn_account import TurnAccount
@@ -333,6 +334,7 @@ class _Listener:
         self._keepers: set[str] = set()
         self._short: set[str] = set()  # jobs with slowdown limits that a power budget does not suffice for
         self._displaced: set[str] = set()  # jobs that lost their device and have not started again
+        self._emptying: set[str] = set()  # jobs of which it was said that they empty their caches
         self._since_s: float | None = None
 
     def hear(self, moment: ReplayMoment) -> None:
@@ -420,6 +422,31 @@ class _Listener:
             self._displaced.remove(command.job)
             devices = dict.fromkeys(self._core.lanes[lane].device.name for lane in command.lanes)
             self._say(command.job, at_s, f"was started again on {', '.join(devices)}")
+        if (lane := self._core.lanes[command.lanes[0]]).empties:
+            self._empties(command.job, lane.device.name, at_s)
+
+    def on_set_caching(self, command: SetCaching, at_s: float) -> None:
+        """Note for each job of a device that it empties its cache from now on, or that it keeps it again."""
+        here = {name for lane in self._core.view.lane_index.devices[command.device] for name in self._names(lane)}
+        if not command.is_kept:
+            for job in sorted(here):
+                self._empties(job, command.device, at_s)
+            return
+        for job in sorted(here & self._emptying):
+            self._say(job, at_s, "keeps its cache at hand-overs again")
+        self._emptying -= here
+
+    @staticmethod
+    def _names(lane: Lane) -> Iterator[str]:
+        return (job.spec.name for job in lane.jobs.values())
+
+    def _empties(self, job: str, device: str, at_s: float) -> None:
+        """Note, once for each such time, that a job empties its cache, and so what follows for its turns."""
+        if job in self._emptying:
+            return
+        self._emptying.add(job)
+        words = f"empties its cache at hand-overs, since {device} has no memory for the caches of all jobs"
+        self._say(job, at_s, f"{words}: no turn is cut inside an iteration")
 
     def on_kill_job(self, command: KillJob, at_s: float) -> None:
         if command.reason:
@@ -447,6 +474,7 @@ class _Listener:
     def on_job_exited(self, event: JobExited) -> None:
         self._keeps(event)
         self._keepers.discard(event.job)
+        self._emptying.discard(event.job)
         if event.outcome is Outcome.DEVICE_FAILED:
             self._displaced.add(event.job)
         if event.outcome is Outcome.COMPLETED:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from ecoshare.base.class_profile import MemoryDemand
 from ecoshare.base.measurement import Setting
 from ecoshare.core.commands import Command, SetShares
 from ecoshare.core.events import Config, RunOpened
@@ -21,7 +22,7 @@ from ecoshare.reporting.reason_words import percent
 from tests.core import test_power_budget as budgets
 from tests.reporting.recorded import Entries, Settable, entries_of, plan, proposing, write
 from tests.runtime.running import SLEEPS, run
-from tests.simulation.test_packs import GPU, job, world
+from tests.simulation.test_packs import GIB, GPU, job, world
 from tests.warm import ecoshare
 
 ENERGY = Config("energy", 3, 4, profile=True)
@@ -75,6 +76,21 @@ def test_intervals_say_what_the_log_says(entries: Entries) -> None:
                 mid_s = each.from_s + 0.5 * each.length_s(explained.end_s)
                 (stretch,) = [s for s in explained.timeline.stretches if s.from_s <= mid_s < (s.to_s or mid_s + 1.0)]
                 assert set(stretch.jobs) == {story.name, *each.reason.beside}
+
+
+def test_jobs_say_when_they_empty_their_caches_and_that_no_turn_is_cut_then() -> None:
+    """32 GiB hold what two jobs keep, 2 x 10 GiB, and one of their iterations of 10 GiB, but not both."""
+    large = [
+        replace(job(name, name, seconds), memory=MemoryDemand(10 * GIB, 10 * GIB), slowdown_limit=4.0)
+        for name, seconds in (("a", 30.0), ("b", 60.0))
+    ]
+    small = job("c", "c", 120.0, gib=1.0)
+    explained = explain(RunHistory(entries_of([*large, small], world(), Config("fair", 1, 4))))
+    empties = "empties its cache at hand-overs, since n0g0 has no memory for the caches of all jobs"
+    said = {name: [words for _, words in each.remarks if "cache" in words] for name, each in explained.stories.items()}
+    cut = f"{empties}: no turn is cut inside an iteration"
+    again = "keeps its cache at hand-overs again"
+    assert said == {"a": [cut], "b": [cut, again], "c": [cut, again]}
 
 
 def test_one_job_is_the_same_whether_others_are_asked_for_or_not(entries: Entries) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ecoshare.base.attempt import WORK_OVER
+from ecoshare.base.class_profile import MemoryDemand
 from ecoshare.base.device import DeviceInfo
 from ecoshare.base.service import ARRIVALS, RequestSource, ServiceSpec, service_of
 from ecoshare.core.commands import StartJob
@@ -20,7 +22,7 @@ from ecoshare.jobs.load import load
 from ecoshare.record import event_log
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.runtime.planning import plan as planning
-from ecoshare.runtime.planning.plan_checks import write_arrivals
+from ecoshare.runtime.planning.plan_checks import cut_notes, write_arrivals
 from tests.planning import planned as made_plan
 from tests.runtime.running import job_file, resume, run, start
 from tests.runtime.test_resume import cut
@@ -106,6 +108,24 @@ def test_a_service_finds_its_files_from_its_own_working_folder(tmp_path: Path, m
     assert launch.service is not None
     assert launch.requests_path == str(tmp_path / "runs" / "serves" / "requests.jsonl")
     assert launch.service["requests"]["arrivals"] == str(tmp_path / "runs" / "serves" / ARRIVALS)
+
+
+def test_the_plan_names_jobs_that_a_service_cannot_interrupt_for_lack_of_memory(tmp_path: Path) -> None:
+    """40 GiB hold what both keep and one of their iterations, but not both iterations."""
+    [serves] = planned(tmp_path).jobs
+    serves = replace(serves, spec=replace(serves.spec, memory=MemoryDemand(4 << 30, 10 << 30)))
+
+    def notes(*trains: MemoryDemand) -> list[str]:
+        others = [
+            replace(serves, spec=replace(serves.spec, name=f"t{place}", service=None, cuttable=True, memory=memory))
+            for place, memory in enumerate(trains)
+        ]
+        return cut_notes([serves, *others], 40 << 30)
+
+    why = "the device has no memory for the caches of both"
+    large, small = MemoryDemand(10 << 30, 16 << 30), MemoryDemand(4 << 30, 4 << 30)
+    assert notes(small) == [] == notes(MemoryDemand(20 << 30, 19 << 30)), "both fit, or not even emptied caches"
+    assert notes(small, large) == [f"beside a service, the turn of t1 ends between iterations only: {why}"]
 
 
 def test_a_trace_that_was_changed_after_the_job_file_was_read(tmp_path: Path) -> None:

@@ -225,6 +225,8 @@ class Plan:
             responses, of_responses = known_responses({*names, *beside}, device, TuningStore(store.folder))
             notes += of_responses
         notes += plan_checks.service_notes(both)
+        if not device.on_processors:
+            notes += plan_checks.cut_notes(both, smallest_bytes)
         plan_checks.check_places(both, every_lane * places_of(policy, places))
         limited = [job.source.name for job in jobs if job.source.slowdown_limit is not None]
         if limited and not packs(policy):

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 from ecoshare.base.class_profile import MemoryDemand
@@ -13,6 +14,7 @@ from ecoshare.base.device import DeviceInfo
 from ecoshare.base.documents import open_regular
 from ecoshare.base.plural import counted, listed
 from ecoshare.base.service import ARRIVALS
+from ecoshare.core.memory import cached_bytes, lane_bytes, promised
 from ecoshare.errors import UsageError
 from ecoshare.jobs.fields import Isolation, Launch
 from ecoshare.jobs.load import LoadedJobs, mistake_of
@@ -132,6 +134,27 @@ def with_cuts(job: PlannedJob) -> PlannedJob:
     spec = job.spec
     able = spec.gpus == spec.widest == 1 and spec.service is None and not (spec.fused or job.launcher)
     return replace(job, spec=replace(spec, cuttable=able))
+
+
+def cut_notes(jobs: Sequence[PlannedJob], memory_bytes: int) -> list[str]:
+    """Note about jobs that a service cannot interrupt inside an iteration, since there is no memory for two of them.
+
+    Args:
+        jobs: Jobs of the run.
+        memory_bytes: Memory (bytes) of each device for jobs.
+    """
+    known = [(job.spec, promised(job.spec.memory, memory_bytes)) for job in jobs if job.spec.memory is not None]
+    services = [demand for spec, demand in known if spec.service is not None]
+    uncut = [
+        spec.name
+        for spec, demand in known
+        if spec.cuttable
+        and any(lane_bytes(pair) <= memory_bytes < cached_bytes(pair) for pair in product([demand], services))
+    ]
+    if not uncut:
+        return []
+    why = "the device has no memory for the caches of both"
+    return [f"beside a service, the turn of {listed(uncut)} ends between iterations only: {why}"]
 
 
 def launcher_notes(jobs: Sequence[PlannedJob], on_processors: bool) -> list[str]:
