@@ -135,6 +135,8 @@ class Segment:
         had_work: Whether any job was no open-ended service.
         sweeps: Sweeps that have trials, or more of them to come.
         limits: Limits of allocators that have no answer yet, as (id of the command, job, bytes).
+        left: Memory that other runs leave of devices, as (device, bytes).
+        others: Number of other runs that want the devices.
     """
 
     jobs: tuple[CarriedJob, ...] = ()
@@ -148,6 +150,8 @@ class Segment:
     had_work: bool = False
     sweeps: tuple[CarriedSweep, ...] = ()
     limits: tuple[tuple[int, str, int], ...] = ()
+    left: tuple[tuple[str, int], ...] = ()
+    others: int = 0
 
     def spares(self, devices: Collection[str]) -> bool:
         """Whether the jobs can do without these devices: none runs there, none waits, and enough are left for each."""

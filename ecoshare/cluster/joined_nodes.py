@@ -33,6 +33,7 @@ from ecoshare.core.commands import (
     ResumeJob,
     SetCaching,
     SetShares,
+    ShareMemory,
     StartJob,
 )
 from ecoshare.devices import meter
@@ -519,12 +520,12 @@ class JoinedNodes:
 
     def _on_device(
         self,
-        command: OpenLane | SetCaching | ApplySetting | MeasureSetting | AwaitRequests,
+        command: OpenLane | SetCaching | ShareMemory | ApplySetting | MeasureSetting | AwaitRequests,
         now_s: float,
     ) -> None:
         self._of_device[command.device].carry_out(command)
 
-    set_caching = apply_setting = measure_setting = await_requests = _on_device
+    set_caching = share_memory = apply_setting = measure_setting = await_requests = _on_device
 
     def set_shares(self, command: SetShares, now_s: float) -> None:
         self._of_lane[command.lane].carry_out(command)

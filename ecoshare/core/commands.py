@@ -115,6 +115,26 @@ class LimitMemory:
 
 
 @dataclass(frozen=True, slots=True)
+class ShareMemory:
+    """Leave the memory of a device that this run does not use to the other runs there.
+
+    Attributes:
+        device: Name of the device.
+        held_bytes: Memory that the jobs of the run there were promised, and that they may have in their caches.
+        wanted_bytes: Memory that its waiting jobs would need, too.
+        needed_bytes: Memory without which it can start no job there, if it has none; 0 otherwise.
+        number: Number of the last `MemoryLeft` that was known then; 0 before the first.
+    """
+
+    id: int
+    device: str
+    held_bytes: int
+    wanted_bytes: int
+    needed_bytes: int
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
 class ParkJob:
     """Move the device memory of a running job to the host, from its next boundary on.
 
@@ -367,6 +387,7 @@ Command = (
     | StartJob
     | SetCaching
     | LimitMemory
+    | ShareMemory
     | ParkJob
     | ResumeJob
     | MoveJob

@@ -33,6 +33,7 @@ from ecoshare.core.commands import (
     ResumeJob,
     SetCaching,
     SetShares,
+    ShareMemory,
     StartJob,
     WakeAt,
 )
@@ -60,6 +61,10 @@ class NodeCommands(Protocol):
 
     def limit_memory(self, command: LimitMemory, now_s: float) -> None:
         """Lower the memory limit of a running job; the answer is `Done` or `Refused`."""
+        ...
+
+    def share_memory(self, command: ShareMemory, now_s: float) -> None:
+        """Leave unused memory of a device to other runs; the answer is `Done`."""
         ...
 
     def park_job(self, command: ParkJob, now_s: float) -> None:
@@ -138,6 +143,7 @@ def node_methods(node: NodeCommands) -> dict[type, Callable[..., None]]:
         StartJob: node.start_job,
         SetCaching: node.set_caching,
         LimitMemory: node.limit_memory,
+        ShareMemory: node.share_memory,
         ParkJob: node.park_job,
         ResumeJob: node.resume_job,
         MoveJob: node.move_job,

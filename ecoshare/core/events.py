@@ -46,6 +46,8 @@ class Config:
         budget_by_placement: Whether no limit is set, and the power budget only decides which jobs may start.
         tuning_limit: Time of an iteration under a power limit / time under the limit that was found, at most, as long
             as the power budget suffices for that on all devices; 0 for no such limit.
+        shares_memory: Whether other runs may have a part of the memory of the devices. Then no job starts before
+            `MemoryLeft`.
     """
 
     policy: str
@@ -64,6 +66,7 @@ class Config:
     power_budget_w: float = 0.0
     tuning_limit: float = 0.0
     budget_by_placement: bool = False
+    shares_memory: bool = False
 
     @property
     def sets_limits(self) -> bool:
@@ -459,6 +462,24 @@ class SliceChanged:
     others: int
 
 
+@dataclass(frozen=True, slots=True)
+class MemoryLeft:
+    """Other runs of the machine leave this run a part of the memory of a GPU. No job starts beyond that.
+
+    Attributes:
+        device: Name of the device.
+        memory_bytes: Memory of the device that the run may use from now on.
+        others: Number of other runs on the device.
+        number: Number of this event about the device, from 1.
+    """
+
+    at_s: float
+    device: str
+    memory_bytes: int
+    others: int
+    number: int
+
+
 Event = (
     RunOpened
     | ClassesKnown
@@ -489,6 +510,7 @@ Event = (
     | TargetMissed
     | DeviceFailed
     | SliceChanged
+    | MemoryLeft
 )
 
 UserRequest = CancelRequested | HoldRequested | ReleaseRequested | PriorityChanged | RetryRequested

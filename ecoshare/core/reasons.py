@@ -221,7 +221,8 @@ class GroupChoice:
         lanes = self._view.lane_index.devices[self._device]
         new = [self._view.fit.demand(job, lanes[0]) for job in jobs if job.state is JobState.QUEUED]
         more = [*demands(lanes), *new[:-1]]
-        return short(new[-1], more, len(lanes), lanes[0].device.memory_bytes) if new else Explanation(ReasonKind.MEMORY)
+        capacity = self._view.fit.capacity(lanes[0].device)
+        return short(new[-1], more, len(lanes), capacity) if new else Explanation(ReasonKind.MEMORY)
 
     def _group(self, jobs: Sequence[Job]) -> JobGroup:
         return self._packer.grouping.of([self._of(job) for job in jobs])
@@ -251,10 +252,10 @@ def short(demand: MemoryDemand, others: Sequence[MemoryDemand], most: int, memor
         demand: Memory demand of the job.
         others: Memory demands of the jobs beside it.
         most: Number of ephemeral regions that may be in use at once: one for each lane.
-        memory_bytes: Memory of the device.
+        memory_bytes: Memory of the device for the jobs of the run.
     """
     taken, with_it = _taken_bytes(others, most), _taken_bytes([*others, demand], most)
-    return Explanation(ReasonKind.MEMORY, needs_bytes=with_it - taken, free_bytes=memory_bytes - taken)
+    return Explanation(ReasonKind.MEMORY, needs_bytes=with_it - taken, free_bytes=max(0, memory_bytes - taken))
 
 
 def _taken_bytes(demands: Sequence[MemoryDemand], most: int) -> int:
@@ -453,9 +454,8 @@ class Reasons:
         taken_bytes = fit.needed_bytes(device.name)
         with_place = [lane for lane in lanes if lane.has_place] or lanes
         with_it = (fit.needed_bytes(device.name, {lane.number: [fit.demand(job, lane)]}) for lane in with_place)
-        return Explanation(
-            ReasonKind.MEMORY, needs_bytes=min(with_it) - taken_bytes, free_bytes=device.memory_bytes - taken_bytes
-        )
+        free_bytes = max(0, fit.capacity(device) - taken_bytes)
+        return Explanation(ReasonKind.MEMORY, needs_bytes=min(with_it) - taken_bytes, free_bytes=free_bytes)
 
     # Running jobs
 

@@ -21,7 +21,8 @@
     WorkOver              ──►   end of open-ended services      ──►   KillJob
     TargetMissed          ──►   neighbours of the service       ──►   MoveJob, ParkJob, KillJob
     DeviceFailed          ──►   lanes of the device close       ──►   KillJob, StartJob elsewhere
-    SliceChanged          ──►   nothing is measured while other runs share the devices
+    SliceChanged          ──►   nothing is measured or set while other runs share the devices
+    MemoryLeft            ──►   jobs start within the memory that other runs leave
 
 The scheduler is deterministic: equal events give equal commands, so the log of a run replays to the same decisions. No
 event costs a scan of all jobs.
@@ -51,6 +52,7 @@ from ecoshare.core.events import (
     IterationsDone,
     JobArrived,
     JobExited,
+    MemoryLeft,
     Parked,
     Planned,
     PriorityChanged,
@@ -203,6 +205,7 @@ class Scheduler:
             commands += self._decided(event.at_s)
             commands += self._sweeps.draw()
         commands = self._memory.with_limits(commands)
+        commands += self._memory.shares(self._placement.waiting)
         self._segments.unanswered.gave(commands)
         return commands
 
@@ -269,8 +272,11 @@ class Scheduler:
             case DeviceFailed():
                 return self._device_failed(event)
             case SliceChanged():
-                self._profiling.others = event.others
-                return []
+                is_alone, self._profiling.others = not self._profiling.others, event.others
+                return self._look_at_settings() if is_alone is bool(event.others) else []
+            case MemoryLeft():
+                self._memory.leave(event)
+                return self._fill(event.at_s)
             case _:
                 return self._settings_answered(event)
 
@@ -300,6 +306,8 @@ class Scheduler:
         self._requests = UserRequests(
             self._placement, self._sweeps, self._stops, self._ends, self._ranks, self._state, self._next_id
         )
+        if event.config.shares_memory:
+            self._fit.left = {each.name: 0 for each in event.devices}
         self._windows = WindowChoice(self._profiling, self._placement, self._settings, self._state, self._next_id)
         self._segments = Segments(
             self._placement, self._places, self._memory, self._settings, self._requests, self._sweeps, self._state
@@ -347,6 +355,7 @@ class Scheduler:
             return self._fill(event.at_s)
         if (job := self._starting.pop(event.command, None)) is not None:
             return self._started(job, event.at_s)
+        self._memory.caches_are_set(event.command)
         if self._memory.owns(event.command):
             self._memory.answered(event.command, is_limited=True)
             return []

@@ -150,6 +150,8 @@ class Segments:
             had_work=self._state.had_work,
             sweeps=self._sweeps.carried(),
             limits=self._memory.asked,
+            left=tuple(sorted(self._placement.fit.left.items())),
+            others=self._placement.profiling.others,
         )
 
     def known(self, classes: Collection[str]) -> dict[str, Any]:
@@ -178,6 +180,8 @@ class Segments:
         self._state.dropped = set(segment.dropped)
         self._state.had_work = segment.had_work
         self._memory.go_on(segment.emptied)
+        self._placement.fit.left = dict(segment.left)
+        self._placement.profiling.others = segment.others
         self._settings.go_on(segment)
         self._sweeps.go_on(segment.sweeps)
         running, lanes = [], self._placement.lane_index.lanes

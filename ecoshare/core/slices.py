@@ -11,6 +11,8 @@ Runs of one machine take turns, as jobs of a lane do, but for seconds: a run dra
     cuda:0   A ██████▏ ▏C C C C      a run of several devices has all of them at once: while it is next in order,
     cuda:1   B ███▏    ▏C C C C      no other run begins on any of them
 
+The memory of a GPU is divided between them, too (`shared_between`): jobs keep it from slice to slice.
+
 A member is never trusted to answer. One that does not take its slice at once has none until it is heard again. One
 that does not end its slice in time runs on beside the others, as without ecoshare.
 """
@@ -18,9 +20,10 @@ that does not end its slice in time runs on beside the others, as without ecosha
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 SLICE_S = 2.0
 """Length (s) of a slice while others wait."""
@@ -257,3 +260,42 @@ class SliceTable:
         if not own:
             others = [self._users.get(each.user, 0.0) for each in present]
             self._users[member.user] = max(self._users.get(member.user, 0.0), min(others, default=0.0))
+
+
+class MemoryWish(NamedTuple):
+    """Memory of a device that one of several runs would use.
+
+    Attributes:
+        wanted_bytes: Memory for its jobs there, and for those that wait.
+        needed_bytes: Memory without which it can start no job, if it has none there; 0 otherwise.
+        since_s: Time (s) since which it has needed that.
+        number: Number that tells the run from the others.
+    """
+
+    wanted_bytes: int
+    needed_bytes: int = 0
+    since_s: float = 0.0
+    number: int = 0
+
+
+def shared_between(memory_bytes: int, wishes: Sequence[MemoryWish]) -> list[int]:
+    """Parts (bytes) of a device's memory for several runs.
+
+    A run without a job gets what its first one needs, the longest wait first: else two runs, each with a job larger
+    than half of the device, would wait for ever. The rest is divided max-min with equal weights: a run that wants
+    little has that, and what all leave goes in equal parts to those that want any.
+    """
+    parts, left_bytes = [0] * len(wishes), memory_bytes
+    for place in sorted(range(len(wishes)), key=lambda place: (wishes[place].since_s, wishes[place].number)):
+        if 0 < wishes[place].needed_bytes <= left_bytes:
+            parts[place] = wishes[place].needed_bytes
+            left_bytes -= parts[place]
+    wanting = [place for place, wish in enumerate(wishes) if wish.wanted_bytes > 0]
+    wanting.sort(key=lambda place: wishes[place].wanted_bytes - parts[place])
+    for done, place in enumerate(wanting):
+        more_bytes = min(max(0, wishes[place].wanted_bytes - parts[place]), left_bytes // (len(wanting) - done))
+        parts[place] += more_bytes
+        left_bytes -= more_bytes
+    for place in wanting:
+        parts[place] += left_bytes // len(wanting)
+    return parts

@@ -5,9 +5,12 @@
     /run/lock/ecoshare-<device>.queue         held (flock) by the run that is admitted next
     /run/lock/ecoshare-<device>.<token>.run   held by a run as long as it uses the device; names the run
 
-On processors runs take turns (`device_slices.py`), unless one has asked for the devices alone. On a GPU each run plans
-with all free memory, so two at once would disturb each other. A lock
-ends with the process that holds it, however that process ends. A file without a lock belongs to a run that is over.
+Runs take turns (`device_slices.py`), unless one has asked for the devices alone. On a GPU they divide the memory, too:
+each writes into its file how much it claims and wants. A claim shrinks at any time, and grows only by what no other run
+claims, under a lock of its own. So the claims never exceed the memory, and no run needs an answer of another.
+
+A lock ends with the process that holds it, however that process ends. A file without a lock belongs to a run that is
+over. The processes of the jobs hold the lock, too: a claim stands as long as they live.
 
 A run of several devices takes their locks in one order, so that two runs never wait for each other. The processors are
 one resource here, whether a run uses them as one device or as partitions: its file names those that it uses.
@@ -17,23 +20,24 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import os
 import secrets
 import stat
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel, Field, NonNegativeInt
 
 from ecoshare.base import documents
 from ecoshare.base.device import PROCESSORS, DeviceInfo
 from ecoshare.base.plural import counted
-from ecoshare.core.slices import SLICE_S
+from ecoshare.core.slices import SLICE_S, MemoryWish
 from ecoshare.devices.control.state_folder import STATE_HINT, StateFolder, described, open_lock
 from ecoshare.devices.device_slices import keys_of
 from ecoshare.devices.registry import open_device
@@ -47,6 +51,9 @@ _ENDS_WITHIN_S = 10.0
 
 _LARGEST_BYTES = 1 << 16
 """Most bytes that are read of a record, which another user may have made."""
+
+_MOST_BYTES = 1 << 50
+"""Most memory that is believed of a record."""
 
 _HINT = "`--wait` runs when it has ended; `--share-device` runs beside it, with the memory that is free now"
 
@@ -91,12 +98,20 @@ class Occupant:
         run: Path of the run folder; empty until there is one.
         processors: Numbers of the processors that the run may use; empty for a run on a GPU.
         takes_turns: Whether it takes turns with other runs.
+        memory_bytes: Memory of the GPU that it has found for all runs together; 0 on processors.
+        claimed_bytes: Memory that it claims.
+        wish: Memory that it would use.
+        idle_w: Power (W) of the GPU at rest, as the run knows it; 0 if it does not.
     """
 
     pid: int = 0
     run: str = ""
     processors: frozenset[int] = frozenset()
     takes_turns: bool = False
+    memory_bytes: int = 0
+    claimed_bytes: int = 0
+    wish: MemoryWish = field(default_factory=partial(MemoryWish, 0))
+    idle_w: float = 0.0
 
     @property
     def is_conducted(self) -> bool:
@@ -125,6 +140,12 @@ class _Record(BaseModel):
     run: str = Field(max_length=4096)
     processors: list[NonNegativeInt]
     takes_turns: bool = False
+    memory_bytes: int = Field(default=0, ge=0, le=_MOST_BYTES)
+    claimed_bytes: int = Field(default=0, ge=0, le=_MOST_BYTES)
+    wanted_bytes: int = Field(default=0, ge=0, le=_MOST_BYTES)
+    needed_bytes: int = Field(default=0, ge=0, le=_MOST_BYTES)
+    since_s: float = Field(default=0.0, ge=0.0, le=1e10, allow_inf_nan=False)
+    idle_w: float = Field(default=0.0, ge=0.0, le=1e4, allow_inf_nan=False)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -145,35 +166,99 @@ class _Resource:
 class _Use:
     """Use of one resource by a run: the run's file, and the lock on it."""
 
-    def __init__(self, resource: _Resource, state: StateFolder, takes_turns: bool) -> None:
+    def __init__(self, resource: _Resource, state: StateFolder, takes_turns: bool, memory_bytes: int = 0) -> None:
         """Begin to use a resource.
 
         Raises:
             OSError: The run's file cannot be made.
         """
-        self._resource, self._takes_turns = resource, takes_turns
+        self.state, self.resource, self._length = state, resource, 0
+        self._record = _Record(
+            pid=os.getpid(),
+            run="",
+            processors=list(resource.processors),
+            takes_turns=takes_turns,
+            memory_bytes=min(memory_bytes, _MOST_BYTES),
+        )
         while True:
-            self._path = state.place(resource.key, secrets.token_hex(8))
-            self._file = _made(self._path)
-            self.tell("")
+            self.path = state.place(resource.key, secrets.token_hex(8))
+            self._file = _made(self.path)
+            self.tell()
             with contextlib.suppress(FileNotFoundError):
-                if self._path.stat().st_ino == os.fstat(self._file).st_ino:
+                if self.path.stat().st_ino == os.fstat(self._file).st_ino:
                     return
             os.close(self._file)  # another run saw the file without a lock yet, and removed it
 
-    def tell(self, run: str) -> None:
-        """Write the run folder into the file."""
-        record = {"pid": os.getpid(), "run": run, "processors": self._resource.processors}
-        content = json.dumps({**record, "takes_turns": self._takes_turns}).encode()
-        with contextlib.suppress(OSError):  # on a full disk, other runs learn less
-            os.ftruncate(self._file, 0)
-            os.pwrite(self._file, content, 0)
+    def tell(self, **changed: Any) -> None:
+        """Write the record into the file, if that is possible: on a full disk, other runs learn less."""
+        with contextlib.suppress(OSError):
+            self.write(**changed)
+
+    def write(self, **changed: Any) -> None:
+        """Write the record into the file, with fields that have changed.
+
+        Raises:
+            OSError: It cannot be written, and is as before.
+        """
+        record = self._record.model_copy(update=changed)
+        content = record.model_dump_json().encode()
+        os.pwrite(self._file, content.ljust(self._length), 0)
+        self._record, self._length = record, len(content)
 
     def end(self) -> None:
         with contextlib.suppress(OSError):
-            self._path.unlink()
+            self.path.unlink()
         fcntl.flock(self._file, fcntl.LOCK_UN)  # processes that were forked meanwhile hold the lock, too
         os.close(self._file)
+
+
+class MemoryClaim:
+    """Memory of a GPU that a run claims. Other runs that take turns with it have the rest.
+
+    Attributes:
+        memory_bytes: Memory for all runs together.
+        claimed_bytes: Memory that this run claims.
+        wish: Memory that it would use, as the others know it.
+    """
+
+    def __init__(self, use: _Use, memory_bytes: int) -> None:
+        """Claim and want nothing."""
+        self._use, self.memory_bytes = use, memory_bytes
+        self.claimed_bytes, self.wish = 0, MemoryWish(0, number=os.getpid())
+
+    def others(self) -> list[Occupant]:
+        """Other runs that use the GPU now."""
+        return [occupant for path, occupant in _occupied(self._use.resource, self._use.state) if path != self._use.path]
+
+    def idle_w(self, drawn_w: float) -> float:
+        """Power (W) of the GPU at rest, if it draws so much now. Another run may have seen less before."""
+        idle_w = min([drawn_w, *(each.idle_w for each in self.others() if each.idle_w > 0.0)])
+        self._use.tell(idle_w=idle_w)
+        return idle_w
+
+    def tell(self, claimed_bytes: int, wish: MemoryWish) -> None:
+        """Claim so much memory from now on, or less if other runs claim the rest.
+
+        Nothing happens if another run does the same at this moment, or while a record cannot be read.
+
+        Raises:
+            OSError: The claim cannot be written.
+        """
+        lock = open_lock(self._use.state.claims(self._use.resource.key))
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            others = self.others() if claimed_bytes > self.claimed_bytes else []
+            if not all(each.pid for each in others):
+                claimed_bytes = self.claimed_bytes
+            free_bytes = self.memory_bytes - sum(each.claimed_bytes for each in others)
+            claimed_bytes = min(claimed_bytes, max(self.claimed_bytes, free_bytes))
+            told = {"wanted_bytes": wish.wanted_bytes, "needed_bytes": wish.needed_bytes, "since_s": wish.since_s}
+            self._use.write(claimed_bytes=claimed_bytes, **told)
+            self.claimed_bytes, self.wish = claimed_bytes, wish
+        except BlockingIOError:
+            pass
+        finally:
+            os.close(lock)
 
 
 class Occupancy:
@@ -183,6 +268,7 @@ class Occupancy:
         devices: The devices as they were when the run was admitted.
         is_shared: Whether another run used one of them at that time.
         turns: Keys of the devices that are had in turns with other runs; empty if they are not.
+        claims: Claim to the memory of each GPU that is had in turns, by the name of the device.
     """
 
     def __init__(self, devices: tuple[DeviceInfo, ...], state: StateFolder, takes_turns: bool = False) -> None:
@@ -192,18 +278,25 @@ class Occupancy:
             OSError: A file of the run cannot be made. No device is used then.
         """
         self.devices, self.is_shared, self._uses = devices, False, list[_Use]()
+        self.turns, self.claims = list[str](), dict[str, MemoryClaim]()
         resources = _resources(devices)
-        self.turns = keys_of(number for each in resources for number in each.processors) if takes_turns else ()
+        if takes_turns:
+            self.turns += keys_of(number for each in resources for number in each.processors)
+            self.turns += (each.key for each in resources if not each.processors)
+        memory = {_key(each): each.memory_bytes for each in devices if not each.on_processors}
         with contextlib.ExitStack() as undo:
             for each in resources:
-                self._uses.append(_Use(each, state, takes_turns))
-                undo.callback(self._uses[-1].end)
+                use = _Use(each, state, takes_turns, memory.get(each.key, 0))
+                self._uses.append(use)
+                undo.callback(use.end)
+                if takes_turns and not each.processors:
+                    self.claims[each.name] = MemoryClaim(use, memory[each.key])
             undo.pop_all()
 
     def tell(self, run: Path) -> None:
         """Write the run folder into the files, for runs that wait or are refused."""
         for use in self._uses:
-            use.tell(str(run.absolute()))
+            use.tell(run=str(run.absolute()))
 
     def end(self) -> None:
         """End the use of the devices, so that another run can be admitted."""
@@ -224,7 +317,7 @@ def occupied(
         find: Finds the devices, and is called again after a wait: the amount of free memory has changed then.
         admission: Behaviour if another run uses one of the devices.
         say: Shows a note to the user.
-        takes_turns: Whether runs that come later may take turns with this one, if it is on processors.
+        takes_turns: Whether runs that come later may take turns with this one, if they can on its devices.
 
     Raises:
         UsageError: From `find`.
@@ -232,7 +325,7 @@ def occupied(
     """
     state, devices = StateFolder.of_this_user(), find()
     resources = _resources(devices)
-    takes_turns = takes_turns and admission is not DeviceAdmission.SHARE and all(each.processors for each in resources)
+    takes_turns = takes_turns and admission is not DeviceAdmission.SHARE and all(map(_has_turns, devices))
     if admission is DeviceAdmission.TURNS and not takes_turns:
         admission = DeviceAdmission.WAIT
     with contextlib.ExitStack() as line:
@@ -242,6 +335,8 @@ def occupied(
             waits = [_wait_for_the_end(each, state, admission, say) for each in resources]
             devices = find() if any(waits) else devices
         beside = [(each.name, occupant) for each in resources for occupant in _occupants(each, state)]
+        if takes_turns:
+            devices = tuple(_with_all_memory(each, beside) for each in devices)
         try:
             occupancy = Occupancy(devices, state, takes_turns)
         except OSError as error:
@@ -262,15 +357,38 @@ def occupants(device: DeviceInfo, state: StateFolder) -> list[Occupant]:
 
 
 def _occupants(resource: _Resource, state: StateFolder) -> list[Occupant]:
+    return [occupant for _, occupant in _occupied(resource, state)]
+
+
+def _occupied(resource: _Resource, state: StateFolder) -> list[tuple[Path, Occupant]]:
+    """Runs that use a resource, each with the path of its file."""
     mine = frozenset(resource.processors)
     pattern = state.place(resource.key, "*")
-    found = [_occupant(path) for path in sorted(pattern.parent.glob(pattern.name))]
-    return [each for each in found if each is not None and (not each.processors or each.processors & mine)]
+    found = ((path, _occupant(path)) for path in sorted(pattern.parent.glob(pattern.name)))
+    runs = [(path, each) for path, each in found if each is not None]
+    return [(path, each) for path, each in runs if not each.processors or each.processors & mine]
+
+
+def _has_turns(device: DeviceInfo) -> bool:
+    """Whether runs can take turns on a device: a GPU must take processes of several runs at once."""
+    return device.on_processors or device.compute_mode in (None, "default")
+
+
+def _with_all_memory(device: DeviceInfo, beside: Iterable[tuple[str, Occupant]]) -> DeviceInfo:
+    """A GPU with the memory for all runs together: the other runs have a part of it, so less of it is free now."""
+    if device.on_processors:
+        return device
+    found = [min(each.memory_bytes, device.total_bytes) for name, each in beside if name == device.name]
+    return replace(device, memory_bytes=max([device.memory_bytes, *found]))
+
+
+def _key(gpu: DeviceInfo) -> str:
+    return gpu.uuid or gpu.name
 
 
 def _resources(devices: tuple[DeviceInfo, ...]) -> list[_Resource]:
     """Resources of devices, in the one order in which every run locks them."""
-    gpus = {_Resource(each.uuid or each.name, each.name) for each in devices if not each.on_processors}
+    gpus = {_Resource(_key(each), each.name) for each in devices if not each.on_processors}
     parts = [each.processors or os.sched_getaffinity(0) for each in devices if each.on_processors]
     processors = {number for part in parts for number in part}
     return sorted([*gpus, *([_Resource(PROCESSORS, PROCESSORS, tuple(sorted(processors)))] if processors else [])])
@@ -386,7 +504,16 @@ def _read(content: bytes) -> Occupant:
     except ValueError:
         return Occupant()
     run = record.run if record.run.isprintable() else ascii(record.run)[1:-1]  # keeps it on one line
-    return Occupant(record.pid, run, frozenset(record.processors), record.takes_turns)
+    return Occupant(
+        record.pid,
+        run,
+        frozenset(record.processors),
+        record.takes_turns,
+        record.memory_bytes,
+        record.claimed_bytes,
+        MemoryWish(record.wanted_bytes, record.needed_bytes, record.since_s, record.pid),
+        record.idle_w,
+    )
 
 
 _GPUS = ("SLURM_STEP_GPUS", "SLURM_JOB_GPUS")

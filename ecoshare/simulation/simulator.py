@@ -42,6 +42,7 @@ from ecoshare.core.commands import (
     ResumeJob,
     SetCaching,
     SetShares,
+    ShareMemory,
     StartJob,
     WakeAt,
 )
@@ -249,6 +250,10 @@ class Simulator:
 
     def limit_memory(self, command: LimitMemory, now_s: float) -> None:
         """See `NodeCommands`. A simulated job keeps what it states, from its start on."""
+        self._push(now_s, What.DONE, (command.id, None))
+
+    def share_memory(self, command: ShareMemory, now_s: float) -> None:
+        """See `NodeCommands`. No other run is simulated."""
         self._push(now_s, What.DONE, (command.id, None))
 
     def set_shares(self, command: SetShares, now_s: float) -> None:

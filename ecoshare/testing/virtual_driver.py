@@ -46,6 +46,7 @@ from ecoshare.core.commands import (
     ResumeJob,
     SetCaching,
     SetShares,
+    ShareMemory,
     StartJob,
     WakeAt,
 )
@@ -301,6 +302,9 @@ class VirtualDriver:
         self._later(_ANSWER_S, partial(Done, command=command.id))
 
     def limit_memory(self, command: LimitMemory, now_s: float) -> None:
+        self._later(_ANSWER_S, partial(Done, command=command.id))
+
+    def share_memory(self, command: ShareMemory, now_s: float) -> None:
         self._later(_ANSWER_S, partial(Done, command=command.id))
 
     def park_job(self, command: ParkJob, now_s: float) -> None:

@@ -36,12 +36,16 @@ from unittest import mock
 
 import torch
 
+from ecoshare.lane import cuts
 from tests.driver import forked
 from tests.driver.caching import CachingAllocator
 from tests.driver.cuda_processes import OwnCudaProcess
 from tests.driver.device_memory import DeviceMemory
 from tests.driver.pretend import Pretend
 from tests.driver.state import State
+
+cuts._BESIDE.add("tests")
+"""A call of the stand-in is one operation, as a call of a driver is: no turn is cut between its bytecodes."""
 
 
 class StandIn:

@@ -16,6 +16,7 @@ a hand-over are written here a second time, in a few lines: `tests/lane/test_cac
 from __future__ import annotations
 
 import heapq
+import math
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -248,18 +249,31 @@ class MemoryWorld:
 
     def run(self) -> MemoryWorld:
         """Run until no event is left."""
+        self.begin()
+        while self._events:
+            self.step()
+        return self
+
+    @property
+    def next_s(self) -> float:
+        """Time (s) of the next event; infinity if none is left."""
+        return self._events[0][0] if self._events else math.inf
+
+    def begin(self) -> None:
+        """Open the run, and let its jobs arrive."""
         self._later(0.0, lambda at_s: RunOpened(at_s, SCHEMA, self._config, self._devices))
         at_s = 0.0
         for number, (name, load) in enumerate(self._loads.items()):
             at_s += self._draw.choice((0.0, 0.0, 0.3, 1.0)) * self._draw.random()
             spec = JobSpec(name, f"class{number}", memory=load.demand, profiled=True, priority=number % 3, solo=Solo())
             self._later(at_s, partial(JobArrived, job=spec))
-        while self._events:
-            self._now_s, _, make = heapq.heappop(self._events)
-            event = make(self._now_s)
-            if event is not None:
-                self._drive.tell(event)
-        return self
+
+    def step(self) -> None:
+        """Let the next event happen."""
+        self._now_s, _, make = heapq.heappop(self._events)
+        event = make(self._now_s)
+        if event is not None:
+            self._drive.tell(event)
 
     def states(self) -> set[JobState]:
         """States of the jobs."""

@@ -61,6 +61,13 @@ def test_the_first_line_says_what_sharing_cost() -> None:
     assert told.startswith("sharing cost 6.2 s (18 % ± 2.1 %): one after the other takes 33.8 s")
 
 
+def test_the_time_of_other_runs_costs_no_run_its_savings() -> None:
+    told = sharing(summary(makespan_s=48.8, away_s=30.0, baseline={"exclusive_energy_j": None}))
+    assert told == (
+        "sharing saved 15 s (44 % ± 2.1 %): one after the other takes 33.8 s, without the time of other runs"
+    )
+
+
 def test_a_difference_within_its_error_is_none() -> None:
     told = sharing(summary(makespan_s=33.5, baseline={"exclusive_energy_j": None}))
     assert told.startswith("sharing neither saved nor cost more than the error: 300 ms (0.9 % ± 2.1 %)")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,13 +11,14 @@ from typing import Any
 import pytest
 
 from ecoshare.core.commands import LimitMemory, SetCaching, StartJob
-from ecoshare.core.events import Done, IterationsDone
+from ecoshare.core.events import Done, IterationsDone, MemoryLeft, SliceChanged
 from ecoshare.record import event_log
+from ecoshare.record.run_folder import RunFolder
 from tests.driver import COMPILER, FakeDriver, presets
 from tests.driver.device_memory import DeviceMemory
 from tests.driver.runs import run_on_gpu
-from tests.driver.training import COMPUTES, MIB, SCRIPT, Training
-from tests.warm import ecoshare, wait_for
+from tests.driver.training import COMPUTES, MIB, SCRIPT, WAITS, Training
+from tests.warm import Started, ecoshare, wait_for
 
 pytestmark = [
     pytest.mark.skipif(COMPILER is None, reason="the fake driver is compiled, and there is no C compiler"),
@@ -99,3 +102,42 @@ def test_a_measured_job_is_limited_before_another_one_gets_the_rest(tmp_path: Pa
     assert answers[limit.id] < answers[second.id], "and the process of the second job begins after the answer"
     assert limit.cap_bytes < 12 * GIB and memory.refused == 0
     assert all(each["state"] == "completed" for each in ran.done.summary["jobs"])
+
+
+def test_two_runs_share_the_memory_of_a_gpu_and_take_turns(tmp_path: Path) -> None:
+    """The first run has a job that goes on, and leaves the memory that it does not use; a job of 9 GiB waits for it."""
+    driver, memory = gpu_of(tmp_path, 12 * GIB)
+    over, folders = tmp_path / "over", [tmp_path / name for name in ("first", "second")]
+    environment = {**os.environ, **driver.environment, "CUDA_VISIBLE_DEVICES": "1"}
+    large = replace(COMPUTES, name="large", kept_bytes=8 * GIB)
+
+    def started(folder: Path, *jobs: dict[str, Any]) -> Started:
+        folder.mkdir()
+        (folder / "trains.py").write_text(SCRIPT)
+        (folder / "jobs.yaml").write_text(json.dumps({"version": 1, "jobs": jobs}))
+        options = ("--device", "cuda:0", "--control", "off", "--policy", "fair", "--no-profiles", "--json")
+        return Started("run", "jobs.yaml", *options, cwd=folder, environment=environment)
+
+    first = started(folders[0], COMPUTES.job(100_000, "--until", str(over)))
+    log = folders[0] / "ecoshare-runs/latest/events.jsonl"
+    wait_for(lambda: log.exists() and has_done(log, "computes"), otherwise=lambda: first.stderr)
+    second = started(folders[1], WAITS.job(40), large.job(20))
+    small = folders[1] / "ecoshare-runs/latest/jobs/waits"
+    wait_for(lambda: any(small.glob("exit-*.json")), otherwise=lambda: second.stderr)
+    over.touch()
+    assert first.wait() == 0 and second.wait() == 0, (first.stderr, second.stderr)
+    assert "takes turns on cuda:0 with the run" in second.stderr
+    assert memory.refused == 0 and memory.most_bytes <= 12 * GIB
+    for folder, names in zip(folders, (("computes",), ("waits", "large")), strict=True):
+        path = RunFolder(folder / "ecoshare-runs/latest").events
+        entries = list(event_log.read(path))
+        assert any(isinstance(each, MemoryLeft) and each.others == 1 for each in entries)
+        assert any(isinstance(each, SliceChanged) and each.others == 1 for each in entries)
+        starts = [(each.job, each.attempt) for each in entries if isinstance(each, StartJob)]
+        assert starts[0] == (names[0], 1) and {job for job, _ in starts} == set(names)
+        assert all(now[: len(logged)] == logged for _, logged, now in event_log.replay(event_log.read(path)))
+
+
+def has_done(log: Path, job: str) -> bool:
+    """Whether a job of a run has done iterations."""
+    return any(isinstance(each, IterationsDone) and each.job == job for each in event_log.read(log))

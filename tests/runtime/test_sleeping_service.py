@@ -107,8 +107,10 @@ def test_a_server_sleeps_whenever_training_has_the_turn(tmp_path: Path) -> None:
     assert not (tmp_path / "faults.txt").exists()
     sleeps = asleep(done.log("llm"))
     assert len(sleeps) > 2
-    assert max(to_s - from_s for from_s, to_s in sleeps[:-1]) > 0.8, "training has its share, and not one iteration"
-    for at_s in map(float, (tmp_path / "times.txt").read_text().split()):
+    times_s = [float(each) for each in (tmp_path / "times.txt").read_text().split()]
+    in_sleeps = [sum(from_s <= at_s <= to_s for at_s in times_s) for from_s, to_s in sleeps]
+    assert max(in_sleeps) > 3, "training has its share, and not one iteration"
+    for at_s in times_s:
         # Until it listens, the server loads its model without the turn.
         assert at_s < sleeps[0][0] or any(from_s <= at_s <= to_s for from_s, to_s in sleeps), at_s
     told = done.job("llm")["service"]

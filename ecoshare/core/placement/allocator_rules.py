@@ -19,7 +19,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ecoshare.base.class_profile import MemoryDemand
-from ecoshare.core.commands import Command, LimitMemory, SetCaching, StartJob
+from ecoshare.core.commands import Command, LimitMemory, SetCaching, ShareMemory, StartJob
+from ecoshare.core.events import MemoryLeft
 from ecoshare.core.placement.lane_index import LaneIndex
 from ecoshare.core.placement.memory_fit import MemoryFit
 from ecoshare.core.records import Job, JobState, Lane
@@ -52,6 +53,9 @@ class AllocatorRules:
         self._changed: dict[str, None] = {}
         self._asked: dict[int, _Asked] = {}
         self._refused_at: dict[Job, int] = {}  # iterations that the job had done
+        self._emptying: dict[int, str] = {}  # device of each command to empty caches that has no answer yet
+        self._left: dict[str, int] = {}  # number of the last `MemoryLeft` of each device
+        self._shared: dict[str, tuple[int, int, int, int]] = {}  # facts of the last `ShareMemory` of each device
 
     @property
     def emptied(self) -> tuple[str, ...]:
@@ -77,6 +81,47 @@ class AllocatorRules:
         """Take over limits that have no answer yet. Their jobs are there by now."""
         self._asked.update({command: _Asked(self._jobs[job], cap_bytes) for command, job, cap_bytes in asked})
 
+    def leave(self, event: MemoryLeft) -> None:
+        """Note how much memory of a device other runs leave this one, or that no other run is there any more."""
+        device = event.device
+        self._left[device] = event.number
+        if event.others:
+            self._fit.left[device] = event.memory_bytes
+        else:
+            for told in (self._fit.left, self._fit.claimed, self._shared):
+                told.pop(device, None)
+        self.look(self._lane_index.devices[device])
+
+    def caches_are_set(self, command: int) -> None:
+        """Note that a `SetCaching` command is carried out: memory of emptied caches can be left to other runs."""
+        self._emptying.pop(command, None)
+
+    def shares(self, waiting: Iterable[Job]) -> Iterator[ShareMemory]:
+        """Commands that leave the memory of devices which this run does not use to the others there.
+
+        Args:
+            waiting: Jobs that wait for a place, in order.
+        """
+        for device in self._fit.left:
+            if not (lanes := self._lane_index.devices.get(device)):
+                continue  # it has failed
+            lane = lanes[0]
+            is_kept = device not in self._emptied or device in self._emptying.values()
+            held_bytes = self._fit.held_bytes(device, is_kept) + sum(map(self._room_bytes, self._with_room(device)))
+            wanted_bytes, needed_bytes = held_bytes, 0
+            for job in waiting:
+                if wanted_bytes >= lane.device.memory_bytes:
+                    break
+                if not held_bytes:
+                    needed_bytes = needed_bytes or self._fit.demand(job, lane).peak_bytes
+                wanted_bytes += self._fit.wanted_bytes(job, lane)
+            wanted_bytes = min(wanted_bytes, lane.device.memory_bytes)
+            shared = held_bytes, wanted_bytes, needed_bytes, self._left.get(device, 0)
+            if shared != self._shared.get(device):
+                self._shared[device] = shared
+                self._fit.claimed[device] = held_bytes
+                yield ShareMemory(self._next_id(), device, *shared)
+
     def look(self, lanes: Iterable[Lane]) -> None:
         """Note that jobs have come to these lanes or have left them."""
         self._changed.update({lane.device.name: None for lane in lanes})
@@ -101,7 +146,9 @@ class AllocatorRules:
             is_kept = self._keeps_caches(device)
             if is_kept == (device in self._emptied):
                 self._set_caching(device, is_kept)
-                before.append(SetCaching(self._next_id(), device, is_kept))
+                before.append(SetCaching(command := self._next_id(), device, is_kept))
+                if not is_kept:
+                    self._emptying[command] = device
             if self._has_limits(device):
                 for job in starts:
                     self._make_room(job, device)

@@ -244,7 +244,7 @@ class Displacement:
             newcomer = {lane.number: [self._fit.demand(job, lane)]}
             if len(others) >= lane.places or not self._fit.latency.admits(job, others):
                 continue
-            if self._fit.needed_bytes(device.name, newcomer, only=rest) <= device.memory_bytes:
+            if self._fit.needed_bytes(device.name, newcomer, only=rest) <= self._fit.capacity(device):
                 return True
         return False
 
@@ -305,7 +305,7 @@ class Parting:
         if self._moves is None or not self._moves.may_move(job):
             return None
         device = job.lanes[0].device
-        free_bytes = device.memory_bytes - self._fit.needed_bytes(device.name)
+        free_bytes = self._fit.capacity(device) - self._fit.needed_bytes(device.name)
         lanes = [
             lane
             for lane in self._lane_index.devices[device.name]

@@ -50,6 +50,8 @@ class MemoryFit:
         regranted: Names of the devices with running jobs that are granted more or less than before; the reader clears
             it.
         latency: Room for the targets of services.
+        left: Memory (bytes) that other runs leave of each device where there are any, by its name.
+        claimed: Memory (bytes) of such a device that the jobs of this run have, which may be more than that.
     """
 
     def __init__(
@@ -75,11 +77,17 @@ class MemoryFit:
         self._lane_index, self._profiling, self._moves_freely = lane_index, profiling, moves_freely
         self._enforces, self._power, self._grows = enforces, power, grows
         self.latency = LatencyRoom(lane_index)
+        self.left: dict[str, int] = {}
+        self.claimed: dict[str, int] = {}
         self.regranted: dict[str, None] = {}
         self._shown_bytes: dict[str, int] = {}  # largest peak, by class
         self._family_bytes: dict[str, int] = {}  # largest peak, by script
         self._grown: dict[str, MemoryDemand] = {}  # demand beyond the measured one, by class
         self._suspects: set[str] = set()
+
+    def capacity(self, device: Device) -> int:
+        """Memory (bytes) of a device for the jobs of this run."""
+        return min(device.memory_bytes, self.left.get(device.name, device.memory_bytes))
 
     def took(self, job: Job, peak_bytes: int) -> None:
         """Note the peak of a job that ran to its end. Jobs of its class and script are granted more than that.
@@ -157,7 +165,8 @@ class MemoryFit:
         )
 
     def _suffices(self, lane: Lane, jobs: Sequence[Job]) -> bool:
-        return self.needed_bytes(lane.device.name, only=jobs) <= lane.device.memory_bytes
+        most_bytes = max(self.capacity(lane.device), self.claimed.get(lane.device.name, 0))
+        return self.needed_bytes(lane.device.name, only=jobs) <= most_bytes
 
     def has_outgrown(self, job: Job) -> bool:
         """Whether a job has taken more memory than it was promised at its start."""
@@ -199,7 +208,7 @@ class MemoryFit:
             return False
         if self._power is not None and not self._power.admits(job, lane):
             return False
-        if self._lane_index.is_idle(lane.device.name):
+        if self._lane_index.is_idle(lane.device.name) and lane.device.name not in self.left:
             return True  # no demand is larger than the device
         if not self._has_room(lane.device.name, {lane.number: [self.demand(job, lane)]}):
             return False
@@ -218,7 +227,7 @@ class MemoryFit:
         """Whether a device has memory for the newcomers beside its present jobs, in any of its lanes."""
         lane = self._lane_index.devices[device][0]
         demands = [*self._demands(lane), *(self.demand(job, lane) for job in newcomers)]
-        return self._in_any_lanes(device, demands) <= lane.device.memory_bytes
+        return self._in_any_lanes(device, demands) <= self.capacity(lane.device)
 
     def joining(self, device: str, newcomers: Iterable[Job]) -> list[Job]:
         """Newcomers for which `joins` holds, each taken alone, and that no service keeps out of every lane.
@@ -235,7 +244,7 @@ class MemoryFit:
             joined = joins.get(needs)
             if joined is None:
                 needed_bytes = self._in_any_lanes(device, [*here, self.demand(job, lane)])
-                joined = joins[needs] = needed_bytes <= lane.device.memory_bytes
+                joined = joins[needs] = needed_bytes <= self.capacity(lane.device)
             if joined and self.latency.has_lane(job, lanes):
                 found.append(job)
         return found
@@ -243,7 +252,7 @@ class MemoryFit:
     def fits_joined(self, job: Job, device: str) -> bool:
         """Whether the job would have room on a device if all jobs of the device took turns in one lane."""
         lane = self._lane_index.devices[device][0]
-        return lane_bytes([*self._demands(lane), self.demand(job, lane)]) <= lane.device.memory_bytes
+        return lane_bytes([*self._demands(lane), self.demand(job, lane)]) <= self.capacity(lane.device)
 
     def needed_bytes(
         self,
@@ -284,7 +293,7 @@ class MemoryFit:
         return [job.demand for job in self._beside(lane)]
 
     def _has_room(self, device: str, newcomers: Mapping[int, Sequence[MemoryDemand]]) -> bool:
-        return self.needed_bytes(device, newcomers) <= self._lane_index.devices[device][0].device.memory_bytes
+        return self.needed_bytes(device, newcomers) <= self.capacity(self._lane_index.devices[device][0].device)
 
     def _beside(self, lane: Lane) -> Iterator[Job]:
         """Jobs on the device of a lane."""
@@ -307,7 +316,7 @@ class MemoryFit:
     def _free_bytes(self, job: Job, lane: Lane) -> int:
         """Memory that the other jobs leave of the memory of the device."""
         others = [each for each in self._beside(lane) if each is not job]
-        return lane.device.memory_bytes - self.needed_bytes(lane.device.name, only=others)
+        return self.capacity(lane.device) - self.needed_bytes(lane.device.name, only=others)
 
     def is_new(self, job: Job) -> bool:
         """Whether the class of a job is unknown, or its profile in doubt, and is measured as soon as the job is warm.
@@ -354,6 +363,14 @@ class MemoryFit:
 
     def demand(self, job: Job, lane: Lane) -> MemoryDemand:
         """Memory that the job must be granted in the lane: see the class."""
+        return self._demand(job, lane, self.capacity(lane.device))
+
+    def wanted_bytes(self, job: Job, lane: Lane) -> int:
+        """Memory (bytes) that a job would be granted in the lane if no other run were there."""
+        return self._demand(job, lane, lane.device.memory_bytes).peak_bytes
+
+    def _demand(self, job: Job, lane: Lane, shared_bytes: int) -> MemoryDemand:
+        """See `demand`. Jobs of unseen classes have equal parts of so much memory (bytes)."""
         device_bytes = lane.device.memory_bytes
         if job.parked_in is not None:
             return job.demand  # the process lives, with this limit of its allocator
@@ -370,18 +387,20 @@ class MemoryFit:
         else:
             seen_bytes = int(SPARE * self._seen_bytes(job))
             if lane.device.memory_is_watched or self._enforces:
-                unseen_bytes = UNSEEN_BYTES if lane.device.memory_is_watched else self._share_bytes(job, lane)
+                watched = lane.device.memory_is_watched
+                unseen_bytes = UNSEEN_BYTES if watched else self._share_bytes(job, lane, shared_bytes)
                 seen_bytes = max(seen_bytes or unseen_bytes, int(SPARE * job.usage.peak_bytes))
-            demand = MemoryDemand(seen_bytes or self._share_bytes(job, lane))
-        least_bytes = max(job.least_bytes, self._share_bytes(job, lane) if job.spec.has_lanes_alone else 0)
+            demand = MemoryDemand(seen_bytes or self._share_bytes(job, lane, shared_bytes))
+        share_bytes = self._share_bytes(job, lane, shared_bytes) if job.spec.has_lanes_alone else 0
+        least_bytes = max(job.least_bytes, share_bytes)
         if demand.peak_bytes < least_bytes:
             demand = MemoryDemand(least_bytes)
         return demand if demand.peak_bytes <= device_bytes else MemoryDemand(device_bytes)
 
-    def _share_bytes(self, job: Job, lane: Lane) -> int:
+    def _share_bytes(self, job: Job, lane: Lane, device_bytes: int) -> int:
         """Equal share of the device: for a gang that has its lanes to itself, a lane's; else the share of a place."""
         lanes = 1 if self._moves_freely else len(self._lane_index.devices[lane.device.name])
-        share_bytes = lane.device.memory_bytes // (lanes if job.spec.has_lanes_alone else lanes * lane.places)
+        share_bytes = device_bytes // (lanes if job.spec.has_lanes_alone else lanes * lane.places)
         if self._enforces and not lane.device.memory_is_watched:
             share_bytes = max(share_bytes, CONTEXT_BYTES + UNSEEN_BYTES)  # with less, not even a context would fit
         return share_bytes
@@ -420,10 +439,12 @@ class MemoryFit:
 
     def free_bytes(self, device: str, keeps_caches: bool) -> int:
         """Memory (bytes) that is left of a device if its jobs take all that they are granted, in whichever lanes."""
-        lane = self._lane_index.devices[device][0]
-        demands = self._demands(lane)
-        needed_bytes = cached_bytes(demands) if keeps_caches else self._in_any_lanes(device, demands)
-        return lane.device.memory_bytes - needed_bytes
+        return self.capacity(self._lane_index.devices[device][0].device) - self.held_bytes(device, keeps_caches)
+
+    def held_bytes(self, device: str, keeps_caches: bool) -> int:
+        """Memory (bytes) of a device that its jobs were granted, in whichever lanes."""
+        demands = self._demands(self._lane_index.devices[device][0])
+        return cached_bytes(demands) if keeps_caches else self._in_any_lanes(device, demands)
 
     def is_measured(self, job: Job) -> bool:
         """Whether the memory demand of the job's class is known from a measurement."""

@@ -106,7 +106,8 @@ class PlacementStrategy(ABC):
         self.waiting = WaitingJobs(resource_class)
         self.policy, self.lane_index, self.fit = parts.policy, parts.lane_index, parts.fit
         self._levels, self._state = parts.levels, parts.state
-        self._profiling, self._timers, self.host = parts.profiling, parts.timers, parts.host
+        self.profiling = self._profiling = parts.profiling
+        self._timers, self.host = parts.timers, parts.host
         self._displacement, self._device_moves = parts.displacement, parts.device_moves
 
     @property

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from ecoshare.core.commands import Command, ProfileJob
 from ecoshare.core.events import RunOpened, SettingAnswer
 from ecoshare.core.placement.strategy import PlacementStrategy
-from ecoshare.core.records import Job, JobState
+from ecoshare.core.records import Job, JobState, Lane
 from ecoshare.core.run_state import RunState
 from ecoshare.core.settings.power_budget import PowerBudget
 from ecoshare.core.settings.profiling_windows import Profiling
@@ -96,8 +96,12 @@ class SettingReview:
             self.selector = PowerBudget(opened, state, placement.objective, placement.present, next_id, placement.bear)
         else:
             self.selector = SettingSelector(
-                opened.known_settings, search, next_id, placement.present, observe, placement.bear
+                opened.known_settings, search, next_id, self._known_packing, observe, placement.bear
             )
+
+    def _known_packing(self, lanes: Iterable[Lane]) -> list[Job]:
+        """Jobs that make up the packing of a device; none while other runs have jobs there: those are not known."""
+        return [] if self._profiling.others else self._placement.present(lanes)
 
     def begin(self) -> list[Command]:
         """Commands at the beginning of a run: those that bring the limits into a power budget."""

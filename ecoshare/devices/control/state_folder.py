@@ -73,6 +73,10 @@ class StateFolder:
         """Path of the lock that the next admitted run holds; see `occupancy`."""
         return self.locks / f"ecoshare-{_plain(device)}.queue"
 
+    def claims(self, device: str) -> Path:
+        """Path of the lock under which a claim to the memory of a device grows; see `occupancy`."""
+        return self.locks / f"ecoshare-{_plain(device)}.claims"
+
     def place(self, device: str, token: str) -> Path:
         """Path of the file of a run that uses the device. `token` distinguishes runs, and may be `*`."""
         return self.locks / f"ecoshare-{_plain(device)}.{token}.run"

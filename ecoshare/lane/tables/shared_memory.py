@@ -224,11 +224,13 @@ class TableLock:
     def __init__(self, file: OwnFile) -> None:
         self._file = file
         self._threads = threading.RLock()
+        self._may_be_locked = False
         self.on_hung: Callable[[int], None] | None = None
 
     def __enter__(self) -> None:
         self._threads.acquire()
         try:
+            self._may_be_locked = True
             if self.on_hung is None:
                 fcntl.lockf(self._file.number(), fcntl.LOCK_EX)
             else:
@@ -243,14 +245,19 @@ class TableLock:
     def free(self) -> None:
         """Give the lock up if this thread has it, outside of any critical section.
 
-        A signal handler of the script may raise an exception between the end of a section and the release.
+        A signal handler of the script may raise an exception between the end of a section and the release, or inside of
+        the release: then the process has the record lock, and no thread of it has the other one.
         """
         while self._threads._is_owned():  # type: ignore[attr-defined]
+            self._leave()
+        if self._may_be_locked:
+            self._threads.acquire()  # so no other thread is in a section
             self._leave()
 
     def _leave(self) -> None:
         try:
             fcntl.lockf(self._file.number(), fcntl.LOCK_UN)
+            self._may_be_locked = False
         except OSError as error:  # closed meanwhile, which has dropped the lock
             if error.errno is None:  # a signal handler of the script has raised it
                 raise

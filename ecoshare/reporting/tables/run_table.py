@@ -61,7 +61,8 @@ def sharing(summary: RunSummary) -> str:
     source = f" (joules {summary.energy.source})" if energy is not None and summary.energy is not None else ""
     each = " on each device" if len(summary.devices) > 1 else ""
     takes = f"one after the other{each} takes {' and '.join(alone)}"
-    return f"sharing {' and '.join(told)}: {takes}{source}"
+    own = ", without the time of other runs" if summary.away_s else ""
+    return f"sharing {' and '.join(told)}: {takes}{own}{source}"
 
 
 def unknown_savings(summary: RunSummary) -> list[str]:
@@ -80,7 +81,8 @@ def unknown_savings(summary: RunSummary) -> list[str]:
 def _changes(summary: RunSummary) -> tuple[_Change | None, _Change | None]:
     """Time and joules, against one job after the other."""
     baseline = summary.baseline
-    time = _change(summary.makespan_s, None, baseline.exclusive_makespan_s, baseline.exclusive_makespan_error_s)
+    own_s = None if summary.makespan_s is None else summary.makespan_s - (summary.away_s or 0.0)
+    time = _change(own_s, None, baseline.exclusive_makespan_s, baseline.exclusive_makespan_error_s)
     energy_error_j = None if summary.energy is None else summary.energy.standard_error_j
     alone_j, alone_error_j = baseline.exclusive_energy_j, baseline.exclusive_energy_error_j
     return time, _change(_energy_j(summary), energy_error_j, alone_j, alone_error_j)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ecoshare.base.device import DeviceInfo
 from ecoshare.devices import registry
-from ecoshare.devices.meter import PowerModel
+from ecoshare.devices.meter import PowerModel, gpu_power_model
 from ecoshare.devices.occupancy import DeviceAdmission, Occupancy, occupied
 from ecoshare.record.run_folder import unwritable
 from ecoshare.runtime.nodes.run_host import LocalHost, RunHost
@@ -109,6 +109,14 @@ class ThisMachine(FoundDevices):
     def is_shared(self) -> bool:
         return self._occupancy is not None and self._occupancy.is_shared
 
+    def power_models(self, devices: Sequence[DeviceInfo]) -> Mapping[str, PowerModel | None]:
+        """See `PlannedMachines`. A GPU that another run uses is not at rest now."""
+        found = dict(super().power_models(devices))
+        for name, claim in self._occupancy.claims.items() if self._occupancy is not None else ():
+            if (model := found.get(name)) is not None:
+                found[name] = gpu_power_model(claim.idle_w(model.idle_w), model.busy_w)
+        return found
+
     def tell(self, run: Path) -> None:
         if self._occupancy is not None:
             self._occupancy.tell(run)
@@ -128,7 +136,7 @@ class ThisMachine(FoundDevices):
     def open_node(self, run: Run) -> AbstractContextManager[OpenedNode]:
         from ecoshare.runtime.nodes.node_opening import open_this_machine  # late: the server loads meanwhile
 
-        return open_this_machine(run, self._search, self._occupancy.turns if self._occupancy is not None else ())
+        return open_this_machine(run, self._search, self._occupancy)
 
 
 @contextlib.contextmanager

@@ -33,6 +33,7 @@ from ecoshare.core.commands import (
     ResumeJob,
     SetCaching,
     SetShares,
+    ShareMemory,
     StartJob,
 )
 from ecoshare.core.events import Done, Refused
@@ -48,6 +49,7 @@ from ecoshare.runtime.nodes.attempts import Attempts
 from ecoshare.runtime.nodes.job_looks import ProgressReports, TargetReports, WaitingWatch
 from ecoshare.runtime.nodes.live_memory import LiveParking, MemoryRelease, transfers
 from ecoshare.runtime.nodes.run_host import Supervisor
+from ecoshare.runtime.nodes.run_memory import RunMemory
 from ecoshare.runtime.nodes.run_node import AttemptReading, DeviceReading, LaneReading, NodeMachine, NodeRun
 from ecoshare.runtime.nodes.run_slices import RunSlices
 
@@ -131,6 +133,8 @@ class Node:
             run.tell,
         )
         self.slices = RunSlices(machine.slices, self.attempts.tables, self.sessions.values(), run)
+        most_bytes = {each.device.name: each.device.memory_bytes for each in machine.devices}
+        self._memory_of_runs = RunMemory(machine.claims, most_bytes, run.tell, run.warn)
         self._progress = ProgressReports(self.attempts, machine.on_processors, run.now_s, run.tell)
 
     @property
@@ -187,6 +191,7 @@ class Node:
         yield self.targets.keep()
         yield self.watch.keep()
         yield self.slices.keep()
+        yield self._memory_of_runs.keep()
         if self.waiting is not None:
             yield self.waiting.keep()
 
@@ -245,6 +250,9 @@ class Node:
 
     def limit_memory(self, command: LimitMemory, now_s: float) -> None:
         self.memory.limit_memory(command)
+
+    def share_memory(self, command: ShareMemory, now_s: float) -> None:
+        self._memory_of_runs.share(command)
 
     def park_job(self, command: ParkJob, now_s: float) -> None:
         self._parking.park(command)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -14,6 +14,7 @@ from ecoshare.base.device import DeviceInfo
 from ecoshare.devices import registry
 from ecoshare.devices.control.restore import Restored
 from ecoshare.devices.meter import PowerModel
+from ecoshare.devices.occupancy import Occupancy
 from ecoshare.devices.vendor import ContextSharing
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.policy_names import places_of
@@ -65,13 +66,15 @@ class OpenedNode:
 
 
 @contextlib.contextmanager
-def open_this_machine(run: Run, search: OneSearch | None = None, turns: Collection[str] = ()) -> Iterator[OpenedNode]:
+def open_this_machine(
+    run: Run, search: OneSearch | None = None, occupancy: Occupancy | None = None
+) -> Iterator[OpenedNode]:
     """Context manager: this machine is the node of a run; see `HeldMachines.open_node`.
 
     Args:
         run: The run.
         search: The search, if the run is for one only; otherwise None.
-        turns: Keys of the devices that are had in turns with other runs.
+        occupancy: Use of the devices; None if no other run can use them.
     """
     plan = run.plan
     with contextlib.ExitStack() as undo:
@@ -91,7 +94,8 @@ def open_this_machine(run: Run, search: OneSearch | None = None, turns: Collecti
         sharing = undo.enter_context(
             shared_contexts(plan.devices, plan.lanes, places_of(plan.policy, plan.places), shared, run.token)
         )
-        plan = replace(plan, mps=sharing.is_shared)
+        claims_of_memory = occupancy.claims if occupancy is not None else {}
+        plan = replace(plan, mps=sharing.is_shared, shares_memory=bool(claims_of_memory))
         devices = [
             ClaimedDevice(
                 each,
@@ -101,7 +105,8 @@ def open_this_machine(run: Run, search: OneSearch | None = None, turns: Collecti
             )
             for each in plan.devices
         ]
-        machine = NodeMachine(shared, devices, sharing, guard, turns)
+        turns = occupancy.turns if occupancy is not None else ()
+        machine = NodeMachine(shared, devices, sharing, guard, turns, claims_of_memory)
         facts = {"shared": str(shared), "mps": sharing.evidence}
         yield OpenedNode(plan, partial(Node, machine), facts, claims, searches)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -14,6 +14,7 @@ from ecoshare.core.commands import MeasureSetting
 from ecoshare.core.driving import NodeCommands
 from ecoshare.core.events import Event
 from ecoshare.devices.knob import KnobSpec
+from ecoshare.devices.occupancy import MemoryClaim
 from ecoshare.devices.vendor import ContextSharing
 from ecoshare.lane.messages import Ready
 from ecoshare.lane.serving.request_intervals import RequestInterval
@@ -174,6 +175,7 @@ class NodeMachine:
         sharing: Decision about the contexts of the jobs.
         guard: Cleans up after this process; kept alive during the run.
         slices: Keys of the devices that other runs may share in slices; empty if none may.
+        claims: Claim to the memory of each GPU among them, by its name.
     """
 
     shared: Path
@@ -181,6 +183,7 @@ class NodeMachine:
     sharing: ContextSharing
     guard: Guard
     slices: Collection[str] = ()
+    claims: Mapping[str, MemoryClaim] = field(default_factory=dict)
 
     @property
     def on_processors(self) -> bool:

@@ -79,6 +79,7 @@ class Plan:
         queue: Name of the queue that the run belongs to; empty for a run of a job file.
         held: Names of jobs and sweeps that do not arrive until the user releases them.
         ended: Final states of jobs and sweeps that ended in earlier sessions, by name.
+        shares_memory: Whether other runs may have a part of the memory of the devices.
         run_options: Options of the run. Those that have no default of their own are filled in, so that a resumed run
             has them, too.
     """
@@ -111,6 +112,7 @@ class Plan:
     queue: str = ""
     held: frozenset[str] = frozenset()
     ended: Mapping[str, str] = field(default_factory=dict)
+    shares_memory: bool = False
     run_options: RunOptions = field(default_factory=RunOptions)
 
     @classmethod
@@ -292,6 +294,7 @@ class Plan:
                 power_budget_w=self.budget.watts,
                 budget_by_placement=self.budget.by_placement,
                 tuning_limit=self.budget.tuning_limit if self.budget else 0.0,
+                shares_memory=self.shares_memory,
             ),
             "devices": tuple(
                 Device(

@@ -104,7 +104,7 @@ class LaneShaping:
 
     def _split(self, empty: Lane, fullest: Lane) -> MoveJob | None:
         """Move of a job from the fullest lane to an empty one; None if no job may move there now."""
-        free_bytes = fullest.device.memory_bytes - self._fit.needed_bytes(fullest.device.name)
+        free_bytes = self._fit.capacity(fullest.device) - self._fit.needed_bytes(fullest.device.name)
         movable = [job for job in fullest.jobs.values() if self._may_move(job)]
         job = min(movable, key=lambda job: (job.demand.ephemeral_bytes, job.number), default=None)
         if job is None or job.demand.ephemeral_bytes > free_bytes:
@@ -149,7 +149,7 @@ class LaneShaping:
             if len(drawing[number]) < lane.places and in_time([*drawing[number], job]):
                 demands = {other: [each.demand for each in jobs] for other, jobs in drawing.items()}
                 demands[number].append(self._fit.demand(job, lane))
-                if sum(map(lane_bytes, demands.values())) <= lane.device.memory_bytes:
+                if sum(map(lane_bytes, demands.values())) <= self._fit.capacity(lane.device):
                     return True
         return False
 
