@@ -205,16 +205,24 @@ def _compare(request: SimulateRequest, seeds: int, as_json: bool) -> None:
 @contextmanager
 def _one_interrupt() -> Iterator[None]:
     """Context manager: Ctrl-C interrupts once. A second one would end the programs by which joblib ends processes."""
-    before = signal.getsignal(signal.SIGINT)
+    before, raised = signal.getsignal(signal.SIGINT), list[BaseException]()
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        if callable(before):
-            before(number, frame)
+        try:
+            if callable(before):
+                before(number, frame)
+        except BaseException as error:
+            raised.append(error)
+            raise
 
     signal.signal(signal.SIGINT, interrupt)
     try:
         yield
+    except RuntimeError:  # joblib was about to start a thread, and cannot join it
+        if raised:
+            raise raised[0] from None
+        raise
     finally:
         signal.signal(signal.SIGINT, before)
 
