@@ -44,9 +44,6 @@ from tests.driver.device_memory import DeviceMemory
 from tests.driver.pretend import Pretend
 from tests.driver.state import State
 
-cuts._BESIDE.add("tests")
-"""A call of the stand-in is one operation, as a call of a driver is: no turn is cut between its bytecodes."""
-
 
 class StandIn:
     """Stand-in for the GPU that the environment leaves visible: by UUID or by HIP number. Make one a process.
@@ -110,6 +107,7 @@ class StandIn:
         """Initialise CUDA at its first use, as torch does, and make the calls that wait for that."""
         if self._process is not None:
             return self._process
+        cuts._BESIDE.add("tests")  # a call is one operation, as that of a driver: no turn is cut between its bytecodes
         with (
             mock.patch.multiple(torch._C, create=True, _cuda_getDeviceCount=lambda: 0, _cuda_init=lambda: None),
             mock.patch.object(torch.cuda, "_cudart", self),
