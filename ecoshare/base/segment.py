@@ -135,7 +135,7 @@ class Segment:
         had_work: Whether any job was no open-ended service.
         sweeps: Sweeps that have trials, or more of them to come.
         limits: Limits of allocators that have no answer yet, as (id of the command, job, bytes).
-        left: Memory that other runs leave of devices, as (device, bytes).
+        left: Memory that other runs leave of devices, as (device, bytes, number of the `MemoryLeft` that said so).
         others: Number of other runs that want the devices.
     """
 
@@ -150,7 +150,7 @@ class Segment:
     had_work: bool = False
     sweeps: tuple[CarriedSweep, ...] = ()
     limits: tuple[tuple[int, str, int], ...] = ()
-    left: tuple[tuple[str, int], ...] = ()
+    left: tuple[tuple[str, int, int], ...] = ()
     others: int = 0
 
     def spares(self, devices: Collection[str]) -> bool:

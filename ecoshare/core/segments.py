@@ -150,7 +150,7 @@ class Segments:
             had_work=self._state.had_work,
             sweeps=self._sweeps.carried(),
             limits=self._memory.asked,
-            left=tuple(sorted(self._placement.fit.left.items())),
+            left=self._memory.shared,
             others=self._placement.profiling.others,
         )
 
@@ -179,8 +179,7 @@ class Segments:
         self._lanes_made = segment.lanes_made
         self._state.dropped = set(segment.dropped)
         self._state.had_work = segment.had_work
-        self._memory.go_on(segment.emptied)
-        self._placement.fit.left = dict(segment.left)
+        self._memory.go_on(segment.emptied, segment.left)
         self._placement.profiling.others = segment.others
         self._settings.go_on(segment)
         self._sweeps.go_on(segment.sweeps)

@@ -19,14 +19,15 @@ from typing import Any, cast
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ecoshare.base.device import Device
 from ecoshare.core.commands import ShareMemory
-from ecoshare.core.events import Config, Event
+from ecoshare.core.events import SCHEMA, Config, Done, Event, MemoryLeft, RunOpened
 from ecoshare.core.memory import KEPT_ALLOWANCE_BYTES
 from ecoshare.core.records import JobState
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.slices import MemoryWish, shared_between
 from ecoshare.devices.occupancy import Occupant
-from ecoshare.runtime.nodes.run_memory import _Shared
+from ecoshare.runtime.nodes.run_memory import DeviceShare
 from tests.driver.memory_world import MIB, Load, MemoryWorld, Process, drawn
 
 GIB = 1 << 30
@@ -65,7 +66,7 @@ class RunWorld(MemoryWorld):
 
     def __init__(self, number: int, seed: int, config: Config, claim: Claim, loads: dict[str, Load]) -> None:
         super().__init__(seed, config, claim.memory_bytes, {f"{number}-{name}": each for name, each in loads.items()})
-        self._claim, self._shared = claim, _Shared("cuda:0", cast(Any, claim), claim.memory_bytes)
+        self._claim, self._shared = claim, DeviceShare("cuda:0", cast(Any, claim), claim.memory_bytes)
         self.rose = self.fell = 0
 
     def begin(self) -> None:
@@ -172,6 +173,20 @@ def test_memory_goes_back_and_forth_in_these_worlds() -> None:
         rose += sum(world.rose for world in worlds)
         fell += sum(world.fell for world in worlds)
     assert rose > 100 and fell > 50, (rose, fell)
+
+
+def test_another_segment_goes_on_with_the_memory_that_is_left() -> None:
+    """The core answers the same `MemoryLeft`: else the run would not believe what its jobs hold, and leave nothing."""
+    core, device = Scheduler(), Device("cuda:0", "here", 16 * GIB)
+    opened = RunOpened(0.0, SCHEMA, Config("fair", enforces_memory=True, shares_memory=True), (device,))
+    for command in core.handle(opened):
+        core.handle(Done(0.0, command.id))
+    for command in core.handle(MemoryLeft(1.0, "cuda:0", 6 * GIB, 1, 3)):
+        core.handle(Done(1.0, command.id))
+    segment = core.segment
+    assert segment is not None and segment.left == (("cuda:0", 6 * GIB, 3),)
+    told = [each for each in Scheduler().handle(replace(opened, segment=segment)) if isinstance(each, ShareMemory)]
+    assert [(each.device, each.number) for each in told] == [("cuda:0", 3)]
 
 
 @given(wanted=st.lists(st.integers(0, 100), min_size=1, max_size=6), memory_bytes=st.integers(0, 200))

@@ -51,31 +51,24 @@ def test_a_claim_grows_by_what_no_other_run_claims(state: StateFolder) -> None:
 def test_many_runs_that_claim_at_once_never_exceed_the_memory(state: StateFolder) -> None:
     """Each writes only its own file; the lock is between them."""
     claims = [run(state)[1] for _ in range(4)]
-    over = threading.Event()
-    most = [0]
+    sums = list[int]()
 
     def play(number: int) -> None:
         draw = random.Random(number)
         for _ in range(300):
             claims[number].tell(draw.randrange(40 * GIB), MemoryWish(draw.randrange(40 * GIB)))
-
-    def look() -> None:
-        while not over.is_set():
             lock = open_lock(state.claims(KEY))
             fcntl.flock(lock, fcntl.LOCK_EX)
-            most[0] = max(most[0], sum(each.claimed_bytes for each in claims[0].others()) + claims[0].claimed_bytes)
+            others_bytes = sum(each.claimed_bytes for each in claims[number].others())
+            sums.append(claims[number].claimed_bytes + others_bytes)
             os.close(lock)
 
     threads = [threading.Thread(target=play, args=(number,)) for number in range(4)]
-    looks = threading.Thread(target=look)
-    for each in (looks, *threads):
+    for each in threads:
         each.start()
     for each in threads:
         each.join()
-    over.set()
-    looks.join()
-    together = sum(each.claimed_bytes for each in claims)
-    assert max(most[0], together) <= 40 * GIB and together > 0
+    assert len(sums) == 4 * 300 and 20 * GIB < max(sums) <= 40 * GIB
 
 
 def test_a_run_that_cannot_lock_keeps_its_claim(state: StateFolder) -> None:

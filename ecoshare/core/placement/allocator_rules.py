@@ -54,8 +54,8 @@ class AllocatorRules:
         self._asked: dict[int, _Asked] = {}
         self._refused_at: dict[Job, int] = {}  # iterations that the job had done
         self._emptying: dict[int, str] = {}  # device of each command to empty caches that has no answer yet
-        self._left: dict[str, int] = {}  # number of the last `MemoryLeft` of each device
-        self._shared: dict[str, tuple[int, int, int, int]] = {}  # facts of the last `ShareMemory` of each device
+        self._numbers: dict[str, int] = {}  # number of the last `MemoryLeft`, by device
+        self._told: dict[str, tuple[int, int, int, int]] = {}  # facts of the last `ShareMemory` of each device
 
     @property
     def emptied(self) -> tuple[str, ...]:
@@ -67,10 +67,18 @@ class AllocatorRules:
         """Limits that have no answer yet, as (id of the command, job, bytes)."""
         return tuple((command, each.job.spec.name, each.cap_bytes) for command, each in self._asked.items())
 
-    def go_on(self, emptied: Iterable[str]) -> None:
-        """Take over the devices where waiting jobs empty their caches."""
+    @property
+    def shared(self) -> tuple[tuple[str, int, int], ...]:
+        """Memory that other runs leave of devices, as (device, bytes, number of the `MemoryLeft`), sorted."""
+        return tuple((name, left, self._numbers.get(name, 0)) for name, left in sorted(self._fit.left.items()))
+
+    def go_on(self, emptied: Iterable[str], shared: Iterable[tuple[str, int, int]]) -> None:
+        """Take over the devices where waiting jobs empty their caches, and those that are shared with other runs."""
         for device in emptied:
             self._set_caching(device, is_kept=False)
+        self._fit.left.clear()
+        for device, left_bytes, number in shared:
+            self._fit.left[device], self._numbers[device] = left_bytes, number
 
     def _set_caching(self, device: str, is_kept: bool) -> None:
         (self._emptied.discard if is_kept else self._emptied.add)(device)
@@ -84,11 +92,11 @@ class AllocatorRules:
     def leave(self, event: MemoryLeft) -> None:
         """Note how much memory of a device other runs leave this one, or that no other run is there any more."""
         device = event.device
-        self._left[device] = event.number
+        self._numbers[device] = event.number
         if event.others:
             self._fit.left[device] = event.memory_bytes
         else:
-            for told in (self._fit.left, self._fit.claimed, self._shared):
+            for told in (self._fit.left, self._fit.claimed, self._told):
                 told.pop(device, None)
         self.look(self._lane_index.devices[device])
 
@@ -116,9 +124,9 @@ class AllocatorRules:
                     needed_bytes = needed_bytes or self._fit.demand(job, lane).peak_bytes
                 wanted_bytes += self._fit.wanted_bytes(job, lane)
             wanted_bytes = min(wanted_bytes, lane.device.memory_bytes)
-            shared = held_bytes, wanted_bytes, needed_bytes, self._left.get(device, 0)
-            if shared != self._shared.get(device):
-                self._shared[device] = shared
+            shared = held_bytes, wanted_bytes, needed_bytes, self._numbers.get(device, 0)
+            if shared != self._told.get(device):
+                self._told[device] = shared
                 self._fit.claimed[device] = held_bytes
                 yield ShareMemory(self._next_id(), device, *shared)
 

@@ -106,8 +106,7 @@ class PlacementStrategy(ABC):
         self.waiting = WaitingJobs(resource_class)
         self.policy, self.lane_index, self.fit = parts.policy, parts.lane_index, parts.fit
         self._levels, self._state = parts.levels, parts.state
-        self.profiling = self._profiling = parts.profiling
-        self._timers, self.host = parts.timers, parts.host
+        self.profiling, self._timers, self.host = parts.profiling, parts.timers, parts.host
         self._displacement, self._device_moves = parts.displacement, parts.device_moves
 
     @property
@@ -329,4 +328,4 @@ class PlacementStrategy(ABC):
         may_come = len(self.waiting) and any(len(lane.jobs) < lane.places for lane in lanes)
         present = [job for lane in lanes for job in lane.jobs.values()]
         leaves = any(job.state is JobState.PARKING for job in present)
-        return not (self._state.starting or may_come or leaves) and self._profiling.all_settled(present)
+        return not (self._state.starting or may_come or leaves) and self.profiling.all_settled(present)

@@ -28,8 +28,8 @@ _LOOK_S = 0.2
 
 
 @dataclass(slots=True)
-class _Shared:
-    """Memory of one GPU.
+class DeviceShare:
+    """Share of a run in the memory of one GPU.
 
     Attributes:
         device: Name of the GPU.
@@ -115,7 +115,7 @@ class RunMemory:
             tell: Reports an event to the core.
             warn: Tells the user of a fault.
         """
-        self._shared = {name: _Shared(name, claim, most_bytes[name]) for name, claim in claims.items()}
+        self._shared = {name: DeviceShare(name, claim, most_bytes[name]) for name, claim in claims.items()}
         self._tell, self._warn = tell, warn
 
     async def keep(self) -> None:
@@ -131,7 +131,7 @@ class RunMemory:
             self._shared[command.device].answer = command
         self._tell(partial(Done, command=command.id))
 
-    def _look(self, shared: _Shared) -> None:
+    def _look(self, shared: DeviceShare) -> None:
         try:
             if (left := shared.look(loop_s())) is not None:
                 self._tell(lambda at_s: replace(left, at_s=at_s))

@@ -96,7 +96,7 @@ class PackedPlacement(PlacementStrategy):
         """Steps after a job has told its progress: memory is free, or a job is urgent, gets warm or may move."""
         # A job that ends before it is measured keeps what it was granted on a GPU: a guess as its limit could end it.
         is_limited = self.fit.limits_allocators(job.lanes[0].device)
-        gives_back = not is_limited and self._profiling.too_short(job, at_s) and self.fit.regrant(job)
+        gives_back = not is_limited and self.profiling.too_short(job, at_s) and self.fit.regrant(job)
         if gives_back:
             yield from self.outgrown(job)
         if gives_back or self._packer.holds_up(job) or self._packer.is_crowded(job, at_s):
@@ -185,7 +185,7 @@ class PackedPlacement(PlacementStrategy):
         no longer suffices, jobs give way.
         """
         if event.solo is not None:
-            speed = self._profiling.speed_where_measured(job_class)
+            speed = self.profiling.speed_where_measured(job_class)
             self._packer.learned(job_class, event.solo.on_typical_device(speed))
         placed = [job for job in self.lane_index.placed_jobs() if job.spec.job_class == job_class]
         for job in placed:
@@ -220,4 +220,4 @@ class PackedPlacement(PlacementStrategy):
     def is_settled(self, device: str) -> bool:
         """Whether all jobs of a device run, none is about to move, and the members of the group are known."""
         present = self._packer.present(self.lane_index.devices[device])
-        return self._packer.is_settled(device) and self._profiling.all_settled(present)
+        return self._packer.is_settled(device) and self.profiling.all_settled(present)

@@ -308,7 +308,7 @@ class TrialPlacement(PlacementStrategy):
         """Steps after a job has told its progress. A decided trial packing opens its lanes to more jobs."""
         if self._state.stopping or job.state is not JobState.RUNNING:
             return
-        settled = settled and not any(self._profiling.occupies(lane) for lane in job.lanes)
+        settled = settled and not any(self.profiling.occupies(lane) for lane in job.lanes)
         is_over, loser = self.trial_packing.told(job, settled)
         if loser is not None:
             reason = "the two were slower beside each other than in turn"
