@@ -69,6 +69,7 @@ class Member:
         devices: Keys of its devices.
         state: Present state.
         since_s: Time (s) since which it is in this state.
+        joined_s: Time (s) of its coming.
         used_s: Device time (s) that it has had.
         service_s: Device time (s) on the clock of its user, with which it contends.
         is_told: Whether it was told to end its slice.
@@ -79,6 +80,7 @@ class Member:
     devices: frozenset[str]
     state: MemberState = MemberState.IDLE
     since_s: float = 0.0
+    joined_s: float = 0.0
     used_s: float = 0.0
     service_s: float = 0.0
     is_told: bool = False
@@ -116,7 +118,7 @@ class SliceTable:
             runs: Whether it has a slice already: it got that from another table, which is gone.
         """
         self._account(at_s)
-        member = self.members[name] = Member(name, user, frozenset(devices), since_s=at_s)
+        member = self.members[name] = Member(name, user, frozenset(devices), since_s=at_s, joined_s=at_s)
         if runs:
             self._level(member)
             member.state = MemberState.RUNS

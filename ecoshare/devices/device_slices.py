@@ -25,6 +25,7 @@ import errno
 import fcntl
 import itertools
 import os
+import pwd
 import re
 import socket
 import stat
@@ -40,6 +41,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from ecoshare.core.slices import ENDS_WITHIN_S, SLICE_S, Member, SliceTable
 from ecoshare.devices.control.state_folder import StateFolder, open_lock
+from ecoshare.jobs.quantities import format_duration
 
 VERSION = 1
 """Version of the messages. Runs of different versions have different tables, so they do not take turns."""
@@ -132,6 +134,7 @@ class ListedMember(_Message):
         state: Present state; see `MemberState`.
         since_s: Time (s) for which it has been in this state.
         used_s: Time (s) for which it has had them.
+        here_s: Time (s) for which it has been in this table; 0 from a keeper that does not tell.
     """
 
     name: str = Field(max_length=32)
@@ -142,6 +145,27 @@ class ListedMember(_Message):
     state: Literal["idle", "waits", "given", "runs", "ends", "beside", "silent"]
     since_s: Seconds
     used_s: Seconds
+    here_s: Seconds = 0.0
+
+    def __str__(self) -> str:
+        """Words for the other runs, such as `/home/ada/runs/a (ada's process 7): waits, has had 40 % of 2 min`."""
+        try:
+            user = pwd.getpwuid(self.user).pw_name
+        except KeyError:
+            user = str(self.user)
+        had = f"has had {format_duration(self.used_s)}"
+        if self.here_s > 0.0:
+            had = f"has had {min(100.0, 100.0 * self.used_s / self.here_s):.0f} % of {format_duration(self.here_s)}"
+        run = self.run if self.run.isprintable() else ascii(self.run)[1:-1]  # a keeper may lie
+        return f"{run or 'a run'} ({user}'s process {self.pid}): {_STATES.get(self.state, 'has its slice')}, {had}"
+
+
+_STATES = {
+    "idle": "has nothing to do",
+    "waits": "waits",
+    "beside": "runs beside the others",
+    "silent": "does not answer",
+}
 
 
 class Members(_Message):
@@ -333,6 +357,7 @@ class TableKeeper:
             state=member.state.value,
             since_s=since_s,
             used_s=member.used_s / max(1, len(member.devices)),
+            here_s=max(0.0, now_s - member.joined_s),
         )
 
     async def _hear(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

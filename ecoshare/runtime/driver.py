@@ -21,7 +21,6 @@ from functools import partial
 from typing import Protocol
 
 from ecoshare.base.clock import first_error
-from ecoshare.base.plural import counted
 from ecoshare.core.commands import (
     AskInterference,
     AskPlanner,
@@ -43,7 +42,6 @@ from ecoshare.core.events import (
     Planned,
     PowerPredicted,
     RunOpened,
-    SliceChanged,
     StopRequested,
     WorkOver,
 )
@@ -147,7 +145,7 @@ _SHOW_S = 0.25
 FULL_DISK_S = 600.0
 """Longest time (s) for which a run waits for room on the disk of its log."""
 
-_LOG, _SLICES = "log", "slices"
+_LOG = "log"
 """Subject of the trouble that the log grows."""
 
 DISK = "disk"
@@ -264,9 +262,6 @@ class Driver:
         """Let the parts of the run follow an event, which the core has handled."""
         self.run.sweeping.look(self.run.core.ended)
         self.run.arrivals.look(event, self.run.core)
-        if isinstance(event, SliceChanged):
-            others = counted(event.others, "other run") if event.others else ""
-            self.run.warn(_SLICES, others and f"takes turns with {others} of this machine")
         if self._on_end is not None:
             self._on_end.look(event, self.run.core)
 

@@ -50,6 +50,7 @@ ALLOWED = {
         *BASE,
         "ecoshare.devices",
         "ecoshare.core.slices",
+        "ecoshare.jobs.quantities",
         "amdsmi",
         "httpx",
         "platformdirs",

@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import random
+import re
 import signal
 import socket
 import subprocess
@@ -23,7 +24,7 @@ import pytest
 
 from ecoshare.core import slices as rules
 from ecoshare.devices import device_slices
-from ecoshare.devices.device_slices import VERSION, DeviceSlices, TablePaths, keys_of, members_now
+from ecoshare.devices.device_slices import VERSION, DeviceSlices, ListedMember, TablePaths, keys_of, members_now
 from tests.warm import wait_for
 
 
@@ -101,6 +102,15 @@ def test_two_take_turns_and_never_run_at_once(shares: Callable[..., Sharer]) -> 
     wait_for(lambda: len(one.slices.others) == len(two.slices.others) == 1)
     (other,) = one.slices.others
     assert other.user == os.getuid() and other.pid == os.getpid() and other.run == "a run"
+    assert re.fullmatch(rf"a run \(.+'s process {other.pid}\): .+, has had \d+ % of .+ m?s", str(other))
+
+
+def test_a_member_in_words_stays_on_its_line() -> None:
+    """A keeper may list names that no run has; and one of an older version does not tell since when a run is there."""
+    other = ListedMember(
+        name="1", user=2**31, pid=7, run="a\x1b[2J\nb", devices=["gpu"], state="waits", since_s=1.0, used_s=90.0
+    )
+    assert str(other) == r"a\x1b[2J\nb (2147483648's process 7): waits, has had 1 min 30 s"
 
 
 def test_on_different_devices_both_run(shares: Callable[..., Sharer]) -> None:

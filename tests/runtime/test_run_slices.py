@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from itertools import pairwise
@@ -62,7 +63,10 @@ def test_two_runs_take_turns_and_compute_what_they_compute_alone(tmp_path: Path)
     options = ("--device", "cpu", "--no-profiles", "--lanes", "1", "--json")
     first = Started("run", job_file(one, "a", (1, 2), 100, lasts=2), *options, cwd=one)
     wait_for(lambda: (one / "times1").exists() and (one / "times1").read_text(), otherwise=lambda: first.stderr)
-    second = Started("run", job_file(two, "b", (3,), 100), *options, cwd=two)
+    second = Started("run", job_file(two, "b", (3, 4), 100, lasts=4), *options, cwd=two)
+    words = rf"takes turns with {two.resolve()}\S* \(.+'s process {second.pid}\): .+, has had"
+    wait_for(lambda: re.search(words, first.stderr), otherwise=lambda: first.stderr)
+    (two / "over").touch()
     assert second.wait() == 0, (first.stderr, second.stderr)
     (one / "over").touch()
     assert first.wait() == 0, first.stderr

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pwd
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING
@@ -41,26 +40,12 @@ _WORDS = {
 }
 
 
-_STATES = {
-    "idle": "has nothing to do",
-    "waits": "waits",
-    "beside": "runs beside the others",
-    "silent": "does not answer",
-}
-
-
 def print_members(members: Sequence[ListedMember], console: Console) -> None:
     """Print the runs that take turns on the devices of this machine, with the time that each has had them."""
     if members:
         say(console, "runs that take turns:", "bold")
     for each in members:
-        try:
-            user = pwd.getpwuid(each.user).pw_name
-        except KeyError:
-            user = str(each.user)
-        state = f"{_STATES.get(each.state, 'has its slice')} for {format_duration(each.since_s)}"
-        had = f"has had {format_duration(each.used_s)}"
-        say(console, f"  {each.run or 'a run'} ({user}'s process {each.pid}): {state}, {had}")
+        say(console, f"  {each}")
 
 
 def nearness_words(nearness: int) -> str:

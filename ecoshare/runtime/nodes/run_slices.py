@@ -33,6 +33,9 @@ _LOOK_S = 0.05
 _DRAIN_LOOK_S = 0.004
 """Time (s) between two looks at lanes that are closed, and between two wishes for a cut."""
 
+_MOST_TOLD = 3
+"""Most other runs that are named at once."""
+
 _UNUSED_S = 0.2
 """Time (s) without a job that wants its turn, after which the run leaves its slice to the others."""
 
@@ -146,9 +149,9 @@ class RunSlices:
 
     def _look(self, fault: str, present: Sequence[ListedMember]) -> None:
         """Report whether the run has its devices, and how many other runs want them, if that has changed."""
-        if fault:
-            self._run.warn("slices", f"takes no turns with other runs of this machine: {fault}")
         others = sum(1 for each in present if each.state != "idle")
+        self._run.warn("slices", _present(present) if others else "")
+        self._run.warn("no slices", fault and f"takes no turns with other runs of this machine: {fault}")
         self._count(len(present))
         runs = not self.is_closed or not others
         if (runs, others) != (self._told.runs, self._told.others):
@@ -163,3 +166,10 @@ class RunSlices:
             away_s, idle_s = self._shared_s or (0.0, 0.0)
             away_s += passed_s if self.is_closed and present and not self._held() else 0.0
             self._shared_s = away_s, idle_s + passed_s * present / (1 + present)
+
+
+def _present(runs: Sequence[ListedMember]) -> str:
+    """Other runs in words, with the part of the time for which each has had the devices."""
+    more = len(runs) - _MOST_TOLD
+    words = [*map(str, runs[:_MOST_TOLD]), *([f"{more} more"] if more > 0 else [])]
+    return f"takes turns with {'; '.join(words)}"
