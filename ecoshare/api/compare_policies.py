@@ -34,6 +34,8 @@ def compare(
     from joblib import Parallel, delayed
 
     check_least("seeds", seeds, 1)
+    if request.beside:
+        raise UsageError("--beside goes with one trace: it does not go with --compare")
     if request.generate is None and seeds > 1:
         raise UsageError(
             f"--compare {seeds}: a trace from a file has no seeds", "--compare 1 runs its policies beside each other"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -42,6 +42,7 @@ class SimulateRequest:
     Attributes:
         trace: Path of a trace (Philly, Helios, Alibaba PAI, Tiresias, Gavel, Shockwave, ecoshare's CSV) or of a run
             folder; None to generate one.
+        beside: Paths of traces of other runs on the same devices, each of another user. They take turns with this one.
         generate: Kind of the trace to generate: `salus`, `philly`, `sweep`, or a search by `halving`, `asha`, `bohb`
             or `bohb-parallel`; None for a trace from a file.
         jobs: Number of jobs of a generated trace.
@@ -71,6 +72,7 @@ class SimulateRequest:
     """
 
     trace: AnyPath | None = None
+    beside: Sequence[AnyPath] = ()
     generate: str | None = None
     jobs: int = 100
     load: float | None = None
@@ -102,7 +104,8 @@ class SimulateResult:
     """Results of one trace, one for each policy.
 
     Attributes:
-        results: Results in the order of the policies.
+        results: Results in the order of the policies. Those of runs beside this one follow that of their policy, and
+            have the path of their trace in their name, as in `fifo beside.csv`.
         walls_s: Wall time (s) that each simulation took.
         trace: The trace.
         cluster: Nodes and GPUs.
@@ -167,15 +170,28 @@ def simulate(trace: AnyPath | SimulateRequest | None = None, /, **fields: Any) -
     """
     request = _request(trace, fields)
     scenario = _scenario(request)
-    results, walls_s = [], []
-    for simulator, name in zip(_simulators(request, scenario), scenario.policies, strict=True):
+    results: list[SimulationResult] = []
+    walls_s: list[float] = []
+    for (simulator, *others), name in zip(_simulators(request, scenario), scenario.policies, strict=True):
         with request.progress(name, len(scenario.trace.all_jobs)) as watch:
             began_s = time.perf_counter()
-            results.append(simulator.run(progress=watch))
-            walls_s.append(time.perf_counter() - began_s)
+            if others:
+                results += _beside(scenario, simulator, others)
+            else:
+                results.append(simulator.run(progress=watch))
+            walls_s += [time.perf_counter() - began_s] * (1 + len(others))
     return SimulateResult(
         tuple(results), tuple(walls_s), scenario.trace, scenario.cluster, scenario.power, _costs(request)
     )
+
+
+def _beside(scenario: Scenario, simulator: Simulator, others: Sequence[Simulator]) -> Iterator[SimulationResult]:
+    from ecoshare.simulation.runs_together import RunsTogether
+
+    own, *found = RunsTogether([simulator, *others], scenario.cluster).run()
+    yield own
+    for trace, result in zip(scenario.beside, found, strict=True):
+        yield replace(result, policy=f"{result.policy} {trace.file}")
 
 
 def convert(trace: AnyPath | SimulateRequest | None, path: AnyPath, /, **fields: Any) -> Trace:
@@ -220,6 +236,7 @@ class Scenario:
         options: Options of the policies, as (name, value) pairs.
         past_gpu_s: GPU-seconds of past jobs.
         trace: The trace.
+        beside: Traces of other runs on the same devices.
         power: Device that prices the joules.
         cluster: Nodes and GPUs.
     """
@@ -228,6 +245,7 @@ class Scenario:
     options: tuple[tuple[str, float], ...]
     past_gpu_s: tuple[float, ...]
     trace: Trace
+    beside: tuple[Trace, ...]
     power: Power
     cluster: Cluster
 
@@ -255,16 +273,21 @@ def _scenario(request: SimulateRequest) -> Scenario:
     past_gpu_s = () if request.history is None else read_history(Path(request.history))
     if (request.trace is None) == (request.generate is None):
         raise UsageError("give a trace, or --generate salus, philly, halving, ...", "`ecoshare simulate --help`")
-    found = None
-    if request.trace is not None:
-        found = read(
-            Path(request.trace),
+    paths = [request.trace] if request.trace is not None else []
+    traces = [
+        read(
+            Path(path),
             speeds=path_or_none(request.speeds),
             schedules=path_or_none(request.schedules),
             gpu_model=request.speeds_of,
         )
+        for path in (*paths, *request.beside)
+    ]
+    found = traces.pop(0) if paths else None
     power = choose(request.gpu_model, found)
     cluster = clusters.cluster(request.gpus, request.nodes, power.gpu, request.spread)
+    if traces and cluster.nodes > 1:
+        raise UsageError("--beside: runs take turns on one machine", "--gpus N gives it N devices")
     if request.calibration is not None:
         cluster = replace(cluster, speeds=read_calibration(Path(request.calibration), cluster))
     if found is None:
@@ -274,10 +297,11 @@ def _scenario(request: SimulateRequest) -> Scenario:
     unused = {each for of in cluster.speeds.values() for each in of if each} - {job.job_class for job in found.all_jobs}
     if unused:
         request.note(f"no job of the trace is of class {', '.join(sorted(unused))}, which --calibration names")
-    return Scenario(policies, options, past_gpu_s, found, power, cluster)
+    return Scenario(policies, options, past_gpu_s, found, tuple(traces), power, cluster)
 
 
-def _simulators(request: SimulateRequest, scenario: Scenario) -> list[Simulator]:
+def _simulators(request: SimulateRequest, scenario: Scenario) -> list[list[Simulator]]:
+    """For each policy, the simulators of the trace and of those beside it."""
     from ecoshare.core.events import Config
     from ecoshare.policy_names import LANES_TO_PACK, packs
     from ecoshare.simulation.simulated_services import check_places
@@ -308,21 +332,16 @@ def _simulators(request: SimulateRequest, scenario: Scenario) -> list[Simulator]
             options=scenario.options,
             past_gpu_s=scenario.past_gpu_s,
             host_bytes=host_bytes,
+            shares_memory=bool(scenario.beside),
         )
         for policy in scenario.policies
     ]
+    traces = (scenario.trace, *scenario.beside)
     for config in configs:
-        check_places(scenario.trace, cluster, config)
-    return [
-        Simulator(
-            scenario.trace,
-            cluster,
-            config,
-            World(cluster.gpu, speeds=cluster.speeds, active_w=scenario.power.active_w, pairs=beside),
-            _costs(request),
-        )
-        for config in configs
-    ]
+        for trace in traces:
+            check_places(trace, cluster, config)
+    world = World(cluster.gpu, speeds=cluster.speeds, active_w=scenario.power.active_w, pairs=beside)
+    return [[Simulator(trace, cluster, config, world, _costs(request)) for trace in traces] for config in configs]
 
 
 def _costs(request: SimulateRequest) -> Costs:

@@ -31,6 +31,13 @@ def simulate(
             help="A trace (Philly, Helios, Alibaba PAI, Tiresias, Gavel, Shockwave, ecoshare's CSV) or a run folder.",
         ),
     ] = None,
+    beside: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="TRACE",
+            help="Trace of another user's run on the same devices, which takes turns with this one; may be repeated.",
+        ),
+    ] = None,
     generate: Annotated[
         str | None,
         typer.Option(
@@ -130,6 +137,7 @@ def simulate(
     costs = NO_COSTS if no_costs else Costs()
     request = SimulateRequest(
         trace=trace,
+        beside=beside or (),
         generate=generate,
         jobs=jobs,
         load=load,

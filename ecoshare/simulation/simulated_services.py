@@ -121,6 +121,9 @@ class SimulatedMeasurements:
     """Executor of the commands that measure, and of those that ask an adviser.
 
     The live runtime (`runtime/measuring/`) does the same. Here it takes virtual time and has the same errors.
+
+    Attributes:
+        open: Number of windows and measurements that have begun and not ended.
     """
 
     def __init__(
@@ -145,9 +148,11 @@ class SimulatedMeasurements:
         self._world, self._costs, self._tuner, self._foresee = world, costs, tuner, foresee
         self._reserve, self._later = reserve, later
         self._watched: set[str] = set()
+        self.open = 0
 
     def profile(self, command: ProfileJob, seat: SimulatedAttempt, now_s: float) -> None:
         """Measure a job alone. The first window on a device measures the idle device before the job."""
+        self.open += 1
         device = self._reserve(seat, "", now_s).name
         rest_s = 0.0 if device in self._watched else self._costs.rest_s
         self._watched.add(device)
@@ -158,6 +163,7 @@ class SimulatedMeasurements:
         self._later(now_s + self._costs.window_s, partial(self._profiled, command, seat))
 
     def _profiled(self, command: ProfileJob, seat: SimulatedAttempt, now_s: float) -> Profiled:
+        self.open -= 1
         device = self._reserve(seat, None, now_s)
         if seat.left_s <= 0.0:
             return Profiled(now_s, command.id, None, "the job ended in its window")
@@ -167,11 +173,13 @@ class SimulatedMeasurements:
         self, command: MeasureSetting, device: VirtualDevice, seats: Sequence[SimulatedAttempt], now_s: float
     ) -> None:
         """Measure the jobs of a device beside each other, at one setting."""
+        self.open += 1
         self._later(now_s + self._costs.trial_s, partial(self._measured, command, device, seats))
 
     def _measured(
         self, command: MeasureSetting, device: VirtualDevice, seats: Sequence[SimulatedAttempt], now_s: float
     ) -> SettingMeasured:
+        self.open -= 1
         world, at_work = self._world, [seat.job for seat in device.seats]
         if any(seat.job not in at_work for seat in seats):
             note = "a job ended before the measurement"

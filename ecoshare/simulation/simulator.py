@@ -86,7 +86,14 @@ Watch = Callable[[Event, list[Command]], None]
 
 
 class Simulator:
-    """Simulation of one trace under one policy."""
+    """Simulation of one trace under one policy.
+
+    Attributes:
+        lanes: Lanes and devices.
+        account: Integrals over time.
+        measuring: Executor of windows and measurements.
+        memory_answers: Last words of the core about memory that it shares, by device, until they are heard.
+    """
 
     def __init__(
         self,
@@ -117,19 +124,20 @@ class Simulator:
         self._jobs: dict[str, SimulatedJob] = {}
         self._coming = ComingEvents()
         self._push = self._coming.push
+        self.memory_answers: dict[str, ShareMemory] = {}
         self._finished: list[Finished] = []
-        self._account = UsageIntegrals(cluster.size, cluster.gpu.idle_w)
+        self.account = UsageIntegrals(cluster.size, cluster.gpu.idle_w)
         self._idle_wakes = 0
         policy = make(config)
         self._packs, self._is_elastic = isinstance(policy, PackingPolicy), isinstance(policy, ElasticPolicy)
         self._sweeps = SimulatedSweeps(trace, self._later)
         varies = config.search or world.changes_s < math.inf or config.lanes_per_device > 1
-        self._lanes = VirtualLanes(world, self._account, varies, self._push)
-        self._measuring = SimulatedMeasurements(world, costs, tuner, foresee, self._lanes.reserve, self._later)
+        self.lanes = VirtualLanes(world, self.account, varies, self._push)
+        self.measuring = SimulatedMeasurements(world, costs, tuner, foresee, self.lanes.reserve, self._later)
         self._parking = SimulatedParking(
-            costs.transfer_s_per_gib, self._jobs, self._core.jobs, self._lanes.leave, self._begin, self._later
+            costs.transfer_s_per_gib, self._jobs, self._core.jobs, self.lanes.leave, self._begin, self._later
         )
-        self._services = SimulatedServices(self._lanes, self._later, self._served, self._tell)
+        self._services = SimulatedServices(self.lanes, self._later, self._served, self.tell)
         # The widest job comes first, so that its number of GPUs is the one that is told.
         for job in sorted(trace.all_jobs, key=lambda job: -job.gpus):
             cluster.check(job, f"{trace.file}:{job.line}")
@@ -141,29 +149,63 @@ class Simulator:
             watch: Gets each event and the commands that followed from it.
             progress: Gets the number of jobs that have ended.
         """
+        self.begin(watch, progress)
+        while not self.is_over:
+            self.step()
+        return self.result()
+
+    def begin(self, watch: Watch | None = None, progress: Callable[[int], None] | None = None) -> None:
+        """Open the run; see `run`. Then `step` goes on until `is_over`."""
+        self._progress = progress
         self._drive = CoreDriver(self._core, self, self, watch)
-        self._tell(RunOpened(0.0, SCHEMA, self._config, self._cluster.devices()))
+        self.tell(RunOpened(0.0, SCHEMA, self._config, self._cluster.devices()))
         if self._known is not None:
-            self._tell(self._known)
-        self._lanes.watches = self._core.watches_neighbours
+            self.tell(self._known)
+        self.lanes.watches = self._core.watches_neighbours
         if self._world.changes_s < math.inf:
             self._push(self._world.changes_s, What.MEASURED, None)
         for at_s, device in self._failures:
             self._later(at_s, partial(DeviceFailed, device=device, reason="it is lost"))
         self._sweeps.schedule()
-        arrivals = iter(self._trace.jobs)
-        coming = next(arrivals, None)
-        while coming is not None or self._jobs or self._sweeps.are_unfinished:
-            if coming is not None and coming.arrival_s < self._coming.next_s:
-                self._arrive(coming)
-                coming = next(arrivals, None)
-            else:
-                self._next(coming is None)
-                if progress is not None:
-                    progress(len(self._finished))
-            if coming is None and self._core.only_services_left and not self._sweeps.are_unfinished:
-                self._end_services()
-        return SimulationResult.of(self._trace, self._cluster, self._config, self._finished, self._account)
+        self._arrivals = iter(self._trace.jobs)
+        self._next_job = next(self._arrivals, None)
+
+    @property
+    def begins_s(self) -> float:
+        """Time (s) of the first arrival."""
+        return self._trace.begins_s
+
+    @property
+    def is_over(self) -> bool:
+        """Whether every job has ended."""
+        return not (self._next_job is not None or self._jobs or self._sweeps.are_unfinished)
+
+    @property
+    def next_s(self) -> float:
+        """Time (s) of the next step; infinite if none will come."""
+        coming = self._next_job
+        return self._coming.next_s if coming is None else min(coming.arrival_s, self._coming.next_s)
+
+    def step(self) -> None:
+        """Process what comes next.
+
+        Raises:
+            UsageError: No event will come, because the policy lets jobs wait for ever.
+        """
+        coming = self._next_job
+        if coming is not None and coming.arrival_s < self._coming.next_s:
+            self._arrive(coming)
+            coming = self._next_job = next(self._arrivals, None)
+        else:
+            self._next(coming is None)
+            if self._progress is not None:
+                self._progress(len(self._finished))
+        if coming is None and self._core.only_services_left and not self._sweeps.are_unfinished:
+            self._end_services()
+
+    def result(self) -> SimulationResult:
+        """Result of a run that is over."""
+        return SimulationResult.of(self._trace, self._cluster, self._config, self._finished, self.account)
 
     def _next(self, all_came: bool) -> None:
         """Process the next event of the heap.
@@ -190,7 +232,7 @@ class Simulator:
                         self._exit(more, Outcome.OUT_OF_MEMORY, at_s)
                         return
                     self._begin(more, at_s)
-                self._tell(more if isinstance(more, Planned) else Done(at_s, command))
+                self.tell(more if isinstance(more, Planned) else Done(at_s, command))
             case What.STOPPED:
                 seat, outcome = subject
                 self._exit(seat, outcome, at_s)
@@ -198,20 +240,20 @@ class Simulator:
                 if subject is None:
                     self._change(at_s)
                 elif (event := subject(at_s)) is not None:
-                    self._tell(event)
+                    self.tell(event)
             case What.WAKE:
-                self._idle_wakes += not self._account.busy
-                self._tell(Done(at_s, subject))
+                self._idle_wakes += not self.account.busy
+                self.tell(Done(at_s, subject))
 
     def _arrive(self, job: TraceJob) -> None:
-        self._tell(JobArrived(job.arrival_s, self._come(job, job.arrival_s)))
+        self.tell(JobArrived(job.arrival_s, self._come(job, job.arrival_s)))
 
     def _come(self, job: TraceJob, now_s: float, sweep: str = "", curve: tuple[float, ...] = ()) -> JobSpec:
         """Add an arriving job, and return its specification for the core."""
         job = self._cluster.with_share(job)
-        self._account.want(job.wanted_gpus, now_s)
+        self.account.want(job.wanted_gpus, now_s)
         work_s = job.service_s
-        self._jobs[job.name] = SimulatedJob(job, work_s, work_s, now_s, self._account.demand_s, sweep, curve)
+        self._jobs[job.name] = SimulatedJob(job, work_s, work_s, now_s, self.account.demand_s, sweep, curve)
         return spec_of(job, sweep, self._config, self._cluster, self._world, now_s)
 
     def _sample(self, command: AskSampler, now_s: float) -> JobArrived | Exhausted:
@@ -221,13 +263,14 @@ class Simulator:
             return Exhausted(now_s, command.id)
         return JobArrived(now_s, self._come(trial.job, now_s, command.sweep, trial.curve), command.id)
 
-    def _tell(self, event: Event) -> None:
+    def tell(self, event: Event) -> None:
+        """Tell the core of an event that no command has caused."""
         self._now_s = event.at_s
         self._drive.tell(event)
 
     def _end_services(self) -> None:
         """End the open-ended services; those that wait for a place have ended at once."""
-        self._tell(WorkOver(self._now_s))
+        self.tell(WorkOver(self._now_s))
         for running in [each for each in self._jobs.values() if self._core.jobs[each.job.name].state.ended]:
             self._finish(running, self._now_s)
             self._forget(running, self._now_s)
@@ -237,14 +280,14 @@ class Simulator:
     def open_lane(self, command: OpenLane, now_s: float) -> None:
         closely = self._packs or self._is_elastic or self._config.profile or self._config.host_bytes > 0
         early = closely and self._cluster.threads > 0
-        self._lanes.open(command.lane, command.device, VirtualLane(self._costs.handover_s, closely, early))
+        self.lanes.open(command.lane, command.device, VirtualLane(self._costs.handover_s, closely, early))
         self._push(now_s, What.DONE, (command.id, None))
 
     def set_caching(self, command: SetCaching, now_s: float) -> None:
         """See `NodeCommands`. A hand-over takes longer while caches are emptied, and no turn is cut."""
         cost_s = 0.0 if command.is_kept else self._costs.empty_s
-        for number in self._lanes.devices[command.device].lanes:
-            lane = self._lanes.lanes[number]
+        for number in self.lanes.devices[command.device].lanes:
+            lane = self.lanes.lanes[number]
             lane.handover_s, lane.empties = self._costs.handover_s + cost_s, not command.is_kept
         self._push(now_s + cost_s, What.DONE, (command.id, None))
 
@@ -253,13 +296,14 @@ class Simulator:
         self._push(now_s, What.DONE, (command.id, None))
 
     def share_memory(self, command: ShareMemory, now_s: float) -> None:
-        """See `NodeCommands`. No other run is simulated."""
+        """See `NodeCommands`."""
+        self.memory_answers[command.device] = command
         self._push(now_s, What.DONE, (command.id, None))
 
     def set_shares(self, command: SetShares, now_s: float) -> None:
-        lane = self._lanes.lanes[command.lane]
+        lane = self.lanes.lanes[command.lane]
         lane.claim(command.shares, now_s)  # the holder keeps the turn until its iteration ends
-        self._lanes.plan(lane)
+        self.lanes.plan(lane)
 
     def drop_job(self, command: DropJob, now_s: float) -> None:
         running = self._jobs[command.job]
@@ -267,14 +311,14 @@ class Simulator:
         self._forget(running, now_s)
 
     def profile_job(self, command: ProfileJob, now_s: float) -> None:
-        self._measuring.profile(command, self._seat_of(command.job), now_s)
+        self.measuring.profile(command, self._seat_of(command.job), now_s)
 
     def apply_setting(self, command: ApplySetting, now_s: float) -> None:
         self._push(now_s + self._costs.apply_s, What.MEASURED, partial(self._apply, command))
 
     def measure_setting(self, command: MeasureSetting, now_s: float) -> None:
         seats = [self._seat_of(name) for name in command.jobs]
-        self._measuring.measure(command, self._lanes.devices[command.device], seats, now_s)
+        self.measuring.measure(command, self.lanes.devices[command.device], seats, now_s)
 
     def await_requests(self, command: AwaitRequests, now_s: float) -> None:
         """See `NodeCommands`. No setting of a simulated device makes a service slower, so none must recover."""
@@ -282,7 +326,7 @@ class Simulator:
 
     def _ask(self, command: AskSetting | AskInterference | AskPower, now_s: float) -> None:
         """See `RunCommands`: a question to an adviser."""
-        self._measuring.ask(command, now_s)
+        self.measuring.ask(command, now_s)
 
     ask_setting = ask_interference = ask_power = _ask
 
@@ -309,13 +353,13 @@ class Simulator:
     def _begin(self, seat: SimulatedAttempt, now_s: float) -> None:
         """Let a job that has started join its lane."""
         self._tell_of_neighbours(seat, now_s)
-        self._lanes.join(seat, now_s)
+        self.lanes.join(seat, now_s)
         if isinstance(seat, ServiceAttempt):
             self._services.joined(seat, now_s)
 
     def _served(self, seat: ServiceAttempt, now_s: float) -> None:
         """End a service that has answered its last request."""
-        self._lanes.leave(seat, now_s)
+        self.lanes.leave(seat, now_s)
         self._exit(seat, Outcome.COMPLETED, now_s)
 
     def _later(self, at_s: float, what: Callable[[float], Event | None]) -> None:
@@ -329,9 +373,9 @@ class Simulator:
     def move_job(self, command: MoveJob, now_s: float) -> None:
         """See `NodeCommands`. The job moves at once; in virtual time it need not reach a boundary first."""
         seat = self._seat_of(command.job)
-        self._lanes.leave(seat, now_s)
+        self.lanes.leave(seat, now_s)
         seat.lanes = (command.lane,)
-        self._lanes.join(seat, now_s)
+        self.lanes.join(seat, now_s)
         self._push(now_s, What.DONE, (command.id, None))
 
     def park_job(self, command: ParkJob, now_s: float) -> None:
@@ -341,21 +385,21 @@ class Simulator:
         self._parking.resume(command, now_s)
 
     def _apply(self, command: ApplySetting, now_s: float) -> Done:
-        self._lanes.apply(command.device, command.setting, now_s)
+        self.lanes.apply(command.device, command.setting, now_s)
         return Done(now_s, command.id)
 
     def _change(self, now_s: float) -> None:
         """Apply a change of the world to all devices, and schedule the next change."""
-        for device in self._lanes.devices.values():
-            self._lanes.feel(device, now_s)
+        for device in self.lanes.devices.values():
+            self.lanes.feel(device, now_s)
         self._push(now_s + self._world.changes_s, What.MEASURED, None)
 
     def kill_job(self, command: KillJob, now_s: float) -> None:
         """See `NodeCommands`. A job that starts ends when its start was answered, as on a node."""
         seat = self._seat_of(command.job)
         seat.is_killed = True
-        if seat.job.name in self._lanes.of(seat).seats:  # else it starts, stops, or moves its memory
-            self._lanes.leave(seat, now_s)
+        if seat.job.name in self.lanes.of(seat).seats:  # else it starts, stops, or moves its memory
+            self.lanes.leave(seat, now_s)
         outcome = Outcome.PRUNED if command.pruned else Outcome.STOPPED
         self._push(max(now_s + self._costs.stop_s, seat.starts_s), What.STOPPED, (seat, outcome))
 
@@ -370,13 +414,13 @@ class Simulator:
             self._services.answered(holder, lane, now_s)
             return
         if lane.ends:
-            self._lanes.leave(holder, now_s)
+            self.lanes.leave(holder, now_s)
             holder.left_s = 0.0
             self._exit(holder, Outcome.COMPLETED, now_s)
             return
         tells = lane.tells
         lane.go_on(now_s)
-        self._lanes.changed(lane, now_s, holder)
+        self.lanes.changed(lane, now_s, holder)
         for seat in [*lane.seats.values()] if tells else ():
             if lane.is_watched or seat.held_s - seat.told_s > TOLD_SHARE * seat.told_s:
                 self._tell_of(seat, now_s)
@@ -386,18 +430,18 @@ class Simulator:
         running = self._jobs[seat.job.name]
         running.reported = seat.reported = seat.reported + 1
         lane.heard(now_s)
-        self._lanes.plan(lane)
+        self.lanes.plan(lane)
         self._tell_of(seat, now_s)
-        self._tell(Reported(now_s, seat.job.name, seat.reported, running.curve[seat.reported - 1]))
+        self.tell(Reported(now_s, seat.job.name, seat.reported, running.curve[seat.reported - 1]))
 
     def _tell_of(self, seat: SimulatedAttempt, now_s: float) -> None:
         seat.told_s = seat.held_s
-        self._tell(IterationsDone(now_s, seat.job.name, seat.usage()))
+        self.tell(IterationsDone(now_s, seat.job.name, seat.usage()))
 
     def _tell_of_neighbours(self, seat: SimulatedAttempt, now_s: float) -> None:
         """Report progress of jobs in other lanes up to now, because their neighbours change from now on."""
-        for other in self._lanes.beside(seat) if self._lanes.watches else ():
-            self._lanes.of(other).advance(now_s)
+        for other in self.lanes.beside(seat) if self.lanes.watches else ():
+            self.lanes.of(other).advance(now_s)
             if other.held_s > other.told_s:
                 self._tell_of(other, now_s)
 
@@ -412,16 +456,16 @@ class Simulator:
         over = outcome.is_the_end or (seat.job.service is not None and not self._core.jobs[seat.job.name].again)
         if over:
             self._finish(running, now_s)
-        self._tell(exited)
+        self.tell(exited)
         self._tell_of_neighbours(seat, now_s)
         if over:
             self._forget(running, now_s)
 
     def _finish(self, running: SimulatedJob, now_s: float) -> None:
         """Record the result of a job that has completed, or of a trial that its sweep stopped early."""
-        self._account.want(-running.job.wanted_gpus, now_s)
+        self.account.want(-running.job.wanted_gpus, now_s)
         del self._jobs[running.job.name]
-        self._finished.append(running.result(self._account, self._cluster.size, now_s))
+        self._finished.append(running.result(self.account, self._cluster.size, now_s))
 
     def _forget(self, running: SimulatedJob, now_s: float) -> None:
         """Drop a job that the core knows to be over, so that memory holds only live jobs of a trace of millions."""

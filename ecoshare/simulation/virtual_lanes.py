@@ -201,6 +201,14 @@ class VirtualLane:
             self.turn_ends_s = math.inf
             self._look(now_s)
 
+    def close(self, is_closed: bool, now_s: float) -> None:
+        """Give no job the turn from now on, or all again. The holder goes on to its boundary, or is cut before that."""
+        self.reserve("" if is_closed else None, now_s)
+        holder = self.holder
+        if is_closed and holder is not None and holder.job.is_cuttable and not (self.empties or holder.is_service):
+            self.turn_ends_s = min(self.turn_ends_s, max(self.at_s, now_s) + expected_cut_s(holder.longest_s))
+            self._plan()
+
     def _may(self, seat: SimulatedAttempt) -> bool:
         return seat.wants_turn and (self.only is None or self.only == seat.job.name)
 
@@ -494,6 +502,7 @@ class VirtualLanes:
         lanes: Lanes by number.
         devices: Devices by name.
         watches: Whether the progress of a job is reported because of its neighbours in other lanes.
+        are_closed: Whether no job gets a turn, because another run has its slice.
     """
 
     def __init__(
@@ -509,13 +518,14 @@ class VirtualLanes:
         """
         self.lanes: dict[int, VirtualLane] = {}
         self.devices: dict[str, VirtualDevice] = {}
-        self.watches = False
+        self.watches = self.are_closed = False
         self._device_of: dict[int, VirtualDevice] = {}
         self._world, self._account, self._push = world, account, push
         self._feels_neighbours = feels_neighbours
 
     def open(self, number: int, device_name: str, lane: VirtualLane) -> None:
         """Add a lane to a device."""
+        lane.only = "" if self.are_closed else None
         self.lanes[number] = lane
         device = self.devices.setdefault(device_name, VirtualDevice(device_name))
         device.lanes.append(number)
@@ -548,6 +558,24 @@ class VirtualLanes:
             lane.reserve(only if not only or number in seat.lanes else "", now_s)
             self.changed(lane, now_s, before)
         return device
+
+    def close(self, are_closed: bool, now_s: float) -> None:
+        """Give no job a turn from now on, or open all lanes again."""
+        self.are_closed = are_closed
+        for lane in self.lanes.values():
+            before = lane.holder
+            lane.close(are_closed, now_s)
+            self.changed(lane, now_s, before)
+
+    @property
+    def are_held(self) -> bool:
+        """Whether a job has a turn."""
+        return any(lane.holder is not None for lane in self.lanes.values())
+
+    @property
+    def are_wanted(self) -> bool:
+        """Whether a job has a turn, or waits for one."""
+        return any(seat.wants_turn for lane in self.lanes.values() for seat in lane.seats.values())
 
     def beside(self, seat: SimulatedAttempt) -> list[SimulatedAttempt]:
         """Attempts at work in other lanes of the devices of an attempt."""

@@ -25,9 +25,8 @@ from ecoshare.core.events import SCHEMA, Config, Done, Event, MemoryLeft, RunOpe
 from ecoshare.core.memory import KEPT_ALLOWANCE_BYTES
 from ecoshare.core.records import JobState
 from ecoshare.core.scheduler import Scheduler
-from ecoshare.core.slices import MemoryWish, shared_between
+from ecoshare.core.slices import DeviceShare, MemoryWish, shared_between
 from ecoshare.devices.occupancy import Occupant
-from ecoshare.runtime.nodes.run_memory import DeviceShare
 from tests.driver.memory_world import MIB, Load, MemoryWorld, Process, drawn
 
 GIB = 1 << 30

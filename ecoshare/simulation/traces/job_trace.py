@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import log1p, sqrt
@@ -182,6 +183,12 @@ class Trace:
     def all_jobs(self) -> tuple[TraceJob, ...]:
         """Jobs of the trace, and the jobs of all possible trials of its sweeps."""
         return (*self.jobs, *(trial.job for sweep in self.sweeps for trial in sweep.trials))
+
+    @property
+    def begins_s(self) -> float:
+        """Time (s) of the first arrival of a job or sweep; infinite without any."""
+        arrivals_s = [job.arrival_s for job in self.jobs[:1]]
+        return min([*arrivals_s, *(sweep.opens_s for sweep in self.sweeps if not sweep.after)], default=math.inf)
 
 
 def in_order(jobs: Iterable[TraceJob]) -> tuple[TraceJob, ...]:
