@@ -1,6 +1,7 @@
 """Random signals to processes of a run, a gang, a service or a queue at any moment: no job is lost, no process stays.
 
-A run of the kind `parked` puts a job aside for an urgent one that comes later.
+A run of the kind `parked` puts a job aside for an urgent one that comes later. Two runs of the kind `beside` take turns
+on a fake GPU, of which the first limits the power; the limit is as it was found after them.
 
 Signals that end a command (SIGINT, SIGTERM, SIGHUP) let it exit with 130. Others have the kernel's default effect.
 Either way all processes and the folder in memory are removed, and the resumed run gives the jobs' output alone.
@@ -9,6 +10,7 @@ Either way all processes and the folder in memory are removed, and the resumed r
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import time
@@ -21,6 +23,9 @@ from typing import Any
 from scripts.fuzz.commands import Called, ended, environment, judge, nothing_left, queue_up, started, token_of
 from scripts.fuzz.processes import processes
 from scripts.fuzz.rounds import Lost, Play, Round, main
+from tests.devices.claims import FOUND_W, limited
+from tests.driver import COMPILER, FakeDriver, presets
+from tests.driver.training import COMPUTES, SCRIPT
 from tests.runtime.running import SCRIPTS, alone, job_file, slow_steps, words
 from tests.warm import Started
 
@@ -33,8 +38,10 @@ SIGNALS = (
 STOPS = (signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
 ROLES = ("controller", "guard", "server", "job", "group")
 MOST_SIGNALS = 3
-_LASTS_S, _PARKED_LASTS_S = 1.6, 4.0
-"""Time after the start of a run within which signals are sent; most runs take about so long."""
+_LASTS_S, _LONGER_S = 1.6, {"parked": 4.0, "beside": 8.0}
+"""Time after the start of a run within which signals are sent, also by kind; most runs take about so long."""
+
+_BUDGET_W = 400
 
 _ENDS_WITHIN_S = 60.0
 
@@ -108,9 +115,14 @@ def prepare(folder: Path) -> Play:
     }
     assert all(parted.values()), "each job has run"
 
+    kinds = ["run", "gang", "service", "queue", "parked", *(["beside"] if COMPILER and _may_set() else [])]
+
     def play(one: Round) -> None:
         (one.folder / "work").mkdir()
-        what = one.dice.choice(["run", "gang", "service", "queue", "parked"])
+        what = one.dice.choice(kinds)
+        if what == "beside":
+            _play_beside(one, one.folder / "work")
+            return
         jobs = _parked() if what == "parked" else [*_jobs(), *([_more(what, folder)] if what in _MORE else [])]
         path = job_file(one.folder / "work", *jobs)
         wanted = parted if what == "gang" else expected  # a partition has fewer threads
@@ -147,6 +159,62 @@ def _play_run(one: Round, what: str, path: Path, expected: dict[str, bytes]) -> 
         nothing_left(token_of(kept))
         judge(done)
     return kept
+
+
+def _play_beside(one: Round, work: Path) -> None:
+    """Send signals to one of two runs on a fake GPU, of which the first has a budget; both complete."""
+    driver = FakeDriver(work, [presets.H200])
+    with driver:
+        limited(driver, FOUND_W)
+    ours = environment(**driver.environment, ECOSHARE_STATE=str(work / "state"), ECOSHARE_SYSFS=str(work / "sys"))
+    began = [_begin_on_gpu(work / "first", ours, "--power-budget", f"{_BUDGET_W} W")]
+    time.sleep(one.dice.uniform(0.0, 2.0))
+    began.append(_begin_on_gpu(work / "second", ours))
+    process, run = began[place := one.dice.randrange(2)]
+    sent = _send(one, process, run, "beside")
+    one.story.append(f"the {('first', 'second')[place]} of two runs")
+    _judge(_end(process, sent), sent)
+    other, other_run = began[1 - place]
+    judge(ended(other, _ENDS_WITHIN_S), codes=[0])
+    if {"controller", "guard"} <= {each.role for each in sent if each.number == signal.SIGKILL}:
+        judge(started("restore", environment=ours), codes=[0])
+    for each in (run, other_run):
+        if (each / "plan.json").is_file():
+            nothing_left(token_of(each))
+    if (run / "plan.json").is_file():
+        for _ in range(2):
+            if _has_completed(run):
+                break
+            judge(started("run", "--resume", run.resolve(), "--json", "--no-report", environment=ours))
+        if not _has_completed(run):
+            raise Lost("the jobs of a run beside another are not over after three sessions", str(run))
+    if place == 1 and all(each.values[0] > _BUDGET_W * 1000 for each in driver.setter_calls()):
+        raise Lost("the first of two runs has not limited the power")
+    found_w = driver.gpu(0).settings().power_limit_w
+    if found_w != FOUND_W:
+        raise Lost("the power limit is not as it was found", f"{found_w} W")
+
+
+def _begin_on_gpu(folder: Path, ours: Mapping[str, str], *options: str) -> tuple[Started, Path]:
+    """Begin a run of two jobs on the fake GPU; return it with its folder."""
+    folder.mkdir()
+    (folder / "trains.py").write_text(SCRIPT)
+    jobs = ({**COMPUTES.job(40), "name": name, "retries": MOST_SIGNALS} for name in "ab")
+    line = words(job_file(folder, *jobs), *options)
+    line[line.index("cpu")] = "cuda:0"
+    return Started(*line, cwd=folder, environment=ours, new_session=True), folder / "ecoshare-runs" / "latest"
+
+
+def _has_completed(run: Path) -> bool:
+    """Whether both jobs of a run on the fake GPU have completed."""
+    exits = (path.read_text() for name in "ab" for path in (run / "jobs" / name).glob("exit-*.json"))
+    return [json.loads(each)["outcome"] for each in exits].count("completed") == 2
+
+
+def _may_set() -> bool:
+    from zeus.device.common import has_sys_admin
+
+    return bool(has_sys_admin())
 
 
 def _play_queue(one: Round, path: Path, names: Sequence[str], ends: contextlib.ExitStack) -> None:
@@ -210,7 +278,7 @@ def _more(what: str, folder: Path) -> dict[str, Any]:
 def _send(one: Round, process: Started, run: Path, what: str) -> list[Sent]:
     """Send signals at random moments; returns those that found a process."""
     count = one.dice.choice([1, 1, 1, 2, MOST_SIGNALS])
-    lasts_s = _PARKED_LASTS_S if what == "parked" else _LASTS_S
+    lasts_s = _LONGER_S.get(what, _LASTS_S)
     plan = [(one.dice.uniform(0.0, lasts_s), one.dice.choice(ROLES), one.dice.choice(SIGNALS)) for _ in range(count)]
     which = one.dice.random()
     began_s = time.monotonic()
