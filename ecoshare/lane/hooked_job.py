@@ -33,7 +33,7 @@ from ecoshare.lane.gang_turn import GangTurn
 from ecoshare.lane.iterations import Boundary
 from ecoshare.lane.memory.observer import MemoryObserver, memory_path
 from ecoshare.lane.messages import LaunchAttempt
-from ecoshare.lane.own_memory import page_out
+from ecoshare.lane.own_memory import own_peak_bytes, page_out
 from ecoshare.lane.supervisor import gang
 from ecoshare.lane.tables.gang_table import GangTable
 from ecoshare.lane.tables.lane_table import LaneTable
@@ -201,6 +201,9 @@ class HookedJob:
         if os.getpid() != self._pid:
             return  # a child that the script has forked ends with the same handlers
         self.finish()
+        if self._launch.device == "cpu":
+            with contextlib.suppress(OSError, ValueError, KeyError):  # else the supervisor counts files, too
+                self.tell_memory(own_peak_bytes(), 0)
         if self._kept is None or not self._kept.is_asked:  # else children may be left: the supervisor ends them first
             self._use_turn(self._leave_all)
         if self._gang is not None:

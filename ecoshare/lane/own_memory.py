@@ -114,6 +114,19 @@ def page_out() -> int:
     return max(0, before_bytes - _resident_bytes())
 
 
+def own_peak_bytes() -> int:
+    """Largest memory (bytes) of this process so far, without the pages of files that it has mapped now.
+
+    It is too small if the process has mapped more of its files after that moment.
+
+    Raises:
+        OSError, ValueError, KeyError: The kernel does not tell it.
+    """
+    words = (line.split() for line in Path("/proc/self/status").read_text().splitlines())
+    found = {each[0]: each[1] for each in words if len(each) > 1}
+    return (int(found["VmHWM:"]) - int(found["RssFile:"])) * 1024
+
+
 def _resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
 

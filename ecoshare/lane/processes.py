@@ -187,16 +187,28 @@ def resident_bytes(pids: list[int]) -> int:
 
 
 def proportional_bytes(pids: list[int]) -> int:
-    """Sum of the proportional set sizes: a page that n processes share counts 1/n for each."""
+    """Sum of the proportional set sizes: a page that n processes share counts 1/n for each.
+
+    Pages of files do not count: the kernel drops those of a job that maps its data where memory is short.
+    """
     total = 0
     for pid in pids:
-        try:
-            for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-                if line.startswith("Pss:"):
-                    total += int(line.split()[1]) * 1024
-        except OSError:
-            continue
+        with contextlib.suppress(OSError):
+            total += own_proportional_bytes(pid) or 0
     return total
+
+
+def own_proportional_bytes(pid: int | str = "self") -> int | None:
+    """Proportional set size of one process without pages of files; None if the kernel does not tell it.
+
+    Raises:
+        OSError: The process has ended, or belongs to another user.
+    """
+    words = (line.split() for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:])
+    found = {name: int(rest[0]) * 1024 for name, *rest in words}
+    if "Pss_Anon:" not in found:  # Linux before 5.4
+        return found.get("Pss:")
+    return found["Pss_Anon:"] + found["Pss_Shmem:"]
 
 
 CLEANERS_WITHIN_S = 1.0

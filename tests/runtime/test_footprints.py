@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import mmap
 import os
+from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 
 from ecoshare.lane import processes
+from ecoshare.lane.own_memory import own_peak_bytes
 from ecoshare.runtime.nodes.attempts import Footprints
 
 
@@ -24,6 +27,20 @@ def test_an_attempt_is_read_when_it_is_seen_again(monkeypatch: pytest.MonkeyPatc
     assert footprints.peak_bytes("short/1", own) == footprints.largest_seen_bytes("short/1") == seen
     footprints.forget("short/1")
     assert footprints.bytes("short/1", own, None) is None and read.call_count == 1
+
+
+def test_pages_of_a_mapped_file_are_no_memory_of_the_job(tmp_path: Path) -> None:
+    (path := tmp_path / "data").write_bytes(b"x" * (64 << 20))
+    own = [os.getpid()]
+    before, resident, peak = processes.proportional_bytes(own), processes.resident_bytes(own), own_peak_bytes()
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        assert sum(data[place] for place in range(0, len(data), mmap.PAGESIZE)) > 0
+        assert processes.resident_bytes(own) - resident > 48 << 20, "they are there"
+        assert processes.proportional_bytes(own) - before < 16 << 20
+        assert own_peak_bytes() - peak < 16 << 20
+    private = bytearray(b"y" * (64 << 20))
+    assert processes.proportional_bytes(own) - before > 48 << 20, "and memory of its own counts"
+    assert len(private) == 64 << 20
 
 
 def test_the_driver_tells_what_is_on_a_gpu() -> None:

@@ -16,7 +16,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import re
 import sys
 import threading
 import time
@@ -24,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from ecoshare.lane.memory.recording import AttributeSwap, Recording, Standing
+from ecoshare.lane.processes import own_proportional_bytes
 
 _ERROR_LEVEL = 2
 """Level of errors in torch's C++ log. A lower level has a warning for each thousandth block that was allocated before
@@ -55,12 +55,11 @@ class CpuMemory:
         return True
 
     def standing(self) -> Standing:
-        """Proportional set size of the process: a page shared with the warm server counts in part."""
+        """Proportional set size of the process without files: a page shared with the warm server counts in part."""
         try:
-            found = re.search(r"^Pss:\s+(\d+) kB", Path("/proc/self/smaps_rollup").read_text(), re.MULTILINE)
+            return Standing(process_bytes=own_proportional_bytes())
         except OSError:
             return Standing()
-        return Standing(process_bytes=int(found[1]) * 1024 if found else None)
 
     def begin(self) -> None:
         """Begin to record an iteration."""

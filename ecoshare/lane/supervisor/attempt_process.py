@@ -221,7 +221,7 @@ class AttemptProcess:
         exit_code = os.waitstatus_to_exitcode(status)
         more = {
             "cpu_s": used.ru_utime + used.ru_stime,
-            "peak_bytes": used.ru_maxrss * 1024 if self.launch.device == "cpu" else self.slot.peak_bytes,
+            "peak_bytes": self.slot.peak_bytes or (used.ru_maxrss * 1024 if self.launch.device == "cpu" else 0),
         }
         return self._record(*self._outcome(exit_code), exit_code, more)
 
