@@ -10,6 +10,7 @@ import io
 import os
 import signal
 import sys
+import threading
 from typing import NoReturn
 
 import typer
@@ -22,6 +23,9 @@ from ecoshare.lane.interpreter import wind_up
 from ecoshare.lane.processes import name_thread
 
 _REQUESTS_TO_END = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+_AGAIN_S = 0.02
+"""Time (s) after which a signal is sent again that was lost."""
 
 
 def main() -> NoReturn:
@@ -74,6 +78,7 @@ def _main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a letter that the locale lacks is no reason to fail
+    sys.unraisablehook = _send_again
     for number in _REQUESTS_TO_END:
         # `nohup` has signals ignored on purpose; SIGINT is ignored by whatever a script starts with `&`.
         if number == signal.SIGINT or signal.getsignal(number) is signal.SIG_DFL:
@@ -128,6 +133,24 @@ def _tell_plainly(lines: list[str]) -> None:
         print(*lines, sep="\n", file=sys.stderr, flush=True)
 
 
-def _interrupted(_number: int, _frame: object) -> None:
+class _Requested(Interrupted):
+    """Raised by the handler of a signal, wherever the program is."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__("interrupted")
+        self.number = number
+
+
+def _interrupted(number: int, _frame: object) -> None:
     """Handle Ctrl-C and requests to terminate while no run is active; a run has handlers of its own."""
-    raise Interrupted("interrupted")
+    raise _Requested(number)
+
+
+def _send_again(ignored: sys.UnraisableHookArgs) -> None:
+    """Send a signal again that came in a place where Python drops exceptions, such as a callback of its import lock."""
+    if not isinstance(ignored.exc_value, _Requested):
+        sys.__unraisablehook__(ignored)
+        return
+    again = threading.Timer(_AGAIN_S, os.kill, (os.getpid(), ignored.exc_value.number))
+    again.daemon = True
+    again.start()

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import functools
+import runpy
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.rounds import rounds
-from tests.runtime.running import EXAMPLES, run, settled
+from tests.runtime.running import EXAMPLES, alone, run, settled
 
 ARGS = {
     "mlp": ("--epochs", "1"),
@@ -74,3 +76,37 @@ def test_no_run_of_many_differs(tmp_path: Path) -> None:
     done = run(tmp_path, *jobs, options=("--policy", "fair", "--lanes", "1", "--jobs-per-lane", "2"))
     assert done.code == 0, done.stderr
     assert {done.log(job["name"]) for job in jobs} == {settled(script, args, EXAMPLES)}
+
+
+@pytest.mark.nightly
+def test_jobs_that_wait_for_data_give_the_same_bits(tmp_path: Path) -> None:
+    """Embeddings come from another process, features from the disk. A cache of rows changes no loss."""
+    dlrm, disk = EXAMPLES / "dlrm.py", EXAMPLES / "gnn_disk.py"
+    args = {
+        "embeddings": (dlrm, ("--steps", "40", "--delay", "0.01")),
+        "cached": (dlrm, ("--steps", "40", "--delay", "0.01", "--lookahead", "4")),
+        "graph": (disk, ("--epochs", "1", "--nodes", "20000", "--batches", "1", "--folder", str(tmp_path))),
+    }
+    expected = {name: alone(script, own, EXAMPLES)[1] for name, (script, own) in args.items()}
+    losses = [[line for line in expected[name].splitlines() if b"step" in line] for name in ("embeddings", "cached")]
+    assert losses[0] == losses[1] and len(losses[0]) == 20
+    fetched = [int(expected[name].split()[-3]) for name in ("embeddings", "cached")]
+    assert fetched[1] < 0.4 * fetched[0], "and it saves most of the rows"
+    jobs = [{"name": name, "script": str(script), "args": [*own]} for name, (script, own) in args.items()]
+    done = run(tmp_path, *jobs, options=("--policy", "fair", "--lanes", "2", "--jobs-per-lane", "2"))
+    assert done.code == 0, done.stderr
+    assert {name: done.log(name) for name in args} == expected
+
+
+@pytest.mark.nightly
+def test_partitions_meet_with_one_change_at_a_time() -> None:
+    """Each partition is read a few times only, and the buffer never holds more than it may."""
+    order = runpy.run_path(str(EXAMPLES / "gnn_disk.py"))["order"]
+    for seed in range(5):
+        buffer, met, steps = set[int](), set[tuple[int, int]](), order(np.random.default_rng(seed))
+        for comes, goes in steps:
+            assert comes not in buffer and (goes is None or goes in buffer)
+            buffer = {each for each in buffer if each != goes} | {comes}
+            assert len(buffer) <= 4
+            met |= {(one, other) for one in buffer for other in buffer if one < other}
+        assert len(met) == 16 * 15 // 2 and len(steps) <= 50
