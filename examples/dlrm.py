@@ -74,13 +74,13 @@ class RemoteTable:
         options = ["--rows", str(ROWS), "--dim", str(DIM), "--delay", str(delay_s), "--seed", str(seed)]
         self._server = subprocess.Popen([sys.executable, server, *options], stdout=subprocess.PIPE, text=True)
         assert self._server.stdout is not None
-        self._line = Client(("localhost", int(self._server.stdout.readline())))
+        self._line = Client(self._server.stdout.readline().strip())
         self._log, self._steps, self._lookahead = log, steps, lookahead
         self._place = np.full(ROWS, -1, dtype=np.int64)  # of a row in the cache
         self._needed = np.full(ROWS, -1, dtype=np.int64)  # last batch that needs a row, as far as it was looked ahead
         self._cache = np.empty((0, DIM), dtype=np.float32)
         self._free: list[int] = []
-        self._asked: dict[int, np.ndarray] = {}
+        self._batches: dict[int, tuple[np.ndarray, np.ndarray, np.ndarray]] = {}  # ids, places, and rows asked for
         self.fetched = 0
         for step in range(min(lookahead, steps)):
             self._ask(step)
@@ -89,14 +89,13 @@ class RemoteTable:
         """Rows of a batch, each once, and the place of each access among them."""
         if step + self._lookahead < self._steps:
             self._ask(step + self._lookahead)
-        asked = self._asked.pop(step)
+        ids, places, asked = self._batches[step]
         self._cache[self._place[asked]] = np.frombuffer(self._line.recv_bytes(), dtype=np.float32).reshape(-1, DIM)
-        ids, places = np.unique(self._log.ids(step), return_inverse=True)
         return self._cache[self._place[ids]], places.reshape(-1, FEATURES)
 
     def update(self, step: int, rows: np.ndarray) -> None:
         """Keep the new rows of a batch, and store those that no coming batch needs."""
-        ids = np.unique(self._log.ids(step))
+        ids, _, _ = self._batches.pop(step)
         self._cache[self._place[ids]] = rows
         over = ids[self._needed[ids] == step]
         self._line.send((over, self._cache[self._place[over]]))
@@ -109,7 +108,7 @@ class RemoteTable:
 
     def _ask(self, step: int) -> None:
         """Ask for the rows of a batch that are not in the cache."""
-        ids = np.unique(self._log.ids(step))
+        ids, places = np.unique(self._log.ids(step), return_inverse=True)
         self._needed[ids] = step
         missing = ids[self._place[ids] < 0]
         more = len(missing) - len(self._free)
@@ -118,7 +117,7 @@ class RemoteTable:
             self._cache = np.concatenate([self._cache, np.empty((more, DIM), dtype=np.float32)])
         self._place[missing] = [self._free.pop() for _ in missing]
         self._line.send((missing, None))
-        self._asked[step] = missing
+        self._batches[step] = ids, places, missing
         self.fetched += len(missing)
 
 

@@ -333,6 +333,7 @@ def _simulators(request: SimulateRequest, scenario: Scenario) -> list[list[Simul
             past_gpu_s=scenario.past_gpu_s,
             host_bytes=host_bytes,
             shares_memory=bool(scenario.beside),
+            counts_jobs=True,
         )
         for policy in scenario.policies
     ]

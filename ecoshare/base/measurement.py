@@ -127,6 +127,7 @@ class Measurement:
         note: Reason for a status other than `MEASURED`, in words.
         services: Figures of each service.
         overloaded: Services that the setting surely overloads: they miss their targets. Their figures may be missing.
+        modelled_w: Mean power (W) of a device without a meter, by a model of it; None if it has a meter, or no model.
     """
 
     setting: Setting
@@ -145,6 +146,12 @@ class Measurement:
     processors_j: float | None = None
     services: dict[str, ServiceFigures] = field(default_factory=dict)
     overloaded: tuple[str, ...] = ()
+    modelled_w: float | None = None
+
+    @property
+    def drawn_w(self) -> float | None:
+        """Mean power (W) of the device, measured or modelled; None if it has neither a meter nor a model."""
+        return self.modelled_w if self.power_w is None else self.power_w
 
     @property
     def missed_share(self) -> float | None:
@@ -169,7 +176,7 @@ class ColocationMeasurement:
     Attributes:
         classes: Class of each job.
         speeds: Relative speed of each job: rate beside its neighbours / rate alone.
-        power_w: Mean power (W) of the device; None without a meter.
+        power_w: Mean power (W) of the device, measured or modelled; None if it is not known.
     """
 
     classes: tuple[str, ...]

@@ -360,6 +360,7 @@ class AskInterference:
         colocations: Measured co-locations, the oldest first.
         work_s: Class and expected work (s alone), summed over the jobs that have not ended of all that it stands for.
         largest: Most jobs at once on one device.
+        jobs: Class and number of these jobs; empty if it is not told.
     """
 
     id: int
@@ -367,6 +368,7 @@ class AskInterference:
     colocations: tuple[ColocationMeasurement, ...]
     work_s: tuple[tuple[str, float], ...]
     largest: int
+    jobs: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

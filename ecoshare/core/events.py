@@ -48,6 +48,8 @@ class Config:
             as the power budget suffices for that on all devices; 0 for no such limit.
         shares_memory: Whether other runs may have a part of the memory of the devices. Then no job starts before
             `MemoryLeft`.
+        counts_jobs: Whether the interference adviser is told how many jobs each class has. Logs of earlier versions do
+            not have it.
     """
 
     policy: str
@@ -67,6 +69,7 @@ class Config:
     tuning_limit: float = 0.0
     budget_by_placement: bool = False
     shares_memory: bool = False
+    counts_jobs: bool = False
 
     @property
     def sets_limits(self) -> bool:

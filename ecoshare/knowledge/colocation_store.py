@@ -33,7 +33,7 @@ class StoredColocation(BaseModel):
     Attributes:
         classes: Classes of the jobs, sorted.
         speeds: Relative speed of each job: rate beside the others / rate alone.
-        power_w: Power (W) of the device; null without a meter.
+        power_w: Power (W) of the device, measured or modelled; null if it is not known.
         made_utc: Time at which it was saved (ISO 8601, UTC).
     """
 
@@ -93,7 +93,7 @@ class ColocationStore:
         Args:
             classes: Class of each job.
             speeds: Relative speed of each job, in the order of `classes`.
-            power_w: Power (W) of the device; None without a meter.
+            power_w: Power (W) of the device, measured or modelled; None if it is not known.
 
         Raises:
             UnfitEnvironment: The file cannot be written: no room, or no permission.

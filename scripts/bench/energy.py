@@ -69,7 +69,7 @@ WAYS = {
     "exclusive, tuned": Config("srtf", 1, 1, profile=True, search=True),
     "packed": Config("fair", 1, 16),
     "blind": Config("blind", 4, 1),
-    "ecoshare": Config("energy", LANES, PLACES, profile=True, search=True),
+    "ecoshare": Config("energy", LANES, PLACES, profile=True, search=True, counts_jobs=True),
 }
 OURS, LATER = "ecoshare", "ecoshare, a later run"
 

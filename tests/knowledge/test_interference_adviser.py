@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ecoshare.base.class_profile import Solo
 from ecoshare.base.measurement import ColocationMeasurement, PairSpeed
 from ecoshare.core.commands import AskInterference
-from ecoshare.core.placement.colocation_estimates import ColocationEstimates, FirstGuess
+from ecoshare.core.placement.colocation_estimates import PROCESSORS_GUESS, ColocationEstimates, FirstGuess
 from ecoshare.knowledge.advisers.interference_adviser import MOST_GROUPS, foresee, prices
 
 NAMES = ("a", "b", "c", "d")
@@ -99,6 +99,36 @@ def test_two_that_do_not_disturb_each_other_share_what_the_idle_device_draws() -
     # There is more of `a` than `b` has time for: more of it runs alone, and being beside is what `b` is worth less for.
     more = prices(outlook_of({"a": 100.0, "b": 200.0}, 40.0, speeds), {"a": 80.0, "b": 50.0}, 2)
     assert more == pytest.approx({"a": 100.0, "b": 160.0})
+
+
+def test_one_job_is_not_priced_as_if_it_ran_beside_copies_of_itself() -> None:
+    """It would be worth next to nothing then, and never be let beside a job that keeps the device busy."""
+    waits, busy = 60.0, 100.0
+    speeds = {("a", "a"): 1.0, ("a", "b"): 1.0, ("b", "a"): 0.8, ("b", "b"): 0.5}
+    outlook, work_s = outlook_of({"a": waits, "b": busy}, 40.0, speeds), {"a": 100.0, "b": 20.0}
+    several = prices(outlook, work_s, 4)
+    assert several["a"] <= 30.0, "four of them share the 40 W of the idle device"
+    one = prices(outlook, work_s, 4, {"a": 1, "b": 1})
+    assert one["a"] == pytest.approx(waits)
+    beside = outlook.forecast(("a", "b"))
+    worth = sum(speed * one[name] for speed, name in zip(beside.speeds, "ab", strict=True))
+    assert worth == pytest.approx(beside.power_w) and one["b"] < busy, "the two beside each other are the best there is"
+
+
+def test_power_on_processors_is_as_it_was_measured_with_the_same_classes() -> None:
+    """Jobs that together want more than all of the processors need not use them: their threads may sleep and wait."""
+    outlook = ColocationEstimates(PROCESSORS_GUESS)
+    outlook.learn("a", Solo("a", 0.01, 6.6, 1.5, 0.92))
+    outlook.learn("b", Solo("b", 0.08, 2.4, 1.5, 0.16))
+    pairs = [PairSpeed(one, other, 0.7 if one == "a" else 1.0, 0.01) for one in "ab" for other in "ab"]
+    outlook.foreseen(pairs, {})
+    assert outlook.forecast("ab").power_w == pytest.approx(1.5 + 6.0 / 1.08), "all of their time"
+    seen = [ColocationMeasurement(("b", "a"), (1.0, 0.7), watts) for watts in (5.9, 6.1)]
+    outlook.foreseen(pairs, {}, seen)
+    assert outlook.forecast("ab").power_w == outlook.forecast("ba").power_w == pytest.approx(6.0, rel=1e-3)
+    assert outlook.forecast("a").power_w == pytest.approx(6.6)
+    outlook.foreseen(pairs, {}, [ColocationMeasurement(("a", "b"), (0.7, 1.0), None)])
+    assert outlook.forecast("ab").power_w == pytest.approx(1.5 + 6.0 / 1.08)
 
 
 def test_where_no_watts_are_known_there_are_no_prices() -> None:

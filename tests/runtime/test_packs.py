@@ -33,7 +33,7 @@ def test_jobs_that_leave_the_processors_idle_are_moved_beside_each_other(tmp_pat
         each.measurement for each in log if isinstance(each, SettingMeasured) and len(each.measurement.times_s) == 2
     ]
     assert pair.status is MeasurementStatus.MEASURED, "a pair is measured without a meter, too"
-    assert pair.power_w is None
+    assert pair.power_w is None and pair.modelled_w is not None, "a model is no meter"
     ends = {job["name"]: job["finish_s"] for job in done.summary["jobs"]}
     assert done.summary["makespan_s"] < 30.0, f"one after the other they take over 38 s: {ends}"
     awake = tmp_path / "awake.py"
@@ -46,5 +46,6 @@ def test_jobs_that_leave_the_processors_idle_are_moved_beside_each_other(tmp_pat
     classes = [done.job(job["name"])["class"] for job in jobs]
     (seen,) = opened.colocations
     assert sorted(seen.classes) == sorted(classes), "the next run knows what this one has measured"
+    assert seen.power_w == pair.modelled_w
     (asked,) = [each for each in read(again.folder / "events.jsonl") if isinstance(each, AskInterference)][:1]
     assert asked.colocations == opened.colocations

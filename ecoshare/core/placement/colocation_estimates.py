@@ -113,6 +113,7 @@ class ColocationEstimates:
     _asked: tuple[dict[str, tuple[str, ...]], dict[Solo | None, tuple[str, ...]]] = ({}, {})  # those of the next answer
     _delays: dict[tuple[str, str], tuple[float, float]] = field(default_factory=dict)
     _larger: dict[tuple[str, ...], tuple[float, ...]] = field(default_factory=dict)  # sorted classes, their speeds
+    _drawn: dict[tuple[str, ...], float] = field(default_factory=dict)  # sorted classes: drawn / expected above idle
     _watts: tuple[float, float] = (UNKNOWN_W, IDLE_SHARE * UNKNOWN_W)
 
     def learn(self, job_class: str, solo: Solo) -> None:
@@ -152,6 +153,16 @@ class ColocationEstimates:
         self._asked = stand_ins, alike
         return asked
 
+    def counted(self, jobs: Mapping[str, int]) -> dict[str, int]:
+        """Number of jobs for which each class of the next question stands, from that of all classes."""
+        found = dict[str, int]()
+        for name, count in jobs.items():
+            stands = self._asked[0].get(name, ())
+            if stands:
+                first = name if name in stands else stands[-1]
+                found[first] = found.get(first, 0) + count
+        return found
+
     def foreseen(
         self, pairs: Iterable[PairSpeed], prices: dict[str, float], seen: Sequence[ColocationMeasurement] = ()
     ) -> None:
@@ -167,6 +178,7 @@ class ColocationEstimates:
             if len(each.classes) > _PAIR:
                 classes, speeds = zip(*sorted(zip(each.classes, each.speeds, strict=True)), strict=True)
                 self._larger[classes] = tuple(min(1.0, speed) for speed in speeds)
+        self._drawn = self._as_measured(seen) if self.guess.shares_time else {}
         self.pairs = {(each.one, each.other): each for each in pairs}
         self._delays = {pair: _delay(each.speed, each.error) for pair, each in self.pairs.items()}
         self.prices = prices
@@ -198,8 +210,9 @@ class ColocationEstimates:
         """Forecast for co-located jobs of these classes.
 
         The delays by the single neighbours add up, unless these very classes were measured together. The power above
-        idle is proportional to the speed, unless the jobs want more than all the time of the device
-        (`FirstGuess.shares_time`).
+        idle is proportional to the speed. On processors (`FirstGuess.shares_time`) the factor is that measured with
+        these classes: threads that wait for the neighbour's sleep, or spin. Before it is measured, jobs that want more
+        than all the time of the device use all of it.
         """
         if len(classes) > _PAIR and (measured := self._larger.get(tuple(sorted(classes)))) is not None:
             order = sorted(range(len(classes)), key=classes.__getitem__)
@@ -252,12 +265,30 @@ class ColocationEstimates:
         speed = self.guess.speed(*busy)
         return _delay(speed, 0.5 * speed)
 
-    def _drawn_w(self, classes: Sequence[str], speeds: Sequence[float]) -> float:
+    def _as_measured(self, seen: Sequence[ColocationMeasurement]) -> dict[tuple[str, ...], float]:
+        """For sorted classes that were measured together: power above idle / that in proportion to the speeds."""
+        found: dict[tuple[str, ...], list[float]] = {}
+        for each in seen:
+            expected_w = sum(
+                [speed * watts for speed, watts in zip(each.speeds, self._active_w(each.classes), strict=True)]
+            )
+            if each.power_w is not None and expected_w > 0.0:
+                factor = min(_MOST_FACTOR, max(1 / _MOST_FACTOR, (each.power_w - self.idle_w) / expected_w))
+                found.setdefault(tuple(sorted(each.classes)), []).append(factor)
+        return {classes: sum(factors) / len(factors) for classes, factors in found.items()}
+
+    def _active_w(self, classes: Sequence[str]) -> list[float]:
         idle_w = self.idle_w
-        active_w = [max(0.0, self.power_w(one) - idle_w) for one in classes]
-        if self.guess.shares_time and (wanted := sum([self._busy(one, 1.0) for one in classes])) > 1.0:
-            return idle_w + sum(active_w) / wanted
-        return idle_w + sum([speed * watts for speed, watts in zip(speeds, active_w, strict=True)])
+        return [max(0.0, self.power_w(one) - idle_w) for one in classes]
+
+    def _drawn_w(self, classes: Sequence[str], speeds: Sequence[float]) -> float:
+        active_w = self._active_w(classes)
+        factor = self._drawn.get(tuple(sorted(classes))) if self._drawn else None
+        if factor is None:
+            factor = 1.0
+            if self.guess.shares_time and (wanted := sum([self._busy(one, 1.0) for one in classes])) > 1.0:
+                return self.idle_w + sum(active_w) / wanted
+        return self.idle_w + factor * sum([speed * watts for speed, watts in zip(speeds, active_w, strict=True)])
 
     def _busy(self, job_class: str, unknown: float) -> float:
         """Part of the device's time that a class uses alone."""
@@ -269,5 +300,8 @@ def _delay(speed: float, error: float) -> tuple[float, float]:
     """Time (s) that a neighbour adds to a second of work, and the variance of that time."""
     return 1.0 / speed - 1.0, (error / (speed * speed)) ** 2
 
+
+_MOST_FACTOR = 4.0
+"""Largest factor, and one over the least, between power as it was measured and as it was expected."""
 
 _PAIR = 2

@@ -136,6 +136,7 @@ class Packer:
         ids: Callable[[], int],
         on_processors: bool,
         seen: Sequence[ColocationMeasurement] = (),
+        counts_jobs: bool = False,
     ) -> None:
         """Create a packer without jobs.
 
@@ -150,7 +151,9 @@ class Packer:
             ids: Returns the id of the next command.
             on_processors: Whether the devices are processors.
             seen: Earlier co-location measurements, the oldest first.
+            counts_jobs: Whether the adviser is told how many jobs each class has.
         """
+        self._counts_jobs = counts_jobs
         self.outlook = ColocationEstimates(PROCESSORS_GUESS if on_processors else GPU_GUESS)
         self._policy, self._packing, self._lane_index, self._fit = policy, packing, lane_index, fit
         self._waiting, self._is_held, self._ids, self.largest = waiting, is_held, ids, largest
@@ -179,7 +182,7 @@ class Packer:
         if solo is not None and name not in self.outlook.solos:
             self.outlook.learn(name, solo)
         jobs, work_s = self._work_s.get(name, (0, 0.0))
-        self._is_stale |= not jobs
+        self._is_stale |= not jobs or (self._counts_jobs and jobs < self.largest)
         self._work_s[name] = jobs + 1, work_s + self._length_s(job)
 
     def knows(self, seen: Sequence[ColocationMeasurement]) -> None:
@@ -192,9 +195,9 @@ class Packer:
         name = job.spec.job_class
         jobs, work_s = self._work_s[name]
         self._work_s[name] = jobs - 1, work_s - self._length_s(job)
+        self._is_stale |= jobs == 1 or (self._counts_jobs and jobs <= self.largest)
         if jobs == 1:
             del self._work_s[name]
-            self._is_stale = True
 
     def left(self, job: Job) -> None:
         """Note that a job leaves its places: it is no longer first, and its pending move is dropped."""
@@ -246,7 +249,7 @@ class Packer:
                 return
             classes.append(job.spec.job_class)
             speeds.append(solo.iteration_s / (time_s * job.lanes[0].device.speed(job.spec.job_class)))
-        self._seen.append(ColocationMeasurement(tuple(classes), tuple(speeds), found.power_w))
+        self._seen.append(ColocationMeasurement(tuple(classes), tuple(speeds), found.drawn_w))
         self._is_stale = True
 
     def ask(self) -> list[AskInterference]:
@@ -260,7 +263,9 @@ class Packer:
         left = {name: work_s for name, (_, work_s) in self._work_s.items()}
         work_s = self.outlook.asked_about(left, met, MOST_CLASSES)
         solos = tuple((name, self.outlook.solos[name]) for name in work_s if name in self.outlook.solos)
-        return [AskInterference(self._asked, solos, seen, tuple(work_s.items()), self.largest)]
+        counts = {name: jobs for name, (jobs, _) in self._work_s.items()} if self._counts_jobs else {}
+        jobs = tuple(self.outlook.counted(counts).items())
+        return [AskInterference(self._asked, solos, seen, tuple(work_s.items()), self.largest, jobs)]
 
     @property
     def awaits(self) -> bool:

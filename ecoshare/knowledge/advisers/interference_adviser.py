@@ -22,7 +22,9 @@ MOST_GROUPS = 500
 """Most groups that are looked at: pairs of 30 classes, groups of three of 12, of five of 6."""
 
 
-def prices(outlook: ColocationEstimates, work_s: Mapping[str, float], largest: int) -> dict[str, float]:
+def prices(
+    outlook: ColocationEstimates, work_s: Mapping[str, float], largest: int, jobs: Mapping[str, int] | None = None
+) -> dict[str, float]:
     """Price (J) of a second of each class's work alone; empty if no power is known or the program has no solution.
 
     The prices come from a fluid linear program. It spreads time t over groups c of co-located classes so that all work
@@ -34,13 +36,13 @@ def prices(outlook: ColocationEstimates, work_s: Mapping[str, float], largest: i
     price: the cost of one more second of its work. Work of a class that runs well beside many classes is cheap. A mate
     that only one class can use well is worth keeping for that class.
 
-    A price is at most the energy that the second costs alone. A class may be beside itself, because the number of its
-    jobs is unknown here.
+    A price is at most the energy that the second costs alone. A group has at most as many jobs of a class as there are.
 
     Args:
         outlook: Estimates for co-located jobs.
         work_s: Work (s alone) of each class. The price of a class without work is its energy alone.
         largest: Most jobs in a group.
+        jobs: Number of jobs of each class; a class without one may have any.
     """
     if all(solo.power_w is None for solo in outlook.solos.values()):
         return {}
@@ -48,7 +50,7 @@ def prices(outlook: ColocationEstimates, work_s: Mapping[str, float], largest: i
     busy = [name for name in alone if work_s[name] > 0.0]
     if not busy:
         return alone
-    return alone | _duals(outlook, busy, np.array([work_s[name] for name in busy]), largest, alone)
+    return alone | _duals(outlook, busy, np.array([work_s[name] for name in busy]), largest, alone, jobs or {})
 
 
 def _duals(
@@ -57,6 +59,7 @@ def _duals(
     work_s: NDArray[np.float64],
     largest: int,
     alone: Mapping[str, float],
+    jobs: Mapping[str, int],
 ) -> dict[str, float]:
     from scipy.optimize import linprog
     from scipy.sparse import csc_array
@@ -65,6 +68,8 @@ def _duals(
     power_w, rates, rows, columns = list[float](), list[float](), list[int](), list[int]()
     for size in _sizes(len(classes), largest):
         for members in combinations_with_replacement(classes, size):
+            if any(members.count(name) > jobs.get(name, size) for name in members):
+                continue
             forecast = outlook.forecast(members)
             rows += [places[name] for name in members]
             columns += [len(power_w)] * size
@@ -136,7 +141,7 @@ def _foresee(
     for name, solo in solos.items():
         outlook.learn(name, solo)
     outlook.foreseen(pairs, {}, ask.colocations)
-    return tuple(pairs), prices(outlook, dict(ask.work_s), ask.largest)
+    return tuple(pairs), prices(outlook, dict(ask.work_s), ask.largest, dict(ask.jobs))
 
 
 def _traits(solos: Mapping[str, Solo]) -> dict[str, Traits]:

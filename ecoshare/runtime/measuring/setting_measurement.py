@@ -321,7 +321,8 @@ class SettingMeasurement:
         if await self._pause(max(self.limits.settle_s, 2 * period_s)):
             return self._overloads(self.now_s() - applied_s)
         skip = {job: trace.whole_bytes(place.trace) for job, place in self.places.items()}
-        first = await self.sampler.take(self.now_s) if is_metered else None
+        samples = is_metered or (session is not None and not self.command.setting)  # how neighbours draw is asked for
+        first = await self.sampler.take(self.now_s) if samples else None
         if is_metered and (first is None or first.energy_j is None):
             why = first.fault if first is not None else _NO_METER
             return Measurement(self.command.setting, MeasurementStatus.CONTAMINATED, note=why)
@@ -348,7 +349,7 @@ class SettingMeasurement:
                 break
             if self._enough(before, now, wall_s, period_s):
                 break
-        last = await self.sampler.take(self.now_s) if is_metered else None
+        last = await self.sampler.take(self.now_s) if samples else None
         await asyncio.to_thread(beside.end)
         after, ended_s = self._usages(), self.now_s()
         await self._flush()
@@ -357,6 +358,9 @@ class SettingMeasurement:
         joules, spoilt = None, list[str]()
         if first is not None and session is not None:
             joules, spoilt = self._joules(first, last, session)
+        power_w = joules / (last.at_s - first.at_s) if joules is not None and first and last else None
+        if not is_metered:
+            joules, spoilt = None, []
         spoilt += [beside.fault] if beside.fault else []
         throttles = tuple(dict.fromkeys(words for each in seen for words in each.throttles))
         spoilt += self._spoilt(seen, readings, before, after, work)
@@ -372,7 +376,8 @@ class SettingMeasurement:
         return Measurement(
             setting=self.command.setting,
             status=status,
-            power_w=joules / (last.at_s - first.at_s) if joules is not None and first and last else None,
+            power_w=power_w if is_metered else None,
+            modelled_w=None if is_metered else power_w,
             joules=joules,
             duration_s=wall_s,
             times_s={job: each.time_s for job, each in work.items() if each.time_s is not None},

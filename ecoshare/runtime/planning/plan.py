@@ -295,6 +295,7 @@ class Plan:
                 budget_by_placement=self.budget.by_placement,
                 tuning_limit=self.budget.tuning_limit if self.budget else 0.0,
                 shares_memory=self.shares_memory,
+                counts_jobs=True,
             ),
             "devices": tuple(
                 Device(

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from ecoshare.base.measurement import ColocationMeasurement
-from ecoshare.core.events import ClassesKnown, InterferencePredicted, Profiled, Refused, SettingAnswer, SettingMeasured
+from ecoshare.core.events import (
+    ClassesKnown,
+    InterferencePredicted,
+    Profiled,
+    Refused,
+    RunOpened,
+    SettingAnswer,
+    SettingMeasured,
+)
 from ecoshare.core.moves import JobMoves
 from ecoshare.core.placement.admission import Admission
 from ecoshare.core.placement.packer import Packer, packing_class
@@ -24,8 +31,7 @@ class PackedPlacement(PlacementStrategy):
         self,
         parts: PlacementParts,
         packing: PackingPolicy,
-        largest: int,
-        colocations: Sequence[ColocationMeasurement],
+        opened: RunOpened,
         is_held: Callable[[str], bool],
         next_id: Callable[[], int],
         on_processors: bool,
@@ -35,8 +41,7 @@ class PackedPlacement(PlacementStrategy):
         Args:
             parts: Parts of the run.
             packing: The policy.
-            largest: Most jobs in a group: the lanes of a device.
-            colocations: Earlier co-location measurements, the oldest first.
+            opened: First event of the run. A group has at most as many jobs as a device has lanes.
             is_held: Whether a window or a measurement is under way on a device. No job may come, go or move meanwhile.
             next_id: Function that returns the id of the next command.
             on_processors: Whether the devices are processors.
@@ -50,10 +55,11 @@ class PackedPlacement(PlacementStrategy):
             self.fit,
             self.waiting,
             is_held,
-            largest,
+            opened.config.lanes_per_device,
             next_id,
             on_processors,
-            colocations,
+            opened.colocations,
+            opened.config.counts_jobs,
         )
         if parts.device_moves is not None:
             parts.device_moves.outlook = self._packer.outlook

@@ -80,9 +80,7 @@ def placement_strategy(
     preempts = config.preempt and policy.preempts
     if isinstance(policy, PackingPolicy):
         on_processors = any(device.threads for device in opened.devices)
-        return PackedPlacement(
-            parts, policy, config.lanes_per_device, opened.colocations, is_held, next_id, on_processors
-        )
+        return PackedPlacement(parts, policy, opened, is_held, next_id, on_processors)
     if isinstance(policy, ElasticPolicy):
         return ElasticPlacement(parts, policy, trials_coming, widens=not config.power_budget_w)
     if isinstance(policy, RoundPolicy):
