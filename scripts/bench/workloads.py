@@ -19,7 +19,7 @@ from scripts.bench.benchmarking import ROOT, Figure, Options, keep_to, median, r
 from scripts.bench.job_file import JobEntry, write_jobs
 
 EXAMPLES = ROOT / "examples"
-ROUNDS, QUICK_ROUNDS = 3, 1
+ROUNDS, QUICK_ROUNDS = 2, 1
 
 
 @dataclass(frozen=True)
@@ -39,21 +39,15 @@ class Shared:
 
 def workloads(data: Path, quick: bool) -> dict[str, JobEntry]:
     """Jobs that wait for data, by what the figures call them."""
-    steps, epochs = (150, 1) if quick else (600, 2)
     dlrm, disk = str(EXAMPLES / "dlrm.py"), str(EXAMPLES / "gnn_disk.py")
-    nodes = ["--nodes", "200000"] if quick else []
+    remote = ["--delay", "0.05", "--steps", "60" if quick else "400"]
+    embeddings: JobEntry = {"name": "embeddings", "script": dlrm, "args": remote}
+    if quick:
+        return {"embeddings": embeddings}
     return {
-        "embeddings": {"name": "embeddings", "script": dlrm, "args": ["--steps", str(steps)]},
-        "embeddings, cached": {
-            "name": "cached",
-            "script": dlrm,
-            "args": ["--steps", str(steps), "--lookahead", "8"],
-        },
-        "graph on disk": {
-            "name": "graph",
-            "script": disk,
-            "args": ["--epochs", str(epochs), "--folder", str(data), *nodes],
-        },
+        "embeddings": embeddings,
+        "embeddings, cached": {"name": "cached", "script": dlrm, "args": [*remote, "--lookahead", "8"]},
+        "graph on disk": {"name": "graph", "script": disk, "args": ["--epochs", "4", "--folder", str(data)]},
     }
 
 
@@ -66,7 +60,7 @@ def measure(options: Options) -> list[Figure]:
         computes: JobEntry = {
             "name": "cnn",
             "script": str(EXAMPLES / "cnn.py"),
-            "args": ["--epochs", "2" if options.quick else "10"],
+            "args": ["--epochs", "1" if options.quick else "10"],
         }
         for title, job in workloads(folder, options.quick).items():
             alone = {each["name"]: _printed(each) for each in (job, computes)}  # makes the file of the graph, too
