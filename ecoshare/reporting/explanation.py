@@ -39,7 +39,7 @@ from ecoshare.core.settings.power_budget import PowerBudget
 from ecoshare.record.accounts.turn_account import TurnAccount
 from ecoshare.record.log_fold import LogFold
 from ecoshare.record.packing_timeline import LogReplay, PackingTimeline, ReplayMoment
-from ecoshare.record.run_history import RunHistory
+from ecoshare.record.run_history import ProfilingSpan, RunHistory
 from ecoshare.reporting.reason_words import SHORTEST_S, ReasonInterval, Story, alike, joined
 from ecoshare.reporting.tables.device_table import gang_words
 
@@ -264,20 +264,6 @@ _AT_ONCE_S = 0.05
 """Events closer to each other than this (s) are one burst, and the last one shows the outcome of all."""
 
 
-@dataclass(frozen=True, slots=True)
-class WindowSpan:
-    """Time span in which one job had a device to itself and was measured: a profiling window.
-
-    Attributes:
-        to_s: End (s) of the window; None if the log does not have it.
-    """
-
-    device: str
-    job: str
-    from_s: float
-    to_s: float | None
-
-
 @dataclass(slots=True)
 class RunExplanation:
     """Everything that is known about the decisions of a run.
@@ -296,7 +282,7 @@ class RunExplanation:
     policy: str = ""
     stories: dict[str, Story] = field(default_factory=dict)
     timeline: PackingTimeline = field(default_factory=PackingTimeline)
-    windows: list[WindowSpan] = field(default_factory=list)
+    windows: list[ProfilingSpan] = field(default_factory=list)
     account: TurnAccount | None = None
     end_s: float = 0.0
     services: set[str] = field(default_factory=set)
@@ -330,7 +316,7 @@ class _Listener:
         self._fold = LogFold(self)
         self._moment: ReplayMoment | None = None
         self._queued: Queued | None = None
-        self._windows: dict[str, WindowSpan] = {}
+        self._windows: dict[str, ProfilingSpan] = {}
         self._keepers: set[str] = set()
         self._short: set[str] = set()  # jobs with slowdown limits that a power budget does not suffice for
         self._displaced: set[str] = set()  # jobs that lost their device and have not started again
@@ -533,7 +519,7 @@ class _Listener:
                 del self._windows[device]
         for device, job in now.items():
             if device not in self._windows:
-                self._windows[device] = WindowSpan(device, job, at_s, None)
+                self._windows[device] = ProfilingSpan(job, at_s, device=device)
 
     @staticmethod
     def _add(story: Story, at_s: float, reason: Reason | None) -> None:

@@ -353,7 +353,10 @@ def as_dict(explained: RunExplanation, summary: RunSummary, only: str | None = N
         "run": summary.run,
         "policy": summary.policy,
         "packings": [_stretch_dict(each, explained) for each in explained.timeline.stretches],
-        "windows": [asdict(each) for each in explained.windows],
+        "windows": [
+            {"device": each.device, "job": each.job, "from_s": each.from_s, "to_s": each.to_s}
+            for each in explained.windows
+        ],
         "failures": {each.name: asdict(each.failed) for each in summary.devices if each.failed is not None},
         "jobs": [_job_dict(name, explained) for name in names],
         "known_to_s": explained.differs_s if explained.differs_s is not None else explained.end_s,
