@@ -6,15 +6,13 @@
                   ◄──MemoryLeft──          ├ one memory; the claims of all runs never exceed it
     core of run B ──ShareMemory──► claim B ┘
 
-Claims are those of `devices/occupancy.py` without the files, which `tests/devices/test_memory_claims.py` tries.
+Claims are those of the simulator; live runs keep them in files (`tests/devices/test_memory_claims.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Any, cast
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,33 +24,21 @@ from ecoshare.core.memory import KEPT_ALLOWANCE_BYTES
 from ecoshare.core.records import JobState
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.core.slices import DeviceShare, MemoryWish, shared_between
-from ecoshare.devices.occupancy import Occupant
+from ecoshare.simulation.runs_together import SimulatedClaim
 from tests.driver.memory_world import MIB, Load, MemoryWorld, Process, drawn
 
 GIB = 1 << 30
 _LOOK_S = 0.05
 
 
-@dataclass(eq=False)
-class Claim:
-    """Claim of a run; see `MemoryClaim`."""
+class Claim(SimulatedClaim):
+    """Claim of a run, which is checked against those of the others."""
 
-    present: list[Claim]
-    memory_bytes: int
-    claimed_bytes: int = 0
-    wish: MemoryWish = field(default_factory=partial(MemoryWish, 0))
-
-    def others(self) -> list[Occupant]:
-        return [
-            Occupant(1, takes_turns=True, claimed_bytes=each.claimed_bytes, wish=each.wish)
-            for each in self.present
-            if each is not self
-        ]
+    def __init__(self, present: list[SimulatedClaim], memory_bytes: int) -> None:
+        super().__init__(present, memory_bytes, MemoryWish(0))
 
     def tell(self, claimed_bytes: int, wish: MemoryWish) -> None:
-        free_bytes = self.memory_bytes - sum(each.claimed_bytes for each in self.others())
-        self.claimed_bytes = min(claimed_bytes, max(self.claimed_bytes, free_bytes))
-        self.wish = wish
+        super().tell(claimed_bytes, wish)
         assert sum(each.claimed_bytes for each in self.present) <= self.memory_bytes
 
 
@@ -65,7 +51,7 @@ class RunWorld(MemoryWorld):
 
     def __init__(self, number: int, seed: int, config: Config, claim: Claim, loads: dict[str, Load]) -> None:
         super().__init__(seed, config, claim.memory_bytes, {f"{number}-{name}": each for name, each in loads.items()})
-        self._claim, self._shared = claim, DeviceShare("cuda:0", cast(Any, claim), claim.memory_bytes)
+        self._claim, self._shared = claim, DeviceShare("cuda:0", claim, claim.memory_bytes)
         self.rose = self.fell = 0
 
     def begin(self) -> None:
@@ -134,7 +120,7 @@ def test_no_job_of_any_run_lacks_memory_that_it_was_promised(
     seed: int, policies: list[str], lanes: int, jobs: int, gib: int, from_s: list[float]
 ) -> None:
     """All jobs end, too: one that fits the GPU alone runs at the latest when the other runs have ended."""
-    present: list[Claim] = []
+    present: list[SimulatedClaim] = []
     worlds = [
         RunWorld(
             number,
@@ -157,7 +143,7 @@ def test_memory_goes_back_and_forth_in_these_worlds() -> None:
     """If this failed, the test above would show little."""
     rose = fell = 0
     for seed in range(20):
-        present: list[Claim] = []
+        present: list[SimulatedClaim] = []
         worlds = [
             RunWorld(
                 number,
