@@ -38,6 +38,9 @@ ENDS_WITHIN_S = 3.0
 """Time (s) within which a member ends its slice. If its iterations take longer and cannot be cut, it runs on beside
 the others."""
 
+_PATIENCE = 3
+"""Longest wait of a member, in times of the slices until its turn if each user had equal time on its devices."""
+
 _ROUNDING_S = 1e-6
 
 
@@ -225,21 +228,37 @@ class SliceTable:
         The user with the least device time goes first, then its member with the least, in whole slices. If two are
         equal, one that waits goes before one that runs, and the longest wait goes first. A member that was placed
         counts as if it had had its slice.
+
+        A member that has waited for `_PATIENCE` times its turn goes before all of these: its user may have had more
+        than others all the time, on devices that it does not use itself.
         """
         contend = [
             each for each in self.members.values() if each.state is MemberState.WAITS or self._is_over(each, at_s)
         ]
         users = {each.user: self._users.get(each.user, 0.0) for each in contend}
 
-        def rank(each: Member) -> tuple[int, int, bool, float, str]:
+        late = {each.name for each in contend if self._is_late(each, at_s)}
+
+        def rank(each: Member) -> tuple[bool, int, int, bool, float, str]:
+            if each.name in late:
+                return False, 0, 0, False, each.since_s, each.name
             had = round(users[each.user] / SLICE_S), round(each.service_s / SLICE_S)
-            return *had, each.state is MemberState.RUNS, each.since_s, each.name
+            return True, *had, each.state is MemberState.RUNS, each.since_s, each.name
 
         while contend:
             first = min(contend, key=rank)
             contend.remove(first)
             users[first.user] += SLICE_S * len(first.devices)
             yield first
+
+    def _is_late(self, member: Member, at_s: float) -> bool:
+        """Whether a member has waited too long: users take turns on its devices, and so do the members of its user."""
+        if member.state is not MemberState.WAITS or at_s < member.since_s + _PATIENCE * SLICE_S:
+            return False
+        away = (MemberState.IDLE, MemberState.SILENT)
+        there = [each for each in self.members.values() if each.state not in away and each.devices & member.devices]
+        turns = len({each.user for each in there}) * sum(1 for each in there if each.user == member.user)
+        return at_s >= member.since_s + _PATIENCE * turns * SLICE_S
 
     def _move(self, member: Member, to: MemberState, at_s: float) -> None:
         if member.state is not to:

@@ -266,6 +266,14 @@ def test_two_that_got_slices_from_two_tables_do_not_go_on_together() -> None:
     assert [(each.member.name, each.begins) for each in table.look(2.0)] == [("a", False)]
 
 
+def test_a_run_is_not_starved_because_its_user_has_another_device_all_the_time() -> None:
+    """User 1 has had more than user 2 at any time, on `b`. The run on `a` must have some slices all the same."""
+    runs = [Run("r0", 1, ("a",), 0.0), Run("r1", 1, ("b",), 0.0), Run("r2", 2, ("a",), 0.0)]
+    World(runs, 0).play(200.0)
+    assert runs[0].longest_wait_s <= 3 * 2 * SLICE_S + SLICE_S + 0.5
+    assert runs[0].held_s > 20.0 and runs[2].held_s > 2 * runs[0].held_s and runs[1].held_s > 190.0
+
+
 faults = st.tuples(st.sampled_from(["dies", "hangs", "ends"]), st.floats(0.0, 60.0))
 keys = st.sampled_from([("a",), ("b",), ("a", "b")])
 

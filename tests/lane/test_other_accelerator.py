@@ -353,11 +353,13 @@ def test_backward_in_a_device_thread_is_seen_and_stays_the_same(in_child: Callab
 
 
 SCRIPT = f"""
-import sys, time
+import signal, sys, threading, time
 sys.path.insert(0, {str(ROOT)!r})
 import torch
 from tests import toy_device
 
+if threading.current_thread() is threading.main_thread():
+    signal.signal(signal.SIGURG, lambda *_: None)  # so it is never cut: an iteration that is spans turns of others
 toy_device.load()
 torch.manual_seed(0)
 model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 4)).to("toy")
