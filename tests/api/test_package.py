@@ -72,9 +72,9 @@ RESULTS = (
     "ecoshare.queue.queue_documents.JobsChanged",
     "ecoshare.queue.queue_documents.JobStatus",
     "ecoshare.queue.queue_documents.QueueStatus",
-    "ecoshare.queue.queue_documents.ServiceStatus",
-    "ecoshare.queue.queue_documents.DeviceStatus",
-    "ecoshare.queue.queue_documents.LaneStatus",
+    "ecoshare.record.run_view.ServiceStatus",
+    "ecoshare.record.run_view.DeviceStatus",
+    "ecoshare.record.run_view.LaneStatus",
 )
 """Types of values in a `RunResult` and of a `Queue`, which the page has, too."""
 
