@@ -19,7 +19,7 @@ from scripts.bench.benchmarking import ROOT, Figure, Options, keep_to, median, r
 from scripts.bench.job_file import JobEntry, write_jobs
 
 EXAMPLES = ROOT / "examples"
-ROUNDS, QUICK_ROUNDS = 2, 1
+ROUNDS, QUICK_ROUNDS = 3, 1
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Shared:
 def workloads(data: Path, quick: bool) -> dict[str, JobEntry]:
     """Jobs that wait for data, by what the figures call them."""
     dlrm, disk = str(EXAMPLES / "dlrm.py"), str(EXAMPLES / "gnn_disk.py")
-    remote = ["--delay", "0.05", "--steps", "60" if quick else "400"]
+    remote = ["--delay", "0.05", "--steps", "30" if quick else "400"]
     embeddings: JobEntry = {"name": "embeddings", "script": dlrm, "args": remote}
     if quick:
         return {"embeddings": embeddings}
