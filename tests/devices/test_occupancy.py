@@ -234,6 +234,17 @@ def test_the_line_of_one_that_waits_for_a_queue_says_how_that_ends() -> None:
     assert "until `ecoshare down --queue night`; `ecoshare submit --queue night` gives it jobs" in told[0]
 
 
+def test_a_run_beside_a_queue_is_told_how_to_give_that_its_jobs(state: StateFolder) -> None:
+    told: list[str] = []
+    with occupied(CPU, DeviceAdmission.TURNS, told.append, takes_turns=True) as queue:
+        queue.tell(Path("/state/queues/night/runs/20260101-100000-night"))
+        with occupied(CPU, DeviceAdmission.TURNS, told.append, takes_turns=True) as second:
+            assert second.is_shared
+    (line,) = told
+    assert line.startswith("takes turns on cpu with the run /state/queues/night/runs/")
+    assert line.endswith("for 2 s each; `ecoshare submit --queue night` gives that queue the jobs instead")
+
+
 @pytest.mark.slow
 def test_real_runs_wait_for_each_other_or_are_refused(tmp_path: Path) -> None:
     """The second run names the folder of the first; the third runs when the first has ended."""
