@@ -25,7 +25,6 @@ import errno
 import fcntl
 import itertools
 import os
-import pwd
 import re
 import socket
 import stat
@@ -40,7 +39,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from ecoshare.core.slices import ENDS_WITHIN_S, SLICE_S, Member, SliceTable
-from ecoshare.devices.control.state_folder import StateFolder, open_lock
+from ecoshare.devices.control.state_folder import StateFolder, open_lock, user_name
 from ecoshare.jobs.quantities import format_duration
 
 VERSION = 1
@@ -148,16 +147,13 @@ class ListedMember(_Message):
     here_s: Seconds = 0.0
 
     def __str__(self) -> str:
-        """Words for the other runs, such as `/home/ada/runs/a (ada's process 7): waits, has had 40 % of 2 min`."""
-        try:
-            user = pwd.getpwuid(self.user).pw_name
-        except KeyError:
-            user = str(self.user)
+        """Words for the other runs: `/home/ada/runs/a (ada's process 7): waits for 2 s, has had 40 % of 2 min`."""
+        state = f"{_STATES.get(self.state, 'has its slice')} for {format_duration(self.since_s)}"
         had = f"has had {format_duration(self.used_s)}"
         if self.here_s > 0.0:
             had = f"has had {min(100.0, 100.0 * self.used_s / self.here_s):.0f} % of {format_duration(self.here_s)}"
         run = self.run if self.run.isprintable() else ascii(self.run)[1:-1]  # a keeper may lie
-        return f"{run or 'a run'} ({user}'s process {self.pid}): {_STATES.get(self.state, 'has its slice')}, {had}"
+        return f"{run or 'a run'} ({user_name(self.user)}'s process {self.pid}): {state}, {had}"
 
 
 _STATES = {

@@ -6,7 +6,7 @@
     run B         ▏█████▏     ▏█████▏
 
 Each run has a simulator with a core of its own. Slices and parts of the memory follow the rules of live runs
-(`core/slices.py`); a run takes its slice at once here, and none dies.
+(`core/slices.py`, `core/device_share.py`); a run takes its slice at once here, and none dies.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from ecoshare.core.device_share import DeviceShare
 from ecoshare.core.events import SliceChanged
-from ecoshare.core.slices import DeviceShare, MemberState, MemoryWish, SliceTable
+from ecoshare.core.slices import MemberState, MemoryWish, SliceTable
 from ecoshare.simulation.cluster import Cluster
 from ecoshare.simulation.result import SimulationResult
 from ecoshare.simulation.simulator import Simulator, Watch
@@ -27,7 +28,7 @@ _LOOK_S = 0.2
 
 @dataclass(eq=False)
 class SimulatedClaim:
-    """Claim of a run to the memory of one device; see `core.slices.RunClaim`.
+    """Claim of a run to the memory of one device; see `core.device_share.RunClaim`.
 
     Attributes:
         present: Claims of all runs that are there, this one among them.
@@ -56,7 +57,6 @@ class SharingRun:
         name: Name that tells it from the others.
         user: Number of its user.
         shares: Part of the run in the memory of each device.
-        is_here: Whether its first job has arrived, and not all have ended.
         runs: Whether it has its slice.
         ends: Whether it was told to end that.
         rest_w: Part of the run in the power (W) of the devices at rest.
@@ -67,7 +67,6 @@ class SharingRun:
     user: int
     simulator: Simulator
     shares: list[DeviceShare] = field(default_factory=list)
-    is_here: bool = False
     runs: bool = False
     ends: bool = False
     rest_w: float = 0.0
@@ -115,7 +114,7 @@ class RunsTogether:
             look_s = min(self._table.next_look_s(self._now_s), self._memory_look_s)
             self._now_s = max(self._now_s, min(first.simulator.next_s, look_s))
             if first.simulator.next_s <= look_s:
-                if not first.is_here and first.simulator.next_s >= first.simulator.begins_s:
+                if first.name not in self._table.members and first.simulator.next_s >= first.simulator.begins_s:
                     self._come(first)
                 first.simulator.step()
                 if first.simulator.is_over:
@@ -129,19 +128,19 @@ class RunsTogether:
             claim = SimulatedClaim(self._claims[device.name], device.memory_bytes, MemoryWish(0, number=int(run.name)))
             claim.present.append(claim)
             run.shares.append(DeviceShare(device.name, claim, device.memory_bytes))
-        run.is_here, run.rest_w = True, self._idle_w
+        run.rest_w = self._idle_w
         self._divide_rest()
 
     def _go(self, run: SharingRun) -> None:
         self._table.leave(run.name, self._now_s)
         for claims in self._claims.values():
             claims[:] = [each for each in claims if each.wish.number != int(run.name)]
-        run.is_here = False
         self._divide_rest()
 
     @property
     def _here(self) -> list[SharingRun]:
-        return [each for each in self._runs if each.is_here]
+        """Runs of which the first job has arrived, and not all have ended."""
+        return [each for each in self._runs if each.name in self._table.members]
 
     def _divide_rest(self) -> None:
         """Divide the power at rest, and let all look at the claims to the memory again."""

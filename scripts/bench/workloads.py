@@ -2,7 +2,7 @@
 
 Each is shared with `examples/cnn.py` four ways: each of them alone, one after the other, both at once without any
 choice (two lanes), and by `--objective energy` with the profiles and pairs of an earlier run. All four are runs of
-ecoshare, so the start of torch is in none of them. Outputs are compared with those of the scripts alone. Joules are
+ecoshare, and the start of torch is in each. Outputs are compared with those of the scripts alone. Joules are
 modelled from processor time where the machine has no counter.
 """
 
@@ -73,18 +73,16 @@ def _figures(
 ) -> list[Figure]:
     """Figures of one workload, as medians of rounds."""
     _run(folder, [job, computes], "--objective", "energy")  # learns
-    longer, turns_s, turns_j, blind, times, joules, same = [], [], [], list[float](), [], [], True
+    times, turns_s, turns_j, blind, same = list[float](), list[float](), list[float](), list[float](), True
     for _ in range(rounds):
         own, other = (_run(folder, [each], "--objective", "energy") for each in (job, computes))
         after = _run(folder, [job, computes], "--policy", "fifo", "--lanes", "1", "--jobs-per-lane", "1")
         at_once = _run(folder, [job, computes], "--policy", "fifo", "--lanes", "2", "--jobs-per-lane", "1")
         shared = _run(folder, [job, computes], "--objective", "energy")
-        longer.append(max(own.makespan_s, other.makespan_s))
+        times.append(shared.makespan_s / max(own.makespan_s, other.makespan_s))
         turns_s.append(shared.makespan_s / after.makespan_s)
         turns_j.append(shared.energy_j / after.energy_j)
         blind.append(shared.makespan_s / at_once.makespan_s)
-        times.append(shared.makespan_s / longer[-1])
-        joules.append(shared.energy_j)
         same = same and all(each.printed == alone for each in (after, at_once, shared))
         say(
             f"{title}: alone {own.makespan_s:.1f} and {other.makespan_s:.1f} s, one after the other "

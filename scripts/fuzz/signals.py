@@ -26,6 +26,7 @@ from scripts.fuzz.rounds import Lost, Play, Round, main
 from tests.devices.claims import FOUND_W, limited
 from tests.driver import COMPILER, FakeDriver, presets
 from tests.driver.training import COMPUTES, SCRIPT
+from tests.runtime.machine import may_set
 from tests.runtime.running import SCRIPTS, alone, job_file, slow_steps, words
 from tests.warm import Started
 
@@ -115,7 +116,7 @@ def prepare(folder: Path) -> Play:
     }
     assert all(parted.values()), "each job has run"
 
-    kinds = ["run", "gang", "service", "queue", "parked", *(["beside"] if COMPILER and _may_set() else [])]
+    kinds = ["run", "gang", "service", "queue", "parked", *(["beside"] if COMPILER and may_set() else [])]
 
     def play(one: Round) -> None:
         (one.folder / "work").mkdir()
@@ -209,12 +210,6 @@ def _has_completed(run: Path) -> bool:
     """Whether both jobs of a run on the fake GPU have completed."""
     exits = (path.read_text() for name in "ab" for path in (run / "jobs" / name).glob("exit-*.json"))
     return [json.loads(each)["outcome"] for each in exits].count("completed") == 2
-
-
-def _may_set() -> bool:
-    from zeus.device.common import has_sys_admin
-
-    return bool(has_sys_admin())
 
 
 def _play_queue(one: Round, path: Path, names: Sequence[str], ends: contextlib.ExitStack) -> None:

@@ -19,11 +19,12 @@ from hypothesis import strategies as st
 
 from ecoshare.base.device import Device
 from ecoshare.core.commands import ShareMemory
+from ecoshare.core.device_share import DeviceShare
 from ecoshare.core.events import SCHEMA, Config, Done, Event, MemoryLeft, RunOpened
 from ecoshare.core.memory import KEPT_ALLOWANCE_BYTES
 from ecoshare.core.records import JobState
 from ecoshare.core.scheduler import Scheduler
-from ecoshare.core.slices import DeviceShare, MemoryWish, shared_between
+from ecoshare.core.slices import MemoryWish, shared_between
 from ecoshare.simulation.runs_together import SimulatedClaim
 from tests.driver.memory_world import MIB, Load, MemoryWorld, Process, drawn
 

@@ -110,7 +110,7 @@ def test_a_member_in_words_stays_on_its_line() -> None:
     other = ListedMember(
         name="1", user=2**31, pid=7, run="a\x1b[2J\nb", devices=["gpu"], state="waits", since_s=1.0, used_s=90.0
     )
-    assert str(other) == r"a\x1b[2J\nb (2147483648's process 7): waits, has had 1 min 30 s"
+    assert str(other) == r"a\x1b[2J\nb (user 2147483648's process 7): waits for 1 s, has had 1 min 30 s"
 
 
 def test_on_different_devices_both_run(shares: Callable[..., Sharer]) -> None:

@@ -22,7 +22,8 @@ from tests.runtime.running import check
 from tests.warm import Started, wait_for
 
 
-def _may_set() -> bool:
+def may_set() -> bool:
+    """Whether this process may set a GPU."""
     from zeus.device.common import has_sys_admin
 
     return bool(has_sys_admin())
@@ -32,7 +33,7 @@ MARKS = [
     pytest.mark.slow,
     pytest.mark.timeout(300),
     pytest.mark.skipif(COMPILER is None, reason="the fake driver is written in C, and there is no compiler"),
-    pytest.mark.skipif(not _may_set(), reason="setting a GPU takes CAP_SYS_ADMIN, as on a real one"),
+    pytest.mark.skipif(not may_set(), reason="setting a GPU takes CAP_SYS_ADMIN, as on a real one"),
 ]
 """Marks of tests that set a GPU: they need a compiler and the right to set."""
 

@@ -269,26 +269,23 @@ class ColocationEstimates:
         """For sorted classes that were measured together: power above idle / that in proportion to the speeds."""
         found: dict[tuple[str, ...], list[float]] = {}
         for each in seen:
-            expected_w = sum(
-                [speed * watts for speed, watts in zip(each.speeds, self._active_w(each.classes), strict=True)]
-            )
+            expected_w = self._active_w(each.classes, each.speeds)
             if each.power_w is not None and expected_w > 0.0:
                 factor = min(_MOST_FACTOR, max(1 / _MOST_FACTOR, (each.power_w - self.idle_w) / expected_w))
                 found.setdefault(tuple(sorted(each.classes)), []).append(factor)
         return {classes: sum(factors) / len(factors) for classes, factors in found.items()}
 
-    def _active_w(self, classes: Sequence[str]) -> list[float]:
+    def _active_w(self, classes: Sequence[str], speeds: Sequence[float]) -> float:
+        """Power (W) above idle in proportion to the speeds."""
         idle_w = self.idle_w
-        return [max(0.0, self.power_w(one) - idle_w) for one in classes]
+        return sum([speed * max(0.0, self.power_w(one) - idle_w) for one, speed in zip(classes, speeds, strict=True)])
 
     def _drawn_w(self, classes: Sequence[str], speeds: Sequence[float]) -> float:
-        active_w = self._active_w(classes)
-        factor = self._drawn.get(tuple(sorted(classes))) if self._drawn else None
-        if factor is None:
-            factor = 1.0
-            if self.guess.shares_time and (wanted := sum([self._busy(one, 1.0) for one in classes])) > 1.0:
-                return self.idle_w + sum(active_w) / wanted
-        return self.idle_w + factor * sum([speed * watts for speed, watts in zip(speeds, active_w, strict=True)])
+        if self._drawn and (factor := self._drawn.get(tuple(sorted(classes)))) is not None:
+            return self.idle_w + factor * self._active_w(classes, speeds)
+        if self.guess.shares_time and (wanted := sum([self._busy(one, 1.0) for one in classes])) > 1.0:
+            return self.idle_w + self._active_w(classes, [1.0] * len(classes)) / wanted
+        return self.idle_w + self._active_w(classes, speeds)
 
     def _busy(self, job_class: str, unknown: float) -> float:
         """Part of the device's time that a class uses alone."""

@@ -21,6 +21,7 @@ import socket
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import platformdirs
@@ -172,6 +173,15 @@ def holder(path: Path) -> str:
     return "another process"
 
 
+@cache
+def user_name(number: int) -> str:
+    """Name of a user, looked up once: the names may be in a directory of the network."""
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return f"user {number}"
+
+
 def described(pid: int) -> str:
     """Process in words, such as `ann's process 4711 (ecoshare run jobs.yaml)`.
 
@@ -179,11 +189,7 @@ def described(pid: int) -> str:
         OSError: There is no such process.
     """
     folder = Path(f"/proc/{pid}")
-    user_id = folder.stat().st_uid
-    try:
-        user = pwd.getpwuid(user_id).pw_name
-    except KeyError:
-        user = f"user {user_id}"
+    user = user_name(folder.stat().st_uid)
     words = [word.decode(errors="replace") for word in (folder / "cmdline").read_bytes().split(b"\0") if word]
     is_ours = words[:1] != [] and words[0].startswith("ecoshare: ")  # the whole line is one word
     short = words if is_ours else [Path(word).name if place < 2 else word for place, word in enumerate(words)]

@@ -321,8 +321,8 @@ class SettingMeasurement:
         if await self._pause(max(self.limits.settle_s, 2 * period_s)):
             return self._overloads(self.now_s() - applied_s)
         skip = {job: trace.whole_bytes(place.trace) for job, place in self.places.items()}
-        samples = is_metered or (session is not None and not self.command.setting)  # how neighbours draw is asked for
-        first = await self.sampler.take(self.now_s) if samples else None
+        is_sampled = is_metered or (session is not None and not self.command.setting)
+        first = await self.sampler.take(self.now_s) if is_sampled else None
         if is_metered and (first is None or first.energy_j is None):
             why = first.fault if first is not None else _NO_METER
             return Measurement(self.command.setting, MeasurementStatus.CONTAMINATED, note=why)
@@ -349,7 +349,7 @@ class SettingMeasurement:
                 break
             if self._enough(before, now, wall_s, period_s):
                 break
-        last = await self.sampler.take(self.now_s) if samples else None
+        last = await self.sampler.take(self.now_s) if is_sampled else None
         await asyncio.to_thread(beside.end)
         after, ended_s = self._usages(), self.now_s()
         await self._flush()

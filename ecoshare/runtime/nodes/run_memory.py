@@ -19,8 +19,8 @@ from functools import partial
 
 from ecoshare.base.clock import loop_s
 from ecoshare.core.commands import ShareMemory
+from ecoshare.core.device_share import DeviceShare
 from ecoshare.core.events import Done, Event
-from ecoshare.core.slices import DeviceShare
 from ecoshare.devices.occupancy import MemoryClaim
 
 _LOOK_S = 0.2

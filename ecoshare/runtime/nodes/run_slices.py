@@ -61,6 +61,7 @@ class RunSlices:
         self.is_closed = bool(keys)
         self._keys, self._tables, self._sessions, self._run = keys, tables, sessions, run
         self._told = SliceChanged(0.0, True, 0)
+        self._present: Sequence[ListedMember] = ()
         self._wanted_s = self._counted_s = 0.0
         self._shared_s: tuple[float, float] | None = None
 
@@ -150,8 +151,10 @@ class RunSlices:
     def _look(self, fault: str, present: Sequence[ListedMember]) -> None:
         """Report whether the run has its devices, and how many other runs want them, if that has changed."""
         others = sum(1 for each in present if each.state != "idle")
-        self._run.warn("slices", _present(present) if others else "")
-        self._run.warn("no slices", fault and f"takes no turns with other runs of this machine: {fault}")
+        if present != self._present or fault:
+            self._present = present
+            self._run.warn("slices", _named(present) if others else "")
+            self._run.warn("no slices", fault and f"takes no turns with other runs of this machine: {fault}")
         self._count(len(present))
         runs = not self.is_closed or not others
         if (runs, others) != (self._told.runs, self._told.others):
@@ -168,7 +171,7 @@ class RunSlices:
             self._shared_s = away_s, idle_s + passed_s * present / (1 + present)
 
 
-def _present(runs: Sequence[ListedMember]) -> str:
+def _named(runs: Sequence[ListedMember]) -> str:
     """Other runs in words, with the part of the time for which each has had the devices."""
     more = len(runs) - _MOST_TOLD
     words = [*map(str, runs[:_MOST_TOLD]), *([f"{more} more"] if more > 0 else [])]

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from math import log1p, sqrt
+from math import inf, log1p, sqrt
 from random import Random
 
 from ecoshare.base.class_profile import MemoryDemand
@@ -188,7 +187,7 @@ class Trace:
     def begins_s(self) -> float:
         """Time (s) of the first arrival of a job or sweep; infinite without any."""
         arrivals_s = [job.arrival_s for job in self.jobs[:1]]
-        return min([*arrivals_s, *(sweep.opens_s for sweep in self.sweeps if not sweep.after)], default=math.inf)
+        return min([*arrivals_s, *(sweep.opens_s for sweep in self.sweeps if not sweep.after)], default=inf)
 
 
 def in_order(jobs: Iterable[TraceJob]) -> tuple[TraceJob, ...]:
