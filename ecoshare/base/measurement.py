@@ -31,7 +31,36 @@ class Goal:
 
 
 Packing = tuple[tuple[str, ...], ...]
-"""Job classes in each lane of a device, without its empty lanes. Both the classes and the lanes are sorted."""
+"""Job classes in each lane of a device, without its empty lanes. Both the classes and the lanes are sorted. Jobs that
+are away are left out, and a job that evaluates is of a class of its own: see `class_in`."""
+
+
+class JobPhase(Enum):
+    """Long part of a job, as far as another setting may be best for its device then."""
+
+    TRAINS = "trains"
+    EVALUATES = "evaluates"
+    AWAY = "away"
+    """The job neither has nor wants the turn: it loads data, waits for an answer or writes a file, say."""
+
+
+_EVALUATES = "~evaluates"
+"""End of a name in a packing. No name of a class has such a sign."""
+
+
+def class_in(job_class: str, phase: JobPhase) -> str:
+    """Name in a packing of a job of this class in this phase."""
+    return f"{job_class}{_EVALUATES}" if phase is JobPhase.EVALUATES else job_class
+
+
+def class_of(name: str) -> str:
+    """Class of a job, from its name in a packing."""
+    return name.removesuffix(_EVALUATES)
+
+
+def phase_words(name: str) -> str:
+    """Words after a class for its name in a packing; empty for a job that trains."""
+    return " (evaluating)" if name.endswith(_EVALUATES) else ""
 
 
 Setting = tuple[tuple[str, float | str], ...]

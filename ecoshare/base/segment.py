@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from ecoshare.base.attempt import Usage
 from ecoshare.base.class_profile import MemoryDemand
 from ecoshare.base.job_spec import Configuration, JobSpec, SweepSpec
-from ecoshare.base.measurement import Setting
+from ecoshare.base.measurement import JobPhase, Setting
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +55,7 @@ class CarriedJob:
     deaths: int = 0
     passed: int = 0
     usage: Usage = field(default_factory=Usage)
+    phase: JobPhase = JobPhase.TRAINS
     earlier_s: float = 0.0
     earlier_iterations: int = 0
     first_start_s: float | None = None

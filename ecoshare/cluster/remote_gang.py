@@ -23,7 +23,7 @@ from typing import Protocol
 
 from ecoshare.base.attempt import GangPart, Outcome, Usage
 from ecoshare.core.commands import Command, KillJob, StartJob
-from ecoshare.core.events import Done, Event, IterationsDone, JobExited, Refused
+from ecoshare.core.events import Done, Event, IterationsDone, JobExited, PhaseBegan, Refused
 from ecoshare.runtime.nodes.run_node import AttemptReading, NodeRun
 
 
@@ -161,7 +161,7 @@ class RemoteGang:
             case Refused(command=command):
                 if self._asked.pop(command, None) is not None:
                     self._pass_on(event)
-            case IterationsDone():
+            case IterationsDone() | PhaseBegan():
                 if self.is_head(node):
                     self._pass_on(event)
             case _:

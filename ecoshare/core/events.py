@@ -12,7 +12,7 @@ from ecoshare.base.attempt import Outcome, Usage
 from ecoshare.base.class_profile import KnownResponse, MemoryDemand, PowerResponse, Solo
 from ecoshare.base.device import Device
 from ecoshare.base.job_spec import JobSpec, SweepSpec
-from ecoshare.base.measurement import ColocationMeasurement, KnownSetting, Measurement, PairSpeed, Setting
+from ecoshare.base.measurement import ColocationMeasurement, JobPhase, KnownSetting, Measurement, PairSpeed, Setting
 from ecoshare.base.segment import Segment
 
 SCHEMA = 3
@@ -438,6 +438,19 @@ class TargetMissed:
 
 
 @dataclass(frozen=True, slots=True)
+class PhaseBegan:
+    """A running job is in another phase, which is expected to last. Only told where settings may be changed.
+
+    Attributes:
+        job: Name of the job. A new attempt trains.
+    """
+
+    at_s: float
+    job: str
+    phase: JobPhase
+
+
+@dataclass(frozen=True, slots=True)
 class DeviceFailed:
     """A device has failed, and does not come back in this run. The jobs that use it begin again on other devices.
 
@@ -511,6 +524,7 @@ Event = (
     | RetryRequested
     | WorkOver
     | TargetMissed
+    | PhaseBegan
     | DeviceFailed
     | SliceChanged
     | MemoryLeft

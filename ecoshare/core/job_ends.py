@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from ecoshare.base.attempt import WORK_OVER, Outcome, Usage
+from ecoshare.base.measurement import JobPhase
 from ecoshare.core.commands import Command, DropJob, KillJob
 from ecoshare.core.events import DeviceFailed, Event, JobExited
 from ecoshare.core.placement.strategy import PlacementStrategy
@@ -376,7 +377,7 @@ class JobEnds:
         job.earlier_s += job.usage.held_s
         if job.spec.movable:
             job.earlier_iterations = job.done_iterations
-        job.usage, job.boundary_s, job.stood_s = Usage(), None, 0.0
+        job.usage, job.phase, job.boundary_s, job.stood_s = Usage(), JobPhase.TRAINS, None, 0.0
         job.lanes = ()
         if pauses:
             self._placement.pauses(job)

@@ -11,6 +11,7 @@ from ecoshare.base.attempt import Usage
 from ecoshare.base.class_profile import MemoryDemand
 from ecoshare.base.device import Device
 from ecoshare.base.job_spec import JobSpec
+from ecoshare.base.measurement import JobPhase
 from ecoshare.core.turns import expected_cut_s
 
 
@@ -191,6 +192,7 @@ class Job:
         deaths: Number of losses in which the process that the attempt came from or shared died. Two make a suspect.
         passed: Number of times that a job behind it in the queue was started before it.
         usage: Resources that the present attempt has used; as told last.
+        phase: Phase of the present attempt, as told last.
         earlier_s: Time (s) for which earlier attempts held the turn.
         earlier_iterations: Training iterations of earlier attempts, if the job continues from there; counted as
             `done_iterations` does.
@@ -236,6 +238,7 @@ class Job:
     deaths: int = 0
     passed: int = 0
     usage: Usage = field(default_factory=Usage)
+    phase: JobPhase = JobPhase.TRAINS
     earlier_s: float = 0.0
     earlier_iterations: int = 0
     iterations_until_rung: int | None = None

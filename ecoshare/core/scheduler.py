@@ -20,6 +20,7 @@
     DrainRequested        ──►   end of the jobs that wait
     WorkOver              ──►   end of open-ended services      ──►   KillJob
     TargetMissed          ──►   neighbours of the service       ──►   MoveJob, ParkJob, KillJob
+    PhaseBegan            ──►   settings of the packing         ──►   ApplySetting, AskSetting
     DeviceFailed          ──►   lanes of the device close       ──►   KillJob, StartJob elsewhere
     SliceChanged          ──►   nothing is measured or set while other runs share the devices
     MemoryLeft            ──►   jobs start within the memory that other runs leave
@@ -54,6 +55,7 @@ from ecoshare.core.events import (
     JobExited,
     MemoryLeft,
     Parked,
+    PhaseBegan,
     Planned,
     PriorityChanged,
     Profiled,
@@ -269,6 +271,9 @@ class Scheduler:
                     return []
                 back = self._review.missed(job := self.jobs[event.job])
                 return [*self._carry_out(self._placement.missed(job), event.at_s)] if back is None else back
+            case PhaseBegan():
+                self.jobs[event.job].phase = event.phase
+                return self._look_at_settings(self.jobs[event.job].device_names)
             case DeviceFailed():
                 return self._device_failed(event)
             case SliceChanged():

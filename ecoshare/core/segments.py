@@ -19,7 +19,7 @@ from operator import attrgetter
 from typing import Any, TypeVar
 
 from ecoshare.base.class_profile import KnownResponse
-from ecoshare.base.measurement import KnownSetting
+from ecoshare.base.measurement import KnownSetting, class_of
 from ecoshare.base.segment import CarriedJob, Segment
 from ecoshare.core.commands import (
     AskSampler,
@@ -212,7 +212,7 @@ class Segments:
 
 def _about(classes: Collection[str], found: Iterable[_Packed]) -> tuple[_Packed, ...]:
     """Those of which the packing has classes of these alone."""
-    return tuple(each for each in found if all(name in classes for lane in each.packing for name in lane))
+    return tuple(each for each in found if all(class_of(name) in classes for lane in each.packing for name in lane))
 
 
 def _carried(job: Job) -> CarriedJob:

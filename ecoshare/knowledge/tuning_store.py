@@ -18,7 +18,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, field_validator
 
-from ecoshare.base.measurement import MeasurementStatus, Packing
+from ecoshare.base.measurement import MeasurementStatus, Packing, class_of
 from ecoshare.knowledge.json_store import KeptFiles
 from ecoshare.knowledge.profiles_folder import TUNED
 
@@ -207,7 +207,7 @@ class TuningStore:
         """Newest result of each packing that contains these job classes only, with any tuning limit."""
         found: dict[Packing, TuningResult] = {}
         for each in self.on(device_model):
-            if each.objective == objective and {name for lane in each.packing for name in lane} <= classes:
+            if each.objective == objective and {class_of(name) for lane in each.packing for name in lane} <= classes:
                 before = found.get(each.packing)
                 if before is None or each.made_utc > before.made_utc:
                     found[each.packing] = each
@@ -243,7 +243,9 @@ class TuningStore:
         return sum(
             self._kept.remove(path)
             for path in sorted(self.folder.glob("*.json"))
-            if any(job_class in lane for each in self._results_in(path) for lane in each.packing)
+            if any(
+                class_of(name) == job_class for each in self._results_in(path) for lane in each.packing for name in lane
+            )
         )
 
     def path(self, packing: Packing, device_model: str) -> Path:

@@ -12,14 +12,14 @@ Under a policy that packs, only members of the group count: other jobs on the de
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, pairwise
 
 from ecoshare.base.attempt import Usage
 from ecoshare.base.class_profile import Solo
 from ecoshare.base.device import Device
 from ecoshare.base.job_spec import JobSpec
-from ecoshare.base.measurement import AS_FOUND, Measurement, MeasurementStatus, Packing, Setting
+from ecoshare.base.measurement import AS_FOUND, JobPhase, Measurement, MeasurementStatus, Packing, Setting, class_in
 from ecoshare.core.commands import ApplySetting, AskSetting, Command, MeasureSetting, OpenLane, ProfileJob, StartJob
 from ecoshare.core.events import (
     ClassesKnown,
@@ -28,6 +28,7 @@ from ecoshare.core.events import (
     IterationsDone,
     JobArrived,
     JobExited,
+    PhaseBegan,
     Profiled,
     RunOpened,
     SettingAdvised,
@@ -283,6 +284,8 @@ class _Builder:
         self.timeline = PackingTimeline()
         self._fold = LogFold(self)
         self._open: dict[str, PackingPeriod] = {}
+        self._last: dict[str, PackingChanged] = {}
+        self._phases: dict[str, JobPhase] = {}
         self._classes: dict[str, str] = {}
         self._devices: dict[str, Device] = {}
         self._lanes: dict[int, str] = {}
@@ -292,6 +295,8 @@ class _Builder:
     def add(self, step: LogStep) -> None:
         for entry in (step.event, *step.commands, *step.packings):
             self._fold.take(entry)
+            if isinstance(entry, PhaseBegan):
+                self._phase_began(entry)
 
     def end(self, event: Event) -> None:
         """Add an event that the log lacks. The end of a job ends its stretch; what followed is not known."""
@@ -309,7 +314,8 @@ class _Builder:
         """Begin a session, or go on in a segment. At the beginning of a session the guard has restored all settings."""
         if event.segment is None:
             self.cut_off()
-            self._settings.clear()
+            for of_session in (self._settings, self._last, self._phases):
+                of_session.clear()
         self._devices = {device.name: device for device in event.devices}
         self.timeline.kept.update({each.packing: each.setting for each in event.known_settings})
         if event.segment is not None:  # earlier segments may be gone
@@ -317,6 +323,7 @@ class _Builder:
             self._settings = dict(event.segment.settings)
             for job in event.segment.jobs:
                 self._arrived(job.spec)
+                self._phases[job.spec.name] = job.phase
                 if job.lanes:
                     self._places[job.spec.name] = self._lanes[job.lanes[0]]
 
@@ -336,6 +343,7 @@ class _Builder:
 
     def on_start_job(self, command: StartJob, _at_s: float) -> None:
         self._places[command.job] = self._lanes.get(command.lanes[0], "")
+        self._phases.pop(command.job, None)
 
     def on_iterations_done(self, event: IterationsDone) -> None:
         self._progress(event.job, event.usage)
@@ -373,26 +381,36 @@ class _Builder:
             if stretch is not None and stretch.packing == command.packing:
                 stretch.searched = event.at_s, event.setting, event.note
 
+    def _phase_began(self, event: PhaseBegan) -> None:
+        """End and begin stretches: the same jobs are another packing now."""
+        self._phases[event.job] = event.phase
+        for change in [each for each in self._last.values() if event.job in each.jobs]:
+            self.on_packing_changed(replace(change, ending=None))
+
     def on_packing_changed(self, change: PackingChanged) -> None:
         """End and begin stretches on a device if other jobs run there now; else note lanes and the forecast."""
+        self._last[change.device] = change
+        expected = dict(zip(change.jobs, change.speeds, strict=False))  # without a forecast: empty
+        phases = {job: self._phases.get(job, JobPhase.TRAINS) for job in change.jobs}
+        classes = {
+            job: class_in(self._classes[job], phase) for job, phase in phases.items() if phase is not JobPhase.AWAY
+        }
         stretch = self._open.get(change.device)
-        if stretch is None or change.jobs.keys() != stretch.classes.keys():
+        if stretch is None or classes.items() != stretch.classes.items():
             if stretch is not None:
                 self._close(change.device, change.ending)
-            if not change.jobs:
+            if not classes:
                 return
-            stretch = self._begin(change)
-        stretch.packing = change.packing(self._classes)
-        if not stretch.measurements:
-            stretch.expected = dict(zip(change.jobs, change.speeds, strict=False))  # without a forecast: empty
-            stretch.expected_w = change.power_w
+            stretch = self._begin(change.device, classes)
+        stretch.packing = replace(change, jobs={job: change.jobs[job] for job in classes}).packing(classes)
+        if not stretch.measurements and set(phases.values()) == {JobPhase.TRAINS}:
+            stretch.expected, stretch.expected_w = expected, change.power_w
 
-    def _begin(self, change: PackingChanged) -> PackingPeriod:
-        classes = {job: self._classes[job] for job in change.jobs}
-        speeds = {job: self._speed(change.device, job) for job in change.jobs}
-        stretch = PackingPeriod(change.device, classes, (), self._fold.at_s, device_speeds=speeds)
-        stretch.settings.append((self._fold.at_s, self._settings.get(change.device, AS_FOUND)))
-        self._open[change.device] = stretch
+    def _begin(self, device: str, classes: dict[str, str]) -> PackingPeriod:
+        speeds = {job: self._speed(device, job) for job in classes}
+        stretch = PackingPeriod(device, classes, (), self._fold.at_s, device_speeds=speeds)
+        stretch.settings.append((self._fold.at_s, self._settings.get(device, AS_FOUND)))
+        self._open[device] = stretch
         self.timeline.stretches.append(stretch)
         return stretch
 

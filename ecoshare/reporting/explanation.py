@@ -17,6 +17,7 @@ from sortedcontainers import SortedList
 from ecoshare.base.attempt import Outcome
 from ecoshare.base.documents import collector_paused
 from ecoshare.base.job_spec import JobSpec
+from ecoshare.base.measurement import JobPhase
 from ecoshare.base.plural import counted
 from ecoshare.core.commands import Command, KillJob, MoveJob, ParkJob, ProfileJob, SetCaching, StartJob
 from ecoshare.core.events import (
@@ -24,6 +25,7 @@ from ecoshare.core.events import (
     IterationsDone,
     JobArrived,
     JobExited,
+    PhaseBegan,
     PriorityChanged,
     Profiled,
     Refused,
@@ -486,6 +488,9 @@ class _Listener:
                 words = f"moves to lane {command.lane}, since {event.job} missed its target beside it"
                 self._say(command.job, event.at_s, words)
 
+    def on_phase_began(self, event: PhaseBegan) -> None:
+        self._say(event.job, event.at_s, _PHASES[event.phase])
+
     def on_cancel_requested(self, event: CancelRequested) -> None:
         self.explained.stories.setdefault(event.job, Story(event.job, ""))  # it may never have arrived
         self._say(event.job, event.at_s, f"was cancelled: {event.reason}")
@@ -544,6 +549,14 @@ class _Listener:
 
     def _say(self, job: str, at_s: float, words: str) -> None:
         self.explained.stories[job].remarks.append((at_s, words))
+
+
+_PHASES = {
+    JobPhase.TRAINS: "trains again",
+    JobPhase.EVALUATES: "evaluates: the setting that is known for that counts, if there is one",
+    JobPhase.AWAY: "is away: it does not count for the setting of its device",
+}
+"""Words for a job that is in another phase."""
 
 
 def _gang_words(core: Scheduler, start: StartJob) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from rich.console import Console
 
-from ecoshare.base.measurement import AS_FOUND
+from ecoshare.base.measurement import AS_FOUND, phase_words
 from ecoshare.base.plural import counted
 from ecoshare.core.reasons import Doing
 from ecoshare.errors import UsageError
@@ -283,6 +283,8 @@ def _of_device(explained: RunExplanation, device: str) -> Lines:
 def _packing(stretch: PackingPeriod, explained: RunExplanation) -> str:
     """Jobs of a packing, and the turns that do not fit to it."""
     words, account = _packed(stretch, explained), explained.account
+    if evaluated := [name for name, of in stretch.classes.items() if phase_words(of)]:
+        words += f", {listed(evaluated)} evaluating" if len(evaluated) < len(stretch.jobs) else ", evaluating"
     to_s = explained.end_s if stretch.to_s is None else stretch.to_s
     if account is None:
         return words

@@ -11,6 +11,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
+from ecoshare.base.measurement import class_of, phase_words
 from ecoshare.base.plural import listed
 from ecoshare.base.printable import spelled
 from ecoshare.jobs.quantities import format_duration, format_energy, number
@@ -93,8 +94,8 @@ def share(part: float) -> str:
 
 
 def short_class(name: str) -> str:
-    """Name of a job class without the hash that tells it from other classes of its script."""
-    return _HASH.sub("", name)
+    """Name of a job class, or of a class in a packing, without the hash that tells it from others of its script."""
+    return _HASH.sub("", class_of(name)) + phase_words(name)
 
 
 def with_steps(count: str, by_steps: bool) -> str:

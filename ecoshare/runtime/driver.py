@@ -39,6 +39,7 @@ from ecoshare.core.events import (
     InterferencePredicted,
     IterationsDone,
     JobExited,
+    PhaseBegan,
     Planned,
     PowerPredicted,
     RunOpened,
@@ -245,7 +246,7 @@ class Driver:
         if isinstance(event, DeviceFailed):
             is_used = any(lane.device.name == event.device for lane in self.run.core.lanes.values())
             return self._turnover.never_joins(event.device) or not is_used
-        if not isinstance(event, IterationsDone):
+        if not isinstance(event, IterationsDone | PhaseBegan):
             return False
         job = self.run.core.jobs.get(event.job)
         return job is None or job.state is not JobState.RUNNING

@@ -24,7 +24,7 @@ from ecoshare.base.attempt import Outcome, Usage
 from ecoshare.base.class_profile import POWER_LIMIT, KnownResponse, MemoryDemand, PowerPoint
 from ecoshare.base.device import Device
 from ecoshare.base.job_spec import JobSpec
-from ecoshare.base.measurement import KnownSetting, Measurement, MeasurementStatus, ServiceFigures, Setting
+from ecoshare.base.measurement import JobPhase, KnownSetting, Measurement, MeasurementStatus, ServiceFigures, Setting
 from ecoshare.base.segment import Segment
 from ecoshare.core.commands import (
     ApplySetting,
@@ -63,6 +63,7 @@ from ecoshare.core.events import (
     JobArrived,
     JobExited,
     Parked,
+    PhaseBegan,
     Planned,
     PowerPredicted,
     Profiled,
@@ -129,6 +130,7 @@ class VirtualDriver:
         spares: Whether a segment that begins when all jobs have arrived does without devices that they do not use.
         failures: Time (s) and name of each device that fails.
         silent: Whether a failed device answers no command any more, as that of a lost machine.
+        phases: Times (s) at which jobs are in another phase, if they run then.
         misses: Times (s) at which services have missed their targets for a minute, with their names.
         refuses: Settings that every device refuses.
         overloads: Settings that overload every service.
@@ -148,6 +150,7 @@ class VirtualDriver:
     stop_s: float | None = None
     failures: tuple[tuple[float, str], ...] = ()
     silent: bool = False
+    phases: tuple[tuple[float, str, JobPhase], ...] = ()
     misses: tuple[tuple[float, str], ...] = ()
     requests: tuple[tuple[float, Callable[..., Event]], ...] = ()
     segments_s: tuple[float, ...] = ()
@@ -208,6 +211,8 @@ class VirtualDriver:
             self._at(at_s, partial(self._fails, device), partial(self._is_used, device))
         for at_s, _ in self.joins:
             self._at(at_s, opened, lambda: False)  # nothing is told, but a segment may begin
+        for at_s, name, phase in self.phases:
+            self._at(at_s, partial(PhaseBegan, job=name, phase=phase), partial(self._runs, name))
         for at_s, name in self.misses:
             self._at(at_s, partial(TargetMissed, job=name, requests=100, missed=2), partial(self._runs, name))
         while self._events:

@@ -33,10 +33,10 @@ Workload = tuple[str, str, str, int]
 """Dataset, network, optimizer, batch size."""
 
 
-def measured_workloads(data: Path) -> dict[Workload, dict[float, tuple[float, float]]]:
+def measured_workloads(data: Path, gpu: str = "v100") -> dict[Workload, dict[float, tuple[float, float]]]:
     """Seconds an epoch and power (W), by power limit, of each workload that Zeus measured."""
     found: dict[Workload, dict[float, tuple[float, float]]] = defaultdict(dict)
-    with (data / "zeus_nsdi23" / "summary_power_v100.csv").open(newline="") as file:
+    with (data / "zeus_nsdi23" / f"summary_power_{gpu}.csv").open(newline="") as file:
         for row in csv.DictReader(file):
             key = row["dataset"], row["network"], row["optimizer"], int(row["batch_size"])
             found[key][float(row["power_limit"])] = float(row["time_per_epoch"]), float(row["average_power"])

@@ -13,7 +13,7 @@ from ecoshare.base.attempt import Outcome
 from ecoshare.base.class_profile import MemoryDemand, Solo
 from ecoshare.base.device import Device
 from ecoshare.base.job_spec import JobSpec
-from ecoshare.base.measurement import KnownSetting, MeasurementStatus, Packing, Setting
+from ecoshare.base.measurement import JobPhase, KnownSetting, MeasurementStatus, Packing, Setting, class_in
 from ecoshare.base.service import RequestSource, ServiceSpec
 from ecoshare.core.commands import (
     ApplySetting,
@@ -97,6 +97,47 @@ def test_lanes_and_jobs_have_no_order_in_a_packing() -> None:
     assert not applied(drive(job("a", "a", 5.0), job("b", "b", 5.0), lanes=1, known_settings=known)), (
         "one lane is another packing"
     )
+
+
+EVALUATES, AWAY, TRAINS = JobPhase.EVALUATES, JobPhase.AWAY, JobPhase.TRAINS
+
+
+def test_a_phase_has_the_setting_that_is_known_for_it() -> None:
+    known = (
+        KnownSetting((("a", "b"),), SLOW),
+        KnownSetting(((class_in("a", EVALUATES), "b"),), SLOWER),
+        KnownSetting((("b",),), SLOWER),
+    )
+    phases = ((3.0, "a", EVALUATES), (5.0, "a", TRAINS), (7.0, "a", AWAY), (9.0, "a", TRAINS))
+    driver = drive(job("a", "a", 12.0), job("b", "b", 12.0), known_settings=known, phases=phases)
+    assert applied(driver)[:5] == [SLOW, SLOWER, SLOW, SLOWER, SLOW]
+
+
+def test_the_setting_stays_in_a_phase_for_which_nothing_is_known() -> None:
+    known = (KnownSetting((("a", "b"),), SLOW),)
+    phases = ((3.0, "a", EVALUATES), (5.0, "a", TRAINS), (7.0, "b", AWAY), (9.0, "b", TRAINS))
+    driver = drive(job("a", "a", 12.0), job("b", "b", 12.0), known_settings=known, phases=phases)
+    assert applied(driver) == [SLOW, ()], "until one has ended"
+
+
+def test_the_setting_stays_while_all_jobs_are_away_and_a_new_attempt_trains() -> None:
+    known = (KnownSetting((("a",),), SLOW), KnownSetting(((class_in("a", EVALUATES),),), SLOWER))
+    phases = ((3.0, "a", AWAY), (5.0, "a", TRAINS))
+    assert applied(drive(job("a", "a", 9.0), known_settings=known, phases=phases)) == [SLOW, ()], "at its end"
+    spec, _ = job("a", "a", 0.0)
+    fails = ScriptedJob(0.0, ((4.0, Outcome.FAILED), (4.0, Outcome.COMPLETED)))
+    again = drive((replace(spec, retries=1), fails), known_settings=known, phases=((3.0, "a", EVALUATES),))
+    assert applied(again) == [SLOW, SLOWER, (), SLOW, ()]
+
+
+def test_a_phase_is_searched_by_itself_and_voids_the_trial_in_which_it_begins() -> None:
+    adviser = Scripted((), SLOW, SLOWER)
+    phases = ((1.3, "a", EVALUATES), (1.4, "a", TRAINS), (8.0, "a", EVALUATES))
+    driver = drive(job("a", "a", 30.0), search=True, advises=adviser, phases=phases)
+    trials = [each for each, _ in driver.log if isinstance(each, SettingMeasured)]
+    told = [ask for ask in adviser.asked if ask.measurement is not None]
+    assert len(trials) == len(told) + 1, "one was void"
+    assert [ask.packing for ask in told] == [(("a",),)] * 2 + [((class_in("a", EVALUATES),),)] * 3
 
 
 def test_a_search_begins_with_the_default_and_ends_with_the_best() -> None:
@@ -211,6 +252,7 @@ proposals = st.lists(st.sampled_from([(), SLOW, SLOWER]), min_size=1, max_size=4
     st.integers(1, 2),
     st.sets(st.sampled_from([SLOW, SLOWER]), max_size=1),
     st.none() | st.floats(0.0, 15.0),
+    st.lists(st.tuples(st.floats(0.0, 20.0), st.integers(0, 5), st.sampled_from(JobPhase)), max_size=6),
 )
 def test_whatever_comes_and_goes_trials_are_of_what_runs(
     some: list[tuple[str, float, float, bool]],
@@ -219,6 +261,7 @@ def test_whatever_comes_and_goes_trials_are_of_what_runs(
     lanes: int,
     refused: set[Setting],
     stop_s: float | None,
+    phases: list[tuple[float, int, JobPhase]],
 ) -> None:
     """Every job ends. The virtual driver checks every measurement and window against the setting in force."""
     jobs = [
@@ -232,6 +275,7 @@ def test_whatever_comes_and_goes_trials_are_of_what_runs(
         advises=Scripted(*proposed),
         refuses=frozenset(refused),
         stop_s=stop_s,
+        phases=tuple((at_s, jobs[place % len(jobs)][0].name, phase) for at_s, place, phase in phases),
     )
     assert all(state.ended for state in driver.states().values())
     answered = {event.command for event, _ in driver.log if isinstance(event, SettingAdvised | SettingMeasured)}

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ecoshare.base.measurement import JobPhase, KnownSetting, class_in
 from ecoshare.core.commands import Command, WakeAt
 from ecoshare.core.events import Config, Event, RunOpened
 from ecoshare.core.policies.fifo import Fifo
@@ -27,6 +28,8 @@ from ecoshare.reporting.explanation import explain
 from ecoshare.reporting.explanation_text import of_run
 from ecoshare.simulation.costs import Costs
 from ecoshare.simulation.traces.job_trace import TraceJob
+from tests.core.test_setting_selection import SLOW, SLOWER, drive
+from tests.core.test_setting_selection import job as device_job
 from tests.record.test_packing_summary import end_of, searched
 from tests.reporting.recorded import Entries, entries_of, plan, write
 from tests.simulation.test_packs import JOBS, PACKS, SPEEDS, job, simulated, world
@@ -67,6 +70,19 @@ def test_a_log_tells_what_a_replay_of_it_finds(
     _, log = simulated(jobs, world(**speeds), Config(policy, lanes, 4, profile=profile), 2, Costs())
     entries: Entries = [each for event, commands in log for each in (event, *commands)]
     assert packing_timeline(recorded(entries)) == packing_timeline(entries)
+
+
+def test_a_phase_is_a_stretch_of_its_own_with_its_setting() -> None:
+    known = (KnownSetting((("a", "b"),), SLOW), KnownSetting(((class_in("a", JobPhase.EVALUATES), "b"),), SLOWER))
+    phases = ((3.0, "a", JobPhase.EVALUATES), (5.0, "a", JobPhase.TRAINS), (7.0, "b", JobPhase.AWAY))
+    driver = drive(device_job("a", "a", 12.0), device_job("b", "b", 12.0), known_settings=known, phases=phases)
+    entries: Entries = [each for event, commands in driver.log for each in (event, *commands)]
+    timeline = packing_timeline(recorded(entries))
+    assert timeline == packing_timeline(entries)
+    shown = [(each.packing, each.settings[-1][1], each.from_s) for each in timeline.stretches if not each.is_passing()]
+    both, evaluating = (("a", "b"),), (("a~evaluates", "b"),)
+    assert [each[:2] for each in shown] == [(both, SLOW), (evaluating, SLOWER), (both, SLOW), ((("a",),), SLOW)]
+    assert [each[2] for each in shown[1:]] == [3.0, 5.0, 7.0]
 
 
 @pytest.mark.nightly

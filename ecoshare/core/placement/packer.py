@@ -20,7 +20,7 @@ from itertools import islice
 
 from ecoshare.base.attempt import Usage
 from ecoshare.base.class_profile import Solo
-from ecoshare.base.measurement import ColocationMeasurement, Measurement, MeasurementStatus
+from ecoshare.base.measurement import ColocationMeasurement, JobPhase, Measurement, MeasurementStatus
 from ecoshare.core.commands import AskInterference, MoveJob
 from ecoshare.core.events import InterferencePredicted
 from ecoshare.core.moves import JobMoves
@@ -236,6 +236,8 @@ class Packer:
         """
         jobs = self.present(lanes)
         if found.status is not MeasurementStatus.MEASURED or found.setting or len(jobs) < 2:
+            return
+        if any(job.phase is not JobPhase.TRAINS for job in jobs):
             return
         if {job.spec.name for job in jobs} != set(found.times_s):
             return

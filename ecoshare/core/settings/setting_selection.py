@@ -20,6 +20,9 @@ A setting at which a service misses its target leaves a queue behind. So the dev
 default, or the best measured one if the default misses the target. The next setting is tried when the service has
 recovered, and the search ends if it does not.
 
+A phase of a job is a part of the packing: a job that evaluates counts as one of another class, and a job that is away
+does not count. If all jobs are away, the setting stays as it is.
+
 A service that misses its target for a minute at any other setting than the default ends the search of its packing, and
 the packing has the default setting from then on. So it does after another setting was tried.
 """
@@ -30,7 +33,16 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from ecoshare.base.measurement import AS_FOUND, KnownSetting, Measurement, MeasurementStatus, Packing, Setting
+from ecoshare.base.measurement import (
+    AS_FOUND,
+    JobPhase,
+    KnownSetting,
+    Measurement,
+    MeasurementStatus,
+    Packing,
+    Setting,
+    class_in,
+)
 from ecoshare.base.segment import Segment
 from ecoshare.core.commands import ApplySetting, AskSetting, AwaitRequests, Command, MeasureSetting
 from ecoshare.core.events import (
@@ -189,9 +201,12 @@ class SettingSelector:
             ready: Whether its jobs are warm and their classes known, so that a search may begin.
         """
         device = self._devices.setdefault(name, _Device(name))
-        if device.phase is not TuningPhase.IDLE:
-            return []
         packing = self._packing_of(lanes)
+        if device.phase is TuningPhase.MEASURING and packing != device.packing is not None:
+            self._observed.discard(device.packing)
+            device.packing = None  # the measurement is void, even if this phase of a job is soon over
+        if device.phase is not TuningPhase.IDLE or (not packing and self._present(lanes)):
+            return []
         if self._search and packing and packing not in self.known and ready and not self._is_searched(packing):
             device.packing, device.missed, device.has_tried = packing, None, False
             device.safe, device.safe_missed = AS_FOUND, 0.0
@@ -301,9 +316,13 @@ class SettingSelector:
         return [self._apply(device, event.setting)]
 
     def _known_for(self, packing: Packing, lanes: Iterable[Lane]) -> Setting:
-        """Known setting of a packing, or the default if there is none or a job would break its slowdown limit."""
-        known = self.known.get(packing)
-        return AS_FOUND if known is None or not self._bear(self._present(lanes), known.slower) else known.setting
+        """Known setting of a packing, or the default if there is none or a job would break its slowdown limit.
+
+        Phases for which nothing is known have the setting of the jobs in training.
+        """
+        jobs = self._present(lanes)
+        known = self.known.get(packing) or self.known.get(packing_of(jobs))
+        return AS_FOUND if known is None or not self._bear(jobs, known.slower) else known.setting
 
     def _is_searched(self, packing: Packing) -> bool:
         """Whether a device searches the setting of this packing now. Others wait for what it finds."""
@@ -311,13 +330,12 @@ class SettingSelector:
 
     def _may_observe(self, device: _Device, packing: Packing, lanes: Iterable[Lane]) -> bool:
         """Whether jobs are measured beside each other. The answers of a service say nothing of the speed of others."""
-        several = sum(map(len, packing)) > 1
-        serves = any(job.spec.service is not None for job in self._present(lanes))
-        is_new = device.setting == AS_FOUND and packing not in self._observed
-        return self._observe and several and is_new and not serves
+        jobs = self._present(lanes)
+        several = len(jobs) > 1 and all(job.phase is JobPhase.TRAINS and job.spec.service is None for job in jobs)
+        return self._observe and several and device.setting == AS_FOUND and packing not in self._observed
 
     def _packing_of(self, lanes: Iterable[Lane]) -> Packing:
-        return packing_of(self._present(lanes))
+        return _in_phases(self._present(lanes))
 
     def drop(self, name: str) -> list[int]:
         """Forget the setting and the search of a failed device. Returns its unanswered commands."""
@@ -350,7 +368,7 @@ class SettingSelector:
         return ApplySetting(self._begin(device, TuningPhase.APPLYING), device.name, setting)
 
     def _measure(self, device: _Device, lanes: Sequence[Lane]) -> list[Command]:
-        jobs = tuple(sorted(job.spec.name for job in self._present(lanes)))
+        jobs = tuple(sorted(job.spec.name for job in _at_work(self._present(lanes))))
         return [MeasureSetting(self._begin(device, TuningPhase.MEASURING), device.name, jobs, device.setting)]
 
     def _begin(self, device: _Device, phase: TuningPhase) -> int:
@@ -361,8 +379,18 @@ class SettingSelector:
 
 
 def packing_of(jobs: Iterable[Job]) -> Packing:
-    """Packing of the jobs of one device. It does not depend on the order of lanes and jobs."""
+    """Packing of the jobs of one device, all in training. It does not depend on the order of lanes and jobs."""
     return tuple(sorted(tuple(sorted(job.spec.job_class for job in lane)) for lane in by_lane(jobs)))
+
+
+def _in_phases(jobs: Iterable[Job]) -> Packing:
+    """Packing of the jobs of one device in their present phases."""
+    lanes = by_lane(_at_work(jobs))
+    return tuple(sorted(tuple(sorted(class_in(job.spec.job_class, job.phase) for job in lane)) for lane in lanes))
+
+
+def _at_work(jobs: Iterable[Job]) -> list[Job]:
+    return [job for job in jobs if job.phase is not JobPhase.AWAY]
 
 
 def by_lane(jobs: Iterable[Job]) -> tuple[tuple[Job, ...], ...]:

@@ -10,7 +10,7 @@ from ecoshare.base.class_profile import Solo
 from ecoshare.base.device import DeviceInfo
 from ecoshare.base.job_spec import JobSpec
 from ecoshare.base.joules import MEASURED
-from ecoshare.base.measurement import Goal, Measurement, MeasurementStatus, Packing
+from ecoshare.base.measurement import Goal, JobPhase, Measurement, MeasurementStatus, Packing, class_in
 from ecoshare.base.plural import counted
 from ecoshare.base.printable import utc_text
 from ecoshare.core.commands import AskSetting, MeasureSetting
@@ -95,18 +95,22 @@ class Searching:
         # Without their knob, the joules of the processors are no part of the objective.
         self.with_processors = found.with_processors and any(spec.name == CPU_FREQUENCY for spec in self._specs)
         self._jobs: Mapping[str, PlannedJob] = {}
+        self._phase: Callable[[str], JobPhase] = lambda _name: JobPhase.TRAINS
         self._records: dict[Packing, list[MeasurementRecord]] = {}
         self._adviser: TunerAdviser | None = None
         self._profiler: Profiler | None = None
 
-    def adviser(self, profiler: Profiler, jobs: Mapping[str, PlannedJob]) -> TunerAdviser:
+    def adviser(
+        self, profiler: Profiler, jobs: Mapping[str, PlannedJob], phase: Callable[[str], JobPhase]
+    ) -> TunerAdviser:
         """Make the adviser of the run.
 
         Args:
             profiler: Profiler of the run, for the profiles of classes that it makes.
             jobs: Jobs of the run, by name; trials are added when they are drawn.
+            phase: Present phase of a job, by its name.
         """
-        self._jobs = jobs
+        self._jobs, self._phase = jobs, phase
         from ecoshare.knowledge.advisers.setting_adviser import TunerAdviser
         from ecoshare.knowledge.advisers.setting_search import knob_of, space_of
 
@@ -133,7 +137,7 @@ class Searching:
             self._goal,
             told=self._told,
             prior=self._prior,
-            class_of=lambda job: self._spec(job).job_class,
+            class_of=self._class,
             slowdown_limit=lambda job: self._spec(job).slowdown_limit,
             ended=self._keep,
             service=self._service,
@@ -170,7 +174,7 @@ class Searching:
             violations=sum(record.feasible is False for record in records),
             search_energy_j=sum(spent) if spent else None,
             made_utc=utc_text(),
-            classes={name: self._spec(name).job_class for name in own.search.jobs},
+            classes={name: self._class(name) for name in own.search.jobs},
         )
 
     def _service(self, name: str) -> PackedService | None:
@@ -229,8 +233,12 @@ class Searching:
     def _spec(self, job: str) -> JobSpec:
         return self._jobs[job].spec
 
+    def _class(self, job: str) -> str:
+        """Name of the job in a packing."""
+        return class_in(self._spec(job).job_class, self._phase(job))
+
     def _alone(self, job: str) -> Solo:
-        name = self._spec(job).job_class
+        name = self._class(job)
         made = self._profiler.made if self._profiler is not None else {}
         profile: Profile | None = made.get(name) or self._plan.known.get(name)
         if profile is None:
@@ -250,7 +258,7 @@ class Searching:
             space,
             {name: self._default[name] for name in names},
             jobs,
-            {job.name: self._spec(job.name).job_class for job in jobs},
+            {job.name: self._class(job.name) for job in jobs},
             _earlier(
                 self._kept.on(self.device.described),
                 names,
@@ -373,16 +381,16 @@ class RunSearches:
         self._searching, self._make = dict(searching or {}), make
         self._advisers: dict[str, TunerAdviser] = {}
 
-    def begin(self, profiler: Profiler, jobs: Mapping[str, PlannedJob]) -> None:
+    def begin(self, profiler: Profiler, jobs: Mapping[str, PlannedJob], phase: Callable[[str], JobPhase]) -> None:
         """Make the advisers; see `Searching.adviser`."""
-        self._profiler, self._jobs = profiler, jobs
-        self._advisers = {name: each.adviser(profiler, jobs) for name, each in self._searching.items()}
+        self._facts = profiler, jobs, phase
+        self._advisers = {name: each.adviser(*self._facts) for name, each in self._searching.items()}
 
     def join(self, device: DeviceInfo) -> None:
         """Search on a device that joins the run, too, if anything is searched."""
         if self._make is not None:
             self._searching[device.name] = own = self._make(device)
-            self._advisers[device.name] = own.adviser(self._profiler, self._jobs)
+            self._advisers[device.name] = own.adviser(*self._facts)
 
     @property
     def notes(self) -> tuple[str, ...]:

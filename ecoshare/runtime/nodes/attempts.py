@@ -25,6 +25,7 @@ from ecoshare.base.plural import counted
 from ecoshare.core.commands import LimitMemory, MoveJob, OpenLane, SetShares, StartJob
 from ecoshare.core.events import Done, Event, Refused
 from ecoshare.core.memory import KEPT_ALLOWANCE_BYTES
+from ecoshare.core.settings.phase_watch import PhaseWatch
 from ecoshare.errors import UnfitEnvironment
 from ecoshare.lane import processes
 from ecoshare.lane.messages import Ended, MoveAttempt
@@ -267,6 +268,7 @@ class LiveAttempt:
         spent_s: Processor time (s) in each of its lanes that was last read.
         measured_s: Time (s) in the run of the last look at its memory.
         command: Id of the command that started it.
+        phases: Watch over its phases.
     """
 
     job: NodeJob
@@ -280,6 +282,7 @@ class LiveAttempt:
     spent_s: dict[int, float] = field(default_factory=dict)
     measured_s: float = 0.0
     command: int = 0
+    phases: PhaseWatch = field(default_factory=PhaseWatch)
 
     @property
     def key(self) -> str:

@@ -13,11 +13,13 @@ from typing import TypeVar
 from ecoshare.base.attempt import Usage
 from ecoshare.base.clock import loop_s
 from ecoshare.base.service import REQUESTS
-from ecoshare.core.events import Event, IterationsDone, StopRequested, TargetMissed
+from ecoshare.core.events import Event, IterationsDone, PhaseBegan, StopRequested, TargetMissed
+from ecoshare.core.settings.phase_watch import PhaseLengths
 from ecoshare.core.settings.service_targets import TargetWatch
 from ecoshare.lane import processes
 from ecoshare.lane.files import of_attempt
 from ecoshare.lane.serving.request_intervals import RequestInterval, against_target, read_from
+from ecoshare.lane.tables.table_layout import SlotState
 from ecoshare.runtime.nodes.attempts import Attempts, LiveAttempt
 
 Item = TypeVar("Item")
@@ -67,20 +69,26 @@ class ProgressReports:
     Attributes:
         attempts: Attempts in progress.
         watches_memory: Whether the memory of jobs is watched, as on processors.
+        watches_phases: Whether the phases of jobs are watched, as where settings may be changed.
         now_s: Time (s) since the run was opened.
         tell: Reports an event to the core.
     """
 
     attempts: Attempts
     watches_memory: bool
+    watches_phases: bool
     now_s: Callable[[], float]
     tell: Callable[[Callable[..., Event]], None]
+    _lengths: PhaseLengths = field(default_factory=PhaseLengths)
 
     async def keep(self) -> None:
         """Report until cancelled."""
         async for name, own in spread(self.attempts.live.items, _PROGRESS_S):
             if self.attempts.live.get(name) is own:
-                self._look(name, own, self.attempts.usage(name))
+                usage = self.attempts.usage(name)
+                self._look(name, own, usage)
+                if self.watches_phases and own.job.spec.service is None:
+                    self._look_at_phase(name, own, usage)
 
     async def keep_early(self) -> None:
         """Report the first iterations of jobs on processors until cancelled."""
@@ -98,6 +106,12 @@ class ProgressReports:
         if own.is_news(usage, now_s):
             own.known, own.told_s = usage, now_s
             self.tell(partial(IterationsDone, job=name, usage=usage))
+
+    def _look_at_phase(self, name: str, own: LiveAttempt, usage: Usage) -> None:
+        """Tell the core of a phase that is worth another setting."""
+        is_away, job_class = self.attempts.slot(name).seat == SlotState.AWAY, own.job.spec.job_class
+        if (phase := own.phases.saw(self.now_s(), usage, is_away, job_class, self._lengths)) is not None:
+            self.tell(partial(PhaseBegan, job=name, phase=phase))
 
     def _peak_bytes(self, name: str, own: LiveAttempt, now_s: float) -> int:
         """Largest memory (bytes) of a job so far. The more jobs, the less often each is looked at."""

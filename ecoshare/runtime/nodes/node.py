@@ -135,7 +135,13 @@ class Node:
         self.slices = RunSlices(machine.slices, self.attempts.tables, self.sessions.values(), run)
         most_bytes = {each.device.name: each.device.memory_bytes for each in machine.devices}
         self._memory_of_runs = RunMemory(machine.claims, most_bytes, run.tell, run.warn)
-        self._progress = ProgressReports(self.attempts, machine.on_processors, run.now_s, run.tell)
+        self._progress = ProgressReports(
+            self.attempts,
+            machine.on_processors,
+            any(self.knobs.values()) and not only_measures,  # one packing is measured then
+            run.now_s,
+            run.tell,
+        )
 
     @property
     def is_measuring(self) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ecoshare.base.class_profile import CONTEXT_BYTES, POWER_LIMIT, KnownResponse, LimitMeasurement, MemoryDemand, Solo
 from ecoshare.base.device import DeviceInfo, Speeds, speed_of
-from ecoshare.base.measurement import ColocationMeasurement, KnownSetting, setting_of
+from ecoshare.base.measurement import ColocationMeasurement, KnownSetting, class_of, phase_words, setting_of
 from ecoshare.base.plural import counted, listed
 from ecoshare.core.memory import outgrows, with_peak
 from ecoshare.jobs.schema import JobConfig
@@ -202,10 +202,17 @@ def known_settings(
         for each in found
         if len(each.packing) <= lanes
     ]
-    told = [each for each in known if each.setting and any(name in shown for lane in each.packing for name in lane)]
+    told = [
+        each
+        for each in known
+        if each.setting and any(class_of(name) in shown for lane in each.packing for name in lane)
+    ]
     for each in told[:_MOST_REASONS]:
         values = values_words(dict(each.setting))
-        jobs = " | ".join(" + ".join(shown.get(name, name) for name in lane) for lane in each.packing)
+        jobs = " | ".join(
+            " + ".join(shown.get(class_of(name), class_of(name)) + phase_words(name) for name in lane)
+            for lane in each.packing
+        )
         notes.append(f"while just {jobs} run, clocks and power are set: {values} (`--control off` sets nothing)")
     return tuple(known), notes
 
