@@ -85,7 +85,7 @@ def test_it_shows_devices_and_jobs_as_they_change(up: Served, page: Tab) -> None
     wait_for(lambda: page.text(f"{row} .done") not in ("", first))
     # An element that is made anew loses the focus, and a press on it.
     wait_for(lambda: page.run("document.activeElement.title") == "trains has the turn")
-    assert page.run("document.querySelector('.line').getAttribute('d').length") > 20
+    wait_for(lambda: page.run("document.querySelector('.line').getAttribute('d').length") > 20)
     up.ask("cancel", "trains", "--now")
     page.shows("#jobs tbody[data-group=ended]", "trains")
     page.shows("#news", "trains cancelled")

@@ -160,10 +160,15 @@ def test_a_profile_is_that_of_the_job_alone(
     assert made.train.standard_error_s is not None and beyond_s <= 3 * made.train.standard_error_s
     assert energy is not None and energy.source == "measured" and energy.relative_error is not None
     assert 0.0 < energy.relative_error < 0.02
-    alone_w = watts(training.compute, training.memory)
-    assert energy.power_w == pytest.approx(alone_w, rel=3 * energy.relative_error)
-    beyond_idle_j = (alone_w - watts(0.0)) * made.train.mean_s
-    assert energy.active_per_iteration_j == pytest.approx(beyond_idle_j, rel=4 * energy.relative_error)
+    # On a busy machine the GPU stands still between two iterations, and draws less then: for the time by which they
+    # take longer, at most.
+    alone_w, idle_w = watts(training.compute, training.memory), watts(0.0)
+    worked = min(1.0, training.ms / 1000 / made.train.mean_s)
+    error_w = 3 * energy.relative_error * alone_w
+    assert idle_w + worked * (alone_w - idle_w) - error_w <= energy.power_w <= alone_w + error_w
+    beyond_idle_j, active_j = (alone_w - idle_w) * made.train.mean_s, energy.active_per_iteration_j
+    error_j = 4 * energy.relative_error * beyond_idle_j
+    assert active_j is not None and worked * beyond_idle_j - error_j <= active_j <= beyond_idle_j + error_j
     # The fake tells the load of the instant: one of the few samples may fall between two iterations.
     assert (made.use.busy, made.use.memory_busy) == pytest.approx((training.compute, training.memory), rel=0.25)
     assert made.use.bound_by == bound_by

@@ -51,7 +51,7 @@ def test_a_phase_has_the_setting_that_is_known_for_it(machine: Machine) -> None:
     assert "computes (evaluating)" in done.stderr, "the plan tells what will be set"
     entries = machine.entries()
     phases = [each.phase for each in entries if isinstance(each, PhaseBegan)]
-    assert phases == [JobPhase.EVALUATES, JobPhase.TRAINS, JobPhase.EVALUATES]
+    assert phases[:3] == [JobPhase.EVALUATES, JobPhase.TRAINS, JobPhase.EVALUATES]
     applied = [each.setting for each in entries if isinstance(each, ApplySetting)]
     assert applied[:4] == [slow, slower, slow, slower]
     assert machine.driver.gpu(0).settings() == BEFORE
