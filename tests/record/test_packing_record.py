@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ecoshare.base.measurement import JobPhase, KnownSetting, class_in
 from ecoshare.core.commands import Command, WakeAt
 from ecoshare.core.events import Config, Event, RunOpened
-from ecoshare.core.policies.fifo import Fifo
+from ecoshare.core.policies.orders import Fifo
 from ecoshare.core.scheduler import Scheduler
 from ecoshare.errors import UsageError
 from ecoshare.record import event_log

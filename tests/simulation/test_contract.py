@@ -20,9 +20,8 @@ import pytest
 from ecoshare.core.placement.lane_index import LaneIndex
 from ecoshare.core.placement.memory_fit import MemoryFit
 from ecoshare.core.policies import known_names, named
-from ecoshare.core.policies.fifo import Fifo
 from ecoshare.core.policies.fluid import Fluid
-from ecoshare.core.policies.srtf import Srtf
+from ecoshare.core.policies.orders import Fifo, Srtf
 from ecoshare.core.records import JobState
 from ecoshare.simulation.result import UsageIntegrals
 from ecoshare.simulation.world import World

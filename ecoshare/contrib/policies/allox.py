@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from ecoshare.contrib.policies.time_shares import Shares
 from ecoshare.core.commands import PlanJob
-from ecoshare.core.policies.srtf import expected_s
+from ecoshare.core.policies.orders import expected_s
 from ecoshare.core.records import Job
 
 ALPHA = 0.2

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from ecoshare.contrib.policies.epoch_forecast import EpochForecast
 from ecoshare.core.policies.common import InRounds, pick
-from ecoshare.core.policies.srtf import expected_s
+from ecoshare.core.policies.orders import expected_s
 from ecoshare.core.records import Job
 
 ROUND_S = 120.0

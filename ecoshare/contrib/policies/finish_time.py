@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from ecoshare.contrib.policies.time_shares import Shares, with_spare
-from ecoshare.core.policies.srtf import expected_s
+from ecoshare.core.policies.orders import expected_s
 from ecoshare.core.records import Job
 
 _STEPS = 60

@@ -9,7 +9,7 @@ from typing import ClassVar
 from ecoshare.contrib.policies.epoch_forecast import EpochForecast
 from ecoshare.core.commands import PlanJob
 from ecoshare.core.policies.common import InRounds, pick
-from ecoshare.core.policies.srtf import expected_s
+from ecoshare.core.policies.orders import expected_s
 from ecoshare.core.records import Job
 
 DEFAULTS = {"every": 8.0, "last": 100.0, "late": 12.0, "most": 1e4, "round": 120.0, "spread": 1e-3, "window": 20.0}

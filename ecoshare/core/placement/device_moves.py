@@ -28,7 +28,7 @@ from ecoshare.core.placement.lane_index import LaneIndex
 from ecoshare.core.placement.memory_fit import MemoryFit
 from ecoshare.core.placement.steps import GiveWay, Start
 from ecoshare.core.policies.base import Policy
-from ecoshare.core.policies.srtf import expected_s
+from ecoshare.core.policies.orders import expected_s
 from ecoshare.core.records import Job, JobState, Lane, LaneState
 from ecoshare.core.run_state import RunState
 

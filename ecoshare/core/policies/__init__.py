@@ -1,11 +1,11 @@
-"""Scheduling policies: one file each, a class of a few lines.
+"""Scheduling policies: a class of a few lines each.
 
 A policy orders the jobs that wait for a place (`order`). It chooses between the lanes that could take the first of them
 (`lane`), and ranks the jobs of a lane for its turn (`rank`). See `base.Policy` for the contract.
 
-Each module of this folder defines one policy, except `base` and `common`. The file is named after the policy, with `_`
-for `-`, so a new file is all that a new policy needs. A module is imported when its policy is first used. Another
-package offers its policies under the entry point `ecoshare.policies`. docs/policies.md describes how to write one.
+A new file is all that a new policy needs. It is named after the policy, with `_` for `-`; only near relatives stand
+together. A module is imported when a policy of it is first used. Another package offers its policies under the entry
+point `ecoshare.policies`. docs/policies.md describes how to write one.
 
 `ecoshare.contrib.policies` has those of papers.
 
@@ -27,6 +27,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import cache
 from importlib import import_module
+from itertools import chain
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
 
@@ -39,8 +40,15 @@ if TYPE_CHECKING:
 GROUP = "ecoshare.policies"
 """Entry point group under which other packages offer policies."""
 
-_NOT_POLICIES = ("base", "common")
-"""Modules of this folder that define no policy. Other packages import them, so they stay here."""
+_TOGETHER = {
+    "fluid": ("equal", "fluid"),
+    "objectives": ("edp", "energy", "jct", "makespan"),
+    "orders": ("fair", "fifo", "pack", "priority", "smallest", "srsf", "srtf"),
+}
+"""Policies of each module of this folder that defines several."""
+
+_NOT_POLICIES = ("base", "common", *_TOGETHER)
+"""Modules of this folder that are not named after one policy."""
 
 _registered: dict[str, Any] = {}
 
@@ -53,7 +61,8 @@ class UnknownPolicy(Exception):
 def own_names() -> tuple[str, ...]:
     """Sorted names of the policies in this folder. No policy is imported."""
     modules = (each.name for each in iter_modules(__path__) if not each.ispkg)
-    return tuple(sorted(name.replace("_", "-") for name in modules if name not in _NOT_POLICIES))
+    alone = (name.replace("_", "-") for name in modules if name not in _NOT_POLICIES)
+    return tuple(sorted([*chain(*_TOGETHER.values()), *alone]))
 
 
 def known_names() -> list[str]:
@@ -94,7 +103,8 @@ def _own(name: str) -> Any:
     Raises:
         UnknownPolicy: The module defines no class of this name.
     """
-    module = import_module(f"{__name__}.{name.replace('-', '_')}")
+    of = next((module for module, names in _TOGETHER.items() if name in names), name.replace("-", "_"))
+    module = import_module(f"{__name__}.{of}")
     for found in vars(module).values():
         if isinstance(found, type) and getattr(found, "name", None) == name:
             return found

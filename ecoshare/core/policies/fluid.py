@@ -142,3 +142,16 @@ class Fluid(WithOptions):
     def pour(self, needs: Sequence[float], devices: int, share: float, most: Sequence[int]) -> list[float]:
         """Widths of the jobs, in proportion to their needs."""
         return poured(needs, devices, share, most)
+
+
+class Equal(Fluid):
+    """Equal number of devices for every job, or a place on a shared device if there are more jobs than devices.
+
+    Ray Tune's `DistributeResources` divides the GPUs of a cluster like this. The policy is a baseline for `fluid`.
+    """
+
+    name: ClassVar[str] = "equal"
+
+    def pour(self, needs: Sequence[float], devices: int, share: float, most: Sequence[int]) -> list[float]:
+        """Widths of the jobs, as if all had equal needs."""
+        return poured([1.0] * len(needs), devices, share, most)

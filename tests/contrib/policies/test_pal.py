@@ -17,7 +17,7 @@ from ecoshare.contrib.policies.pal import Pal
 from ecoshare.core.placement.lane_index import LaneIndex
 from ecoshare.core.placement.linked_lanes import together
 from ecoshare.core.policies import register, unregister
-from ecoshare.core.policies.srtf import Srtf
+from ecoshare.core.policies.orders import Srtf
 from ecoshare.core.records import Job, Lane, LaneState
 from ecoshare.testing.policy_contract import PolicyContract
 from tests.core.stepping import Run, Speeds
