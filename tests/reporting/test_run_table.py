@@ -17,7 +17,15 @@ from ecoshare.record.results.run_summary import RunSummary, summarise
 from ecoshare.record.run_history import RunHistory
 from ecoshare.reporting.figures import say
 from ecoshare.reporting.tables.job_table import details_of
-from ecoshare.reporting.tables.run_table import beside_the_gpu, iterations, kept_lanes, measured, print_summary, totals
+from ecoshare.reporting.tables.run_table import (
+    beside_the_gpu,
+    in_parts,
+    iterations,
+    kept_lanes,
+    measured,
+    print_summary,
+    totals,
+)
 from tests.record.test_summary import OPENED, plan, story
 from tests.reporting.made_run import run
 
@@ -92,6 +100,18 @@ def test_names_of_jobs_are_whole_at_any_width(width: int | None) -> None:
     assert [line.split()[0] for line in table] == ["job", *NAMES]
     assert max(map(len, lines)) <= (width or 1000)
     assert ("queued" in table[0]) == (width not in (60, 80))
+
+
+@pytest.mark.parametrize(
+    ("jobs", "iteration_s", "name", "advised"),
+    [(8, 0.004, "cpu", True), (3, 0.004, "cpu", False), (8, 0.1, "cpu", False), (8, 0.004, "cuda:0", False)],
+)
+def test_small_models_may_have_parts_of_the_processors(jobs: int, iteration_s: float, name: str, advised: bool) -> None:
+    found = summary(*["completed"] * jobs)
+    own = tuple(replace(job, iterations=100, held_s=100 * iteration_s) for job in found.jobs)
+    device = replace(found.devices[0], fields={**found.devices[0].fields, "name": name, "cores": 2})
+    words = in_parts(replace(found, jobs=own, devices=(device,)))
+    assert ("iterations of 4 ms" in words and "`--device cpu/2`" in words) is advised
 
 
 def test_what_gave_the_joules_is_said_where_it_is_news() -> None:

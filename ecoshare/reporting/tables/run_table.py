@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from rich.console import Console
 from rich.text import Text
 
+from ecoshare.base.device import PROCESSORS
 from ecoshare.base.plural import counted
 from ecoshare.jobs.quantities import format_duration, format_energy
 from ecoshare.record.results.costs_and_savings import search_energy_j
@@ -194,6 +196,12 @@ _MOST_ERRORS = 10
 _CONTEXTS_W = 5.0
 """Power (W) of contexts from which on it is told."""
 
+_SHORT_S = 0.01
+"""Time (s) of an iteration below which the operations of a small model are too short for several threads."""
+
+_FEWEST_JOBS, _FEWEST_ITERATIONS = 4, 20
+"""Fewest jobs, each with so many iterations, for advice about all."""
+
 _LESSER = {"queued": 3, "iterations": 2, "slowdown": 1}
 """Columns that a narrow terminal drops, the largest number first. summary.json has all of them."""
 
@@ -233,6 +241,8 @@ def print_summary(summary: RunSummary, console: Console, with_meter: bool = True
         say(console, printable(unseen, console.encoding))
     if beside := beside_the_gpu(summary):
         say(console, printable(beside, console.encoding), "yellow")
+    if parts := in_parts(summary):
+        say(console, parts)
     if moved := parked(summary):
         say(console, printable(moved, console.encoding))
     if summary.power_budget is not None:
@@ -268,6 +278,25 @@ def _print_jobs(jobs: Sequence[JobSummary], console: Console, with_devices: bool
         ),
     ]
     print_columns(columns, console)
+
+
+def in_parts(summary: RunSummary) -> str:
+    """Advice to cut the processors into parts, if iterations are too short for several threads; else empty."""
+    device = summary.devices[0] if len(summary.devices) == 1 else None
+    times_s = [
+        max(0.0, job.held_s - (job.preparation_s or 0.0)) / job.iterations
+        for job in summary.jobs
+        if job.held_s is not None and job.iterations >= _FEWEST_ITERATIONS
+    ]
+    if device is None or device.name != PROCESSORS or device.cores < 2 or len(times_s) < _FEWEST_JOBS:
+        return ""
+    if (iteration_s := median(times_s)) > _SHORT_S:
+        return ""
+    parts = min(device.cores, len(times_s))
+    return (
+        f"iterations of {format_duration(iteration_s)} gain little from several threads: `--device cpu/{parts}` runs "
+        f"{parts} jobs at once, each with its part of the processors (last digits of results may differ)"
+    )
 
 
 def totals(summary: RunSummary, with_meter: bool = True) -> str:
