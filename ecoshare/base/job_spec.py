@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ecoshare.base.class_profile import MemoryDemand, Solo
+from ecoshare.base.plural import listed
 from ecoshare.base.service import ServiceSpec
 
 
@@ -90,6 +92,23 @@ class JobSpec:
     def is_open_ended(self) -> bool:
         """Whether the job is a service without a last request, which ends when all other jobs have ended."""
         return self.service is not None and self.service.is_open_ended
+
+
+PARTIAL_CLASS = "spb-"
+"""Beginning of the classes of jobs that use `ecoshare.contrib.spb`: its policy and the user are told by it."""
+
+
+def partial_words(classes: Mapping[str, str]) -> str:
+    """Note on the jobs that use partial backpropagation; empty if there are none.
+
+    Args:
+        classes: Class of each job, by its name.
+    """
+    jobs = [name for name, job_class in classes.items() if job_class.startswith(PARTIAL_CLASS)]
+    if not jobs:
+        return ""
+    verb = "uses" if len(jobs) == 1 else "use"
+    return f"{listed(jobs)} {verb} partial backpropagation (ecoshare.contrib.spb), which changes results"
 
 
 Configuration = tuple[tuple[str, str], ...]

@@ -8,6 +8,7 @@ Base classes::
       └─ LeastEnergy
     WithOptions
       ├─ Gandiva             co-locates jobs on trial
+      ├─ Jigsaw              fills idle ends of iterations
       └─ InRounds            chooses the running jobs in each round
            ├─ Shares         from shares of time
            │    └─ Allox, FinishTime, MaxMin

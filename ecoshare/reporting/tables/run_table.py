@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ecoshare.base.device import PROCESSORS
+from ecoshare.base.job_spec import partial_words
 from ecoshare.base.plural import counted
 from ecoshare.jobs.quantities import format_duration, format_energy
 from ecoshare.record.results.costs_and_savings import search_energy_j
@@ -237,6 +238,8 @@ def print_summary(summary: RunSummary, console: Console, with_meter: bool = True
         say(console, line)
     for line in kept_lanes(summary)[:_MOST_ERRORS]:
         say(console, printable(line, console.encoding))
+    if partial := partial_words({job.name: job.job_class for job in own}):
+        say(console, printable(partial, console.encoding))
     if unseen := by_time(summary):
         say(console, printable(unseen, console.encoding))
     if beside := beside_the_gpu(summary):

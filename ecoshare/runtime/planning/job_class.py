@@ -22,6 +22,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from ecoshare.base.job_spec import PARTIAL_CLASS
 from ecoshare.jobs.fields import Launch
 from ecoshare.jobs.schema import JobConfig
 from ecoshare.knowledge.profile import ProfileOrigin
@@ -71,8 +72,9 @@ class JobClasses:
         origin = program.origin.model_copy(update=changes)
         where = [origin.device_model, origin.torch]
         if origin.given is not None:
-            return JobClass(_name(origin.given, "given", *where), origin)
-        return JobClass(_name(program.stem, program.digest, origin.args, *where), origin)
+            given = origin.given if origin.given.startswith(program.prefix) else program.prefix + origin.given
+            return JobClass(_name(given, "given", *where), origin)
+        return JobClass(_name(program.prefix + program.stem, program.digest, origin.args, *where), origin)
 
     def _devices_of(self, job: JobConfig) -> str:
         """Device model, with the number of devices if there are several: an iteration takes longer or shorter there."""
@@ -112,27 +114,35 @@ class _Program:
     """Common part of the jobs of one script or module.
 
     Attributes:
-        stem: Beginning of the names of their classes.
+        prefix: `PARTIAL_CLASS` if they use partial backpropagation; otherwise empty.
+        stem: Beginning of the names of their classes, after the prefix.
         digest: Digest of all sources and, for a module, its name.
         origin: Origin without the parts that each job adds.
     """
 
+    prefix: str
     stem: str
     digest: str
     origin: ProfileOrigin
 
 
+_PARTIAL = re.compile(rb"^\s*(?:from|import) ecoshare\.contrib(?:\.| import )spb\b", re.MULTILINE)
+
+
 def _program(script: Path | None, module: str | None, cwd: Path | None) -> _Program:
     if script is not None:
-        sources = _digests(local_sources(script), script.parent)
+        files = list(local_sources(script))
+        sources = _digests(files, script.parent)
         stem, name = script.stem, None
     else:
         assert module is not None and cwd is not None, "a job has a script or a module"
-        sources = _digests(_sources_of_module(module, cwd), cwd)
+        files = list(_sources_of_module(module, cwd))
+        sources = _digests(files, cwd)
         stem = name = module  # the name counts: an installed module has no sources here
     origin = ProfileOrigin(script=_text(str(script or module)), sources=sources, args=(), device_model="", torch="")
     stem = re.sub(r"[^A-Za-z0-9._-]+", "-", stem)[:MAX_STEM].lstrip(".-")
-    return _Program(stem or "job", _digest_of(name, sources), origin)
+    prefix = PARTIAL_CLASS if any(_PARTIAL.search(_read(path)) for path in files) else ""
+    return _Program(prefix, stem or "job", _digest_of(name, sources), origin)
 
 
 def _sources_of_module(module: str, cwd: Path) -> Iterable[Path]:
@@ -146,6 +156,13 @@ def _sources_of_module(module: str, cwd: Path) -> Iterable[Path]:
 
 def _digests(sources: Iterable[Path], folder: Path) -> dict[str, str]:
     return {_text(path.relative_to(folder).as_posix()): _digest(path) for path in sorted(sources)}
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
 
 
 def _digest(path: Path) -> str:
