@@ -13,6 +13,10 @@ backpropagation: the early layers see fewer examples a step.
 Source: Kumar, Subramanian, Venkataraman and Akella, "Doing More by Doing Less: How Structured Partial Backpropagation
 Improves Deep Learning Clusters", DistributedML 2021 (arXiv 2111.10672).
 
+So the iterations of a gang differ in length from rank to rank. In runs of ecoshare with several lanes, each iteration
+has its device to itself from the beginning of the block to the average. Gangs beside each other on the same devices
+then take turns by iterations, and a rank that waits for its gang leaves its device to another one (policy `jigsaw`).
+
 It works in any processes of `torch.distributed`, with or without ecoshare::
 
     for step, (batch, labels) in enumerate(loader):
@@ -24,9 +28,13 @@ It works in any processes of `torch.distributed`, with or without ecoshare::
 
 from __future__ import annotations
 
+import fcntl
+import os
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import accumulate
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # the policy `jigsaw` uses this module without torch
@@ -66,6 +74,7 @@ def partial(model: torch.nn.Module, rank: int, ranks: int, step: int) -> Iterato
     At its end each gradient is the average over the ranks that computed it, the same bits on all ranks. The rank with
     full depth gets the sums from the others and broadcasts the averages. A rank without a gradient for a parameter
     within its depth counts as zero. Buffers, such as the statistics of batch normalisation, stay those of each rank.
+    Ranks must exchange no messages inside the block: in a run, the other one may wait for its device meanwhile.
 
     Args:
         model: The bare model, with equal weights on all ranks. Several models of one step: a block for each.
@@ -75,7 +84,8 @@ def partial(model: torch.nn.Module, rank: int, ranks: int, step: int) -> Iterato
 
     Raises:
         ValueError: A number is out of range, or differs from those of the process group; the model is wrapped by
-            `DistributedDataParallel`, has nothing to train, or has gradients already.
+            `DistributedDataParallel`, has nothing to train, has gradients already, or exchanges messages
+            (`SyncBatchNorm`).
         RuntimeError: There are several ranks and no process group.
     """
     layers = _layers(model, rank, ranks, step)
@@ -84,7 +94,8 @@ def partial(model: torch.nn.Module, rank: int, ranks: int, step: int) -> Iterato
     try:
         for weight in frozen:
             weight.requires_grad_(False)
-        yield
+        with _device_to_itself(layers[0][0].device):
+            yield
     finally:
         for weight in frozen:
             weight.requires_grad_(True)
@@ -106,6 +117,8 @@ def _layers(model: torch.nn.Module, rank: int, ranks: int, step: int) -> list[li
         group = distributed.get_rank(), distributed.get_world_size()
         if group != (rank, ranks):
             raise ValueError(f"rank {rank} of {ranks}: the process group has rank {group[0]} of {group[1]} here")
+    if any(isinstance(module, nn.SyncBatchNorm) for module in model.modules()):
+        raise ValueError("SyncBatchNorm exchanges messages inside the block: take BatchNorm")
     seen: set[int] = set()
     layers = []
     for module in model.modules():
@@ -118,6 +131,34 @@ def _layers(model: torch.nn.Module, rank: int, ranks: int, step: int) -> list[li
     if any(weight.grad is not None for layer in layers for weight in layer):
         raise ValueError("the model has gradients already: call `optimizer.zero_grad()` before the block")
     return layers
+
+
+@contextmanager
+def _device_to_itself(device: torch.device) -> Iterator[None]:
+    """Keep other ranks that propagate partially off this device, in the order in which they come.
+
+    Nothing is kept outside the ranks that ecoshare starts: these alone have a device each. The lock of a process that
+    dies is gone with it.
+    """
+    if (
+        os.environ.get("TORCHELASTIC_RUN_ID")
+        != f"{os.environ.get('ECOSHARE_JOB')}-{os.environ.get('ECOSHARE_ATTEMPT')}"
+    ):
+        yield
+        return
+    import torch
+
+    on_cuda = device.type == "cuda"
+    name = torch.cuda.get_device_properties(device).uuid if on_cuda else f"cpu{min(os.sched_getaffinity(0))}"
+    path = Path(tempfile.gettempdir()) / f"ecoshare-spb-{os.getuid()}-{name}"
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+        if on_cuda:
+            torch.cuda.synchronize(device)
+    finally:
+        os.close(file)
 
 
 def _average(layers: Sequence[Sequence[torch.nn.Parameter]], depths: Sequence[int], rank: int) -> None:
