@@ -14,10 +14,7 @@ with full backpropagation, in the same order, with each GPU for one gang at a ti
 from __future__ import annotations
 
 import json
-import os
 import random
-import signal
-import socket
 import statistics
 import subprocess
 import sys
@@ -34,7 +31,7 @@ from ecoshare.simulation.cluster import GPUS, Cluster
 from ecoshare.simulation.costs import Costs
 from ecoshare.simulation.simulator import Simulator
 from ecoshare.simulation.traces.job_trace import Phase, Trace, TraceJob
-from scripts.bench.benchmarking import ROOT, Figure, Options, keep_to, median, run_benchmark, say
+from scripts.bench.benchmarking import JOBS, ROOT, Figure, Options, keep_to, median, run_benchmark, say
 from scripts.bench.job_file import JobEntry, write_jobs
 from scripts.bench.spb_world import PlayedWorld
 
@@ -64,7 +61,7 @@ def measure(options: Options) -> list[Figure]:
         return [
             *_bytes_figures(options.quick),
             *_accuracies(Path(name), options.quick),
-            *_live(Path(name), options.quick),
+            *([] if options.quick else _live(Path(name))),
             *_simulated(options.quick),
         ]
 
@@ -93,33 +90,14 @@ def _sent_bytes(ranks: int, args: list[str]) -> float:
 
 
 def _loopback_bytes(ranks: int, args: list[str]) -> int:
-    """Bytes that the loopback device has sent while a gang ran.
+    """Bytes that the loopback device of a network of their own has sent while the ranks ran.
 
     Raises:
-        CalledProcessError: A rank fails.
+        CalledProcessError: A rank fails, or this user may make no network.
     """
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    common = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(ranks)}
-    before = _loopback()
-    processes = [
-        subprocess.Popen(
-            [sys.executable, SCRIPT, "--device", "cpu", *args],
-            env={**common, "RANK": str(rank), "OMP_NUM_THREADS": "1"},
-            stdout=subprocess.DEVNULL,
-        )
-        for rank in range(ranks)
-    ]
-    for process in processes:
-        # PyTorch may abort a process of gloo that has done its work (its pull request 179291).
-        if process.wait() not in (0, -signal.SIGABRT):
-            raise subprocess.CalledProcessError(process.returncode, process.args)
-    return _loopback() - before
-
-
-def _loopback() -> int:
-    return int(Path("/sys/class/net/lo/statistics/tx_bytes").read_text())
+    apart = ["unshare", "--map-root-user", "--net", sys.executable, str(JOBS / "count_bytes.py"), str(ranks)]
+    done = subprocess.run([*apart, SCRIPT, "--device", "cpu", *args], check=True, stdout=subprocess.PIPE, text=True)
+    return int(done.stdout)
 
 
 def _gradients(ranks: int) -> float:
@@ -158,31 +136,24 @@ def _accuracy(folder: Path, job: str) -> float:
     return float(words.split()[0])
 
 
-def _live(folder: Path, quick: bool) -> list[Figure]:
+def _live(folder: Path) -> list[Figure]:
     """Cost of an iteration, and two gangs beside each other against one after the other."""
-    rounds, short, long = (1, 1, 2) if quick else (3, 2, 16)
-    ways = {} if quick else WAYS
+    rounds, short, long = 3, 2, 16
     cost: dict[str, list[Cost]] = {way: [] for way in WAYS}
     worked: dict[str, dict[str, list[float]]] = {way: {"after": [], "beside": []} for way in WAYS}
     for _ in range(rounds):
         jobs = [
             _job(f"{way}-{epochs}", [*args, *WIDE, "--epochs", str(epochs)])
             for epochs in (short, long)
-            for way, args in ways.items()
+            for way, args in WAYS.items()
         ]
-        if jobs:
-            told = {each["name"]: each for each in _run(folder, jobs, *IN_TURN)["jobs"]}
-            for way in ways:
-                cost[way].append(_cost(told[f"{way}-{short}"], told[f"{way}-{long}"]))
+        told = {each["name"]: each for each in _run(folder, jobs, *IN_TURN)["jobs"]}
         for way, args in WAYS.items():
+            cost[way].append(_cost(told[f"{way}-{short}"], told[f"{way}-{long}"]))
             pair = [_job(f"gang-{seed}", [*args, *WIDE, "--epochs", str(long), "--seed", str(seed)]) for seed in (0, 1)]
-            if ways or way == "partial":
-                worked[way]["beside"].append(_worked_s(_run(folder, pair, *JIGSAW)))
-            if ways:
-                worked[way]["after"].append(_worked_s(_run(folder, pair, *IN_TURN)))
+            worked[way]["beside"].append(_worked_s(_run(folder, pair, *JIGSAW)))
+            worked[way]["after"].append(_worked_s(_run(folder, pair, *IN_TURN)))
         say(f"{cost}; {worked}")
-    if not ways:
-        return [Figure("two gangs beside each other by jigsaw", worked["partial"]["beside"][0], "s")]
     what = "two gangs on two cores: time with full backpropagation, one after the other"
     full_s = worked["full"]["after"]
     return [
