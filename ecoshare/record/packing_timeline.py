@@ -142,6 +142,7 @@ class PackingPeriod:
     Attributes:
         classes: Class of each job, by name.
         packing: Packing of these classes, as last seen.
+        in_training: Packing of all jobs of the device in training: those that evaluate, and those that are away.
         expected: Relative speed of each job, from the last forecast before a measurement; empty without a forecast.
         expected_w: Predicted power (W) of the device; None if watts are not known.
         to_s: End (s) of the stretch; None while it lasts.
@@ -156,6 +157,7 @@ class PackingPeriod:
     classes: dict[str, str]
     packing: Packing
     from_s: float
+    in_training: Packing = ()
     expected: dict[str, float] = field(default_factory=dict)
     expected_w: float | None = None
     to_s: float | None = None
@@ -403,6 +405,7 @@ class _Builder:
                 return
             stretch = self._begin(change.device, classes)
         stretch.packing = replace(change, jobs={job: change.jobs[job] for job in classes}).packing(classes)
+        stretch.in_training = change.packing(self._classes)
         if not stretch.measurements and set(phases.values()) == {JobPhase.TRAINS}:
             stretch.expected, stretch.expected_w = expected, change.power_w
 

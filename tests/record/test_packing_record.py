@@ -83,6 +83,8 @@ def test_a_phase_is_a_stretch_of_its_own_with_its_setting() -> None:
     both, evaluating = (("a", "b"),), (("a~evaluates", "b"),)
     assert [each[:2] for each in shown] == [(both, SLOW), (evaluating, SLOWER), (both, SLOW), ((("a",),), SLOW)]
     assert [each[2] for each in shown[1:]] == [3.0, 5.0, 7.0]
+    known_as = {each.in_training for each in timeline.stretches if 1.0 < each.from_s < 8.0}
+    assert known_as == {both}, "for a phase about which nothing is known"
 
 
 @pytest.mark.nightly

@@ -6,14 +6,14 @@ import contextlib
 import heapq
 import math
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
 from ecoshare.base.device import PROCESSORS
 from ecoshare.base.joules import MODELLED
-from ecoshare.base.measurement import AS_FOUND, Packing, Setting
+from ecoshare.base.measurement import AS_FOUND, Packing, Setting, class_of
 from ecoshare.knowledge.profile import Profile
 from ecoshare.record.accounts.alone_time import GUESSED_ERROR, GUESSED_SHARE
 from ecoshare.record.accounts.energy_account import EnergyAccount
@@ -69,7 +69,7 @@ def search_cost_j(timeline: PackingTimeline, energy: RunEnergy, end_s: float) ->
 
     The cost is zero if no such setting was tried, and None if the cost of none of them is known.
     """
-    at_settings = _at_settings(timeline, energy, end_s)
+    at_settings = _at_settings(timeline, energy, end_s, timeline.kept)
     tried = {key: parts for key, parts in at_settings.items() if timeline.kept.get(key[0]) != key[1]}
     if not tried:
         return 0.0
@@ -273,7 +273,9 @@ def _at_default_j(timeline: PackingTimeline, energy: RunEnergy, end_s: float) ->
     if total_j is None or timeline.differs_s is not None:
         return None
     found, scales = ratios(timeline), expected_scales(timeline) | measured_scales(timeline)
-    for (packing, setting), parts in _at_settings(timeline, energy, end_s).items():
+    for (packing, setting), parts in _at_settings(
+        timeline, energy, end_s, {*scales, *(packing for packing, _ in found)}
+    ).items():
         value_j, ratio = all_spent_j([span for _, span in parts]), found.get((packing, setting))
         if value_j is None:
             return None
@@ -281,7 +283,7 @@ def _at_default_j(timeline: PackingTimeline, energy: RunEnergy, end_s: float) ->
         if ratio is not None:
             changed_j += value_j * (1.0 / ratio - 1.0)
         elif scale is not None:
-            work = math.fsum(scale.work(stretch.classes, _done(*span)) for stretch, span in parts)
+            work = math.fsum(scale.work(_classes(stretch, packing), _done(*span)) for stretch, span in parts)
             changed_j += work * scale.default - value_j
         else:
             unknown_j += value_j
@@ -298,14 +300,24 @@ def _done(account: EnergyAccount, from_s: float, to_s: float) -> dict[str, float
 
 
 def _at_settings(
-    timeline: PackingTimeline, energy: RunEnergy, end_s: float
+    timeline: PackingTimeline, energy: RunEnergy, end_s: float, known: Collection[Packing]
 ) -> dict[tuple[Packing, Setting], list[tuple[PackingPeriod, DeviceSpan]]]:
-    """Time spans of each packing at each setting other than the default."""
+    """Time spans of each packing at each setting other than the default.
+
+    A phase about which nothing is known counts as the same jobs in training.
+    """
     found: dict[tuple[Packing, Setting], list[tuple[PackingPeriod, DeviceSpan]]] = {}
     for stretch in timeline.stretches:
         for setting, from_s, to_s in stretch.parts(end_s):
             if setting != AS_FOUND and to_s > from_s:
-                found.setdefault((stretch.packing, setting), []).append(
-                    (stretch, (energy.of(stretch.device), from_s, to_s))
-                )
+                packing = stretch.packing if stretch.packing in known else stretch.in_training
+                span = energy.of(stretch.device), from_s, to_s
+                found.setdefault((packing, setting), []).append((stretch, span))
     return found
+
+
+def _classes(stretch: PackingPeriod, packing: Packing) -> dict[str, str]:
+    """Class of each job, as the packing names it that stands for a stretch."""
+    if packing == stretch.packing:
+        return stretch.classes
+    return {job: class_of(name) for job, name in stretch.classes.items()}
