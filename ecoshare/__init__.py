@@ -104,10 +104,11 @@ def iteration() -> None:
 
 
 def report(**values: float) -> None:
-    """Report values of this trial of a sweep, such as `report(val_loss=0.3)`.
+    """Report values of this script, such as `report(val_loss=0.3)`.
 
-    The call does nothing outside `ecoshare run`. Each call is a step. Call it equally often in every trial, for example
-    once an epoch. The sweep's `metric:` names the value that counts. A value is anything that `float` accepts,
+    The call does nothing outside `ecoshare run` and `ecoshare profile`. Each call is a step. Call it equally often in
+    every trial of a sweep, for example once an epoch. The sweep's `metric:` names the value that counts. A profile has
+    the first 1,000, and `ecoshare profile --compare` shows them. A value is anything that `float` accepts,
     including a tensor of one element.
 
     Raises:

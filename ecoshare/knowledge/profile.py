@@ -250,6 +250,8 @@ class Profile(_Part):
         energy: Joules per iteration; null if there is no meter and no model, or if the meter failed.
         batches: Answers of a service by batch size, in ascending order; empty for any other program. Then `memory`,
             `use` and the power are those of the largest batch, and there are no iterations.
+        reported: Values of `ecoshare.report` before the end of the window, by name and in order; null for one that is
+            not finite.
         meter_failed: Whether there is a meter and it failed. Then the class needs another window.
         steady: Whether the iteration time had settled when the window ended.
         doubt: Reason not to rely on the figures, and to measure the class again; empty if there is none.
@@ -268,6 +270,7 @@ class Profile(_Part):
     use: Use
     energy: IterationEnergy | None
     batches: tuple[BatchAnswers, ...] = ()
+    reported: dict[str, tuple[float | None, ...]] = Field(default_factory=dict)
     meter_failed: bool = False
     window: ProfileWindow
     steady: bool

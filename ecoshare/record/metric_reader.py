@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +18,9 @@ _MOST_LINE_BYTES = 1 << 12
 """Bytes kept of the end of an unfinished line: a progress bar may never end its line."""
 
 
+_MOST_REPORTS = 1000
+"""Values of one name that a profile keeps."""
+
 _MOST_BYTES = 1 << 20
 """Bytes read in one call: faster output is read by later calls, so that memory stays bounded."""
 
@@ -23,6 +28,21 @@ _MOST_BYTES = 1 << 20
 def values_of(metric: Metric, folder: Path, attempt: int) -> list[float]:
     """All values of a finished attempt, which must be the last attempt of its job."""
     return MetricReader(metric, folder, attempt).read(over=True)
+
+
+def reported(folder: Path, attempt: int) -> dict[str, tuple[float | None, ...]]:
+    """First values that an attempt has reported, by name and in order; None for one that is not finite.
+
+    Damaged lines and values beyond `_MOST_REPORTS` of a name are left out.
+    """
+    found: dict[str, list[float | None]] = {}
+    for text in _Growing(reports_path(folder, attempt)).texts(over=False):
+        for line in text.splitlines():
+            with contextlib.suppress(ValueError, TypeError, AttributeError, OverflowError):
+                for name, value in json.loads(line).items():
+                    if len(values := found.setdefault(name, [])) < _MOST_REPORTS:
+                        values.append(float(value) if math.isfinite(value) else None)
+    return {name: tuple(values) for name, values in found.items() if values}
 
 
 class MetricReader:

@@ -17,7 +17,7 @@ from ecoshare.base.joules import MODELLED
 from ecoshare.base.plural import counted
 from ecoshare.jobs.quantities import format_duration, format_size, number
 from ecoshare.knowledge.profile import BatchAnswers, IterationEnergy, IterationTimes, Profile
-from ecoshare.reporting import memory_timeline
+from ecoshare.reporting import memory_timeline, profile_verdict
 from ecoshare.reporting.figures import UNKNOWN, Figure, Writer, can_show, share, small_energy
 from ecoshare.reporting.tables.text_table import TableColumn, print_columns
 
@@ -116,6 +116,7 @@ def print_profile(profile: Profile, console: Console) -> None:
 def print_comparison(first: Profile, second: Profile, console: Console) -> None:
     """Print two profiles side by side: differences in their origin, then the figures of both and their ratios."""
     say = Writer(console)
+    first, second = profile_verdict.with_common_reports(first, second)
     names = [f"{profile.job_class} {_made(profile)}" for profile in (first, second)]
     unlike = differences(first, second)
     say.line("what differs" if unlike else "class, origin and machine are the same", "bold")
@@ -132,6 +133,7 @@ def print_comparison(first: Profile, second: Profile, console: Console) -> None:
     groups = [say.text(f"{name:<{_NAMES}}", "" if name.startswith(" ") else "bold") for name in what]
     heads = [say.text(name) for name in (*names, "second / first")]
     print_columns([TableColumn(Text(), groups), *_values(heads, values, say)], console, _GAP)
+    _print_notes("verdict", [profile_verdict.verdict(first, second)], say)
     half = (console.width - _GAP) // 2
     drawings = [_drawing(profile, console, half) for profile in (first, second)]
     console.print()
@@ -163,6 +165,7 @@ def profile_figures(profile: Profile) -> list[Figure]:
         *_window(profile),
         *_use(profile),
         *_energy(profile),
+        *_reported(profile),
         *_setting(profile),
         *_where(profile),
     ]
@@ -278,6 +281,14 @@ def _joules(name: str, energy_j: float | None, energy: IterationEnergy, basis: s
     shown = f"{small_energy(energy_j)}{error} {energy.source}"
     remark = "" if error else "error not known"
     return Figure("energy", name, shown, energy_j, energy.relative_error or 0.0, remark, basis)
+
+
+def _reported(profile: Profile) -> Iterator[Figure]:
+    for name, values in profile.reported.items():
+        if not values:
+            continue
+        shown = UNKNOWN if values[-1] is None else number(values[-1])
+        yield Figure("reported", f"{name}, report {len(values)}", shown, values[-1])
 
 
 def _setting(profile: Profile) -> Iterator[Figure]:

@@ -8,7 +8,7 @@ import pytest
 
 from ecoshare.jobs import sweep
 from ecoshare.lane.trace import reports_path
-from ecoshare.record.metric_reader import MetricReader
+from ecoshare.record.metric_reader import MetricReader, reported
 
 LINE = b"loss=1 %s\n" % (b"x" * 90)
 
@@ -49,3 +49,21 @@ def test_of_a_line_without_end_the_last_part_counts(tmp_path: Path) -> None:
 def test_a_damaged_report_is_none(tmp_path: Path, damaged: str) -> None:
     reports_path(tmp_path, 1).write_text(f'{{"loss": 1.5}}\n{damaged}\n{{"acc": 1, "loss": 2}}\n')
     assert MetricReader(sweep.read_metric("loss"), tmp_path, 1).read(over=True) == [1.5, 2.0]
+
+
+def test_all_reports_of_an_attempt_by_name(tmp_path: Path) -> None:
+    """A value that is not finite stays in its place: reports of two scripts are compared by their number."""
+    lines = [
+        '{"loss": 2, "acc": 0.5}',
+        '{"loss": NaN, "acc": 0.75}',
+        "[1]",
+        '{"loss": null}',
+        "{",
+        '{"loss": 1}',
+        '{"l',
+    ]
+    reports_path(tmp_path, 1).write_text("\n".join(lines))
+    assert reported(tmp_path, 1) == {"loss": (2.0, None, 1.0), "acc": (0.5, 0.75)}
+    assert reported(tmp_path, 2) == {}
+    reports_path(tmp_path, 2).write_text('{"loss": 1}\n' * 3000)
+    assert len(reported(tmp_path, 2)["loss"]) == 1000

@@ -41,6 +41,7 @@ from ecoshare.lane.serving.batch_measurement import STEADY, BatchTimes
 from ecoshare.lane.trace import Kind, Mark, iterations
 from ecoshare.record import samples
 from ecoshare.record.accounts.energy_account import spent
+from ecoshare.record.metric_reader import reported
 from ecoshare.record.results.job_summary import JobSummary
 from ecoshare.record.run_folder import RunFolder
 from ecoshare.record.samples import Line, Sample, Session, attempt_key, of_device
@@ -412,6 +413,7 @@ class Profiler:
             power_limit_w,
             self._batches(device, job, attempt),
         )
+        made = made.model_copy(update={"reported": reported(self.folder.job(job.spec.name), attempt)})
         self.take(made, job.spec.name)
         return made
 
