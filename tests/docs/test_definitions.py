@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+from collections.abc import Iterator
+from typing import Any, get_args, get_type_hints
 
 import pytest
 
 from ecoshare import errors
 from ecoshare.base.job_spec import JobSpec
 from ecoshare.jobs.schema import SLOWDOWN, JobConfig, json_schema
-from ecoshare.record.results.job_summary import JobSummary
 from ecoshare.record.results.run_summary import RunSummary
 from ecoshare.reporting.html import html
 from ecoshare.simulation.traces.job_trace import TraceJob
@@ -70,10 +71,20 @@ def test_a_page_has_each_key_of_the_job_file(page: str, kinds: tuple[str, ...]) 
     assert {key for key in keys if not re.search(rf"\b{key}\b", text)} == set()
 
 
-def test_the_page_of_reports_has_each_field_of_the_summary() -> None:
-    text = (ROOT / "docs/reports.md").read_text()
-    names = {each.name for kind in (RunSummary, JobSummary) for each in dataclasses.fields(kind)} - {"job_class"}
-    assert {name for name in names if name not in text} == set()
+def parts(hint: Any) -> Iterator[type]:
+    """Dataclasses of a type: itself, those of its arguments, and those of its fields."""
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+        yield hint
+    within = get_type_hints(hint).values() if isinstance(hint, type) else get_args(hint)
+    for each in within if dataclasses.is_dataclass(hint) or get_args(hint) else ():
+        yield from parts(each)
+
+
+def test_the_api_page_has_each_part_of_the_summary() -> None:
+    """If it failed, no page would explain the fields of an object in `summary.json`."""
+    page = (ROOT / "docs/api/ecoshare.md").read_text()
+    named = {f"::: {each.__module__}.{each.__name__}" for each in parts(RunSummary)}
+    assert len(named) > 10 and named - set(page.splitlines()) == set()
 
 
 def test_the_page_of_commands_has_each_exit_code() -> None:
