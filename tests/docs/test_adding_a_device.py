@@ -1,4 +1,4 @@
-"""The vendor of docs/devices.md is one file, and all parts of ecoshare find it."""
+"""The vendor of examples/acme.py is one file, and all parts of ecoshare find it."""
 
 from __future__ import annotations
 
@@ -15,15 +15,13 @@ from ecoshare.devices.control.state_folder import StateFolder
 from ecoshare.devices.knob_survey import survey
 from tests.devices.claims import state_in
 
-PAGE = Path(__file__).parents[2] / "docs/devices.md"
+VENDOR = Path(__file__).parents[2] / "examples/acme.py"
 
 
 @pytest.fixture
 def acme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The page's module among the vendors, and a driver of files with one accelerator that draws 100 W."""
-    module = re.search(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    assert module is not None
-    (tmp_path / "acme.py").write_text(module.group(1))
+    """The example among the vendors, and a driver of files with one accelerator that draws 100 W."""
+    (tmp_path / "acme.py").write_text(VENDOR.read_text())
     device = tmp_path / "driver/acme0"
     device.mkdir(parents=True)
     for name, value in (("free_bytes", 8 << 30), ("used_bytes", 1 << 20), ("energy_uj", 0)):
@@ -50,7 +48,7 @@ def _count(counter: Path, over: threading.Event) -> None:
         new.rename(counter)
 
 
-def test_the_vendor_of_the_page_is_found_measured_and_surveyed(acme: Path, tmp_path: Path) -> None:
+def test_the_vendor_of_the_example_is_found_measured_and_surveyed(acme: Path, tmp_path: Path) -> None:
     device = registry.find(None)
     assert (device.name, device.vendor, device.memory_bytes) == ("cuda:0", "acme", 8 << 30), (
         "it comes before processors"
