@@ -37,7 +37,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # the policy `jigsaw` uses this module without torch
+if TYPE_CHECKING:  # benchmarks use the depths without torch
     import torch
 
 
@@ -51,24 +51,12 @@ def layers_within(layers: int, rank: int, ranks: int, step: int) -> int:
     return -(-layers * depth(rank, ranks, step) // ranks)
 
 
-def busy_share(ranks: int, backward: float) -> float:
-    """Part of the time of its gang's iterations for which a rank computes, in the mean over the steps.
-
-    An iteration lasts as long as that of the rank that propagates through all layers.
-
-    Args:
-        ranks: Number of ranks.
-        backward: Part of a full iteration that the backward pass takes.
-    """
-    return 1.0 - backward * (ranks - 1) / (2 * ranks)
-
-
 @contextmanager
 def partial(model: torch.nn.Module, rank: int, ranks: int, step: int) -> Iterator[None]:
     """Limit the backward passes of a block to the layers that this rank has in this step, then average the gradients.
 
-    Layers are the modules with parameters of their own, in the order in which the model registered them. That should be
-    the order of the forward pass: layers outside the depth of the rank need no gradients inside the block, and the
+    Layers are the modules with parameters of their own, in the order in which the model registered them. The forward
+    pass should have the same order: layers outside the depth of the rank need no gradients inside the block, and the
     backward pass ends before them. Forward and backward pass both belong into the block.
 
     At its end each gradient is the average over the ranks that computed it, the same bits on all ranks. The rank with

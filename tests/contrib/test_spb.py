@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ecoshare.contrib.spb import busy_share, depth, layers_within
+from ecoshare.contrib.policies.jigsaw import busy_share
+from ecoshare.contrib.spb import depth, layers_within
 from tests.warm import ROOT, ecoshare
 
 RANK = Path(__file__).parent / "spb_rank.py"

@@ -125,7 +125,7 @@ ALLOWED = {
         "rich",
         "textual",
     },
-    "contrib": {"ecoshare", "numpy", "pydantic", "rich", "scipy", "sklearn", "threadpoolctl", "typer"},
+    "contrib": {"ecoshare", "numpy", "pydantic", "rich", "scipy", "sklearn", "threadpoolctl", "torch", "typer"},
     "integrations": {"ecoshare", "lightning", "optuna", "ray", "torch", "transformers", "rich", "yaml"},
 }
 """Modules that a layer may import beside the standard library. The drivers and the reports may import all."""

@@ -1,4 +1,4 @@
-"""JigSaw: gangs whose ranks have iterations of different lengths fill each other's idle ends."""
+"""JigSaw: gangs with iterations of different lengths on their ranks fill each other's idle ends."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import ClassVar
 
 from ecoshare.base.device import Device
 from ecoshare.base.job_spec import PARTIAL_CLASS
-from ecoshare.contrib.spb import busy_share
 from ecoshare.core.policies.common import WithOptions
 from ecoshare.core.records import Job, Key, Lane
 
@@ -78,3 +77,15 @@ class Jigsaw(WithOptions):
     def _busy(self, job: Job) -> float:
         is_partial = job.spec.job_class.startswith(PARTIAL_CLASS)
         return busy_share(job.spec.gpus, self._backward) if is_partial else 1.0
+
+
+def busy_share(ranks: int, backward: float) -> float:
+    """Part of the time of its gang's iterations for which a rank computes, in the mean over the steps.
+
+    An iteration lasts as long as that of the rank that propagates through all layers.
+
+    Args:
+        ranks: Number of ranks.
+        backward: Part of a full iteration that the backward pass takes.
+    """
+    return 1.0 - backward * (ranks - 1) / (2 * ranks)
