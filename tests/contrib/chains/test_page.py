@@ -1,4 +1,4 @@
-"""The program of docs/chains.md runs as it stands, on files in the form of Slurm's output."""
+"""The program of docs/chains.md, an example, runs on files in the form of Slurm's output."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from random import Random
 import pytest
 
 from ecoshare.contrib.chains.wait_predictor import NAMES
-from tests.docs.examples import blocks
 from tests.warm import ROOT
 
-PAGE = ROOT / "docs" / "chains.md"
+PAGE, PROGRAM = ROOT / "docs" / "chains.md", ROOT / "examples" / "chain_decision.py"
 NOW = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
 
 
@@ -38,10 +37,9 @@ def written(folder: Path) -> None:
 def test_the_program_of_the_page_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (program,) = (block.text for block in blocks(PAGE) if block.language == "python")
     written(tmp_path)
     monkeypatch.chdir(tmp_path)
-    exec(compile(program, str(PAGE), "exec"), {})
+    exec(compile(PROGRAM.read_text(), str(PROGRAM), "exec"), {})
     assert re.fullmatch(r"submit: (True|False), predicted wait: \d+\.\d h\n", capsys.readouterr().out)
 
 
