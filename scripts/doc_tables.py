@@ -20,16 +20,16 @@ _TABLE = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 def options() -> Iterable[tuple[str, ...]]:
     """Rows of the options of a run, under their heads."""
-    yield "option", "from Python", "means"
+    yield "option", "means"
     hints = get_type_hints(RunOptions)
     for name, each in options_of(RunOptions).items():
-        form, default = form_of(each), default_of(each)
-        if isinstance(default, bool):
-            yield f"`{flag_of(each)}`", f"`{name}={not default}`", form.help
-            continue
-        words = form.form or ("N" if int in get_args(hints[name]) else "NUMBER")
-        shown = "" if default is None or default == {} else f" Default: {default}."
-        yield f"`{flag_of(each)} {words}`", f"`{name}`", form.help + shown
+        form, default, types = form_of(each), default_of(each), get_args(hints[name])
+        is_switch = isinstance(default, bool) or bool in types
+        words = "" if is_switch else " " + (form.form or ("N" if int in types else "NUMBER"))
+        shown = "" if is_switch or default is None or default == {} else f" Default: {default}."
+        if flag_of(each) != f"--{name.replace('_', '-')}":
+            shown += f" From Python: `{name}{'=False' if default is True else ''}`."
+        yield f"`{flag_of(each)}{words}`", form.help + shown
 
 
 TABLES: dict[str, Callable[[], Iterable[tuple[str, ...]]]] = {"options": options}
