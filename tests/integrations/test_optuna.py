@@ -8,6 +8,7 @@ import importlib
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -407,9 +408,7 @@ def test_a_study_in_a_trial_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.nightly
 def test_the_example_of_the_docs(tmp_path: Path) -> None:
-    text = (ROOT / "docs" / "job-file.md").read_text()
-    script = tmp_path / "example.py"
-    script.write_text(text.split("```python\n")[1].split("```")[0])
+    script = shutil.copy(ROOT / "examples" / "optuna_study.py", tmp_path)
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "'width'" in done.stdout and (tmp_path / done.stdout.split()[-1] / "summary.json").is_file()
