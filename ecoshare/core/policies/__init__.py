@@ -5,7 +5,7 @@ A policy orders the jobs that wait for a place (`order`). It chooses between the
 
 A new file is all that a new policy needs. It is named after the policy, with `_` for `-`; only near relatives stand
 together. A module is imported when a policy of it is first used. Another package offers its policies under the entry
-point `ecoshare.policies`. docs/policies.md describes how to write one.
+point `ecoshare.policies`. docs/simulating.md describes how to write one.
 
 `ecoshare.contrib.policies` has those of papers.
 
