@@ -129,6 +129,9 @@ def verdict(first: Profile, second: Profile) -> str:
         return ""
     found = list(changes(first, second))
     told = ", ".join(map(str, found))
-    if not any(change.counts == QUALITY_COUNTS for change in found):
-        return f"open: {told}, and too few reports in common of an accuracy or a loss; --iterations measures longer"
+    doubt = first.doubt or second.doubt
+    if not doubt and not any(change.counts == QUALITY_COUNTS for change in found):
+        doubt = "too few reports of an accuracy or a loss are in common (--iterations measures longer)"
+    if doubt:
+        return f"open, since {doubt}: {told}"
     return f"the second {judged(found)}: {told}"

@@ -42,7 +42,7 @@ BEFORE = variant(1.0, 1.0, GOOD)
         (0.5, 1.3, GOOD, "the second is a trade"),
         (0.5, 0.5, [*GOOD[:7], None], "the second is a trade"),
         (0.5, 0.5, [*GOOD, *BAD], "the second pays"),
-        (0.5, 0.5, GOOD[:7], "open: time -50"),
+        (0.5, 0.5, GOOD[:7], "open, since too few reports of"),
     ],
 )
 def test_a_variant_pays_if_it_costs_less_and_nothing_is_worse(
@@ -58,6 +58,13 @@ def test_a_change_within_its_errors_makes_no_difference() -> None:
     before = BEFORE.model_copy(update={"train": noisy})
     assert "makes no difference" in verdict(before, variant(0.85, 1.0, GOOD))
     assert "pays" in verdict(before, variant(0.7, 1.0, GOOD))
+
+
+def test_a_disturbed_profile_leaves_the_verdict_open() -> None:
+    """If it failed, the load of other programs in one of two windows would pass for a saving."""
+    disturbed = variant(0.5, 0.5, GOOD).model_copy(update={"doubt": "other programs kept 2 processors busy"})
+    for pair in ((BEFORE, disturbed), (disturbed, BEFORE)):
+        assert verdict(*pair).startswith("open, since other programs kept 2 processors busy: time ")
 
 
 def test_scripts_that_report_nothing_in_common_get_no_verdict() -> None:
