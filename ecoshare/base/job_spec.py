@@ -98,17 +98,14 @@ PARTIAL_CLASS = "spb-"
 """Beginning of the classes of jobs that use `ecoshare.contrib.spb`: its policy and the user are told by it."""
 
 
-def partial_words(classes: Mapping[str, str]) -> str:
-    """Note on the jobs that use partial backpropagation; empty if there are none.
+def partial_words(classes: Mapping[str, str]) -> list[str]:
+    """Note on the jobs that use partial backpropagation, if there are any.
 
     Args:
         classes: Class of each job, by its name.
     """
     jobs = [name for name, job_class in classes.items() if job_class.startswith(PARTIAL_CLASS)]
-    if not jobs:
-        return ""
-    verb = "uses" if len(jobs) == 1 else "use"
-    return f"{listed(jobs)} {verb} partial backpropagation (ecoshare.contrib.spb), which changes results"
+    return [f"partial backpropagation (ecoshare.contrib.spb) changes the results of {listed(jobs)}"] if jobs else []
 
 
 Configuration = tuple[tuple[str, str], ...]

@@ -35,10 +35,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # benchmarks use the depths without torch
-    import torch
+import torch
+from torch import distributed, nn
 
 
 def depth(rank: int, ranks: int, step: int) -> int:
@@ -52,11 +51,11 @@ def layers_within(layers: int, rank: int, ranks: int, step: int) -> int:
 
 
 @contextmanager
-def partial(model: torch.nn.Module, rank: int, ranks: int, step: int) -> Iterator[None]:
+def partial(model: nn.Module, rank: int, ranks: int, step: int) -> Iterator[None]:
     """Limit the backward passes of a block to the layers that this rank has in this step, then average the gradients.
 
-    Layers are the modules with parameters of their own, in the order in which the model registered them. The forward
-    pass should have the same order: layers outside the depth of the rank need no gradients inside the block, and the
+    Layers are the modules with parameters of their own, in the order in which the model registered them, which should
+    be the order of the forward pass. Layers outside the depth of the rank need no gradients inside the block, so the
     backward pass ends before them. Forward and backward pass both belong into the block.
 
     At its end each gradient is the average over the ranks that computed it, the same bits on all ranks. The rank with
@@ -67,7 +66,7 @@ def partial(model: torch.nn.Module, rank: int, ranks: int, step: int) -> Iterato
     Args:
         model: The bare model, with equal weights on all ranks. Several models of one step: a block for each.
         rank: Number of this rank, from 0.
-        ranks: Number of ranks; 1 does nothing.
+        ranks: Number of ranks. With 1, each step is one of full backpropagation.
         step: Number of the optimizer step, the same on all ranks. With it the depths go round.
 
     Raises:
@@ -91,10 +90,8 @@ def partial(model: torch.nn.Module, rank: int, ranks: int, step: int) -> Iterato
         _average(layers, [layers_within(len(layers), each, ranks, step) for each in range(ranks)], rank)
 
 
-def _layers(model: torch.nn.Module, rank: int, ranks: int, step: int) -> list[list[torch.nn.Parameter]]:
+def _layers(model: nn.Module, rank: int, ranks: int, step: int) -> list[list[nn.Parameter]]:
     """Trained parameters of each layer, from the input to the output; a shared one belongs to its first layer."""
-    from torch import distributed, nn
-
     if not 0 <= rank < ranks or step < 0:
         raise ValueError(f"rank {rank} of {ranks} in step {step}: expected 0 <= rank < ranks and a step from 0 on")
     if isinstance(model, nn.parallel.DistributedDataParallel):
@@ -123,19 +120,15 @@ def _layers(model: torch.nn.Module, rank: int, ranks: int, step: int) -> list[li
 
 @contextmanager
 def _device_to_itself(device: torch.device) -> Iterator[None]:
-    """Keep other ranks that propagate partially off this device, in the order in which they come.
+    """Keep other ranks that propagate partially off this device.
 
     Nothing is kept outside the ranks that ecoshare starts: these alone have a device each. The lock of a process that
     dies is gone with it.
     """
-    if (
-        os.environ.get("TORCHELASTIC_RUN_ID")
-        != f"{os.environ.get('ECOSHARE_JOB')}-{os.environ.get('ECOSHARE_ATTEMPT')}"
-    ):
+    attempt = f"{os.environ.get('ECOSHARE_JOB')}-{os.environ.get('ECOSHARE_ATTEMPT')}"
+    if os.environ.get("TORCHELASTIC_RUN_ID") != attempt:
         yield
         return
-    import torch
-
     on_cuda = device.type == "cuda"
     name = torch.cuda.get_device_properties(device).uuid if on_cuda else f"cpu{min(os.sched_getaffinity(0))}"
     path = Path(tempfile.gettempdir()) / f"ecoshare-spb-{os.getuid()}-{name}"
@@ -146,10 +139,11 @@ def _device_to_itself(device: torch.device) -> Iterator[None]:
         if on_cuda:
             torch.cuda.synchronize(device)
     finally:
+        fcntl.flock(file, fcntl.LOCK_UN)  # a fork of this block would hold it beyond the close
         os.close(file)
 
 
-def _average(layers: Sequence[Sequence[torch.nn.Parameter]], depths: Sequence[int], rank: int) -> None:
+def _average(layers: Sequence[Sequence[nn.Parameter]], depths: Sequence[int], rank: int) -> None:
     """Give all ranks the average of each gradient over the ranks that have it.
 
     ::
@@ -166,22 +160,15 @@ def _average(layers: Sequence[Sequence[torch.nn.Parameter]], depths: Sequence[in
         depths: Number of layers, from the last one, of which each rank has gradients.
         rank: Number of this rank.
     """
-    import torch
-    from torch import distributed
-
     root = depths.index(len(layers))
     counts = [sum(depth >= len(layers) - place for depth in depths) for place in range(len(layers))]
     kinds = {(weight.dtype, weight.device): None for layer in layers for weight in layer}
     for kind in kinds:  # one message for each type of numbers
         parts = [[weight for weight in layer if (weight.dtype, weight.device) == kind] for layer in layers]
         starts = list(accumulate((sum(map(torch.numel, part)) for part in parts), initial=0))
-        own = [weight for part in parts[len(layers) - depths[rank] :] for weight in part]
-        buffer = torch.zeros(starts[-1], dtype=kind[0], device=kind[1])
-        at = starts[len(layers) - depths[rank]]
-        for weight in own:
-            if weight.grad is not None:
-                buffer[at : at + weight.numel()] = weight.grad.reshape(-1)
-            at += weight.numel()
+        weights = [weight for part in parts for weight in part]
+        grads = [torch.zeros_like(weight) if weight.grad is None else weight.grad for weight in weights]
+        buffer = torch.cat([grad.reshape(-1) for grad in grads])
         for other, theirs in enumerate(depths):
             tail = buffer[starts[len(layers) - theirs] :]
             if other == root or not len(tail):
@@ -196,7 +183,5 @@ def _average(layers: Sequence[Sequence[torch.nn.Parameter]], depths: Sequence[in
             for place, count in enumerate(counts):
                 buffer[starts[place] : starts[place + 1]] /= count
         distributed.broadcast(buffer, src=root)
-        at = 0
-        for weight in (weight for part in parts for weight in part):
-            weight.grad = buffer[at : at + weight.numel()].view_as(weight).clone()
-            at += weight.numel()
+        for weight, average in zip(weights, torch.split(buffer, list(map(torch.numel, weights))), strict=True):
+            weight.grad = average.view_as(weight)

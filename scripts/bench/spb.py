@@ -6,9 +6,9 @@ both directions and with all that TCP adds. The cost of an iteration is that of 
 so that starts count for nothing. Joules are modelled from processor time where the machine has no counter.
 
 The simulated cluster has gangs of 2, 4 and 8 GPUs, twice as many as it can do. The world plays iterations one by one
-(spb_world.py). Messages cost nothing there, with either way. Efficiency is the work done in a GPU-second while jobs
-wait: device-seconds of the jobs that end in the last three quarters of the arrivals. It is compared with the same jobs
-with full backpropagation, in the same order, with each GPU for one gang at a time.
+(spb_world.py). Messages cost nothing there, with either way. Efficiency is the work done in a GPU-second of the last
+three quarters of the arrivals, when jobs wait; a job works evenly from its start to its end. It is compared with the
+same jobs with full backpropagation, in the same order, with each GPU for one gang at a time.
 """
 
 from __future__ import annotations
@@ -83,21 +83,16 @@ def _bytes_figures(quick: bool) -> list[Figure]:
 
 
 def _sent_bytes(ranks: int, args: list[str]) -> float:
-    """Bytes on the loopback device in an iteration: the difference of two runs, so that meeting counts for nothing."""
-    short, long = (_loopback_bytes(ranks, [*args, *WIDE, "--epochs", str(epochs)]) for epochs in (1, 4))
-    each_epoch = -(-1437 // (128 * ranks)) - 1
-    return (long - short) / (3 * each_epoch)
-
-
-def _loopback_bytes(ranks: int, args: list[str]) -> int:
-    """Bytes that the loopback device of a network of their own has sent while the ranks ran.
+    """Bytes on the loopback device in an iteration: the difference of two runs, so that meeting counts for nothing.
 
     Raises:
-        CalledProcessError: A rank fails, or this user may make no network.
+        CalledProcessError: A rank fails, or users may make no network of their own here.
     """
-    apart = ["unshare", "--map-root-user", "--net", sys.executable, str(JOBS / "count_bytes.py"), str(ranks)]
-    done = subprocess.run([*apart, SCRIPT, "--device", "cpu", *args], check=True, stdout=subprocess.PIPE, text=True)
-    return int(done.stdout)
+    count = ["unshare", "--map-root-user", "--net", sys.executable, str(JOBS / "count_bytes.py"), str(ranks), SCRIPT]
+    lines = [[*count, "--device", "cpu", *WIDE, *args, "--epochs", str(epochs)] for epochs in (1, 4)]
+    short, long = (int(subprocess.run(line, stdout=subprocess.PIPE, check=True).stdout) for line in lines)
+    each_epoch = -(-1437 // (128 * ranks)) - 1
+    return (long - short) / (3 * each_epoch)
 
 
 def _gradients(ranks: int) -> float:
@@ -115,7 +110,7 @@ def _accuracies(folder: Path, quick: bool) -> list[Figure]:
         for way, args in WAYS.items()
         for seed in range(seeds)
     ]
-    _run(folder, jobs, *IN_TURN)
+    _run(folder, jobs, *JIGSAW)
     found = {way: [_accuracy(folder, f"{way}-{seed}") for seed in range(seeds)] for way in WAYS}
     error = statistics.stdev(found["full"]) / seeds**0.5
     lost = [full - partial for full, partial in zip(found["full"], found["partial"], strict=True)]
@@ -138,10 +133,10 @@ def _accuracy(folder: Path, job: str) -> float:
 
 def _live(folder: Path) -> list[Figure]:
     """Cost of an iteration, and two gangs beside each other against one after the other."""
-    rounds, short, long = 3, 2, 16
+    short, long = 2, 16
     cost: dict[str, list[Cost]] = {way: [] for way in WAYS}
     worked: dict[str, dict[str, list[float]]] = {way: {"after": [], "beside": []} for way in WAYS}
-    for _ in range(rounds):
+    for _ in range(3):
         jobs = [
             _job(f"{way}-{epochs}", [*args, *WIDE, "--epochs", str(epochs)])
             for epochs in (short, long)
@@ -242,9 +237,8 @@ class ClusterWay:
     in_turn: bool = True
 
 
-ONE_LANE = ClusterWay("full, one lane, jigsaw", False, "jigsaw", 1)
 CLUSTER_WAYS = (
-    ONE_LANE,
+    ClusterWay("full, one lane, jigsaw", False, "jigsaw", 1),
     ClusterWay("full, one lane, fifo", False, "fifo", 1),
     ClusterWay("full, 2 lanes, jigsaw", False, "jigsaw", 2),
     ClusterWay("partial, one lane, jigsaw", True, "jigsaw", 1),
@@ -262,9 +256,9 @@ def _simulated(quick: bool) -> list[Figure]:
     gains: dict[str, list[float]] = {way.name: [] for way in CLUSTER_WAYS}
     others: dict[str, list[tuple[float, float]]] = {way.name: [] for way in CLUSTER_WAYS}
     for seed in range(seeds):
-        before = _simulate(ONE_LANE, seed, count)
-        for way in CLUSTER_WAYS:
-            found = _simulate(way, seed, count)
+        results = [(way, _simulate(way, seed, count)) for way in CLUSTER_WAYS]
+        before = results[0][1]
+        for way, found in results:
             gains[way.name].append(found.efficiency / before.efficiency)
             others[way.name].append((found.makespan_s / before.makespan_s, found.jct_s / before.jct_s))
         say(f"seed {seed}: " + ", ".join(f"{name} {each[-1]:.3f}" for name, each in gains.items()))
@@ -285,7 +279,7 @@ class ClusterResult:
     """Outcome of a simulation.
 
     Attributes:
-        efficiency: Device-seconds of work done in a GPU-second while jobs wait.
+        efficiency: Device-seconds of work done in a GPU-second while jobs wait; at most 1 with one lane.
     """
 
     efficiency: float
@@ -299,7 +293,10 @@ def _simulate(way: ClusterWay, seed: int, count: int) -> ClusterResult:
     result = Simulator(trace, NODES, Config(way.policy, way.lanes, 1), world, COSTS).run()
     to_s = trace.jobs[-1].arrival_s
     from_s = to_s / 4
-    done_s = sum(each.gpus * each.service_s for each in result.finished if from_s < each.finish_s <= to_s)
+    done_s = 0.0
+    for each in result.finished:
+        within_s = max(0.0, min(each.finish_s, to_s) - max(each.start_s, from_s))
+        done_s += each.gpus * each.service_s * within_s / (each.finish_s - each.start_s)
     return ClusterResult(done_s / (NODES.size * (to_s - from_s)), result.makespan_s, float(result.jcts_s.mean()))
 
 

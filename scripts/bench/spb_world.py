@@ -1,4 +1,4 @@
-"""World of simulated gangs, which plays their iterations one by one.
+"""World of simulated gangs that plays their iterations one by one.
 
 ::
 

@@ -101,6 +101,9 @@ jobs:
 """
 
 
+TOLD = "partial backpropagation (ecoshare.contrib.spb) changes the results of {}"
+
+
 def test_the_plan_names_jobs_that_use_it_whatever_their_class(tmp_path: Path) -> None:
     """Otherwise results would change without a word, and the policy would not know the gangs."""
     (tmp_path / "partly.py").write_text("import helper\n")
@@ -109,15 +112,14 @@ def test_the_plan_names_jobs_that_use_it_whatever_their_class(tmp_path: Path) ->
     (tmp_path / "jobs.yaml").write_text(JOBS)
     done = ecoshare("run", "jobs.yaml", "--device", "cpu/2", "--dry-run", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    told = "partly, named use partial backpropagation (ecoshare.contrib.spb), which changes results"
-    assert told in " ".join((done.stdout + done.stderr).split())
+    assert TOLD.format("partly, named") in " ".join((done.stdout + done.stderr).split())
     for shown in (" spb-partly-", " spb-mine-", " wholly-"):
         assert shown in done.stdout
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two devices need two processors")
-def test_gangs_beside_each_other_print_what_they_print_alone_and_the_table_names_them(tmp_path: Path) -> None:
+def test_gangs_beside_each_other_print_what_they_print_alone_and_table_and_report_name_them(tmp_path: Path) -> None:
     """If it failed, the turns by iterations would change results, or lock the gangs for ever."""
     lines = [
         f"  - {{name: {name}, script: {ROOT / 'examples' / 'spb_digits.py'}, args: [--epochs, 2]}}" for name in "ab"
@@ -130,4 +132,5 @@ def test_gangs_beside_each_other_print_what_they_print_alone_and_the_table_names
         assert done.returncode == 0, done.stderr
         printed += [(tmp_path / folder / "latest" / "jobs" / name / "stdout.log").read_text() for name in "ab"]
     assert len(set(printed)) == 1 and "accuracy" in printed[0]
-    assert "a, b use partial backpropagation" in done.stdout
+    report = (tmp_path / "beside" / "latest" / "report.html").read_text()
+    assert TOLD.format("a, b") in done.stdout and TOLD.format("a, b") in report

@@ -1,4 +1,4 @@
-"""JigSaw: gangs with iterations of different lengths on their ranks fill each other's idle ends."""
+"""JigSaw: gangs with iterations that differ in length from rank to rank fill each other's idle ends."""
 
 from __future__ import annotations
 
@@ -11,6 +11,18 @@ from ecoshare.core.policies.common import WithOptions
 from ecoshare.core.records import Job, Key, Lane
 
 BACKWARD, ACROSS = 2 / 3, 1.7
+
+
+def busy_share(ranks: int, backward: float) -> float:
+    """Part of the time of its gang's iterations for which a rank computes, in the mean over the steps.
+
+    An iteration lasts as long as that of the rank that propagates back through all layers.
+
+    Args:
+        ranks: Number of ranks.
+        backward: Part of a full iteration that the backward pass takes.
+    """
+    return 1.0 - backward * (ranks - 1) / (2 * ranks)
 
 
 class Jigsaw(WithOptions):
@@ -29,14 +41,14 @@ class Jigsaw(WithOptions):
     least, and a gang where the largest sum of its devices is. Empty devices go first. The jobs begin in the order of
     their arrivals, and one that does not fit is passed by.
 
-    The turns inside an iteration are those of the device: jobs of different lanes run side by side, so `--lanes 2` or
-    more is needed. With one lane this is `fifo` with backfill.
+    Gangs in different lanes of a device take turns by iterations, so `--lanes 2` or more is needed. With one lane this
+    is `fifo` with backfill.
 
     Source: Kumar et al., "Doing More by Doing Less: How Structured Partial Backpropagation Improves Deep Learning
     Clusters", DistributedML 2021 (arXiv 2111.10672).
 
-    Differences from the paper: theirs schedules each iteration of each rank. Here a job stays where it is, and the
-    device divides its time.
+    Difference from the paper: theirs schedules each iteration of each rank. Here a job stays where it is, and the ranks
+    of a device take it in turn.
 
     Attributes:
         across: Option `across`: slowness of a gang over several nodes / slowness of the gang in one node (1.7).
@@ -77,15 +89,3 @@ class Jigsaw(WithOptions):
     def _busy(self, job: Job) -> float:
         is_partial = job.spec.job_class.startswith(PARTIAL_CLASS)
         return busy_share(job.spec.gpus, self._backward) if is_partial else 1.0
-
-
-def busy_share(ranks: int, backward: float) -> float:
-    """Part of the time of its gang's iterations for which a rank computes, in the mean over the steps.
-
-    An iteration lasts as long as that of the rank that propagates through all layers.
-
-    Args:
-        ranks: Number of ranks.
-        backward: Part of a full iteration that the backward pass takes.
-    """
-    return 1.0 - backward * (ranks - 1) / (2 * ranks)

@@ -238,8 +238,8 @@ def print_summary(summary: RunSummary, console: Console, with_meter: bool = True
         say(console, line)
     for line in kept_lanes(summary)[:_MOST_ERRORS]:
         say(console, printable(line, console.encoding))
-    if partial := partial_words({job.name: job.job_class for job in own}):
-        say(console, printable(partial, console.encoding))
+    for line in partial_words({job.name: job.job_class for job in summary.jobs}):
+        say(console, printable(line, console.encoding))
     if unseen := by_time(summary):
         say(console, printable(unseen, console.encoding))
     if beside := beside_the_gpu(summary):

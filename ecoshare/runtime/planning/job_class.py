@@ -16,6 +16,7 @@ import json
 import re
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
@@ -72,8 +73,7 @@ class JobClasses:
         origin = program.origin.model_copy(update=changes)
         where = [origin.device_model, origin.torch]
         if origin.given is not None:
-            given = origin.given if origin.given.startswith(program.prefix) else program.prefix + origin.given
-            return JobClass(_name(given, "given", *where), origin)
+            return JobClass(_name(program.prefix + origin.given, "given", *where), origin)
         return JobClass(_name(program.prefix + program.stem, program.digest, origin.args, *where), origin)
 
     def _devices_of(self, job: JobConfig) -> str:
@@ -114,7 +114,7 @@ class _Program:
     """Common part of the jobs of one script or module.
 
     Attributes:
-        prefix: `PARTIAL_CLASS` if they use partial backpropagation; otherwise empty.
+        prefix: `PARTIAL_CLASS` if their sources use partial backpropagation; otherwise empty.
         stem: Beginning of the names of their classes, after the prefix.
         digest: Digest of all sources and, for a module, its name.
         origin: Origin without the parts that each job adds.
@@ -126,23 +126,29 @@ class _Program:
     origin: ProfileOrigin
 
 
-_PARTIAL = re.compile(rb"^\s*(?:from|import) ecoshare\.contrib(?:\.| import )spb\b", re.MULTILINE)
-
-
 def _program(script: Path | None, module: str | None, cwd: Path | None) -> _Program:
     if script is not None:
-        files = list(local_sources(script))
-        sources = _digests(files, script.parent)
+        files, folder = list(local_sources(script)), script.parent
         stem, name = script.stem, None
     else:
         assert module is not None and cwd is not None, "a job has a script or a module"
-        files = list(_sources_of_module(module, cwd))
-        sources = _digests(files, cwd)
+        files, folder = list(_sources_of_module(module, cwd)), cwd
         stem = name = module  # the name counts: an installed module has no sources here
+    sources = _digests(files, folder)
     origin = ProfileOrigin(script=_text(str(script or module)), sources=sources, args=(), device_model="", torch="")
     stem = re.sub(r"[^A-Za-z0-9._-]+", "-", stem)[:MAX_STEM].lstrip(".-")
-    prefix = PARTIAL_CLASS if any(_PARTIAL.search(_read(path)) for path in files) else ""
-    return _Program(prefix, stem or "job", _digest_of(name, sources), origin)
+    return _Program(_prefix(files), stem or "job", _digest_of(name, sources), origin)
+
+
+_PARTIAL = re.compile(rb"^\s*(?:from|import) ecoshare\.contrib\b.*\bspb\b", re.MULTILINE)
+
+
+def _prefix(sources: Iterable[Path]) -> str:
+    for path in sources:
+        with suppress(OSError):
+            if _PARTIAL.search(path.read_bytes()):
+                return PARTIAL_CLASS
+    return ""
 
 
 def _sources_of_module(module: str, cwd: Path) -> Iterable[Path]:
@@ -156,13 +162,6 @@ def _sources_of_module(module: str, cwd: Path) -> Iterable[Path]:
 
 def _digests(sources: Iterable[Path], folder: Path) -> dict[str, str]:
     return {_text(path.relative_to(folder).as_posix()): _digest(path) for path in sorted(sources)}
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError:
-        return b""
 
 
 def _digest(path: Path) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from ecoshare.base.class_profile import KnownResponse, Solo
 from ecoshare.base.device import Device, DeviceInfo, Speeds
-from ecoshare.base.job_spec import JobSpec
+from ecoshare.base.job_spec import JobSpec, partial_words
 from ecoshare.base.joules import MEASURED
 from ecoshare.base.measurement import OBJECTIVES, ColocationMeasurement, Goal, KnownSetting
 from ecoshare.base.plural import counted, listed
@@ -213,6 +213,7 @@ class Plan:
             check_job(budget, loaded, job.spec)
         plan_checks.check_devices(loaded, both, devices)
         planned_sweeps.check_sweeps(loaded, both)
+        notes += partial_words({job.spec.name: job.spec.job_class for job in both})
         notes += plan_checks.device_notes(both, policy, bool(budget), device.on_processors)
         unknown = [job.spec.name for job in jobs if job.spec.iterations is None and job.spec.service is None]
         if policy in ("srtf", *OBJECTIVES) and unknown and len(jobs) > 1:

@@ -12,7 +12,6 @@ from pathlib import Path
 from ecoshare.base.class_profile import MemoryDemand
 from ecoshare.base.device import DeviceInfo
 from ecoshare.base.documents import open_regular
-from ecoshare.base.job_spec import partial_words
 from ecoshare.base.plural import counted, listed
 from ecoshare.base.service import ARRIVALS
 from ecoshare.core.memory import cached_bytes, lane_bytes, promised
@@ -71,7 +70,7 @@ def _mistake(job: PlannedJob, devices: Sequence[DeviceInfo]) -> tuple[str, str, 
 
 
 def device_notes(jobs: Sequence[PlannedJob], policy: str, has_budget: bool, on_processors: bool) -> list[str]:
-    """Notes for the user about jobs that use their devices in part, or not those that they could; empty if none does.
+    """Notes for the user about jobs that do not get the devices that they could use; empty if there is none.
 
     Args:
         jobs: Jobs of the run.
@@ -79,7 +78,7 @@ def device_notes(jobs: Sequence[PlannedJob], policy: str, has_budget: bool, on_p
         has_budget: Whether the run has a power budget.
         on_processors: Whether the jobs run on the processors.
     """
-    found = list(filter(None, [partial_words({job.spec.name: job.spec.job_class for job in jobs})]))
+    found = []
     scripts = set() if on_processors else {job.source.script for job in jobs if job.source.script is not None}
     choosing = {script for script in scripts if _chooses(script)}
     if choose := [job.spec.name for job in jobs if job.source.script in choosing]:
