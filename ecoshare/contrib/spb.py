@@ -14,7 +14,7 @@ Source: Kumar, Subramanian, Venkataraman and Akella, "Doing More by Doing Less: 
 Improves Deep Learning Clusters", DistributedML 2021 (arXiv 2111.10672).
 
 So the iterations of a gang differ in length from rank to rank. In runs of ecoshare with several lanes, each iteration
-has its device to itself from the beginning of the block to the average. Gangs beside each other on the same devices
+has its device to itself from the call of the model to the average. Gangs beside each other on the same devices
 then take turns by iterations, and a rank that waits for its gang leaves its device to another one (policy `jigsaw`).
 
 It works in any processes of `torch.distributed`, with or without ecoshare::
@@ -38,6 +38,8 @@ from pathlib import Path
 
 import torch
 from torch import distributed, nn
+
+from ecoshare.base.disk import locked_alone
 
 
 def depth(rank: int, ranks: int, step: int) -> int:
@@ -81,7 +83,7 @@ def partial(model: nn.Module, rank: int, ranks: int, step: int) -> Iterator[None
     try:
         for weight in frozen:
             weight.requires_grad_(False)
-        with _device_to_itself(layers[0][0].device):
+        with _device_to_itself(model, layers[0][0].device):
             yield
     finally:
         for weight in frozen:
@@ -118,9 +120,16 @@ def _layers(model: nn.Module, rank: int, ranks: int, step: int) -> list[list[nn.
     return layers
 
 
+_WITHIN_S, _POLL_S = 5.0, 0.0005
+"""Longest wait (s) for a device, since the rank that has it may be parked or cut, and time (s) between two looks."""
+
+
 @contextmanager
-def _device_to_itself(device: torch.device) -> Iterator[None]:
-    """Keep other ranks that propagate partially off this device.
+def _device_to_itself(model: nn.Module, device: torch.device) -> Iterator[None]:
+    """Keep other ranks that propagate partially off this device, from the call of the model to the end of the block.
+
+    A rank that hands its turn over does so when it calls the model. The hooks of ecoshare come first there, so it has
+    no device while it waits for its turn.
 
     Nothing is kept outside the ranks that ecoshare starts: these alone have a device each. The lock of a process that
     dies is gone with it.
@@ -133,12 +142,17 @@ def _device_to_itself(device: torch.device) -> Iterator[None]:
     name = torch.cuda.get_device_properties(device).uuid if on_cuda else f"cpu{min(os.sched_getaffinity(0))}"
     path = Path(tempfile.gettempdir()) / f"ecoshare-spb-{os.getuid()}-{name}"
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+
+    def lock(_model: nn.Module, _inputs: object) -> None:
+        locked_alone(file, _WITHIN_S, _POLL_S)
+
+    hook = model.register_forward_pre_hook(lock)
     try:
-        fcntl.flock(file, fcntl.LOCK_EX)
         yield
         if on_cuda:
             torch.cuda.synchronize(device)
     finally:
+        hook.remove()
         fcntl.flock(file, fcntl.LOCK_UN)  # a fork of this block would hold it beyond the close
         os.close(file)
 

@@ -120,17 +120,19 @@ def test_the_plan_names_jobs_that_use_it_whatever_their_class(tmp_path: Path) ->
 @pytest.mark.slow
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two devices need two processors")
 def test_gangs_beside_each_other_print_what_they_print_alone_and_table_and_report_name_them(tmp_path: Path) -> None:
-    """If it failed, the turns by iterations would change results, or lock the gangs for ever."""
+    """If it failed, the turns by iterations would change results, or lock gangs that share their lanes for ever."""
     lines = [
-        f"  - {{name: {name}, script: {ROOT / 'examples' / 'spb_digits.py'}, args: [--epochs, 2]}}" for name in "ab"
+        f"  - {{name: {name}, script: {ROOT / 'examples' / 'spb_digits.py'}, args: [--epochs, 2]}}" for name in "abcd"
     ]
     (tmp_path / "jobs.yaml").write_text("\n".join([*JOBS.splitlines()[:4], *lines]))
-    options = ["--device", "cpu/2", "--policy", "jigsaw", "--no-profiles", "--runs"]
+    ways = {"after": "jigsaw --lanes 1", "beside": "jigsaw --lanes 2", "turns": "fair --lanes 2 --jobs-per-lane 2"}
     printed = []
-    for lanes, folder in (("1", "alone"), ("2", "beside")):
-        done = ecoshare("run", "jobs.yaml", *options, folder, "--lanes", lanes, cwd=tmp_path)
+    for folder, way in ways.items():
+        options = ["--device", "cpu/2", "--no-profiles", "--runs", folder, "--policy", *way.split()]
+        done = ecoshare("run", "jobs.yaml", *options, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
-        printed += [(tmp_path / folder / "latest" / "jobs" / name / "stdout.log").read_text() for name in "ab"]
+        printed += [(tmp_path / folder / "latest" / "jobs" / name / "stdout.log").read_text() for name in "abcd"]
     assert len(set(printed)) == 1 and "accuracy" in printed[0]
-    report = (tmp_path / "beside" / "latest" / "report.html").read_text()
-    assert TOLD.format("a, b") in done.stdout and TOLD.format("a, b") in report
+    report = (tmp_path / "turns" / "latest" / "report.html").read_text()
+    told = TOLD.format("a, b, c and 1 more")
+    assert told in done.stdout and told in report

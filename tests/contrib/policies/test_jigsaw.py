@@ -46,7 +46,7 @@ def test_a_gang_without_partial_backpropagation_leaves_no_idle_ends() -> None:
     assert places("jigsaw", *jobs)["second"] == [0, 1]
 
 
-def test_with_one_rank_less_of_each_iteration_is_idle_than_with_four() -> None:
+def test_a_single_rank_leaves_no_idle_ends() -> None:
     jobs = (job("two", 0.0, 2, "spb-a"), job("one", 0.0, 1, "spb-a"), job("p", 0.0, 1, "plain"))
     found = places("jigsaw", *jobs, job("late", 1.0, 1, "plain"))
     assert found["late"] == found["two"][:1]
