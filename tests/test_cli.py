@@ -33,8 +33,9 @@ def test_every_command_and_option_is_documented() -> None:
     page = (ROOT / "docs" / "commands.md").read_text()
 
     for words, command in every_command(get_command(app)):
-        name = " ".join(("ecoshare", *words))
-        assert name.removesuffix(" show").removesuffix(" rm") in page, name
+        name = " ".join(words)
+        is_named = re.search(rf"`{re.escape(name.removesuffix(' show').removesuffix(' rm'))}\b", page)
+        assert is_named or command.hidden or not words, name
         assert command.help, name
         for parameter in command.params:
             assert parameter.name == "help" or getattr(parameter, "help", None), f"{name} {parameter.name}"

@@ -83,7 +83,10 @@ def test_every_public_name_has_a_place_in_the_api_page() -> None:
     page = (ROOT / "docs/api/ecoshare.md").read_text()
     documented = re.findall(r"^::: (\S+)$", page, re.MULTILINE)
     modules = [f"ecoshare.{module}.{name}" for module, names in ecoshare._API.items() for name in names]
-    assert sorted(documented) == sorted([*modules, *RESULTS, "ecoshare.iteration", "ecoshare.report"])
+    parts = {each for each in documented if each.startswith("ecoshare.record.")}
+    assert set(documented) - parts == {*modules, *RESULTS, "ecoshare.iteration", "ecoshare.report"} - parts
+    assert parts >= {each for each in RESULTS if each.startswith("ecoshare.record.")}
+    assert len(documented) == len(set(documented))
 
 
 @pytest.mark.nightly

@@ -23,6 +23,7 @@ NEVER_ONE = {
     "jobs/sweep.py: {self.count} trials",  # far too many
     "lane/memory/observer.py: {_MOST_NODES} nodes",
     "reporting/exports.py: {marks} marks",  # too many for a trace
+    "reporting/tables/run_table.py: {parts} jobs",  # said of four or more, on two processors or more
     "runtime/planning/plan.py: {len(jobs)} jobs",  # asked of several only
     "simulation/traces/generate.py: {gpus} GPUs",  # refused since it is less
     "simulation/traces/generate.py: {jobs} jobs",  # refused since it is less, or far too many
