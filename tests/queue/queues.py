@@ -101,7 +101,8 @@ class Served:
 
     def waits(self, name: str, *more: str) -> Path:
         """Submit a job that runs until the returned file exists, and wait until it has begun."""
-        (self.folder / "waits.py").write_text(WAITS)
+        if not (script := self.folder / "waits.py").exists():  # else one that starts now would read half of it
+            script.write_text(WAITS)
         go = self.folder / f"go-{name}"
         self.lines("submit", "waits.py", "--name", name, *more, "--", str(go))
         return go
