@@ -116,7 +116,7 @@ class NodeCluster:
         reports, knobs = [each.report for each in opened.values()], setups.knobs
         knobs.update({name: each for report in reports for name, each in report.knobs.items()})
         plan, searches = settled(plan, reports, knobs.__getitem__, run.profiler.notes)
-        searches.begin(run.profiler, run.jobs, run.phase)
+        searches.begin(run.profiler, run.jobs)
         if plan.goal is None and not plan.known_settings and not plan.budget.sets_limits:
             for node in self._nodes if knobs else ():
                 node.line.call(AgentCalls.release_devices)

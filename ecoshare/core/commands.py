@@ -237,12 +237,14 @@ class MeasureSetting:
 
     Attributes:
         jobs: Names of the jobs of the packing, sorted.
+        evaluating: Names of those that evaluate; the others train.
     """
 
     id: int
     device: str
     jobs: tuple[str, ...]
     setting: Setting
+    evaluating: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,6 +276,7 @@ class AskSetting:
         packing: Packing for which the best setting is searched.
         measurement: Result of the setting that the adviser named last; None for the first question of a search.
         last: Whether the search must end with this answer: the services did not recover from the setting.
+        evaluating: Names of the measured jobs that evaluated; the others trained.
     """
 
     id: int
@@ -282,6 +285,7 @@ class AskSetting:
     packing: Packing
     measurement: Measurement | None
     last: bool = False
+    evaluating: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

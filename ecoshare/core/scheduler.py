@@ -272,8 +272,9 @@ class Scheduler:
                 back = self._review.missed(job := self.jobs[event.job])
                 return [*self._carry_out(self._placement.missed(job), event.at_s)] if back is None else back
             case PhaseBegan():
-                self.jobs[event.job].phase = event.phase
-                return self._look_at_settings(self.jobs[event.job].device_names)
+                job = self.jobs[event.job]
+                job.phase = event.phase
+                return self._look_at_settings(job.device_names) if job.lanes else []
             case DeviceFailed():
                 return self._device_failed(event)
             case SliceChanged():

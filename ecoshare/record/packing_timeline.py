@@ -225,7 +225,7 @@ class PackingPeriod:
         over = self.to_s is not None and self.to_s - self.from_s < PASSING_S
         return (
             over
-            and self.ending in (PackingEnding.JOINED, PackingEnding.PARTED, PackingEnding.CUT_OFF)
+            and self.ending in (PackingEnding.JOINED, PackingEnding.PARTED, PackingEnding.CUT_OFF, None)
             and not self.measurements
         )
 

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup, escape
 
+from ecoshare.base.measurement import class_of
 from ecoshare.base.plural import counted
 from ecoshare.jobs.quantities import format_duration, format_energy, format_size, number
 from ecoshare.jobs.schema import SLOWDOWN
@@ -185,7 +186,7 @@ def _row(each: PackingSummary, summary: RunSummary) -> dict[str, Cell]:
 def _jobs(each: PackingSummary, names: Sequence[str], jobs: Iterable[JobSummary]) -> Cell:
     """Names of the jobs of each class, in the order of `names`, like the speeds."""
     classes = {job.name: job.job_class for job in jobs}
-    return [_few([job for job in each.jobs if classes.get(job) == name]) for name in names]
+    return [_few([job for job in each.jobs if classes.get(job) == class_of(name)]) for name in names]
 
 
 def _few(names: Sequence[str]) -> str:

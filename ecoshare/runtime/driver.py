@@ -135,6 +135,8 @@ class LiveQuestions:
         self._run.tell(partial(InterferencePredicted, command=command.id, pairs=pairs, prices=prices))
 
 
+_PARKS = (JobState.PARKING, JobState.PARKED, JobState.RESUMING)
+
 _ANSWERS_WITHIN_S = 5.0
 """Longest time (s) for the server to carry out a stop and to report it."""
 
@@ -249,6 +251,8 @@ class Driver:
         if not isinstance(event, IterationsDone | PhaseBegan):
             return False
         job = self.run.core.jobs.get(event.job)
+        if isinstance(event, PhaseBegan):  # it is told once, so that of a job that is being parked counts, too
+            return job is None or job.state not in (JobState.RUNNING, *_PARKS)
         return job is None or job.state is not JobState.RUNNING
 
     async def _handle(self, event: Event) -> None:

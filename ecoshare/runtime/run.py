@@ -18,7 +18,6 @@ from functools import partial
 from typing import Any
 
 from ecoshare.base.clock import SideTasks
-from ecoshare.base.measurement import JobPhase
 from ecoshare.core.commands import MeasureSetting
 from ecoshare.core.events import ClassesKnown, Event
 from ecoshare.core.records import JobState
@@ -197,10 +196,6 @@ class Run:
 
     def context_bytes(self, job_class: str) -> int:
         return known_context_bytes(job_class, self.plan.on_processors, self.profiler.made, self.plan.known)
-
-    def phase(self, name: str) -> JobPhase:
-        """Present phase of a job."""
-        return self.core.jobs[name].phase
 
     def most_s(self, command: MeasureSetting) -> Mapping[str, float] | None:
         return self.searches.most_s(command)

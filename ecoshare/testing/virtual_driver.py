@@ -212,7 +212,7 @@ class VirtualDriver:
         for at_s, _ in self.joins:
             self._at(at_s, opened, lambda: False)  # nothing is told, but a segment may begin
         for at_s, name, phase in self.phases:
-            self._at(at_s, partial(PhaseBegan, job=name, phase=phase), partial(self._runs, name))
+            self._at(at_s, partial(PhaseBegan, job=name, phase=phase), partial(self._may_be_in_phase, name))
         for at_s, name in self.misses:
             self._at(at_s, partial(TargetMissed, job=name, requests=100, missed=2), partial(self._runs, name))
         while self._events:
@@ -457,6 +457,15 @@ class VirtualDriver:
 
     def _runs(self, name: str) -> bool:
         return name in self.core.jobs and self.core.jobs[name].state is JobState.RUNNING
+
+    def _may_be_in_phase(self, name: str) -> bool:
+        job = self.core.jobs.get(name)
+        return job is not None and job.state in (
+            JobState.RUNNING,
+            JobState.PARKING,
+            JobState.PARKED,
+            JobState.RESUMING,
+        )
 
     def _exit(self, name: str, attempt: int, after_s: float, outcome: Outcome) -> None:
         """End an attempt, unless an earlier cause has ended it."""

@@ -140,6 +140,14 @@ def test_a_phase_is_searched_by_itself_and_voids_the_trial_in_which_it_begins() 
     assert [ask.packing for ask in told] == [(("a",),)] * 2 + [((class_in("a", EVALUATES),),)] * 3
 
 
+def test_a_phase_too_short_to_be_measured_is_searched_no_more() -> None:
+    """Else its device would go to the default setting and back in each of them."""
+    phases = tuple(each for at_s in range(10, 110, 10) for each in ((at_s, "a", EVALUATES), (at_s + 0.3, "a", TRAINS)))
+    driver = drive(job("a", "a", 200.0), search=True, advises=Scripted((), SLOW, SLOWER), phases=phases)
+    asked = [each for each in commands(driver, AskSetting) if each.packing == ((class_in("a", EVALUATES),),)]
+    assert len(asked) == 3 and not [each for each in asked if each.measurement is not None]
+
+
 def test_a_search_begins_with_the_default_and_ends_with_the_best() -> None:
     adviser = Scripted((), SLOW, SLOWER)
     driver = drive(job("a", "a", 20.0), job("b", "b", 20.0), search=True, advises=adviser)

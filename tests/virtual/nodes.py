@@ -174,7 +174,7 @@ class _Cluster(Machines):
     @contextlib.contextmanager
     def open_node(self, run: Run) -> Iterator[OpenedNode]:
         plan, searches, claims = run.plan, RunSearches(), RemoteClaims()
-        searches.begin(run.profiler, run.jobs, run.phase)
+        searches.begin(run.profiler, run.jobs)
         opening = _Opening(cast(ClusterWorld, self.world), run, claims)
         opened = [opening.node(number, device) for number, device in enumerate(plan.devices)]
 

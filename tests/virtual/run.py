@@ -311,7 +311,7 @@ class Machines:
         plan, shared = run.plan, self.world.folder / f"shared-{run.token}"
         shared.mkdir()
         searches, claims = RunSearches(), NodeClaims()
-        searches.begin(run.profiler, run.jobs, run.phase)
+        searches.begin(run.profiler, run.jobs)
         devices = [virtual_device(self.world, each) for each in plan.devices]
         machine = NodeMachine(shared, devices, ContextSharing("virtual"), cast(Any, Guard()))
         transfers = {each.name: _Transfer(self.world) for each in plan.devices} if plan.host_bytes else {}

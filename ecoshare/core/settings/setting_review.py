@@ -114,6 +114,8 @@ class SettingReview:
         by_device = self._placement.lane_index.devices
         commands: list[Command] = []
         for name in devices or by_device:
+            if self._profiling.occupies(by_device[name][0]):  # it is measured at its present setting
+                continue
             ready = self.selector.tries and self._is_ready(name)
             if self._observes and self._placement.awaits_estimates:
                 ready = False  # a measurement now would hold a group that may be another one in a moment

@@ -65,6 +65,10 @@ RECOVERED_SHARE = MISSED_SHARE / 4
 rest of what the target allows is left to that setting: an overload is seen after some tenths of a second."""
 
 
+_MOST_VOIDS = 3
+"""Measurements in a row that phases make void before their packing is searched no more: it does not last."""
+
+
 class TuningPhase(Enum):
     """Phase of the setting selection of a device."""
 
@@ -102,6 +106,8 @@ class _Device:
         safe_missed: Part of the requests that missed their target at the safe setting.
         has_tried: Whether this search has tried another setting than the default.
         missed: Measurement of a setting that the services must recover from; None if there is none.
+        evaluating: Names of the jobs of the last measurement that evaluated.
+        voids: Number of measurements in a row that a phase made void.
         history: Phases that the device has gone through.
     """
 
@@ -115,6 +121,8 @@ class _Device:
     safe_missed: float = 0.0
     has_tried: bool = False
     missed: Measurement | None = None
+    evaluating: tuple[str, ...] = ()
+    voids: int = 0
     history: list[str] = field(default_factory=list)
 
     def move(self, to: TuningPhase) -> None:
@@ -154,6 +162,7 @@ class SettingSelector:
         self.known = {each.packing: each for each in known}
         self._search, self._ids, self._present, self._bear = search, ids, present, bear
         self._observe, self._observed = observe, set[Packing]()
+        self._given_up = set[Packing]()
         self._devices: dict[str, _Device] = {}
         self._commands: dict[int, _Device] = {}
 
@@ -203,11 +212,15 @@ class SettingSelector:
         device = self._devices.setdefault(name, _Device(name))
         packing = self._packing_of(lanes)
         if device.phase is TuningPhase.MEASURING and packing != device.packing is not None:
+            device.voids += 1
+            if self._search and device.voids >= _MOST_VOIDS:  # it would go on so, and cost in each such phase
+                self._given_up.add(device.packing)
             self._observed.discard(device.packing)
             device.packing = None  # the measurement is void, even if this phase of a job is soon over
         if device.phase is not TuningPhase.IDLE or (not packing and self._present(lanes)):
             return []
-        if self._search and packing and packing not in self.known and ready and not self._is_searched(packing):
+        is_new = packing not in self.known and packing not in self._given_up
+        if self._search and packing and is_new and ready and not self._is_searched(packing):
             device.packing, device.missed, device.has_tried = packing, None, False
             device.safe, device.safe_missed = AS_FOUND, 0.0
             return [self._ask(device, None)]
@@ -276,6 +289,7 @@ class SettingSelector:
                 device.stuck = (now, device.wanted)
                 return self._rest(device)
             case SettingMeasured() if device.packing == now and now not in self._observed:
+                device.voids = 0
                 return [self._after(device, event.measurement)]
             case SettingMeasured():
                 return self._rest(device)
@@ -361,15 +375,19 @@ class SettingSelector:
         assert device.packing is not None, "a search is of a packing"
         device.missed = None
         command = self._begin(device, TuningPhase.ASKING)
-        return AskSetting(command, "tuner", device.name, device.packing, measurement, last)
+        evaluating = device.evaluating if measurement is not None else ()
+        return AskSetting(command, "tuner", device.name, device.packing, measurement, last, evaluating)
 
     def _apply(self, device: _Device, setting: Setting) -> ApplySetting:
         device.wanted = setting
         return ApplySetting(self._begin(device, TuningPhase.APPLYING), device.name, setting)
 
     def _measure(self, device: _Device, lanes: Sequence[Lane]) -> list[Command]:
-        jobs = tuple(sorted(job.spec.name for job in _at_work(self._present(lanes))))
-        return [MeasureSetting(self._begin(device, TuningPhase.MEASURING), device.name, jobs, device.setting)]
+        jobs = sorted(_at_work(self._present(lanes)), key=lambda job: job.spec.name)
+        names = tuple(job.spec.name for job in jobs)
+        device.evaluating = tuple(job.spec.name for job in jobs if job.phase is JobPhase.EVALUATES)
+        command = self._begin(device, TuningPhase.MEASURING)
+        return [MeasureSetting(command, device.name, names, device.setting, device.evaluating)]
 
     def _begin(self, device: _Device, phase: TuningPhase) -> int:
         command = self._ids()

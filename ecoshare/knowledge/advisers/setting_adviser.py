@@ -7,7 +7,7 @@ this module, the live one and the simulator.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -16,10 +16,13 @@ from ecoshare.base.measurement import (
     AS_FOUND,
     BATCH,
     Goal,
+    JobPhase,
     Measurement,
     MeasurementStatus,
     Packing,
     Setting,
+    class_in,
+    class_of,
     setting_of,
 )
 from ecoshare.base.plural import counted
@@ -46,12 +49,14 @@ class PackingSearch:
     Attributes:
         packing: The packing.
         search: The search; None until the default setting was measured.
+        classes: Name in the packing of each job that the search began with.
         measurements: Measurements in order, each with the judgement of the search; None where there is none.
         ending: Reason why the search is over, in words; empty while it goes on.
     """
 
     packing: Packing
     search: Search | None = None
+    classes: dict[str, str] = field(default_factory=dict)
     measurements: list[tuple[Measurement, JudgedMeasurement | None]] = field(default_factory=list)
     ending: str = ""
 
@@ -86,6 +91,7 @@ class TunerAdviser:
         slowdown_limit: Callable[[str], float | None] = lambda _name: None,
         ended: Callable[[PackingSearch], None] = lambda _search: None,
         service: Callable[[str], PackedService | None] = lambda _name: None,
+        evaluates_alone: Callable[[str], Solo] = lambda _name: Solo(),
     ) -> None:
         """Adviser without searches so far.
 
@@ -102,11 +108,13 @@ class TunerAdviser:
             slowdown_limit: Function that returns the slowdown limit of a job, from its name; None for no limit.
             ended: Function that is called with every search that is over.
             service: Function that returns the service that a job is, from its name; None for any other job.
+            evaluates_alone: Function that returns the measurements of the evaluation of a class alone, likewise.
         """
         self.searches: dict[Packing, PackingSearch] = {}
         self._space, self._default, self._alone, self._goal = space, default, alone, goal
         self._tell, self._prior, self._class_of = told, prior, class_of
         self._slowdown_limit, self._ended, self._service = slowdown_limit, ended, service
+        self._evaluates_alone = evaluates_alone
 
     def answer(self, ask: AskSetting) -> Advice:
         """Answer to a question of the core: the next setting to measure, or the best one if the search is over."""
@@ -115,26 +123,36 @@ class TunerAdviser:
             if ask.measurement is None:  # the packing is back after a while: its last setting is still open
                 return Advice(AS_FOUND) if own.search is None else self._next(own, own.search)
             if own.search is None:
-                return self._default_told(own, ask.measurement)
-            return self._told(own, own.search, self._of_same_jobs(own.search, ask.measurement), ask.last)
+                return self._default_told(own, ask.measurement, ask.evaluating)
+            return self._told(own, own.search, self._of_same_jobs(own, ask.measurement, ask.evaluating), ask.last)
         except Exception as defect:  # a defect of a search must not end a run
             return self._over(own, f"the tuner failed: {defect!r}")
 
-    def most_s(self, jobs: Sequence[str]) -> dict[str, float]:
+    def most_s(self, jobs: Sequence[str], evaluating: Collection[str] = ()) -> dict[str, float]:
         """Most time (s) that an iteration of each job may take by its limit, while a search for its packing goes on.
 
         The result is empty if no search for jobs of these classes goes on.
+
+        Args:
+            jobs: Names of the jobs.
+            evaluating: Names of those that evaluate.
         """
-        classes = sorted(map(self._class_of, jobs))
+        named = self._named(jobs, evaluating)
+        classes = sorted(named.values())
         for own in self.searches.values():
             if own.search is None or own.ending or sorted(name for lane in own.packing for name in lane) != classes:
                 continue
             times_s, most = own.default_times_s, own.search.most
-            stands = self._stands(own.search, jobs)
+            stands = _stands(own.classes, named)
             return {stands[mine]: most[mine] * times_s[mine] for mine in most}
         return {}
 
-    def _default_told(self, own: PackingSearch, found: Measurement) -> Advice:
+    def _named(self, jobs: Iterable[str], evaluating: Collection[str]) -> dict[str, str]:
+        """Name of each job in its packing."""
+        phases = {True: JobPhase.EVALUATES, False: JobPhase.TRAINS}
+        return {name: class_in(self._class_of(name), phases[name in evaluating]) for name in jobs}
+
+    def _default_told(self, own: PackingSearch, found: Measurement, evaluating: Collection[str]) -> Advice:
         if found.status is not MeasurementStatus.MEASURED or found.power_w is None:
             self._note(own, found, None)
             if found.status is not MeasurementStatus.FAILED and len(own.measurements) < _MOST_DEFAULTS:
@@ -145,7 +163,8 @@ class TunerAdviser:
         if space is None:
             return self._over(own, "nothing can be set")
         goal = self._goal
-        jobs = [self._job(name, found) for name in sorted(found.times_s)]
+        own.classes = self._named((*found.times_s, *found.services), evaluating)
+        jobs = [self._job(name, own.classes[name], found) for name in sorted(found.times_s)]
         if found.services:
             return self._serving(own, space, jobs, found)
         own.search = search = SettingSearch(
@@ -191,9 +210,10 @@ class TunerAdviser:
             return self._over(own, SearchEnding.BUDGET.value)
         return self._next(own, search)
 
-    def _of_same_jobs(self, search: Search, found: Measurement) -> Measurement:
+    def _of_same_jobs(self, own: PackingSearch, found: Measurement, evaluating: Collection[str]) -> Measurement:
         """Measurement under the names of the jobs that the search began with, matched by class."""
-        stands = self._stands(search, {*found.times_s, *found.services, *found.overloaded})
+        measured = {*found.times_s, *found.services, *found.overloaded}
+        stands = _stands(own.classes, self._named(measured, evaluating))
         if all(own == name for own, name in stands.items()):
             return found
 
@@ -210,14 +230,6 @@ class TunerAdviser:
             services=renamed(found.services),
             overloaded=tuple(own_of.get(name, name) for name in found.overloaded),
         )
-
-    def _stands(self, search: Search, jobs: Iterable[str]) -> dict[str, str]:
-        """Job of `jobs` that stands for each job that the search began with."""
-        by_class: dict[str, list[str]] = {}
-        for name in sorted(jobs):
-            by_class.setdefault(self._class_of(name), []).append(name)
-        names = sorted(search.jobs)
-        return {own: by_class[self._class_of(own)].pop(0) for own in names if by_class.get(self._class_of(own))}
 
     def _without(self, own: PackingSearch, search: SettingSearch, left: Space) -> SettingSearch:
         """New search with the knobs that are left. It keeps measurements with the lost knobs at their default."""
@@ -264,16 +276,17 @@ class TunerAdviser:
     def _plain(setting: Mapping[str, float | str], search: Search) -> Setting:
         return setting_of(setting, search.default)
 
-    def _job(self, name: str, default: Measurement) -> PackedJob:
+    def _job(self, name: str, job_class: str, default: Measurement) -> PackedJob:
         """Job of the packing with the measurements of its class alone. Unknown power is that of the packing."""
-        known = self._alone(name)
+        known = (self._alone if class_of(job_class) == job_class else self._evaluates_alone)(name)
         default_w = default.objective_w
         assert default_w is not None
         # The power alone was measured without the processors. So with them, that of the packing stands for it: all
         # watts of an objective are of the same devices.
         alone_w = known.power_w if known.power_w is not None and default.processors_w is None else default_w
         share = max(1e-3, default.shares.get(name, 1.0))
-        return PackedJob(name, alone_w, known.iteration_s, share, self._most(name, known.iteration_s, default))
+        most = self._most(name, known.iteration_s, default)
+        return PackedJob(name, alone_w, known.iteration_s, share, most, job_class)
 
     def _most(self, name: str, alone_s: float | None, default: Measurement) -> float | None:
         """Most time of an iteration / time at the default setting by the job's own limit; None without a limit.
@@ -284,6 +297,14 @@ class TunerAdviser:
         if limit is None or alone_s is None or not rate:
             return limit if limit is None else max(1.0, limit)
         return max(1.0, limit * alone_s * rate)
+
+
+def _stands(own: Mapping[str, str], now: Mapping[str, str]) -> dict[str, str]:
+    """Job of now that stands for each job that a search began with, both with their names in the packing."""
+    by_class: dict[str, list[str]] = {}
+    for name in sorted(now):
+        by_class.setdefault(now[name], []).append(name)
+    return {name: by_class[own[name]].pop(0) for name in sorted(own) if by_class.get(own[name])}
 
 
 def _with_power(found: Measurement) -> Measurement:

@@ -39,6 +39,7 @@ class PackedJob:
             in the packing.
         share: Share of time in which the job holds its lane's turn. The job's times are times while it holds the turn.
         most: Largest allowed ratio: time / time at the default setting. None: only the tuning limit holds.
+        job_class: Name of the job in the packing.
     """
 
     name: str
@@ -46,6 +47,7 @@ class PackedJob:
     alone_s: float | None = None
     share: float = 1.0
     most: float | None = None
+    job_class: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -492,14 +492,14 @@ class SettingMeasurement:
     def _too_slow(self, before: Mapping[str, Usage], now: Mapping[str, Usage]) -> bool:
         """Whether the iterations of a job take clearly too long, by a lower bound on their mean time.
 
-        The turn time covers the iterations that ended, and together at most one more at both ends. A job that also
-        evaluated is not judged, since its limit is for training.
+        The turn time covers the iterations that ended, and together at most one more at both ends. A job that trained
+        and evaluated is not judged, since its limit is for one of them.
         """
         for job, most_s in self.most_s.items():
             count = now[job].done - before[job].done
             evaluated = now[job].eval_iterations - before[job].eval_iterations
             least_s = (now[job].held_s - before[job].held_s) / (count + 1)
-            if count >= _EARLY and not evaluated and least_s > CLEARLY * most_s:
+            if count >= _EARLY and evaluated in (0, count) and least_s > CLEARLY * most_s:
                 return True
         return False
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from ecoshare.base.class_profile import Solo
 from ecoshare.base.device import DeviceInfo
 from ecoshare.base.job_spec import JobSpec
 from ecoshare.base.joules import MEASURED
-from ecoshare.base.measurement import Goal, JobPhase, Measurement, MeasurementStatus, Packing, class_in
+from ecoshare.base.measurement import Goal, Measurement, MeasurementStatus, Packing
 from ecoshare.base.plural import counted
 from ecoshare.base.printable import utc_text
 from ecoshare.core.commands import AskSetting, MeasureSetting
@@ -95,22 +96,18 @@ class Searching:
         # Without their knob, the joules of the processors are no part of the objective.
         self.with_processors = found.with_processors and any(spec.name == CPU_FREQUENCY for spec in self._specs)
         self._jobs: Mapping[str, PlannedJob] = {}
-        self._phase: Callable[[str], JobPhase] = lambda _name: JobPhase.TRAINS
         self._records: dict[Packing, list[MeasurementRecord]] = {}
         self._adviser: TunerAdviser | None = None
         self._profiler: Profiler | None = None
 
-    def adviser(
-        self, profiler: Profiler, jobs: Mapping[str, PlannedJob], phase: Callable[[str], JobPhase]
-    ) -> TunerAdviser:
+    def adviser(self, profiler: Profiler, jobs: Mapping[str, PlannedJob]) -> TunerAdviser:
         """Make the adviser of the run.
 
         Args:
             profiler: Profiler of the run, for the profiles of classes that it makes.
             jobs: Jobs of the run, by name; trials are added when they are drawn.
-            phase: Present phase of a job, by its name.
         """
-        self._jobs, self._phase = jobs, phase
+        self._jobs = jobs
         from ecoshare.knowledge.advisers.setting_adviser import TunerAdviser
         from ecoshare.knowledge.advisers.setting_search import knob_of, space_of
 
@@ -137,10 +134,11 @@ class Searching:
             self._goal,
             told=self._told,
             prior=self._prior,
-            class_of=self._class,
+            class_of=lambda job: self._spec(job).job_class,
             slowdown_limit=lambda job: self._spec(job).slowdown_limit,
             ended=self._keep,
             service=self._service,
+            evaluates_alone=partial(self._alone, evaluates=True),
         )
         if self._show is not None:
             self._show.begins(self._knobs)
@@ -174,7 +172,7 @@ class Searching:
             violations=sum(record.feasible is False for record in records),
             search_energy_j=sum(spent) if spent else None,
             made_utc=utc_text(),
-            classes={name: self._class(name) for name in own.search.jobs},
+            classes={name: own.classes[name] for name in own.search.jobs},
         )
 
     def _service(self, name: str) -> PackedService | None:
@@ -233,18 +231,15 @@ class Searching:
     def _spec(self, job: str) -> JobSpec:
         return self._jobs[job].spec
 
-    def _class(self, job: str) -> str:
-        """Name of the job in a packing."""
-        return class_in(self._spec(job).job_class, self._phase(job))
-
-    def _alone(self, job: str) -> Solo:
-        name = self._class(job)
+    def _alone(self, job: str, evaluates: bool = False) -> Solo:
+        """Measurements of the class alone. The watts of an evaluation are not known."""
+        name = self._spec(job).job_class
         made = self._profiler.made if self._profiler is not None else {}
         profile: Profile | None = made.get(name) or self._plan.known.get(name)
         if profile is None:
             return Solo()
-        times = profile.train or profile.eval
-        energy = profile.energy
+        times = profile.eval if evaluates else profile.train or profile.eval
+        energy = None if evaluates else profile.energy
         measured = energy is not None and energy.source == MEASURED
         power_w = energy.power_w if energy is not None and measured and energy.power_w > 0.0 else None
         return Solo(power_w=power_w, iteration_s=times.mean_s if times is not None and times.mean_s > 0.0 else None)
@@ -258,7 +253,7 @@ class Searching:
             space,
             {name: self._default[name] for name in names},
             jobs,
-            {job.name: self._class(job.name) for job in jobs},
+            {job.name: job.job_class for job in jobs},
             _earlier(
                 self._kept.on(self.device.described),
                 names,
@@ -381,16 +376,16 @@ class RunSearches:
         self._searching, self._make = dict(searching or {}), make
         self._advisers: dict[str, TunerAdviser] = {}
 
-    def begin(self, profiler: Profiler, jobs: Mapping[str, PlannedJob], phase: Callable[[str], JobPhase]) -> None:
+    def begin(self, profiler: Profiler, jobs: Mapping[str, PlannedJob]) -> None:
         """Make the advisers; see `Searching.adviser`."""
-        self._facts = profiler, jobs, phase
-        self._advisers = {name: each.adviser(*self._facts) for name, each in self._searching.items()}
+        self._profiler, self._jobs = profiler, jobs
+        self._advisers = {name: each.adviser(profiler, jobs) for name, each in self._searching.items()}
 
     def join(self, device: DeviceInfo) -> None:
         """Search on a device that joins the run, too, if anything is searched."""
         if self._make is not None:
             self._searching[device.name] = own = self._make(device)
-            self._advisers[device.name] = own.adviser(*self._facts)
+            self._advisers[device.name] = own.adviser(self._profiler, self._jobs)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -409,4 +404,4 @@ class RunSearches:
         adviser = self._advisers.get(command.device)
         if adviser is None:
             return None
-        return adviser.most_s(command.jobs) if command.setting else {}
+        return adviser.most_s(command.jobs, command.evaluating) if command.setting else {}

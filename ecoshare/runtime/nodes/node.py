@@ -138,7 +138,7 @@ class Node:
         self._progress = ProgressReports(
             self.attempts,
             machine.on_processors,
-            any(self.knobs.values()) and not only_measures,  # one packing is measured then
+            any(self.knobs.values()) and plan.knows_phases and not only_measures,  # one packing is measured then
             run.now_s,
             run.tell,
         )

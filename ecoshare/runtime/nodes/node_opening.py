@@ -87,7 +87,7 @@ def open_this_machine(
         else:
             claims, searches = search.claims, search.searches
             undo.callback(claims.restore)
-        searches.begin(run.profiler, run.jobs, run.phase)
+        searches.begin(run.profiler, run.jobs)
         guard = guard_of(run.token, claims)
         last.callback(guard.dismiss)
         shared = undo.enter_context(cleanup.shared_folder(run.token))

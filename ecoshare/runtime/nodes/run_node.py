@@ -145,6 +145,7 @@ class NodePlan:
         serves: Whether a job of the plan is a service.
         only_tunes: Whether the run is for one search of a setting only.
         starts_many: Whether so many jobs are to be started that a cheap fork is worth its preparation.
+        knows_phases: Whether phases of jobs count for the settings. A power budget deals its watts for training.
     """
 
     places: int
@@ -152,6 +153,7 @@ class NodePlan:
     serves: bool = False
     only_tunes: bool = False
     starts_many: bool = False
+    knows_phases: bool = True
 
     @classmethod
     def of(cls, plan: Plan) -> NodePlan:
@@ -162,6 +164,7 @@ class NodePlan:
             serves=any(job.spec.service is not None for job in plan.jobs),
             only_tunes=plan.only_tune,
             starts_many=len(plan.jobs) + sum(each.options.count for each in plan.sweeps) >= _MANY,
+            knows_phases=not plan.budget,
         )
 
 
