@@ -139,10 +139,16 @@ class JobArrived:
 
 @dataclass(frozen=True, slots=True)
 class SweepOpened:
-    """A sweep has begun: its sampler may be asked for trials from now on."""
+    """A sweep has begun: its sampler may be asked for trials once those of an earlier session have arrived.
+
+    Attributes:
+        sweep: The sweep.
+        returning: Number of trials that an earlier session has left and that arrive next.
+    """
 
     at_s: float
     sweep: SweepSpec
+    returning: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 
 from ecoshare.core.commands import MoveJob, ParkJob, ResumeJob
 from ecoshare.core.events import Parked, Resumed
@@ -25,7 +26,7 @@ class JobMoves:
         self._lane_index, self._next_id = lane_index, next_id
         self._moves: dict[int, tuple[Job, Lane]] = {}
         self._moving: dict[Job, Lane] = {}
-        self._stuck: set[Job] = set()
+        self._stuck: dict[Job, float] = {}
 
     def begin(self, job: Job, to: Lane) -> MoveJob:
         """Begin a move of a job that may move."""
@@ -35,9 +36,9 @@ class JobMoves:
         return MoveJob(command, job.spec.name, job.attempt, to.number)
 
     def may_move(self, job: Job) -> bool:
-        """Whether a job may be moved now: it runs on one device, is not on its way, and could move so far."""
-        is_free = job not in self._moving and job not in self._stuck and len(job.lanes) == 1
-        return job.state is JobState.RUNNING and is_free
+        """Whether a job may be moved now: it runs on one device, is not on its way, and has got on since a refusal."""
+        may_go = job.usage.done > self._stuck.get(job, -1.0) and not job.usage.keeps_lane
+        return job.state is JobState.RUNNING and job not in self._moving and len(job.lanes) == 1 and may_go
 
     def is_moving(self, job: Job) -> bool:
         """Whether a move of the job has no answer yet."""
@@ -56,17 +57,17 @@ class JobMoves:
         return self._lane_index.move(job, to), to
 
     def refused(self, command: int) -> None:
-        """Drop a refused move, and leave its job in its lane until the job gives up its places."""
+        """Drop a refused move, and leave its job in its lane until it has come to a further end of an iteration."""
         job, _ = self._drop(command)
-        self._stuck.add(job)
+        self._stuck[job] = job.usage.done
 
     def stays(self, job: Job) -> None:
         """Note that a starting job cannot move to another lane in this attempt: it shares its process."""
-        self._stuck.add(job)
+        self._stuck[job] = inf
 
     def left(self, job: Job) -> None:
         """Note that a job leaves its places: its pending move is dropped."""
-        self._stuck.discard(job)
+        self._stuck.pop(job, None)
         for command in [command for command, (each, _) in self._moves.items() if each is job]:
             self._drop(command)
 

@@ -320,6 +320,7 @@ class _Sweep:
         over: Whether the sampler has no more trials, or is asked for none any more.
         cancelled: Whether the user has cancelled the sweep.
         paused: Names of the paused trials that have left their places; a dict that serves as an ordered set.
+        returning: Number of trials of an earlier session that arrive next. They come before new ones.
     """
 
     spec: SweepSpec
@@ -330,6 +331,7 @@ class _Sweep:
     over: bool = False
     cancelled: bool = False
     paused: dict[str, None] = field(default_factory=dict)
+    returning: int = 0
 
     @property
     def is_open(self) -> bool:
@@ -395,8 +397,9 @@ class Sweeps:
         """Add a sweep that begins, or continues in another session."""
         spec = event.sweep
         early_stopping = rule(spec.early_stopping, spec.earlier_trials) if spec.early_stopping is not None else None
-        self._sweeps[spec.name] = _Sweep(spec, early_stopping, spec.drawn)
-        self._short[spec.name] = None
+        self._sweeps[spec.name] = _Sweep(spec, early_stopping, spec.drawn, returning=event.returning)
+        if not event.returning:
+            self._short[spec.name] = None
 
     @property
     def names(self) -> list[str]:
@@ -439,7 +442,12 @@ class Sweeps:
         """Count a trial that has arrived, from its sampler or from an earlier session. Other jobs are ignored."""
         if (sweep := self._sweeps.get(event.job.sweep)) is not None:
             sweep.live += 1
-            sweep.asked.pop(event.answers, None)
+            if event.answers in sweep.asked:
+                del sweep.asked[event.answers]
+            elif sweep.returning:
+                sweep.returning -= 1
+                if not sweep.returning:
+                    self._short[event.job.sweep] = None
 
     def exhausted(self, event: Exhausted) -> None:
         """Note that a sampler has no more trials."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from functools import partial
 
-from ecoshare.base.job_spec import JobSpec
+from ecoshare.base.job_spec import JobSpec, SweepSpec
 from ecoshare.core.arrival_gate import ArrivalGate, Eligible, Verdict
 from ecoshare.core.events import CancelRequested, DrainRequested, Event, JobArrived, SweepOpened
 from ecoshare.core.records import JobState
@@ -84,7 +84,7 @@ class Arrivals:
             from_s: Time (s) from which the arrival times of its jobs count.
         """
         coming: list[tuple[str, PlannedJob, Callable[..., Event]]] = [
-            (sweep.name, sweep.template, partial(SweepOpened, sweep=sweep.spec)) for sweep in plan.sweeps
+            (sweep.name, sweep.template, partial(self._sweep_opened, sweep.spec)) for sweep in plan.sweeps
         ]
         coming += [(job.spec.name, job, partial(self._job_arrived, job.spec.name)) for job in plan.jobs]
         for name, job, make in coming:  # sweeps first: the jobs include their earlier trials
@@ -149,6 +149,10 @@ class Arrivals:
                 self._tell(partial(self._arrived, verdict.name))
             else:
                 self._tell(partial(self._cancelled, verdict.name, verdict.reason))
+
+    def _sweep_opened(self, sweep: SweepSpec, at_s: float) -> SweepOpened:
+        due = [self._jobs[name].spec.sweep for name in self._coming if name in self._jobs and name not in self.gate]
+        return SweepOpened(at_s, sweep, due.count(sweep.name))
 
     def _job_arrived(self, name: str, at_s: float) -> JobArrived:
         self._sweeping.tell_rest(self._jobs[name])

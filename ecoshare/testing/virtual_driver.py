@@ -101,6 +101,7 @@ class ScriptedJob:
         attempts: For each attempt how long (s) it runs and how it ends; the last one repeats. An attempt of infinite
             length does not end by itself.
         refused: Number of starts that are refused first.
+        stays: Number of moves to another lane that are refused first.
         profile: Result of a profiling window, or the reason why it has none.
         longest_s: Longest iteration (s) of late that it tells, by the time (s) since its start; None for none.
     """
@@ -108,6 +109,7 @@ class ScriptedJob:
     arrival_s: float = 0.0
     attempts: tuple[tuple[float, Outcome], ...] = ((1.0, Outcome.COMPLETED),)
     refused: int = 0
+    stays: int = 0
     profile: MemoryDemand | str | None = None
     longest_s: Callable[[float], float] | None = None
 
@@ -177,6 +179,7 @@ class VirtualDriver:
         self._attempt: dict[str, int] = {}
         self._began_s: dict[str, float] = {}  # start of the last attempt, by job
         self._refusals: dict[str, int] = {}
+        self._stayed: dict[str, int] = {}
         self._windows: dict[str, tuple[str, set[str]]] = {}  # by job: its class, and its devices
         self._failed: set[str] = set()
         self._of_device: dict[int, str] = {}  # of each command to a device
@@ -325,7 +328,11 @@ class VirtualDriver:
         self._at(self.now_s + _TRANSFER_S, make, lambda: self._attempt.get(command.job) == command.attempt)
 
     def move_job(self, command: MoveJob, now_s: float) -> None:
-        self._later(_ANSWER_S, partial(Done, command=command.id))
+        if self._stayed.setdefault(command.job, 0) < self.jobs[command.job][1].stays:
+            self._stayed[command.job] += 1
+            self._later(_MEASURE_S, partial(Refused, command=command.id, error="it came to no end of an iteration"))
+        else:
+            self._later(_ANSWER_S, partial(Done, command=command.id))
 
     def set_shares(self, command: SetShares, now_s: float) -> None:
         assert {share.job for share in command.shares} <= set(self.jobs)

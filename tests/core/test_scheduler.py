@@ -13,7 +13,7 @@ from ecoshare.base.attempt import Outcome, Usage
 from ecoshare.base.class_profile import MemoryDemand
 from ecoshare.base.device import Device
 from ecoshare.base.job_spec import EarlierAttempts, JobSpec
-from ecoshare.core.commands import KillJob, OpenLane, ProfileJob, SetShares, StartJob
+from ecoshare.core.commands import KillJob, MoveJob, OpenLane, ProfileJob, SetShares, StartJob
 from ecoshare.core.events import (
     SCHEMA,
     Config,
@@ -45,7 +45,11 @@ def drive(
 
 
 def job(name: str, **spec: Any) -> tuple[JobSpec, ScriptedJob]:
-    script = {key: spec.pop(key) for key in ("arrival_s", "attempts", "refused", "profile", "longest_s") if key in spec}
+    script = {
+        key: spec.pop(key)
+        for key in ("arrival_s", "attempts", "refused", "stays", "profile", "longest_s")
+        if key in spec
+    }
     return JobSpec(name, spec.pop("job_class", "class"), **spec), ScriptedJob(**script)
 
 
@@ -294,6 +298,22 @@ def test_jobs_have_empty_devices_before_they_share_one(objective: str) -> None:
     assert sorted(lane // 6 for lane in placed) == [0, 1]
 
 
+@pytest.mark.parametrize(("refusals", "asked"), [(0, ["stays", "goes"]), (1, ["stays", "goes", "stays"])])
+def test_another_job_moves_where_one_cannot_and_that_one_once_it_has_got_on(refusals: int, asked: list[str]) -> None:
+    """A job that waited for a process kept the others in its lane: its move had no answer."""
+    long, short = ((20.0, Outcome.COMPLETED),), ((3.0, Outcome.COMPLETED),)
+    tells = MemoryDemand(GIB, GIB)
+    driver = drive(
+        "fair",
+        job("before", memory=MemoryDemand(GIB, 4 * GIB), attempts=short, priority=1),
+        job("stays", memory=tells, attempts=long, stays=1, arrival_s=0.5),
+        job("goes", memory=tells, attempts=long, stays=refusals, arrival_s=0.6),
+        config={"lanes_per_device": 2, "host_bytes": GIB},
+    )
+    moved = [each.job for _, commands in driver.log for each in commands if isinstance(each, MoveJob)]
+    assert moved == asked
+
+
 def test_a_gang_that_takes_turns_has_a_lane_on_each_of_its_devices() -> None:
     devices = tuple(Device(f"cpu:{number}", "here", 8 * GIB) for number in range(3))
     driver = drive(
@@ -386,6 +406,7 @@ JOBS = st.lists(
                 max_size=3,
             ).map(tuple),
             refused=st.sampled_from([0, 0, 0, 1]),
+            stays=st.sampled_from([0, 0, 1, 3]),
             profile=st.none()
             | st.just("the job ended in its window")
             | st.builds(MemoryDemand, st.integers(0, 9 * GIB), st.integers(0, 4 * GIB)),

@@ -155,6 +155,16 @@ def test_larger_values_can_be_the_better_ones() -> None:
     assert states == [JobState.RUNNING, JobState.PRUNED, JobState.RUNNING]
 
 
+def test_trials_of_an_earlier_session_come_before_new_ones() -> None:
+    core = Scheduler()
+    (opened,) = core.handle(RunOpened(0.0, SCHEMA, Config("fair", 1, 20), (Device("d0", "here", 16 * GIB),)))
+    core.handle(Done(0.0, opened.id))
+    left = [JobArrived(0.0, JobSpec(f"s.{number:04d}", "k", sweep="s")) for number in (4, 6)]
+    told: list[Event] = [SweepOpened(0.0, SweepSpec("s", 3, drawn=7), len(left)), *left]
+    asked = [[each for each in core.handle(event) if isinstance(each, AskSampler)] for event in told]
+    assert [[each.number for each in step] for step in asked] == [[], [], [7]]
+
+
 def test_trials_that_differ_in_their_seed_stop_by_their_mean() -> None:
     """A lucky seed of a bad configuration does not go on, and an unlucky one of the best does not end."""
     spec = SweepSpec("s", 20, early_stopping=StoppingSpec("asha", least=5), replicates=("seed",))

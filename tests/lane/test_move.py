@@ -19,6 +19,7 @@ from ecoshare.lane.supervisor.attempt_process import usage
 from ecoshare.lane.tables.lane_table import LaneTable, lane_path
 from ecoshare.lane.tables.table_layout import ANY_SLOT, SlotState
 from ecoshare.lane.turn import LaneTurn
+from ecoshare.runtime.nodes import attempts
 from tests.lane.moving import Body, Lanes, moves, train, until_then
 from tests.warm import wait_for
 
@@ -58,8 +59,16 @@ def mark(number: int, iterations: int, folder: Path, dice: random.Random) -> Bod
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(1, 6))])
-def test_random_moves_lose_and_repeat_nothing(lanes: Lanes, tmp_path: Path, seed: int) -> None:
-    """Each iteration runs once, one job at a time in each lane, counters only grow, and every job ends."""
+def test_random_moves_lose_and_repeat_nothing(
+    lanes: Lanes, tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each iteration runs once, one job at a time in each lane, counters only grow, and every job ends.
+
+    With even seeds moves are taken back as soon as they are looked at, so often just as the job goes.
+    """
+    if seed % 2 == 0:
+        monkeypatch.setattr(attempts, "_LOOK_S", 0.0005)
+        monkeypatch.setattr(attempts, "_GOES_WITHIN_S", 0.0)
     dice, jobs, iterations = random.Random(seed), 5, 1500
     seen: dict[str, dict[str, float]] = {}
 
@@ -175,6 +184,36 @@ def test_one_that_is_away_moves_when_it_comes_back(lanes: Lanes) -> None:
     moves(scene)
     code, used = lanes.reap("loads")
     assert (code, used["iterations"], used["handovers"]) == (0, 5, 2)
+
+
+def test_one_that_comes_to_no_boundary_stays_until_it_is_asked_again(
+    lanes: Lanes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without an answer no other job could be moved: it may wait for a process until its end."""
+    monkeypatch.setattr(attempts, "_GOES_WITHIN_S", 0.1)
+
+    def body(turn: LaneTurn) -> None:
+        turn.take()
+        while turn._table.header.presses == 0:  # set by the test, as a sign
+            time.sleep(0.001)
+        turn.leave()
+        train(20)(turn)
+
+    lanes.start("waits", 0, body)
+    wait_for(lambda: lanes.slot("waits").seat == SlotState.HOLDING)
+
+    async def scene(tasks: asyncio.TaskGroup) -> None:
+        command = lanes.move("waits", 1, tasks)
+        await until_then(lambda: bool(lanes.told))
+        assert isinstance(lanes.told[0], Refused) and lanes.told[0].command == command
+        assert lanes.tables[1].slots[0].seat == SlotState.EMPTY and lanes.place("waits")[0] == 0
+        again = lanes.move("waits", 1, tasks)
+        lanes.tables[0].header.presses = 1
+        await until_then(lambda: lanes.has_moved(again))
+
+    moves(scene)
+    assert lanes.reap("waits")[1]["iterations"] == 20
+    assert lanes.is_empty
 
 
 @pytest.mark.parametrize("order", ["stop first", "move first", "arrived first"])

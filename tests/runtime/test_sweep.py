@@ -9,6 +9,7 @@ import os
 import re
 import signal
 import time
+from itertools import accumulate
 from math import sqrt
 from pathlib import Path
 from statistics import fmean
@@ -17,7 +18,7 @@ from typing import Any
 import pytest
 
 from ecoshare.base.attempt import Outcome
-from ecoshare.core.events import JobExited
+from ecoshare.core.events import JobArrived, JobExited, RunOpened
 from ecoshare.record import event_log
 from tests.runtime.running import SCRIPTS, Finished, alone, job_file, resume, run, start, words
 from tests.warm import ecoshare, wait_for
@@ -179,6 +180,7 @@ def test_a_sweep_that_is_killed_repeats_no_finished_trial(tmp_path: Path) -> Non
         trials=24,
         metric=PRINTED,
         stop={"rule": "asha", "grace": 2},
+        parallel=2,
     )
     path = job_file(tmp_path, job)
     process = start(path)
@@ -197,8 +199,12 @@ def test_a_sweep_that_is_killed_repeats_no_finished_trial(tmp_path: Path) -> Non
     for name, record in before.items():
         assert (latest / "jobs" / name / "exit-1.json").read_bytes() == record
         assert not (latest / "jobs" / name / "exit-2.json").exists(), f"{name} ran twice"
-    exits = [entry.job for entry in event_log.read(latest / "events.jsonl") if isinstance(entry, JobExited)]
+    log = list(event_log.read(latest / "events.jsonl"))
+    exits = [entry.job for entry in log if isinstance(entry, JobExited)]
     assert len(exits) == len(set(exits))
+    _, again = (place for place, entry in enumerate(log) if isinstance(entry, RunOpened))
+    at_once = accumulate(isinstance(entry, JobArrived) - isinstance(entry, JobExited) for entry in log[again:])
+    assert max(at_once) == 2, "the trials that were cut off ran beside new ones"
     from ecoshare.jobs.trial_sampler import Random, Range
 
     drawn = [dict(Random({"lr": Range(1e-4, 0.2, log=True)}, 24).draw(number) or ()) for number in range(24)]

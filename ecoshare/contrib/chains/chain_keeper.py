@@ -164,8 +164,7 @@ class ChainKeeper:
         now_s = time.time()
         if chain_steps.is_limited(chain, now_s):
             return None
-        last = chain.allocations[-1] if chain.allocations else None
-        if last is not None and last.end is AllocationEnd.TERMINATED and in_queue(jobs, last.job) is not None:
+        if chain_steps.is_settling(chain, jobs):
             return None  # the next step depends on Slurm once it has ended: cancelled, or preempted
         remaining_s = chain_steps.covered_s(chain, jobs, now_s)
         if remaining_s is None:

@@ -214,6 +214,13 @@ def end_of(chain: AllocationChain, at_s: float, last_state: str | None) -> Chain
     return ChainOutcome.LIMITED if is_limited(chain, at_s) else None
 
 
+def is_settling(chain: AllocationChain, jobs: Sequence[OwnJob]) -> bool:
+    """Whether Slurm still ends an allocation that it has terminated. `scancel` of all ends one after another."""
+    again = {each.job for each in chain.live}  # a requeued job is in the queue for its next allocation
+    ended = [each.job for each in chain.allocations if each.end is AllocationEnd.TERMINATED and each.job not in again]
+    return any(in_queue(jobs, job) is not None for job in ended)
+
+
 def is_limited(chain: AllocationChain, at_s: float) -> bool:
     """Whether no further allocation may be submitted."""
     if any(each.end is AllocationEnd.WITHDRAWN for each in chain.allocations[chain.past :]):

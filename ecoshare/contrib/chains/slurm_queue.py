@@ -159,12 +159,22 @@ def cancel(jobs: Collection[int]) -> None:
         asked(["scancel", "--quiet", *map(str, jobs)])
 
 
+_FORGOTTEN = "Invalid job id"
+"""Slurm's word for a job that it does not know any more."""
+
+
 def job_facts(job: int) -> dict[str, str]:
-    """Fields of a job that Slurm still knows, such as `JobState` and `Restarts`; none if it has forgotten the job."""
+    """Fields of a job that Slurm still knows, such as `JobState` and `Restarts`; none if it has forgotten the job.
+
+    Raises:
+        UnfitEnvironment: Slurm does not answer.
+    """
     try:
         return fields(asked(["scontrol", "--oneliner", "show", "job", str(job)]))
-    except UnfitEnvironment:
-        return {}
+    except UnfitEnvironment as error:
+        if _FORGOTTEN in str(error):
+            return {}
+        raise
 
 
 def resource_of(gpus_per_node: int | None) -> str:

@@ -48,6 +48,7 @@ from ecoshare.lane.tables.table_layout import (
     AT_ONCE,
     KEPT,
     MAGIC,
+    NO_GOAL,
     NO_RANK,
     NO_SLOT,
     REFILL_AT_FIRST_S,
@@ -534,6 +535,15 @@ class LaneTable:
                 self.slots[index].goal = UNREACHABLE + 1 + lane * SLOTS + slot
                 self.slots[index].grant += 1
         self.wake(index)
+
+    def take_back(self, index: int, owner: int) -> bool:
+        """Let the job of a slot stay, which was asked to move. Return False if it has gone, or was not asked yet."""
+        with self.locked():
+            slot = self.slots[index]
+            if slot.owner != owner or slot.seat == SlotState.EMPTY or slot.goal <= UNREACHABLE:
+                return False
+            slot.goal = NO_GOAL
+        return True
 
     def goal(self, index: int) -> tuple[int, int] | None:
         """Lane and slot to which the job of a slot must move now; None if it stays."""

@@ -93,6 +93,9 @@ class Footprints:
 
 _LOOK_S = 0.02
 
+_GOES_WITHIN_S = 3.0
+"""Time (s) after which a job that was asked to move and has not gone stays, if its iterations are not long."""
+
 
 class Movable(Protocol):
     """An attempt in progress, as the driver knows it.
@@ -122,7 +125,8 @@ class Moving:
                                   └──────────────────────────────────────── the job goes on there
 
     The supervisor knows both slots before the job does, so it frees both whenever the job dies. If the job ends before
-    its move, its `JobExited` is the answer.
+    its move, its `JobExited` is the answer. A job that comes to no boundary, as in a wait for a process, stays:
+    another one can go instead.
 
     Attributes:
         tables: Table of each lane.
@@ -187,9 +191,18 @@ class Moving:
         return ""
 
     async def _watch(self, move: MoveAttempt) -> None:
+        looks = 0  # at a job that could go
         while self.pending.get(move.job) is move:
             self.follow(move.job)
             await asyncio.sleep(_LOOK_S)
+            attempt = self.attempts.get(move.job)
+            if attempt is None or self.pending.get(move.job) is not move:
+                continue
+            lane, slot = attempt.places[0]
+            looks += not self._pins[lane]
+            late_s = max(_GOES_WITHIN_S, 2.0 * self.tables[lane].slots[slot].longest_iteration_s)
+            if looks * _LOOK_S > late_s and self.tables[lane].take_back(slot, attempt.owner):
+                self.refused(move.command, f"the job came to no end of an iteration for {late_s:.0f} s")
 
     def follow(self, job: str) -> None:
         """Register the end of a move if the job has arrived or cannot go. Call this before any use of its places."""

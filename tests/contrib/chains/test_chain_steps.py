@@ -58,6 +58,16 @@ def test_an_allocation_that_is_cancelled_before_it_can_say_so_is_not_lost() -> N
     assert chain_steps.end_of(found, 60.0, "CANCELLED") is ChainOutcome.CANCELLED
 
 
+def test_nothing_is_submitted_while_slurm_ends_an_allocation() -> None:
+    """`scancel` of both jobs ends one after the other, and a third one in between would keep the chain alive."""
+    first = over(1, 5.0, 50.0, AllocationEnd.TERMINATED)
+    both = chain(first, idle(2, 20.0))
+    assert chain_steps.is_settling(both, [listed(1, "COMPLETING"), listed(2)])
+    assert not chain_steps.is_settling(both, [listed(2)])
+    requeued, _ = chain_steps.reconciled(chain(first), [listed(1, "PENDING")], 60.0, {})
+    assert not chain_steps.is_settling(requeued, [listed(1, "PENDING")])
+
+
 @pytest.mark.parametrize("first", [works(1, 5.0), over(1, 5.0, 50.0, AllocationEnd.TERMINATED)])
 def test_a_requeued_job_is_a_further_allocation(first: ChainAllocation) -> None:
     found, strays = chain_steps.reconciled(chain(first), [listed(1, "PENDING")], 60.0, {})

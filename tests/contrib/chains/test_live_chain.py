@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -100,3 +101,14 @@ def test_the_log_is_read_again_once_a_day(tmp_path: Path, monkeypatch: pytest.Mo
     os.utime(found.log, (old_s, old_s))
     assert log_moment_s(found, "main") == old_s and log_moment_s(found, "main") > old_s, "not asked at each look"
     assert len(asked) == 2 and found.log.read_text() == "new"
+
+
+@pytest.mark.parametrize(("says", "known"), [("Invalid job id specified", True), ("Socket timed out", False)])
+def test_silence_of_slurm_is_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: str, known: bool) -> None:
+    """A job that Slurm cannot tell about for now must not count as lost."""
+    scontrol = tmp_path / "scontrol"
+    scontrol.write_text(f"#!/bin/sh\necho 'scontrol: error: {says}' >&2; exit 1\n")
+    scontrol.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with nullcontext() if known else pytest.raises(UnfitEnvironment, match=says):
+        assert slurm_queue.job_facts(10) == {}
