@@ -15,7 +15,7 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from ecoshare.cli import app
+from ecoshare.cli.app import app
 from tests import warm
 from tests.runtime.running import SCRIPTS
 from tests.warm import COLD, ROOT

@@ -11,7 +11,17 @@
 says which run and which job the words of a command name.
 """
 
-from ecoshare.cli.app import app
-from ecoshare.cli.entry import main
+import signal
+from typing import NoReturn
 
-__all__ = ["app", "main"]
+
+def main() -> NoReturn:
+    """Run the command line and end the process. The command `ecoshare` calls this function.
+
+    Ctrl-C ends the process without a word until its commands are loaded: nothing has begun by then.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from ecoshare.cli import entry
+
+    entry.main()

@@ -15,7 +15,7 @@ from typing import Any
 import typer
 
 from ecoshare.cli.options import is_given
-from ecoshare.errors import EcoshareError, UnfitEnvironment, UsageError
+from ecoshare.errors import EcoshareError, Interrupted, UnfitEnvironment, UsageError
 from ecoshare.lane.files import open_to_append
 from ecoshare.queue.queue_folder import QueueFolder
 from ecoshare.queue.tcp_entry import page_of
@@ -29,7 +29,7 @@ _LOOK_S = 0.1
 def detached(command: list[str], folder: QueueFolder) -> str:
     """Start a command that serves a queue in the background, and wait until its queue can run jobs.
 
-    A queue takes jobs before torch is loaded, but where torch cannot be loaded, it ends soon.
+    A queue takes jobs before torch is loaded, but where torch cannot be loaded, it ends soon. Ctrl-C ends it.
 
     Returns:
         Lines for the user.
@@ -37,6 +37,7 @@ def detached(command: list[str], folder: QueueFolder) -> str:
     Raises:
         UsageError: The queue is up already.
         EcoshareError: The queue has ended before it could run jobs.
+        Interrupted: The user did not wait for it. It is down again.
     """
     if folder.is_up():
         raise UsageError(f"the queue {folder.name!r} is up already", f"`ecoshare down{folder.option}` ends it")
@@ -45,14 +46,25 @@ def detached(command: list[str], folder: QueueFolder) -> str:
         folder.log.replace(folder.log.with_suffix(".log.1"))  # it may say why the last one has crashed
     with os.fdopen(open_to_append(folder.log), "wb") as log:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+    try:
+        _wait_for(process, folder)
+    except Interrupted:
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_ANSWERS_WITHIN_S)
+        raise
+    page = page_of(folder)
+    at = "" if page is None else f"\nits page is {page}"
+    return f"the queue {folder.name!r} is up (process {process.pid}); its messages are in {folder.log}{at}"
+
+
+def _wait_for(process: subprocess.Popen[bytes], folder: QueueFolder) -> None:
     until_s = time.monotonic() + _ANSWERS_WITHIN_S
     while time.monotonic() < until_s:
         if process.poll() is not None:
             raise _failed(process.returncode, folder.log)
         if folder.socket.exists() and _is_warm(folder):
-            page = page_of(folder)
-            at = "" if page is None else f"\nits page is {page}"
-            return f"the queue {folder.name!r} is up (process {process.pid}); its messages are in {folder.log}{at}"
+            return
         time.sleep(_LOOK_S)
     raise UnfitEnvironment(f"the queue {folder.name!r} does not answer", f"see {folder.log}")
 
@@ -60,9 +72,12 @@ def detached(command: list[str], folder: QueueFolder) -> str:
 def _is_warm(folder: QueueFolder) -> bool:
     from ecoshare.api.queue_client import Queue
 
-    with contextlib.suppress(EcoshareError):
+    try:
         return Queue(folder.name).status(0).warm
-    return False
+    except Interrupted:
+        raise
+    except EcoshareError:
+        return False
 
 
 def _failed(code: int, log: Path) -> EcoshareError:

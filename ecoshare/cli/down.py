@@ -11,7 +11,7 @@ import typer
 from ecoshare.base.plural import counted
 from ecoshare.cli.options import QueueOption
 from ecoshare.cli.output import note
-from ecoshare.errors import UsageError
+from ecoshare.errors import Interrupted, UsageError
 from ecoshare.queue.queue_folder import DEFAULT_NAME
 
 if TYPE_CHECKING:
@@ -53,7 +53,16 @@ def down(
         else:
             note(words)
     if status is not None:
-        queue.end(how)
+        try:
+            queue.end(how)
+        except Interrupted as error:
+            hint = (
+                f"`ecoshare down{folder.option}` ends them as well"
+                if drain
+                else f"see `ecoshare status{folder.option}`"
+            )
+            jobs = " once the jobs that have started have ended" if drain else ""
+            raise Interrupted(f"interrupted; the queue {name!r} goes down all the same{jobs}", hint) from error
     if clear:
         queue.clear()
         print(f"the queue {name!r} is down and empty")

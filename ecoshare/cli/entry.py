@@ -29,7 +29,7 @@ _AGAIN_S = 0.02
 
 
 def main() -> NoReturn:
-    """Run the command line and end the process; `ecoshare` calls this function."""
+    """Run the command line and end the process."""
     status: object = None
     _open_closed_streams()
     if sys.argv[1:] and not sys.argv[1].startswith("-"):

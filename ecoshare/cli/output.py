@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -19,6 +21,18 @@ def note(words: str) -> None:
     # Not printed by rich, which ends the program if stderr is closed.
     with contextlib.suppress(OSError):
         print(filled(f"note: {words}", Console(stderr=True)), file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def while_read() -> Iterator[None]:
+    """Print results until their reader has enough, as in `ecoshare run jobs.yaml | head -1`. The command goes on."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except SystemExit:  # rich ends the program for the same reason, and has let stdout go nowhere
+        pass
 
 
 def progress(console: Console, verbose: bool = False, quiet: bool = False) -> Any:

@@ -19,7 +19,7 @@ from ecoshare.cli import completion
 from ecoshare.cli.classes import words_after
 from ecoshare.cli.named_runs import named_run
 from ecoshare.cli.options import JsonOption, RunsOption, is_given, takes
-from ecoshare.cli.output import meter_is_news, note, progress
+from ecoshare.cli.output import meter_is_news, note, progress, while_read
 from ecoshare.errors import UsageError
 from ecoshare.option_fields import options_of
 from ecoshare.run_options import RunOptions
@@ -130,11 +130,13 @@ def run(
         result = run_jobs.run(request)
     for line in result.notes:
         tell(line)
-    _print_result(result, as_json)
+    with while_read():
+        _print_result(result, as_json)
     # The report comes last: it takes a second or two, and the user should not wait for the table.
     report = None if no_report else result.draw_report(tell)
     if report is not None and not as_json:
-        print(f"report: {result.summary.run}/{report.name}", flush=True)
+        with while_read():
+            print(f"report: {result.summary.run}/{report.name}")
     result.check()
 
 

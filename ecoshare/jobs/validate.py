@@ -70,7 +70,7 @@ def _wrong_value(kind: str, loc: Loc, context: dict[str, Any], node: Node) -> st
         return str(context["error"])
     if kind == "too_short":
         return "at least one job is needed"
-    got = quoted(plain_values(node) if isinstance(node, Scalar) else {} if isinstance(node, Mapping) else [])
+    got = quoted(plain_values(node))
     if kind == "greater_than_equal":
         return f"expected at least {context['ge']:,.15g}, got {got}"
     if kind == "less_than_equal":

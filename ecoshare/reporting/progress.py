@@ -284,7 +284,7 @@ class StagesProgress(PlainProgress):
         still = [job.name for job in view.jobs if job.state == "running" and not job.iterations + job.eval_iterations]
         if still:
             self._warned = True
-            words = "an optimizer's step ends one, so does a backward pass in a script without an optimizer, "
+            words = "an optimizer's step ends one, so does a backward pass through a module without an optimizer, "
             words += "and so does inference with a module; else call ecoshare.iteration()"
             self._say(view.at_s, f"no iteration seen yet in {', '.join(still)}, and the search waits for them: {words}")
 

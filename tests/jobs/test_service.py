@@ -191,7 +191,7 @@ jobs:
 - {name: c, script: train.py, service: {p99: 1 s, batch: [4, 4, 2]}}
 - {name: d, script: train.py, service: {p99: 1 s, batch: [4, 8], queue: 7}}
 --- mistakes
-3:58: jobs[0].service.batch: expected a list of batch sizes such as [1, 2, 4, 8], got a list
+3:58: jobs[0].service.batch: expected a list of batch sizes such as [1, 2, 4, 8], got an empty list
 4:58: jobs[1].service.batch: expected a list of batch sizes such as [1, 2, 4, 8], got '4'
 5:62: jobs[2].service.batch[1]: 4 follows 4: batch sizes ascend, each once
 5:65: jobs[2].service.batch[2]: 2 follows 4: batch sizes ascend, each once

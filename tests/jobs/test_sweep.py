@@ -167,7 +167,7 @@ jobs:
 - {name: d, script: train.py, sweep: {grid: {'a b': [1]}}}
 --- mistakes
 8:10: jobs[0].sweep.random.a: {DIMENSION} '3'
-9:10: jobs[0].sweep.random.b: expected a list such as [0.1, 0.01], got a list
+9:10: jobs[0].sweep.random.b: expected a list such as [0.1, 0.01], got an empty list
 10:10: jobs[0].sweep.random.c: a logarithmic range begins above 0, not at 0
 11:10: jobs[0].sweep.random.d: the lowest value, 2, is above the highest, 1
 12:10: jobs[0].sweep.random.e: expected a whole number, got '2.5'
@@ -175,7 +175,7 @@ jobs:
 14:10: jobs[0].sweep.random.g: expected the lowest and the highest value, such as int: [1, 8], got a list
 15:10: jobs[0].sweep.random.h: expected a number, got 'a'
 16:50: jobs[1].sweep.grid.lr: expected a list such as [0.1, 0.01], got a mapping
-17:45: jobs[2].sweep.grid: expected a mapping of names and values such as {lr: [0.1, 0.01]}, got a mapping
+17:45: jobs[2].sweep.grid: expected a mapping of names and values such as {lr: [0.1, 0.01]}, got an empty mapping
 18:45: jobs[3].sweep.grid: expected a name such as lr or weight-decay, got 'a b'
 === what is missing
 version: 1

@@ -106,7 +106,7 @@ jobs:
 --- mistakes
 3:21: jobs[0].script: expected a path, got a list
 3:38: jobs[0].cwd: expected a path, got ''
-3:50: jobs[0].python: expected a path or the name of a program, got a mapping
+3:50: jobs[0].python: expected a path or the name of a program, got an empty mapping
 === missing folder in the defaults
 version: 1
 defaults: {cwd: nowhere}
@@ -167,7 +167,7 @@ jobs:
 6:12: jobs[0].timeout: expected more than 0, got '0 s'
 7:20: jobs[0].startup_timeout: {DURATION} '-1 s'
 8:40: jobs[1].arrival: expected a duration such as '2 min', got nothing
-8:55: jobs[1].timeout: expected a duration such as '2 min', got a list
+8:55: jobs[1].timeout: expected a duration such as '2 min', got an empty list
 8:76: jobs[1].startup_timeout: expected a duration of at most 100 years, got '1e9 d'
 === isolation
 version: 1

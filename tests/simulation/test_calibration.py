@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ecoshare.base.device import Device
-from ecoshare.cli import app
+from ecoshare.cli.app import app
 from ecoshare.core.events import Config, RunOpened
 from ecoshare.errors import InvalidJobFile, UsageError
 from ecoshare.record import event_log

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from ecoshare.cli import app
+from ecoshare.cli.app import app
 from ecoshare.core.commands import KillJob
 from ecoshare.core.events import Config, IterationsDone
 from ecoshare.core.placement.colocation_estimates import BESIDE

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from ecoshare.base.attempt import Outcome
 from ecoshare.base.job_spec import StoppingSpec
-from ecoshare.cli import app
+from ecoshare.cli.app import app
 from ecoshare.core.commands import AskSampler, DropJob, KillJob
 from ecoshare.core.events import Config, JobArrived, JobExited, Reported, SweepOpened
 from ecoshare.errors import UsageError

@@ -159,7 +159,7 @@ def _why_not_measured(script: Path, result: FinishedRun) -> JobFailed | Interrup
     if not done:
         return JobFailed(
             f"{script} ended, and no iteration was seen",
-            "an optimizer's step ends one, so does a backward pass in a script without an optimizer, and so does "
+            "an optimizer's step ends one, so does a backward pass through a module without an optimizer, and so does "
             "inference with a module; else call ecoshare.iteration(), or ecoshare.serve(handler, sample=...).run()",
         )
     return JobFailed(
