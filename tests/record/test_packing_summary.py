@@ -256,6 +256,18 @@ def test_each_job_alone_loads_torch_and_prepares_its_data() -> None:
     assert found.exclusive_makespan_error_s == pytest.approx(math.hypot(0.1, 0.2 * 3.0)), "torch may load faster"
 
 
+def test_the_starts_of_the_device_that_ends_last_are_a_part_of_its_time() -> None:
+    """The sum over all devices was more than the whole; so was all work of a job without an iteration that is seen."""
+    (account,) = metered(10.0).devices.values()
+    jobs = [done("a", 10, preparation_s=1.0), done("b", 4, preparation_s=2.0), done("c", 4, preparation_s=3.0)]
+    found = alone(*jobs, energy=RunEnergy({"cpu:0": account, "cpu:1": account}), load_s=0.5)
+    assert found.exclusive_makespan_s == pytest.approx(2.5 + 2.0 + 3.5 + 2.0)
+    assert found.exclusive_starts_s == pytest.approx(2.5 + 3.5)
+    unseen = done("d", 0, state="completed", preparation_s=40.0)
+    found = alone(done("a", 10, preparation_s=1.0), unseen, load_s=0.5)
+    assert found.exclusive_makespan_s == pytest.approx(6.5 + 40.5) and found.exclusive_starts_s == pytest.approx(2.0)
+
+
 def test_joules_alone_follow_from_the_run() -> None:
     """If all were those of the profile, a machine that is slower today would make sharing seem to cost joules."""
     energy = metered(10.0)

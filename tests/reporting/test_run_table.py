@@ -14,9 +14,11 @@ from ecoshare.record.accounts.run_energy import RunEnergy
 from ecoshare.record.results.costs_and_savings import WindowSummary
 from ecoshare.record.results.energy_summary import DeviceEnergy
 from ecoshare.record.results.run_summary import RunSummary, summarise
+from ecoshare.record.results.sweep_summary import SweepSummary
 from ecoshare.record.run_history import RunHistory
 from ecoshare.reporting.figures import say
 from ecoshare.reporting.tables.job_table import details_of
+from ecoshare.reporting.tables.result_tables import sweep_words
 from ecoshare.reporting.tables.run_table import (
     beside_the_gpu,
     in_parts,
@@ -175,3 +177,16 @@ def test_iterations_that_are_steps_of_optimizers_are_called_so() -> None:
     cells = details_of(replace(job, energy_per_iteration_j=0.25))
     assert cells["iterations"] == "600 optimizer steps"
     assert cells["per iteration"] == "250 mJ attributed an optimizer step"
+
+
+@pytest.mark.parametrize(
+    ("metric", "words"),
+    [
+        ("val={:f}", "no line that its trials printed matches 'val={:f}'"),
+        ("val", "none of its trials called ecoshare.report(val=...)"),
+        (None, ""),
+    ],
+)
+def test_a_sweep_tells_that_its_metric_was_never_seen(metric: str | None, words: str) -> None:
+    sweep = SweepSummary("s", "grid", metric=metric, states={"completed": 2})
+    assert "\n".join(sweep_words(sweep)[1:]).strip() == words

@@ -49,7 +49,8 @@ class Baseline:
         exclusive_energy_error_j: Standard error (J) of `exclusive_energy_j`.
         exclusive_makespan_s: Time (s) of the same on the devices of the run, in the order of arrival.
         exclusive_makespan_error_s: Standard error (s) of `exclusive_makespan_s`.
-        exclusive_starts_s: Part (s) of that in which torch is loaded and jobs prepare their data.
+        exclusive_starts_s: Part (s) of that in which torch is loaded and jobs prepare their data, on the device that
+            ends last.
         packed_default_energy_j: Joules of the same packings at the default setting.
         unknown: Reasons why the values for jobs alone are None, one for each class, with the command that measures it.
     """
@@ -116,7 +117,7 @@ def baseline(
     alone = times if has_worked and not unknown else []
     devices = max(1, len(energy.devices))
     loads_error_s = others_busy * math.fsum(each.load_s for each in alone) / devices  # it was measured once
-    makespan_s = _one_after_the_other_s(worked, [each.time_s for each in alone], devices) if alone else None
+    makespan_s, starts_s = _one_after_the_other_s(worked, alone, devices) if alone else (None, None)
     paired = zip(worked, alone, strict=True) if alone else ()
     joules = [_alone_j(job, each, profiles.get(job.job_class), energy) for job, each in paired]
     energy_j = _sum([each and each[0] for each in joules])
@@ -128,7 +129,7 @@ def baseline(
         exclusive_makespan_error_s=(
             math.hypot(_error(classes, [each.error_s for each in alone]) or 0.0, loads_error_s) if makespan_s else None
         ),
-        exclusive_starts_s=math.fsum(each.start_s for each in alone) if makespan_s else None,
+        exclusive_starts_s=starts_s if makespan_s else None,
         packed_default_energy_j=None if timeline is None else _at_default_j(timeline, energy, end_s),
         unknown=tuple(unknown),
     )
@@ -154,7 +155,10 @@ class _Alone:
 
 
 def _alone(job: JobSummary, planned: JobDocument | None, load_s: float, on_processors: bool) -> _Alone:
-    """Time alone of a job. Preparation in a fresh interpreter includes loading torch."""
+    """Time alone of a job. Preparation in a fresh interpreter includes loading torch.
+
+    A job without an iteration that was seen is no longer in its preparation: all of that is work.
+    """
     beside_s = (job.prepared_beside_s or 0.0) if on_processors else 0.0
     preparation_s = (job.preparation_s or 0.0) - (1.0 - GUESSED_SHARE) * beside_s
     if planned is not None and planned.isolation == "fresh":
@@ -162,7 +166,8 @@ def _alone(job: JobSummary, planned: JobDocument | None, load_s: float, on_proce
     start_s = preparation_s + load_s
     error_s = math.hypot(job.alone_error_s or 0.0, GUESSED_ERROR * beside_s)
     guessed_s = (job.alone_guessed_s or 0.0) + GUESSED_SHARE * beside_s
-    return _Alone(start_s + (job.alone_s or 0.0), start_s, load_s, guessed_s, error_s)
+    is_seen = job.iterations + job.eval_iterations > 0
+    return _Alone(start_s + (job.alone_s or 0.0), start_s if is_seen else load_s, load_s, guessed_s, error_s)
 
 
 def _unknown(jobs: Sequence[JobSummary], times: Sequence[_Alone], planned: Mapping[str, JobDocument]) -> list[str]:
@@ -249,17 +254,24 @@ def _error(classes: Sequence[str], errors: Sequence[float | None]) -> float | No
     return math.hypot(*by_class.values())
 
 
-def _one_after_the_other_s(jobs: Sequence[JobSummary], works_s: Sequence[float | None], devices: int) -> float | None:
-    """Time (s) from the first arrival to the last finish if each device runs one job at a time, in order of arrival."""
+def _one_after_the_other_s(
+    jobs: Sequence[JobSummary], alone: Sequence[_Alone], devices: int
+) -> tuple[float | None, float | None]:
+    """Time (s) from the first arrival to the last finish if each device runs one job at a time, in order of arrival.
+
+    The second number is the part of it in which jobs of the device that ends last start.
+    """
     first_s = min((job.arrival_s for job in jobs if job.arrival_s is not None), default=None)
     if first_s is None:
-        return None
-    free_s = [first_s] * devices  # heap of the times at which a device is free
-    for job, work_s in sorted(zip(jobs, works_s, strict=True), key=lambda each: each[0].arrival_s or 0.0):
-        if work_s is None or job.arrival_s is None:
-            return None
-        heapq.heapreplace(free_s, max(free_s[0], job.arrival_s) + work_s)
-    return max(free_s) - first_s
+        return None, None
+    free_s = [(first_s, 0.0)] * devices  # heap of the times at which a device is free, with the starts until then
+    for job, each in sorted(zip(jobs, alone, strict=True), key=lambda pair: pair[0].arrival_s or 0.0):
+        if job.arrival_s is None:
+            return None, None
+        begins_s, starts_s = free_s[0]
+        heapq.heapreplace(free_s, (max(begins_s, job.arrival_s) + each.time_s, starts_s + each.start_s))
+    ends_s, starts_s = max(free_s)
+    return ends_s - first_s, starts_s
 
 
 def _at_default_j(timeline: PackingTimeline, energy: RunEnergy, end_s: float) -> float | None:

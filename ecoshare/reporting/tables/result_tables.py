@@ -73,9 +73,17 @@ def sweep_words(sweep: SweepSummary) -> list[str]:
     lines = [f"sweep {sweep.name} ({sweep.by}{most}): {counts or 'none drawn'}{cost}"]
     if sweep.target is not None:
         lines.append(f"  {_target(sweep)}")
+    if sweep.metric is not None and sweep.states.get("completed") and not sweep.best:
+        lines.append(f"  {_silent(sweep.metric)}")
     if sweep.error:
         lines.append(f"  its sampler failed: {sweep.error}")
     return lines
+
+
+def _silent(metric: str) -> str:
+    if "{" in metric:
+        return f"no line that its trials printed matches {metric!r}"
+    return f"none of its trials called ecoshare.report({metric}=...)"
 
 
 def _target(sweep: SweepSummary) -> str:
