@@ -122,7 +122,7 @@ def dress(launch: LaunchAttempt) -> None:
     if launch.called is not None:
         return
     if launch.script is not None:
-        sys.argv = [launch.script, *launch.args]
+        sys.argv = command_line(launch)
         sys.path.insert(0, str(Path(launch.script).parent))
     else:
         sys.argv = [str(launch.module), *launch.args]

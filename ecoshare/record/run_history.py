@@ -336,6 +336,7 @@ class RunHistory:
         exhausted: Sweeps with an exhausted sampler, each with the sampler's error; empty without one.
         cancelled: Jobs and sweeps that were cancelled, each with the reason.
         is_stopped: Whether the user stopped the last session.
+        down_s: Time (s) from the end of each session to the beginning of the next one; None in the first session.
     """
 
     def __init__(self, entries: Iterable[LogEntry] = ()) -> None:
@@ -351,6 +352,7 @@ class RunHistory:
         self.cancelled: dict[str, str] = {}
         self._windows: list[ProfilingSpan] = []
         self.is_stopped = False
+        self.down_s: float | None = None
         self._away_s: float | None = None
         self._away_from_s: float | None = None
         self._attempts: dict[tuple[str, int], AttemptHistory] = {}
@@ -444,6 +446,8 @@ class RunHistory:
         if event.segment is not None:
             self._go_on(event, event.segment)
             return
+        if self.devices:
+            self.down_s = (self.down_s or 0.0) + event.at_s - self.end_s
         for attempt in self._going.values():
             self._job(attempt.job).resumed(self.end_s)
             attempt.ended_s, attempt.outcome, attempt.reason = self.end_s, Outcome.LOST, "cut off with the run"

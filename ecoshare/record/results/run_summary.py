@@ -136,6 +136,7 @@ class RunSummary:
         makespan_s: Time (s) from the first arrival to the last finish.
         mean_jct_s: Mean job completion time (s) of the jobs that completed.
         away_s: Time (s) for which other runs of the machine had the devices; None if none shared them.
+        down_s: Time (s) from the end of each session to the beginning of the next one; None if the run had one session.
         devices: Devices in the order of the plan, each with its own energy.
         energy: Energy of all devices.
         idle_energy_j: Part (J) of the energy that no job caused.
@@ -161,6 +162,7 @@ class RunSummary:
     makespan_s: float | None = None
     mean_jct_s: float | None = None
     away_s: float | None = None
+    down_s: float | None = None
     energy: DeviceEnergy | None = None
     idle_energy_j: float | None = None
     idle_power_w: float | None = None
@@ -282,6 +284,7 @@ def summarise(
         makespan_s=max(finishes_s) - min(arrivals_s) if finishes_s and arrivals_s else None,
         mean_jct_s=sum(jcts_s) / len(jcts_s) if jcts_s else None,
         away_s=history.away_s,
+        down_s=history.down_s,
         energy=run_energy(energy),
         idle_energy_j=energy.idle_j,
         idle_power_w=energy.idle_w,

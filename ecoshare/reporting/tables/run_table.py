@@ -64,7 +64,15 @@ def sharing(summary: RunSummary) -> str:
     source = f" (joules {summary.energy.source})" if energy is not None and summary.energy is not None else ""
     each = " on each device" if len(summary.devices) > 1 else ""
     takes = f"one after the other{each} takes {' and '.join(alone)}"
-    own = ", without the time of other runs" if summary.away_s else ""
+    left_out = [
+        words
+        for value_s, words in (
+            (summary.away_s, "the time of other runs"),
+            (summary.down_s, "the time between sessions"),
+        )
+        if value_s
+    ]
+    own = f", without {' and '.join(left_out)}" if left_out else ""
     return f"sharing {' and '.join(told)}: {takes}{own}{source}"
 
 
@@ -84,7 +92,8 @@ def unknown_savings(summary: RunSummary) -> list[str]:
 def _changes(summary: RunSummary) -> tuple[_Change | None, _Change | None]:
     """Time and joules, against one job after the other."""
     baseline = summary.baseline
-    own_s = None if summary.makespan_s is None else summary.makespan_s - (summary.away_s or 0.0)
+    apart_s = (summary.away_s or 0.0) + (summary.down_s or 0.0)
+    own_s = None if summary.makespan_s is None else summary.makespan_s - apart_s
     time = _change(own_s, None, baseline.exclusive_makespan_s, baseline.exclusive_makespan_error_s)
     energy_error_j = None if summary.energy is None else summary.energy.standard_error_j
     alone_j, alone_error_j = baseline.exclusive_energy_j, baseline.exclusive_energy_error_j
