@@ -4,6 +4,7 @@
 
     waiter   sleeps ──► it is time: a word in the holder's slot, and a signal ──► sleeps ──────► has the turn
     holder   forward ─── op ─── op ─┤ Python's handler: drain, hand over, wait ├─── op ─── ...
+    or       queue.get(), process.wait(): the waiter takes the turn ──┤ the handler: wait for the turn ├─── op ─── ...
 
 Python runs a handler in the main thread alone, between two bytecodes: so never inside an operation of torch. A backward
 pass is one such operation, unless it calls Python. Hooks of the parameters do that, so the handler runs between the
@@ -13,19 +14,25 @@ the turn is to be cut.
 The signal is SIGURG, as in Go, which preempts its goroutines with it: a process without a handler ignores it, so one
 that comes late, or after an `exec`, does no harm. A script that has a handler of its own for it is never cut.
 
-No cut is made inside of ecoshare's own code, a compiled function, the fetch of a batch, the capture of a graph, another
-signal handler of the script, or a wait for a thread, a socket or a process. The waiter asks again until the holder has
-come to a safe place, or to a boundary.
+No cut is made inside of ecoshare's own code, a compiled function, the fetch of a batch, the capture of a graph or
+another signal handler of the script. The waiter asks again until the holder has come to a safe place, or to a boundary.
+
+In a wait for a thread, a socket or a process the handler does not stay: the wait may be for a limited time, and would
+run out; or the system goes on with the wait, and the handler runs after it. There, on processors, the waiter takes the
+turn from the holder, once that has slept for a while. When the wait is over, the handler has the script wait for its
+turn before the next bytecode. If it may not, a thread looks when the script has come on, and sends the signal again.
 """
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import functools
 import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any
@@ -36,10 +43,13 @@ CUT = signal.SIGURG
 _RUNNER = "ecoshare.lane.runner"
 
 _WAITS = {"asyncio.base_events", "queue", "selectors", "socket", "ssl", "threading"}
-"""Modules in which a script waits, perhaps for a limited time: it would run out while the job is cut."""
+"""Modules in which a script waits, perhaps for a limited time."""
 
 _BESIDE = {"multiprocessing", "subprocess"}
-"""Packages in which a script waits for other processes, which work on the processors meanwhile."""
+"""Packages in which a script waits for other processes."""
+
+_LOOK_S = 0.002
+"""Time (s) between two looks at a script that waits without the turn."""
 
 _BACKWARD = "_engine_run_backward"
 """Function of torch that runs a backward pass."""
@@ -98,6 +108,28 @@ def is_safe(frame: FrameType | None) -> bool:
             return False
         frame = frame.f_back
     return not is_capturing()
+
+
+def tell_when_moved(frame: FrameType, is_over: Callable[[], bool]) -> None:
+    """Tell this process, by the signal, whenever its main thread has come on from where it is.
+
+    Called in a signal handler, so that no lock of `threading` may be taken.
+
+    Args:
+        frame: Innermost frame of the main thread without the handler.
+        is_over: Whether nothing is to be told any more.
+    """
+    main, before = threading.main_thread().ident or 0, (frame, frame.f_lasti)
+
+    def watch(before: tuple[FrameType, int]) -> None:
+        while not is_over():
+            time.sleep(_LOOK_S)
+            now = sys._current_frames().get(main)
+            if now is not None and (now, now.f_lasti) != before:
+                before = now, now.f_lasti
+                tell(os.getpid())
+
+    _thread.start_new_thread(watch, (before,))
 
 
 def is_safe_in_backward() -> bool:

@@ -120,6 +120,7 @@ class HookedJob:
                 page_out if launch.device == "cpu" else lambda: None,
                 self._gang,
                 self._may_cut,
+                launch.device == "cpu",
             )
             for place, (path, slot) in enumerate(launch.tables)
         ]
@@ -132,7 +133,7 @@ class HookedJob:
         # One process on several devices would have to hand over on all of them at one moment. So it keeps its lanes.
         self._keeps_lanes = len(self._turns) > 1
         self._kept: KeptLane | None = None
-        self._hears_cuts = False
+        self._hears_cuts = self._is_watched = False
         self._kept_pace_s = -math.inf
 
     def start(self) -> None:
@@ -159,8 +160,18 @@ class HookedJob:
         )
 
     def _cut(self, _number: int, frame: FrameType | None) -> None:
-        if os.getpid() == self._pid and cuts.is_safe(frame) and not self._spans_processes():
+        if os.getpid() != self._pid or self._spans_processes():
+            return
+        if cuts.is_safe(frame):
             self._use_turn(self._cut_turn)
+        elif frame is not None and self._turns[0].is_taken and not self._is_watched:
+            self._is_watched = True
+            cuts.tell_when_moved(frame, self._has_asked_again)
+
+    def _has_asked_again(self) -> bool:
+        """Whether the job has asked for the turn that was taken, so that nothing looks when it comes on any more."""
+        self._is_watched = self._turns[0].is_taken
+        return not self._is_watched
 
     def _place(self, _parameter: object) -> None:
         """Let the turn be cut here, as the hook of a parameter in a backward pass.

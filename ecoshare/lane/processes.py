@@ -12,6 +12,7 @@ import ctypes
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
@@ -173,6 +174,15 @@ def processor_s(pids: list[int], with_children: bool = True) -> float:
         except (OSError, ValueError):
             continue
     return ticks / _TICKS_A_SECOND
+
+
+def spent_asleep_s(pid: int) -> float | None:
+    """Processor time (s) of all threads of a process if its main thread sleeps; None if that does not, or is gone."""
+    try:
+        state = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()[0]
+        return time.clock_gettime(~pid << 3 | 2) if state == b"S" else None  # the clock of clock_getcpuclockid(3)
+    except (OSError, IndexError):
+        return None
 
 
 def resident_bytes(pids: list[int]) -> int:

@@ -35,6 +35,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ecoshare.core.turns import FIRST_CUT_S
+from ecoshare.lane import processes
 from ecoshare.lane.cuts import tell
 from ecoshare.lane.gang_turn import GangTurn
 from ecoshare.lane.own_memory import DriverAddresses
@@ -106,6 +107,10 @@ _ASK_AGAIN_S = 0.004, 0.05
 """Shortest and longest time (s) after which a wish for a cut is repeated: the holder was at a place where it may not be
 cut, or is inside of a long operation."""
 
+_ASLEEP_S, _RESTLESS = 0.05, 0.05
+"""Time (s) for which a holder sleeps before its turn is taken, and the part of it for which it may work: it hears the
+signal meanwhile."""
+
 _MOVED_WITHIN_S = 60.0
 """Time (s) after which a job of which the memory is being moved lets its other threads run for a moment."""
 
@@ -137,6 +142,7 @@ class LaneTurn:
         page_out: Callable[[], object] = lambda: None,
         gang: GangTurn | None = None,
         may_cut: Callable[[], bool] = lambda: False,
+        on_processors: bool = False,
     ) -> None:
         """Claim with slot `index`, which the controller has prepared.
 
@@ -149,12 +155,15 @@ class LaneTurn:
             page_out: Moves the memory of this process out of the main memory, as far as it can do so itself.
             gang: The other ranks of the job; None if it is no rank.
             may_cut: Whether the process hears the signal `cuts.CUT` in the turn that begins, and calls `cut` then.
+            on_processors: Whether the lane is one of processors, so that a process that sleeps has no work there.
         """
         self._trace = trace
         self._swap = swap
         self._empty, self._page_out = empty, page_out
         self._gang = gang
         self._may_cut = may_cut
+        self._on_processors = on_processors
+        self._sleeper = (0, 0.0, 0.0)  # a holder that sleeps, since when it was seen to, and its processor time then
         self._addresses = DriverAddresses()
         self._table = table
         self._index = index
@@ -186,7 +195,7 @@ class LaneTurn:
             self._let_it_wait()
         if self.holding:
             return
-        if not self._wanted:
+        if self._note_taken() or not self._wanted:
             self._mark(Kind.WAITS, time.monotonic())
         self._wanted = True
         if self._slot.seat != SlotState.WAITING:  # else a signal handler of the script interrupted the wait
@@ -245,6 +254,19 @@ class LaneTurn:
             finally:
                 self._cut_in = None
 
+    @property
+    def is_taken(self) -> bool:
+        """Whether another job has taken the turn while the script slept, and the job has not asked for it again."""
+        return bool(self._slot.seat == SlotState.AWAY and self._slot.cut == CutState.INSIDE)
+
+    def _note_taken(self) -> bool:
+        """Note when the turn was taken, if it was. Return whether it was."""
+        if self.is_taken:
+            self._left_s = self._slot.since_s
+            self._mark(Kind.TURN_ENDS, self._left_s)
+            return True
+        return False
+
     def _let_it_wait(self) -> None:
         """Wait in another thread of the script until the one that was cut has its turn again."""
         while self._cut_in not in (None, threading.get_ident()):
@@ -263,6 +285,8 @@ class LaneTurn:
         emptied = False
         while True:
             with table.locked():
+                if self.is_taken:
+                    break
                 if self._cut_in is not None and header.empties:  # there is no memory for two iterations any more
                     slot.cut = CutState.READY
                     return
@@ -277,7 +301,7 @@ class LaneTurn:
                     header.early_at_s = math.inf  # not in this turn, unless a job comes or goes
                     return
                 if chosen == self._index:
-                    self._account(now_s)
+                    self._table.account(self._index, now_s)
                     self._learn_cut(now_s)
                     slot.since_s = now_s
                     table.refresh()
@@ -287,6 +311,9 @@ class LaneTurn:
                     break
             self._empty_cache()  # without the lock, since it takes milliseconds
             emptied = True
+        if self.is_taken:
+            self.regain()
+            return
         self._mark(Kind.TURN_ENDS, now_s)
         table.wake(chosen)  # last: a woken thread of this process needs the interpreter, which this one then releases
         self._wait()
@@ -378,7 +405,7 @@ class LaneTurn:
     def _hand_over(self, chosen: int | None, used_up: bool, emptied: bool, now_s: float) -> None:
         """Pass the turn on to another slot, or to none, and wait for it again. The caller holds the lock."""
         table, slot = self._table, self._slot
-        self._account(now_s)
+        self._table.account(self._index, now_s)
         self._learn_cut(now_s)
         slot.since_s = now_s
         if emptied:
@@ -416,6 +443,8 @@ class LaneTurn:
         table, slot = self._table, self._slot
         self._wanted, chosen, emptied = False, None, False
         if slot.seat == SlotState.AWAY:
+            if self._note_taken():
+                slot.cut = CutState.READY
             return
         while True:
             with table.locked():
@@ -426,7 +455,7 @@ class LaneTurn:
                     if emptied:
                         self._table.note_emptied(self._index, True)
                     if held:
-                        self._account(now_s)
+                        self._table.account(self._index, now_s)
                         self._put_aside(chosen)
                     slot.seat = SlotState.AWAY
                     slot.inside_s = 0.0
@@ -510,13 +539,6 @@ class LaneTurn:
 
     def _service_s(self, held_s: float) -> float:
         return float(self._slot.service_s + held_s / (self._slot.weight or 1.0))
-
-    def _account(self, now_s: float) -> None:
-        slot = self._slot
-        slot.held_s = slot.balance_s + now_s
-        slot.service_s = self._service_s(now_s - slot.since_s)
-        header = self._table.header
-        header.virtual_s = max(header.virtual_s, slot.service_s)
 
     def _learn_loss(self) -> None:
         """Add the loss of the turn's cold iterations to the mean cost of a hand-over. The turn is over."""
@@ -609,7 +631,25 @@ class LaneTurn:
         asked_s, pid = self._table.ask_cut(self._index)
         if pid:
             tell(pid)
+            if self._on_processors and self._sleeps(pid, asked_s, now_s) and self._table.take_over(self._index, pid):
+                tell(pid)
         return min(_ASK_AGAIN_S[1], max(_ASK_AGAIN_S[0], asked_s / 8))
+
+    def _sleeps(self, pid: int, asked_s: float, now_s: float) -> bool:
+        """Whether the process of the holder has slept for a while: its main thread waits, and no other one works.
+
+        Args:
+            pid: Process of the holder.
+            asked_s: Time (s) for which it has been asked to hand over. Earlier looks do not count.
+            now_s: Now (s).
+        """
+        spent_s = processes.spent_asleep_s(pid)
+        before, since_s, before_s = self._sleeper
+        was_seen = pid == before and since_s >= now_s - asked_s
+        if spent_s is None or not was_seen or spent_s - before_s > _RESTLESS * (now_s - since_s):
+            self._sleeper = (0 if spent_s is None else pid, now_s, spent_s or 0.0)
+            return False
+        return now_s - since_s > _ASLEEP_S
 
     def _gather(self) -> None:
         """Let the other ranks of the job know that this one has its turn, and wait for theirs."""
@@ -682,7 +722,7 @@ class LaneTurn:
             now_s, held = time.monotonic(), self.holding
             waited_s = now_s - slot.since_s if slot.seat == SlotState.WAITING else 0.0
             if held:
-                self._account(now_s)
+                here.account(place, now_s)
             here.copy(place, there)
             there.emptied = emptied or slot.emptied
             there.waited_s += waited_s

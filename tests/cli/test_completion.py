@@ -90,7 +90,7 @@ def test_values_are_completed(line: str, names: list[str], folder: Path) -> None
 def test_bash_completes_a_command(folder: Path, tmp_path: Path) -> None:
     """The printed script works in a real bash with the real command."""
     command = tmp_path / "ecoshare"
-    program = "import sys; from ecoshare.cli import app; app(prog_name='ecoshare')"
+    program = "from ecoshare.cli.app import app; app(prog_name='ecoshare')"
     command.write_text(f"#!/bin/sh\nPYTHONPATH='{ROOT}' exec '{sys.executable}' -c \"{program}\" \"$@\"\n")
     command.chmod(0o755)
     line = """
@@ -141,7 +141,7 @@ def test_help_shows_no_type_for_flags_and_all_kinds_of_traces(tmp_path: Path) ->
 
 @pytest.mark.slow
 def test_an_ordinary_command_loads_nothing_to_complete() -> None:
-    program = "import sys, ecoshare.cli; print(*(name for name in sys.modules if name.startswith('ecoshare')))"
+    program = "import sys, ecoshare.cli.app; print(*(name for name in sys.modules if name.startswith('ecoshare')))"
     seen = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT
     ).stdout.split()

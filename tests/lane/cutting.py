@@ -43,7 +43,7 @@ def competitor(lane: ServedLane) -> Iterator[LaneTurn]:
     place = next(each for each in range(SLOTS) if table.slots[each].seat == SlotState.EMPTY)
     table.seat(place)
     try:
-        yield LaneTurn(table, place)
+        yield LaneTurn(table, place, on_processors=True)
     finally:
         table.free(place)
 

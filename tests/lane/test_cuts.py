@@ -20,7 +20,7 @@ from ecoshare.lane import cuts
 from ecoshare.lane.tables.lane_table import LaneTable
 from ecoshare.lane.tables.table_layout import AT_ONCE, NO_SLOT, CutState, SlotState
 from ecoshare.lane.turn import LaneTurn
-from tests.lane.cutting import competitor, cutting
+from tests.lane.cutting import EagerTable, competitor, cutting
 from tests.lane.served_lane import ServedLane
 from tests.runtime.running import copy_of_scripts, settled
 from tests.scripts.cases import CASES, Case
@@ -170,6 +170,43 @@ def test_no_turn_is_cut_without_memory_for_two_iterations(table: LaneTable) -> N
     assert table.caches_are_emptied
 
 
+def test_the_turn_of_a_holder_that_sleeps_is_taken_once_it_was_asked(table: LaneTable) -> None:
+    holder = table.slots[0]
+    assert not table.take_over(1, 12345), "it was not asked"
+    table.ask_cut(1)
+    assert not table.take_over(1, 12346), "another process has the turn by now"
+    holder.stop = 1
+    assert not table.take_over(1, 12345), "it was asked to end, and may be saving"
+    holder.stop, holder.balance_s, holder.handovers = 0, -9.0, 1
+    assert table.take_over(1, 12345)
+    assert (holder.seat, holder.cut, holder.held_s, holder.inside_s) == (SlotState.AWAY, CutState.INSIDE, 1.0, 1.0)
+    assert table.header.holder == 1 and not table.caches_are_emptied, "it keeps the memory of its iteration"
+
+
+def test_a_turn_that_is_taken_just_before_its_holder_offers_it_is_asked_for_again(tmp_path: Path) -> None:
+    """Another thread of the script may come to a boundary. A turn that was handed over twice would have two holders."""
+    table = EagerTable.create(tmp_path / "lane")
+    for slot in (0, 1):
+        table.seat(slot)
+    first, second = LaneTurn(table, 0, may_cut=lambda: True), LaneTurn(EagerTable(table.path), 1)
+    first.take()
+    seen: list[bool] = []
+
+    def have_a_turn() -> None:
+        second.take()
+        wait_for(lambda: table.slots[0].seat == SlotState.WAITING)
+        seen.append(first.holding)
+        second.leave()
+
+    thread = threading.Thread(target=have_a_turn)
+    thread.start()
+    wait_for(lambda: table.slots[1].seat == SlotState.WAITING and table.slots[0].cut == CutState.ASKED)
+    first.offer(lambda: seen.append(table.take_over(1, os.getpid())))
+    thread.join()
+    assert seen == [True, False] and first.holding and not first.is_taken
+    assert table.header.holder == 0 and table.slots[0].cut == CutState.READY
+
+
 def test_a_job_that_was_cut_is_parked_at_its_boundary(table: LaneTable) -> None:
     table.slots[1].cut = CutState.INSIDE
     table.park(1)
@@ -257,9 +294,12 @@ def test_so_it_does_after_a_thousand_cuts(lane: ServedLane, case: Case, tmp_path
 
 
 WORDS = """
-import sys, time
-total = 0
+import queue, sys, threading, time
+total, over = 0, queue.Queue()
 for place in range(int(sys.argv[1])):
+    if int(sys.argv[1]) > 1000 and place % 10 == 9:  # the turn is taken in this wait
+        threading.Thread(target=lambda: (time.sleep(0.07), over.put(place)), daemon=True).start()
+        over.get()
     for each in range(100_000):
         total = (total * 31 + each) % 1_000_003
     print(place, total, flush=True)
@@ -502,18 +542,84 @@ optimizer = torch.optim.SGD(model.parameters())
 for _ in range(3):
     model(torch.ones(1, 4)).sum().backward()
     optimizer.step()
-while True:
-    pass
+HANG
 """
 
 
 @pytest.mark.slow
-def test_a_job_that_hangs_is_ended_however_often_it_is_cut(lane: ServedLane, tmp_path: Path) -> None:
-    script = tmp_path / "hangs.py"
-    script.write_text(HANGS)
+@pytest.mark.parametrize("hang", ["while True: pass", "import queue; queue.Queue().get()"])
+def test_a_job_that_hangs_is_ended_however_often_it_is_cut(lane: ServedLane, hang: str, tmp_path: Path) -> None:
+    script, name = tmp_path / "hangs.py", hang[:5]
+    script.write_text(HANGS.replace("HANG", hang))
     with cutting(lane):
-        lane.start("hangs", script, fused=False, timeout_s=1.0)
-        assert "inside an iteration (timeout)" in lane.ended("hangs").reason
+        lane.start(name, script, fused=False, timeout_s=1.0)
+        assert "inside an iteration (timeout)" in lane.ended(name).reason
+
+
+WAITS = """
+import multiprocessing, os, queue, socket, subprocess, sys, threading, time
+
+def wait(path):
+    while not os.path.exists(path):
+        time.sleep(0.01)
+
+def told(tell):
+    threading.Thread(target=lambda: (wait(sys.argv[2]), tell()), daemon=True).start()
+
+if __name__ == "__main__":
+    print("begins", flush=True)
+    if sys.argv[1] == "queue":
+        there = queue.Queue()
+        told(lambda: there.put(None))
+        there.get(timeout=60.0)
+    elif sys.argv[1] == "lock":
+        there = threading.Lock()
+        there.acquire()
+        told(there.release)
+        there.acquire()
+    elif sys.argv[1] == "pipe":
+        here, there = os.pipe()
+        told(lambda: os.write(there, b"1"))
+        os.read(here, 1)
+    elif sys.argv[1] == "socket":
+        here, there = socket.socketpair()
+        told(lambda: there.send(b"\\n"))
+        here.makefile("rb").readline()
+    elif sys.argv[1] == "process":
+        program = "import os, sys, time\\nwhile not os.path.exists(sys.argv[1]): time.sleep(0.01)"
+        subprocess.run([sys.executable, "-c", program, sys.argv[2]], check=True)
+    else:
+        child = multiprocessing.get_context("fork").Process(target=wait, args=sys.argv[2:])
+        child.start()
+        child.join()
+    end_s = time.process_time() + 0.2
+    while time.process_time() < end_s:
+        pass
+    print("ends")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["queue", "lock", "socket", "pipe", "process", "child"])
+def test_a_job_that_waits_has_no_turn_until_its_wait_is_over(lane: ServedLane, how: str, tmp_path: Path) -> None:
+    """One that waited for a process kept all jobs of its lane waiting until that had ended."""
+    script, over = tmp_path / "waits.py", tmp_path / "over"
+    script.write_text(WAITS)
+    with competitor(lane) as turn:
+        launch = lane.start(how, script, how, str(over), fused=False)
+        slot = lane.table.slots[launch.tables[0][1]]
+        wait_for(lambda: slot.seat == SlotState.HOLDING)
+        turn.take()
+        while slot.seat == SlotState.WAITING:  # the script was not in its wait yet
+            turn.leave()
+            time.sleep(0.01)
+            turn.take()
+        over.touch()
+        wait_for(lambda: slot.seat == SlotState.WAITING)
+        assert lane.printed(how) == b"begins\n"
+        turn.leave()
+        assert lane.ended(how).exit_code == 0, lane.printed(how, "stderr")
+    assert lane.printed(how) == b"begins\nends\n"
 
 
 LAZY = """

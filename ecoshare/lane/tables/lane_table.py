@@ -404,6 +404,39 @@ class LaneTable:
             held.cut = CutState.ASKED
         return now_s - held.cut_asked_s, int(held.pid)
 
+    def take_over(self, index: int, pid: int) -> bool:
+        """Take the turn from a holder that was asked for a cut and sleeps, for the job in a slot that waits.
+
+        The holder's signal handler, or a boundary, has it wait for its turn again. Return whether the turn was taken.
+
+        Args:
+            index: Slot of the job that waits.
+            pid: Process of the holder that sleeps.
+        """
+        with self.locked():
+            holder, now_s = self.header.holder, self._clock_s()
+            if holder == NO_SLOT or self.cut_at_s(index, now_s) > now_s:
+                return False
+            held = self.slots[holder]
+            if held.pid != pid or held.seat != SlotState.HOLDING or held.cut != CutState.ASKED:
+                return False
+            self.account(holder, now_s)
+            held.inside_s += now_s - max(held.last_s, held.since_s)
+            held.since_s = now_s
+            held.cuts += 1
+            held.cut, held.seat = CutState.INSIDE, SlotState.AWAY
+            chosen = self.choose(now_s)
+            self.grant(chosen)
+        self.wake(chosen)
+        return True
+
+    def account(self, index: int, now_s: float) -> None:
+        """Account for the turn of a slot until now. The caller holds the lock."""
+        slot, header = self.slots[index], self.header
+        slot.held_s = slot.balance_s + now_s
+        slot.service_s += (now_s - slot.since_s) / (slot.weight or 1.0)
+        header.virtual_s = max(header.virtual_s, slot.service_s)
+
     def tell_of_turn(self, index: int) -> None:
         """Let the jobs that wait look when the turn that begins in a slot is to be cut, if that is to be expected."""
         longest_s = self.slots[index].longest_iteration_s
