@@ -180,6 +180,7 @@ def spans_processes() -> bool:
     distributed = sys.modules.get("torch.distributed")
     return bool(
         distributed is not None
+        and not getattr(distributed.__spec__, "_initializing", False)  # a signal handler may ask amid its import
         and distributed.is_available()
         and distributed.is_initialized()
         and distributed.get_world_size() > 1

@@ -160,10 +160,11 @@ class HookedJob:
         )
 
     def _cut(self, _number: int, frame: FrameType | None) -> None:
-        if os.getpid() != self._pid or self._spans_processes():
+        if os.getpid() != self._pid:
             return
         if cuts.is_safe(frame):
-            self._use_turn(self._cut_turn)
+            if not self._spans_processes():
+                self._use_turn(self._cut_turn)
         elif frame is not None and self._turns[0].is_taken and not self._is_watched:
             self._is_watched = True
             cuts.tell_when_moved(frame, self._has_asked_again)

@@ -29,7 +29,7 @@ from tests import warm
 from tests.cluster.agents import members
 from tests.cluster.ray_cluster import ray_cluster
 from tests.cluster.slurm_cluster import is_installed, slurm
-from tests.cluster.test_slurm_run import state
+from tests.cluster.test_slurm_run import is_over, state
 from tests.docs.examples import Block, blocks
 from tests.runtime.running import job_file
 from tests.warm import ROOT, wait_for
@@ -290,7 +290,7 @@ def _restore(shell: Shell, command: str) -> None:
 
 def _slurm_submit(shell: Shell, command: str) -> None:
     job = int(shell.run(command).split()[2].rstrip(":"))
-    wait_for(lambda: state(job, shell.environment) not in ("PENDING", "RUNNING", "COMPLETING"), _ENDS_WITHIN_S)
+    wait_for(lambda: is_over(job, shell.environment), _ENDS_WITHIN_S)
     runs = shell.work / "ecoshare-runs"
     assert state(job, shell.environment) == "COMPLETED", (runs / f"slurm-{job}.out").read_text()
     check_run(runs / f"slurm-{job}" / "latest", nodes=int(option(command, "--nodes", "1")))

@@ -15,7 +15,7 @@ from ecoshare.core.commands import ApplySetting
 from ecoshare.core.events import Done, IterationsDone
 from ecoshare.record import event_log
 from tests.cluster.slurm_cluster import is_installed, processes_on, slurm
-from tests.cluster.test_slurm_run import asked, ecoshare, output, state
+from tests.cluster.test_slurm_run import asked, ecoshare, is_over, output, state
 from tests.driver.training import COMPUTES
 from tests.runtime.machine import BEFORE, MARKS, Machine
 from tests.warm import ROOT, wait_for
@@ -100,7 +100,7 @@ def test_nothing_is_set_where_slurm_sets_the_clocks(allocation: Allocation) -> N
         otherwise=lambda: (state(job, allocation.environment), allocation.output(job)),
     )
     allocation.until.touch()
-    wait_for(lambda: state(job, allocation.environment) not in ("PENDING", "RUNNING", "COMPLETING"))
+    wait_for(lambda: is_over(job, allocation.environment))
     words = "clocks and power stay as they are: Slurm sets the clocks of this allocation (--gpu-freq=low)"
     assert words in " ".join(allocation.output(job).split())
     assert not allocation.settings(job) and allocation.machine.driver.gpu(0).settings() == BEFORE

@@ -10,13 +10,16 @@ import subprocess
 import sys
 import threading
 import time
+import types
 from collections.abc import Callable, Iterator
+from importlib import machinery
 from pathlib import Path
 from types import FrameType
 
 import pytest
 
 from ecoshare.lane import cuts
+from ecoshare.lane.device_sync import spans_processes
 from ecoshare.lane.tables.lane_table import LaneTable
 from ecoshare.lane.tables.table_layout import AT_ONCE, NO_SLOT, CutState, SlotState
 from ecoshare.lane.turn import LaneTurn
@@ -85,6 +88,15 @@ def test_a_wait_for_another_thread_or_process_is_not_safe(hears: list[bool]) -> 
     later.start()
     subprocess.run([sys.executable, "-c", "import time; time.sleep(0.2)"], capture_output=True, check=True)
     assert hears == [False]
+
+
+def test_a_signal_amid_the_import_of_torch_distributed_does_no_harm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A handler that raised inside of torch aborted the process."""
+    half = types.ModuleType("torch.distributed")
+    half.__spec__ = machinery.ModuleSpec("torch.distributed", None)
+    half.__spec__._initializing = True  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "torch.distributed", half)
+    assert not spans_processes()
 
 
 def test_code_of_the_script_below_a_hook_is_safe(hears: list[bool]) -> None:
@@ -319,9 +331,12 @@ def test_deaths_and_stops_amid_cuts_lose_no_other_job(tmp_path: Path) -> None:
         for turn in range(500):
             stays, goes = f"stays{turn}", f"goes{turn}"
             lane.start(stays, script, "40", fused=False)
-            pid = lane.pid(lane.start(goes, script, "4000", fused=False))
+            launch = lane.start(goes, script, "4000", fused=False)
+            pid, slot = lane.pid(launch), lane.table.slots[launch.tables[0][1]]
             time.sleep(draw.uniform(0.0, 0.2))
             how = draw.choice([signal.SIGKILL, signal.SIGINT, signal.SIGTERM, signal.SIGSTOP])
+            if how in (signal.SIGINT, signal.SIGTERM):  # amid the fork they are ignored
+                wait_for(lambda slot=slot, pid=pid: slot.pid == pid)  # type: ignore[misc]
             os.kill(pid, how)
             if how is signal.SIGSTOP:
                 time.sleep(draw.uniform(0.0, 0.1))
