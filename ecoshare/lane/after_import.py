@@ -10,6 +10,11 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 
+def is_importing(name: str) -> bool:
+    """Whether a module is being imported: it is there, and lacks what comes later. A signal handler may ask then."""
+    return bool(getattr(getattr(sys.modules.get(name), "__spec__", None), "_initializing", False))
+
+
 class _Finder(MetaPathFinder):
     def __init__(self, name: str, action: Callable[[], None]) -> None:
         self._name, self._action = name, action

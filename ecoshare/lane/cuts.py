@@ -37,6 +37,8 @@ from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any
 
+from ecoshare.lane.after_import import is_importing
+
 CUT = signal.SIGURG
 """Signal that asks the main thread of a job to hand its turn over."""
 
@@ -98,7 +100,7 @@ def is_safe(frame: FrameType | None) -> bool:
     Args:
         frame: Innermost frame.
     """
-    if frame is None or _module(frame) in _WAITS or _is_importing_torch():
+    if frame is None or _module(frame) in _WAITS or is_importing("torch"):
         return False
     handlers = _handlers()
     while frame is not None and (module := _module(frame)) != _RUNNER:
@@ -153,11 +155,6 @@ def _handlers() -> set[Any]:
             each = getattr(place, name, None)
             found.add(getattr(each, "__code__", each))
     return found
-
-
-def _is_importing_torch() -> bool:
-    torch = sys.modules.get("torch")
-    return torch is not None and getattr(torch.__spec__, "_initializing", False)
 
 
 def is_capturing() -> bool:

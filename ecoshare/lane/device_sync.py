@@ -12,6 +12,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from ecoshare.lane.after_import import is_importing
+
 
 class DeviceSync:
     """Lets the CPU run ahead of the device by at most one iteration, so that measured times are the device's."""
@@ -180,7 +182,7 @@ def spans_processes() -> bool:
     distributed = sys.modules.get("torch.distributed")
     return bool(
         distributed is not None
-        and not getattr(distributed.__spec__, "_initializing", False)  # a signal handler may ask amid its import
+        and not is_importing("torch.distributed")
         and distributed.is_available()
         and distributed.is_initialized()
         and distributed.get_world_size() > 1

@@ -165,13 +165,13 @@ class HookedJob:
         if cuts.is_safe(frame):
             if not self._spans_processes():
                 self._use_turn(self._cut_turn)
-        elif frame is not None and self._turns[0].is_taken and not self._is_watched:
+        elif frame is not None and self._turns[0].slot.is_taken and not self._is_watched:
             self._is_watched = True
             cuts.tell_when_moved(frame, self._has_asked_again)
 
     def _has_asked_again(self) -> bool:
         """Whether the job has asked for the turn that was taken, so that nothing looks when it comes on any more."""
-        self._is_watched = self._turns[0].is_taken
+        self._is_watched = self._turns[0].slot.is_taken
         return not self._is_watched
 
     def _place(self, _parameter: object) -> None:

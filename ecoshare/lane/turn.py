@@ -254,14 +254,9 @@ class LaneTurn:
             finally:
                 self._cut_in = None
 
-    @property
-    def is_taken(self) -> bool:
-        """Whether another job has taken the turn while the script slept, and the job has not asked for it again."""
-        return bool(self._slot.seat == SlotState.AWAY and self._slot.cut == CutState.INSIDE)
-
     def _note_taken(self) -> bool:
         """Note when the turn was taken, if it was. Return whether it was."""
-        if self.is_taken:
+        if self._slot.is_taken:
             self._left_s = self._slot.since_s
             self._mark(Kind.TURN_ENDS, self._left_s)
             return True
@@ -285,7 +280,7 @@ class LaneTurn:
         emptied = False
         while True:
             with table.locked():
-                if self.is_taken:
+                if self._slot.is_taken:
                     break
                 if self._cut_in is not None and header.empties:  # there is no memory for two iterations any more
                     slot.cut = CutState.READY
@@ -293,7 +288,7 @@ class LaneTurn:
                 now_s = time.monotonic()
                 held_s = now_s - slot.since_s
                 used_up = held_s >= header.quantum_s or slot.cut == CutState.ASKED
-                mine = table.contender(self._index, self._service_s(held_s), now_s)
+                mine = table.contender(self._index, slot.serviced_s(held_s), now_s)
                 if slot.cut == CutState.ASKED:  # nothing tells how long it would go on
                     mine = mine._replace(needs_s=math.inf)
                 chosen = table.succeed(mine, used_up, now_s)
@@ -311,7 +306,7 @@ class LaneTurn:
                     break
             self._empty_cache()  # without the lock, since it takes milliseconds
             emptied = True
-        if self.is_taken:
+        if self._slot.is_taken:
             self.regain()
             return
         self._mark(Kind.TURN_ENDS, now_s)
@@ -322,7 +317,7 @@ class LaneTurn:
         """Learn how long it took from the wish for a cut to the hand-over. The caller holds the lock."""
         slot = self._slot
         if self._cut_in is not None:
-            slot.inside_s += now_s - max(slot.last_s, slot.since_s)
+            slot.inside_s = slot.silent_s(now_s)
         if slot.cut == CutState.ASKED:
             slot.cut_s = max(now_s - slot.cut_asked_s, 0.95 * (slot.cut_s or FIRST_CUT_S))
             slot.cut = CutState.READY
@@ -339,7 +334,7 @@ class LaneTurn:
             return True
         now_s = time.monotonic()
         held_s = now_s - slot.since_s
-        early = self._service_s(held_s) > header.early_at_s or now_s + slot.longest_iteration_s > header.latest_s
+        early = slot.serviced_s(held_s) > header.early_at_s or now_s + slot.longest_iteration_s > header.latest_s
         return bool(held_s >= header.quantum_s or early or header.waiting_rank < slot.rank)
 
     @property
@@ -536,9 +531,6 @@ class LaneTurn:
         self._place += 1
         # The figure decays: one slow iteration (a checkpoint, a compilation) must not bound the quantum for ever.
         slot.longest_iteration_s = max(took_s, 0.95 * slot.longest_iteration_s)
-
-    def _service_s(self, held_s: float) -> float:
-        return float(self._slot.service_s + held_s / (self._slot.weight or 1.0))
 
     def _learn_loss(self) -> None:
         """Add the loss of the turn's cold iterations to the mean cost of a hand-over. The turn is over."""

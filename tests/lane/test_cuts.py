@@ -215,7 +215,7 @@ def test_a_turn_that_is_taken_just_before_its_holder_offers_it_is_asked_for_agai
     wait_for(lambda: table.slots[1].seat == SlotState.WAITING and table.slots[0].cut == CutState.ASKED)
     first.offer(lambda: seen.append(table.take_over(1, os.getpid())))
     thread.join()
-    assert seen == [True, False] and first.holding and not first.is_taken
+    assert seen == [True, False] and first.holding and not first.slot.is_taken
     assert table.header.holder == 0 and table.slots[0].cut == CutState.READY
 
 

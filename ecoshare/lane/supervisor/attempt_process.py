@@ -188,20 +188,19 @@ class AttemptProcess:
     def _hanging(self, now_s: float) -> tuple[str, str] | None:
         """Verdict on a job that holds its turn for too long. Before its first boundary it has a limit of its own."""
         slot = self.slot
-        is_taken = slot.seat == SlotState.AWAY and slot.cut == CutState.INSIDE  # amid a wait
-        if slot.seat != SlotState.HOLDING and not is_taken:
+        if slot.seat != SlotState.HOLDING and not slot.is_taken:
             return None
         if self.launch.service is not None:
             limit_s, silent_s = self._call_limit_s(), min(now_s - max(slot.last_s, slot.since_s), self._delays_s(now_s))
             what = "inside a call while another job waited (timeout)"
         elif slot.last_s == 0.0:
-            limit_s, held_s = self.launch.startup_timeout_s, slot.held_s - slot.since_s if is_taken else slot.balance_s
-            silent_s = held_s + now_s
+            limit_s = self.launch.startup_timeout_s
+            silent_s = now_s + (slot.held_s - slot.since_s if slot.is_taken else slot.balance_s)
             if self.gang is not None:
                 silent_s = min(silent_s, self.gang.together_for_s(now_s))
             what = "before its first iteration ended (startup_timeout)"
         else:
-            limit_s, silent_s = self.launch.timeout_s, now_s - max(slot.last_s, slot.since_s) + slot.inside_s
+            limit_s, silent_s = self.launch.timeout_s, slot.silent_s(now_s)
             what = "inside an iteration (timeout)"
         if limit_s is None or silent_s <= limit_s:
             return None

@@ -421,7 +421,7 @@ class LaneTable:
             if held.pid != pid or held.seat != SlotState.HOLDING or held.cut != CutState.ASKED:
                 return False
             self.account(holder, now_s)
-            held.inside_s += now_s - max(held.last_s, held.since_s)
+            held.inside_s = held.silent_s(now_s)
             held.since_s = now_s
             held.cuts += 1
             held.cut, held.seat = CutState.INSIDE, SlotState.AWAY
@@ -434,7 +434,7 @@ class LaneTable:
         """Account for the turn of a slot until now. The caller holds the lock."""
         slot, header = self.slots[index], self.header
         slot.held_s = slot.balance_s + now_s
-        slot.service_s += (now_s - slot.since_s) / (slot.weight or 1.0)
+        slot.service_s = slot.serviced_s(now_s - slot.since_s)
         header.virtual_s = max(header.virtual_s, slot.service_s)
 
     def tell_of_turn(self, index: int) -> None:

@@ -251,6 +251,19 @@ class Slot(ctypes.Structure):
         """Whether the job gets no turn since it is parked, or about to be."""
         return bool(self.parked) and not (self.parked == ParkRequest.ASKED and self.cut == CutState.INSIDE)
 
+    @property
+    def is_taken(self) -> bool:
+        """Whether another job has taken the turn while the script slept, and the job has not asked for it again."""
+        return bool(self.seat == SlotState.AWAY and self.cut == CutState.INSIDE)
+
+    def serviced_s(self, held_s: float) -> float:
+        """Service (s) of the job, with that of the present turn, which it has had for `held_s`."""
+        return float(self.service_s + held_s / (self.weight or 1.0))
+
+    def silent_s(self, now_s: float) -> float:
+        """Time (s) without an end of an iteration, for a job that has the turn or from which it was taken."""
+        return float(now_s - max(self.last_s, self.since_s) + self.inside_s)
+
     def process(self) -> tuple[int, bool]:
         """Process id of the job (0: none yet, or none any more), and whether the job shares the process with others.
 

@@ -193,16 +193,14 @@ class Moving:
     async def _watch(self, move: MoveAttempt) -> None:
         looks = 0  # at a job that could go
         while self.pending.get(move.job) is move:
-            self.follow(move.job)
-            await asyncio.sleep(_LOOK_S)
-            attempt = self.attempts.get(move.job)
-            if attempt is None or self.pending.get(move.job) is not move:
-                continue
+            attempt = self.attempts[move.job]
             lane, slot = attempt.places[0]
-            looks += not self._pins[lane]
             late_s = max(_GOES_WITHIN_S, 2.0 * self.tables[lane].slots[slot].longest_iteration_s)
             if looks * _LOOK_S > late_s and self.tables[lane].take_back(slot, attempt.owner):
                 self.refused(move.command, f"the job came to no end of an iteration for {late_s:.0f} s")
+            self.follow(move.job)
+            await asyncio.sleep(_LOOK_S)
+            looks += not self._pins[lane]
 
     def follow(self, job: str) -> None:
         """Register the end of a move if the job has arrived or cannot go. Call this before any use of its places."""
